@@ -1,0 +1,25 @@
+"""The mathematics of the probe, as pure functions of tensors: on any device, compilable, differentiable."""
+
+from .bounds import dominance_bounds, forced_gap
+from .coins import Coins, bag_of_coins
+from .scores import Score, compute_scores, scores
+from .tails import binomial_log_tail, binomial_tail
+from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins, structural_score
+
+__all__ = [
+    "Coins",
+    "Score",
+    "bag_of_coins",
+    "binomial_log_tail",
+    "binomial_tail",
+    "compute_scores",
+    "dominance_bounds",
+    "expected_wins",
+    "flip_coins",
+    "forced_gap",
+    "log_p_value",
+    "p_value",
+    "sample_wins",
+    "scores",
+    "structural_score",
+]

@@ -1,0 +1,39 @@
+"""Work on a large tensor piece by piece, so that temporary memory is bounded and stays in cache."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+# Elements of one piece. A CPU piece of 2 MB per thread is large enough to hide the cost of starting each operation and
+# small enough for the last-level cache; an accelerator wants few launches, and 64 MB is small beside its memory.
+CPU_ELEMENTS_PER_THREAD = 2**19
+ACCELERATOR_ELEMENTS = 2**24
+
+
+def block_elements(device: torch.device) -> int:
+    """How many elements one piece may have on `device`."""
+    if device.type == "cpu":
+        return CPU_ELEMENTS_PER_THREAD * torch.get_num_threads()
+    return ACCELERATOR_ELEMENTS
+
+
+def blockwise(
+    function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor, limit: int | None = None
+) -> tuple[Tensor, ...]:
+    """`function(*tensors)`, computed on pieces of at most `limit` elements and joined again.
+
+    The tensors share all axes but the last, which is never split; pieces are views, whatever the strides. Under
+    torch.compile the compiler fuses the whole, so nothing is split.
+    """
+    lead = tensors[0]
+    if torch.compiler.is_compiling():
+        return function(*tensors)
+    limit = block_elements(lead.device) if limit is None else limit
+    axis = next((i for i, size in enumerate(lead.shape[:-1]) if size > 1), None)
+    if axis is None or lead.numel() <= limit:
+        return function(*tensors)
+    size = max(1, lead.shape[axis] * limit // lead.numel())
+    pieces = zip(*(x.split(size, axis) for x in tensors), strict=True)
+    parts = [blockwise(function, *piece, limit=limit) for piece in pieces]
+    return tuple(torch.cat(part, axis) for part in zip(*parts, strict=True))

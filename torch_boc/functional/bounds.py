@@ -1,0 +1,76 @@
+"""What the confidence alone already decides about the dominance."""
+
+import torch
+from torch import Tensor
+
+from .checks import check_classes
+from .precision import widen
+
+
+def dominance_bounds(odds: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest dominance that `odds` against the prediction allow among `num_classes`.
+
+    With R the odds, f = floor(R) and r = R - f, by convexity of u / (1 + u):
+
+        lower = (C - 1) / (C - 1 + R)                     all rivals equal
+        upper = 1 - (f/2 + r / (1 + r)) / (C - 1)         the rest on as few rivals as possible
+
+    Args:
+        odds: R = (1 - confidence) / confidence, any shape.
+        num_classes: C, at least 2. For C = 2 both bounds are the confidence itself.
+
+    Returns:
+        (lower, upper), each with the shape and dtype of `odds`.
+
+    >>> dominance_bounds(torch.tensor([1.0]), num_classes=4)  # confidence 1/2
+    (tensor([0.7500]), tensor([0.8333]))
+    """
+    rivals = check_classes(num_classes) - 1
+    wide = widen(odds)
+    whole = wide.floor()
+    rest = wide - whole
+    lower = rivals / (rivals + wide)
+    upper = 1 - (whole / 2 + rest / (1 + rest)) / rivals
+    return lower.to(odds.dtype), upper.to(odds.dtype)
+
+
+def forced_gap(odds: Tensor, num_classes: int) -> Tensor:
+    """The part of the gap that confidence alone forces: the gap of evenly matched rivals.
+
+    (1 - confidence) - loss_max = R (C - 2) / ((1 + R) (C - 1 + R)), which is 0 for C = 2.
+
+    Args:
+        odds: R = (1 - confidence) / confidence, any shape.
+        num_classes: C, at least 2.
+
+    Returns:
+        A tensor with the shape and dtype of `odds`; the gap itself is never below it.
+
+    >>> forced_gap(torch.tensor([1.0]), num_classes=4)
+    tensor([0.2500])
+    """
+    rivals = check_classes(num_classes) - 1
+    wide = widen(odds)
+    return (wide * (rivals - 1) / ((1 + wide) * (rivals + wide))).to(odds.dtype)
+
+
+def concentration(odds: Tensor, squares: Tensor, num_classes: int) -> Tensor:
+    """Where the dominance lies between its bounds: 0 for evenly matched rivals, 1 for as few rivals as possible.
+
+    With R the odds, Q = sum_j u_j^2 / (1 + u_j), f = floor(R), r = R - f and E = R^2 / (C - 1 + R):
+
+        concentration = (Q - E) / (f/2 + r^2 / (1 + r) - E)
+
+    It is 0 where the bounds coincide and leave nothing to place: C = 2, all logits equal, or odds of 0.
+    """
+    if num_classes == 2:
+        return odds * 0.0
+    wide = widen(odds)
+    whole = wide.floor()
+    rest = wide - whole
+    even = wide * wide / (num_classes - 1 + wide)
+    room = whole / 2 + rest * rest / (1 + rest) - even
+    # `room <= ...` rather than its negation, so that a row of NaN stays NaN.
+    empty = room <= 4 * torch.finfo(wide.dtype).eps * even
+    share = (squares - even) / torch.where(empty, 1.0, room)
+    return torch.where(empty, 0.0, share.clamp(0, 1)).to(odds.dtype)

@@ -1,0 +1,74 @@
+"""The probe itself: one bag of coins per row of logits."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from .bounds import concentration
+from .checks import check_logits
+from .rows import Rows, row_sums
+
+
+class Coins(NamedTuple):
+    """The probe's result for each row of logits, without the class axis.
+
+    Attributes:
+        prediction: the top class, int64.
+        odds: the odds against it, R = (1 - confidence) / confidence.
+        loss: the chance that it loses one coin flip, 1 - dominance.
+        concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1].
+    """
+
+    prediction: Tensor
+    odds: Tensor
+    loss: Tensor
+    concentration: Tensor
+
+    @property
+    def confidence(self) -> Tensor:
+        """The largest softmax probability, 1 / (1 + odds)."""
+        return 1 / (1 + self.odds)
+
+    @property
+    def dominance(self) -> Tensor:
+        """The mean chance that the top class beats a rival, 1 - loss; the paper's c_BoC."""
+        return 1 - self.loss
+
+    @property
+    def gap(self) -> Tensor:
+        """The coherence gap, dominance - confidence, without its cancellation; never negative, 0 for two classes."""
+        return self.odds / (1 + self.odds) - self.loss
+
+
+def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
+    """Probe whether the confidence of each prediction agrees with the geometry of its logits.
+
+    With u_j = exp(z_j - z_top) over the C - 1 rivals of the top class, and R and Q the sums of u_j and u_j^2/(1 + u_j):
+
+        odds = R        loss = (R - Q) / (C - 1)        gap = R / (1 + R) - loss
+
+    Args:
+        logits: shape (..., C), any device and floating dtype; log-probabilities serve as well. float16 and bfloat16
+            are computed in float32. A row with NaN or +inf gives NaN in that row; -inf is a class that always loses.
+        dim: the class axis.
+
+    Returns:
+        Coins, each field with the shape of `logits` without `dim`. For C = 2 the gap is exactly 0: two classes have
+        one coin, and its chance is the confidence.
+
+    >>> coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
+    >>> coins.prediction, coins.confidence, coins.dominance, coins.gap
+    (tensor([0]), tensor([0.6439]), tensor([0.8548]), tensor([0.2109]))
+    """
+    dim = check_logits(logits, dim)
+    return coins_from_rows(row_sums(logits.movedim(dim, -1)), logits.shape[dim])
+
+
+def coins_from_rows(rows: Rows, num_classes: int) -> Coins:
+    """Coins from the sums of each row."""
+    odds = rows.odds
+    if num_classes == 2:  # one rival: its loss is 1 - confidence to the last bit, so that the gap is 0
+        loss = odds / (1 + odds)
+    else:
+        loss = (odds - rows.squares.to(odds.dtype)) / (num_classes - 1)
+    return Coins(rows.prediction, odds, loss, concentration(odds, rows.squares, num_classes))

@@ -1,0 +1,132 @@
+"""The one pass over the logits: every quantity of the probe is a function of a few sums per row.
+
+With u_j = exp(z_j - z_top) over the rivals j (the classes other than the top one):
+
+    odds      R = sum_j u_j
+    squares   Q = sum_j u_j^2 / (1 + u_j)
+    surprise      sum_j u_j (z_top - z_j)
+    margin        sum_j (z_top - z_j)
+
+The top class's own u = 1 is never added: in float32 it would swallow every R below 1e-7. Q is summed times 2^100
+because the square of a u below 1e-19 underflows in float32: that leaves room for 10^8 classes above and for u = 1e-34
+below. The factor is written out where it is used: torch.compile takes a float by name for an input.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .blocks import blockwise
+from .precision import accumulator, widen
+
+# From here on, finding the top in two steps beats torch.max on CPU, whose search for the index is not vectorised.
+TWO_STEP_CLASSES = 2048
+STRIPES = 16
+
+
+class Rows(NamedTuple):
+    """The sums of each row and its top class, all without the class axis; the last two only where asked for.
+
+    `squares` is in float64 (float32 on MPS), the others in the dtype in which the sums are taken.
+    """
+
+    prediction: Tensor
+    top: Tensor
+    odds: Tensor
+    squares: Tensor
+    surprise: Tensor | None = None
+    margin: Tensor | None = None
+
+
+def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
+    """The sums over the last axis of `logits`, with `surprise` and `margin` if `extras` are asked for."""
+    return Rows(*_RowSums.apply(logits, extras))
+
+
+class _RowSums(torch.autograd.Function):
+    """Saves the logits alone and recomputes the rest, so that backward is as frugal as forward."""
+
+    @staticmethod
+    def forward(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
+        return blockwise(lambda z: _sums(z, extras), logits)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        logits, ctx.extras = inputs
+        ctx.mark_non_differentiable(output[0])
+        ctx.save_for_backward(logits)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor, *grads: Tensor) -> tuple[Tensor, None]:
+        (logits,) = ctx.saved_tensors
+        (grad,) = blockwise(lambda z, *g: (_gradient(z, *g),), logits, *(g.unsqueeze(-1) for g in grads))
+        return grad, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], logits: Tensor, extras: bool) -> tuple[tuple[Tensor, ...], int]:
+        return _RowSums.apply(logits.movedim(in_dims[0], 0), extras), 0
+
+
+def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
+    prediction, top, below = _top(logits)
+    loses = _put(torch.sigmoid(below), prediction, 0.0, in_place=True)  # u / (1 + u)
+    odds = loses / torch.rsub(loses, 2.0**-100, alpha=2.0**-100)  # u * 2^100
+    undefined = top - top  # 0, or NaN where the top is NaN or infinite: such a row has no geometry
+    rows = [prediction, top + undefined, odds.sum(-1, keepdim=True) * 2.0**-100 + undefined]
+    rows += [widen((odds * loses).sum(-1, keepdim=True)) * 2.0**-100]
+    if extras:
+        weighted = odds * _finite(below)
+        rows += [weighted.sum(-1, keepdim=True) * -(2.0**-100), -below.sum(-1, keepdim=True)]
+    return tuple(x.squeeze(-1) for x in rows)
+
+
+def _gradient(
+    logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor, surprise: Tensor | None = None, margin: Any = 0.0
+) -> Tensor:
+    """The gradient of the logits from those of the sums; what pulls on the rivals pushes the top."""
+    prediction, _, below = _top(logits)
+    loses = _put(torch.sigmoid(below), prediction, 0.0)
+    # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u). The gradient of Q grows as 1/R^2, past what float32
+    # can hold: it is scaled until it has met w.
+    small = (squares * 2.0**-100).to(loses.dtype)
+    each = odds + (small * loses) * torch.rsub(loses, 2.0**101, alpha=2.0**100)
+    if surprise is not None:
+        each = each - surprise * (1 + _finite(below))
+    rivals = loses / (1 - loses) * each - margin
+    return _put(rivals, prediction, top - rivals.sum(-1, keepdim=True) - margin).to(logits.dtype)
+
+
+def _finite(below: Tensor) -> Tensor:
+    """A finite stand-in for -inf, which a weight of 0 turns into 0 and not into NaN."""
+    return below.clamp_min(-1e30)
+
+
+def _top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Index and value of the largest logit, and every logit's distance below it, in the accumulator's dtype."""
+    z = logits.to(accumulator(logits.dtype))
+    if z.device.type == "cpu" and z.shape[-1] >= TWO_STEP_CLASSES and not torch.compiler.is_compiling():
+        prediction = _argmax_in_two_steps(z)
+        top = z.gather(-1, prediction)
+    else:
+        top, prediction = z.max(-1, keepdim=True)
+    return prediction, top, z - top
+
+
+def _argmax_in_two_steps(z: Tensor) -> Tensor:
+    """argmax over stripes: the largest of each column of STRIPES logits (vectorised), then the place in that column."""
+    width = z.shape[-1] // STRIPES
+    covered = width * STRIPES
+    columns = z[..., :covered].unflatten(-1, (STRIPES, width)).amax(-2)
+    best = torch.cat([columns, z[..., covered:]], -1).argmax(-1, keepdim=True)
+    stripes = torch.arange(STRIPES, device=z.device) * width
+    # A best in the remainder is its own only candidate.
+    candidates = torch.where(best < width, best + stripes, best - width + covered)
+    return candidates.gather(-1, z.gather(-1, candidates).argmax(-1, keepdim=True))
+
+
+def _put(x: Tensor, index: Tensor, value: Tensor | float, *, in_place: bool = False) -> Tensor:
+    """`x` with `value` at `index` of the last axis; a select when compiled, because it fuses and a scatter does not."""
+    if torch.compiler.is_compiling():
+        return torch.where(torch.arange(x.shape[-1], device=x.device) == index, value, x)
+    return x.scatter_(-1, index, value) if in_place else x.scatter(-1, index, value)

@@ -1,0 +1,146 @@
+"""Scores that tell familiar from unfamiliar inputs by their logits: one registry, higher = more in-distribution."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .checks import check_logits, check_trials
+from .coins import Coins, coins_from_rows
+from .precision import widen
+from .rows import Rows, row_sums
+from .trials import log_p_value
+from .trials import structural_score as structural_score_of
+
+
+class Evidence(NamedTuple):
+    """What a score may look at: the sums of each row in float64, and the coins made of them."""
+
+    rows: Rows
+    coins: Coins
+    num_classes: int
+    trials: int
+
+
+@dataclass(frozen=True)
+class Score:
+    """A named score; call it with logits. Higher means more in-distribution, but for the paper's own score.
+
+    Attributes:
+        name: the key in the registry.
+        summary: the formula in a line.
+        upside_down: True for the paper's score, which is kept as published and ranks backwards.
+    """
+
+    name: str
+    summary: str
+    function: Callable[[Evidence], Tensor]
+    extras: bool = False
+    upside_down: bool = False
+
+    def __call__(self, logits: Tensor, *, dim: int = -1, trials: int = 100) -> Tensor:
+        """The score of each row of `logits`, float64, without the class axis `dim`."""
+        return compute_scores(logits, [self.name], dim=dim, trials=trials)[self.name]
+
+
+_registry: dict[str, Score] = {}
+scores: Mapping[str, Score] = MappingProxyType(_registry)
+
+
+def compute_scores(
+    logits: Tensor, names: Iterable[str] | None = None, *, dim: int = -1, trials: int = 100
+) -> dict[str, Tensor]:
+    """Several scores from one pass over the logits.
+
+    Args:
+        logits: shape (..., C).
+        names: keys of `scores`; all of them by default.
+        dim: the class axis.
+        trials: the number of flips, for the scores that are p-values.
+
+    Returns:
+        A dict in the order of `names`; each value float64 (float32 on MPS), without the class axis.
+
+    >>> result = compute_scores(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), ["msp", "gap"])
+    >>> {name: round(value.item(), 4) for name, value in result.items()}
+    {'msp': 0.6439, 'gap': -0.2109}
+    """
+    dim, trials = check_logits(logits, dim), check_trials(trials)
+    chosen = [_look_up(name) for name in (_registry if names is None else names)]
+    rows = row_sums(logits.movedim(dim, -1), extras=any(score.extras for score in chosen))
+    # float64 from here on: a confidence of 1 - 1e-12 must not tie with 1.
+    rows = Rows(rows.prediction, *(x if x is None else widen(x) for x in rows[1:]))
+    evidence = Evidence(rows, coins_from_rows(rows, logits.shape[dim]), logits.shape[dim], trials)
+    return {score.name: score.function(evidence) for score in chosen}
+
+
+def _look_up(name: str) -> Score:
+    if name not in _registry:
+        raise ValueError(f"expected a score among {', '.join(_registry)}, got {name!r}")
+    return _registry[name]
+
+
+def _register(
+    summary: str, *, extras: bool = False, upside_down: bool = False
+) -> Callable[[Callable[[Evidence], Tensor]], Callable[[Evidence], Tensor]]:
+    def add(function: Callable[[Evidence], Tensor]) -> Callable[[Evidence], Tensor]:
+        name = function.__name__
+        _registry[name] = Score(name, summary, function, extras, upside_down)
+        return function
+
+    return add
+
+
+@_register("largest softmax probability")
+def msp(evidence: Evidence) -> Tensor:
+    return evidence.coins.confidence
+
+
+@_register("log sum exp of the logits, minus the energy at temperature 1")
+def energy(evidence: Evidence) -> Tensor:
+    return evidence.rows.top + torch.log1p(evidence.rows.odds)
+
+
+@_register("largest logit")
+def max_logit(evidence: Evidence) -> Tensor:
+    return evidence.rows.top
+
+
+@_register("minus the entropy of the softmax", extras=True)
+def entropy(evidence: Evidence) -> Tensor:
+    assert evidence.rows.surprise is not None
+    return -(torch.log1p(evidence.rows.odds) + evidence.rows.surprise / (1 + evidence.rows.odds))
+
+
+@_register("mean log-odds of the coins: mean distance of the rivals below the top logit", extras=True)
+def logit_gap(evidence: Evidence) -> Tensor:
+    assert evidence.rows.margin is not None
+    return evidence.rows.margin / (evidence.num_classes - 1)
+
+
+@_register("mean chance that the top class beats a rival")
+def dominance(evidence: Evidence) -> Tensor:
+    return evidence.coins.dominance
+
+
+@_register("minus the coherence gap")
+def gap(evidence: Evidence) -> Tensor:
+    return -evidence.coins.gap
+
+
+@_register("log of the p-value of the expected wins")
+def p_value(evidence: Evidence) -> Tensor:
+    return log_p_value(evidence.coins, evidence.trials)
+
+
+@_register("minus the concentration of the rest on few rivals")
+def concentration(evidence: Evidence) -> Tensor:
+    return -evidence.coins.concentration
+
+
+@_register("the paper's score, 1 - p-value: upside down, higher = less in-distribution", upside_down=True)
+def structural_score(evidence: Evidence) -> Tensor:
+    return structural_score_of(evidence.coins, evidence.trials)

@@ -1,0 +1,120 @@
+"""The test of the paper: count the coins that the top class wins, and ask how likely so many wins are.
+
+Each flip draws its own rival, so the k flips are independent with the same chance, and the wins are Binomial(k, q)
+exactly, with q the dominance (the paper calls them Poisson-binomial). The null hypothesis, dominance = confidence, is
+false for every row with C >= 3: the p-value measures by how much, and most of that is decided by the confidence.
+"""
+
+import torch
+from torch import Tensor
+
+from .checks import check_logits, check_trials
+from .coins import Coins
+from .precision import accumulator, widen
+from .tails import binomial_log_tail
+
+
+def expected_wins(coins: Coins, trials: int = 100) -> Tensor:
+    """The expected number of wins rounded to an integer, half to even: W* = round(trials * dominance).
+
+    Returns:
+        Whole numbers in float64 (float32 on MPS), NaN for a row of NaN.
+
+    >>> expected_wins(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
+    tensor([85.], dtype=torch.float64)
+    """
+    return torch.round(check_trials(trials) * (1 - widen(coins.loss)))
+
+
+def sample_wins(coins: Coins, trials: int = 100, *, generator: torch.Generator | None = None) -> Tensor:
+    """One draw of the number of wins, from Binomial(trials, dominance): the law of `flip_coins` in a single step.
+
+    Args:
+        coins: from `bag_of_coins`.
+        trials: the number of flips, k.
+        generator: makes the draw reproducible; on the device of `coins`.
+
+    Returns:
+        Whole numbers in float64, NaN for a row of NaN.
+
+    >>> coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]).expand(3, 4))
+    >>> wins = sample_wins(coins, generator=torch.Generator().manual_seed(0))
+    >>> bool(((wins >= 0) & (wins <= 100)).all())
+    True
+    """
+    trials = check_trials(trials)
+    loss = widen(coins.loss)
+    undefined = loss - loss
+    # Losses rather than wins are drawn: a chance of 1e-20 is a number, 1 - 1e-20 is not.
+    losses = torch.binomial(torch.full_like(loss, trials), loss.nan_to_num(0.0), generator=generator)
+    return trials - losses + undefined
+
+
+def flip_coins(
+    logits: Tensor, trials: int = 100, *, dim: int = -1, generator: torch.Generator | None = None
+) -> Tensor:
+    """Algorithm 2 of the paper to the letter: `trials` times, draw a rival and flip its coin; return the wins.
+
+    It agrees in law with `sample_wins`, which is what to use; this one is the definition.
+
+    Args:
+        logits: shape (..., C).
+        trials: the number of flips, k.
+        dim: the class axis.
+        generator: makes the flips reproducible; on the device of `logits`.
+
+    Returns:
+        Whole numbers in float64 (float32 on MPS), NaN for a row with NaN or +inf.
+
+    >>> flip_coins(torch.tensor([[0.0, 200.0, 0.0]]), trials=7)  # a top that never loses
+    tensor([7.], dtype=torch.float64)
+    """
+    trials, dim = check_trials(trials), check_logits(logits, dim)
+    z = logits.movedim(dim, -1).to(accumulator(logits.dtype))
+    top, prediction = z.max(-1, keepdim=True)
+    wins = widen(top - top)
+    for _ in range(trials):
+        rival = torch.randint(z.shape[-1] - 1, prediction.shape, generator=generator, device=z.device)
+        rival = rival + (rival >= prediction)  # skip the top class itself
+        chance = torch.sigmoid(top - z.gather(-1, rival)).nan_to_num(0.0)
+        wins = wins + torch.bernoulli(chance, generator=generator)
+    return wins.squeeze(-1)
+
+
+def log_p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> Tensor:
+    """log Pr{Binomial(trials, confidence) >= wins}; see `p_value`.
+
+    >>> log_p_value(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
+    tensor([-11.5129], dtype=torch.float64)
+    """
+    count = expected_wins(coins, trials) if wins is None else wins
+    return binomial_log_tail(count, trials, coins.odds)
+
+
+def p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> Tensor:
+    """Pr{Binomial(trials, confidence) >= wins}: how likely so many wins are if dominance were confidence.
+
+    Args:
+        coins: from `bag_of_coins`.
+        trials: the number of flips, k.
+        wins: from `sample_wins`, which makes it a valid p-value of the null hypothesis; by default the expected wins
+            W*, which make it the paper's deterministic p*, a score and not a p-value.
+
+    Returns:
+        float64 (float32 on MPS), in [0, 1].
+
+    >>> p_value(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
+    tensor([1.0000e-05], dtype=torch.float64)
+    """
+    return log_p_value(coins, trials, wins=wins).exp()
+
+
+def structural_score(coins: Coins, trials: int = 100) -> Tensor:
+    """The paper's s_BoC = 1 - p*. As a detector it ranks backwards: the less confident, the larger.
+
+    Use `p_value`, or minus the gap, for scores that are larger on familiar data.
+
+    >>> structural_score(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0], [9.0, 0.0, 0.0, 0.0]])))
+    tensor([1.0000, 0.0364], dtype=torch.float64)
+    """
+    return -torch.expm1(log_p_value(coins, trials))
