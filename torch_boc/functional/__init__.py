@@ -1,6 +1,6 @@
 """The mathematics of the probe, as pure functions of tensors: on any device, compilable, differentiable."""
 
-from .bounds import dominance_bounds, forced_gap
+from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import Coins, bag_of_coins
 from .scores import Score, compute_scores, scores
 from .tails import binomial_log_tail, binomial_tail
@@ -17,6 +17,7 @@ __all__ = [
     "expected_wins",
     "flip_coins",
     "forced_gap",
+    "free_gap",
     "log_p_value",
     "p_value",
     "sample_wins",

@@ -54,6 +54,27 @@ def forced_gap(odds: Tensor, num_classes: int) -> Tensor:
     return (wide * (rivals - 1) / ((1 + wide) * (rivals + wide))).to(odds.dtype)
 
 
+def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
+    """The part of the gap that the geometry of the logits adds to what confidence forces: gap - forced_gap >= 0.
+
+    It is the concentration times the width of the dominance bounds, so nothing cancels.
+
+    Args:
+        odds: R = (1 - confidence) / confidence, any shape.
+        concentration: of the same shape, from `bag_of_coins`.
+        num_classes: C, at least 2.
+
+    Returns:
+        A tensor with the shape and dtype of `odds`.
+
+    >>> coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
+    >>> coins.gap, forced_gap(coins.odds, 4), free_gap(coins.odds, coins.concentration, 4)
+    (tensor([0.2109]), tensor([0.2004]), tensor([0.0105]))
+    """
+    _, room = _even_and_room(widen(odds), check_classes(num_classes))
+    return (widen(concentration) * room / (num_classes - 1)).to(odds.dtype)
+
+
 def concentration(odds: Tensor, squares: Tensor, num_classes: int) -> Tensor:
     """Where the dominance lies between its bounds: 0 for evenly matched rivals, 1 for as few rivals as possible.
 
@@ -65,12 +86,16 @@ def concentration(odds: Tensor, squares: Tensor, num_classes: int) -> Tensor:
     """
     if num_classes == 2:
         return odds * 0.0
-    wide = widen(odds)
-    whole = wide.floor()
-    rest = wide - whole
-    even = wide * wide / (num_classes - 1 + wide)
-    room = whole / 2 + rest * rest / (1 + rest) - even
+    even, room = _even_and_room(widen(odds), num_classes)
     # `room <= ...` rather than its negation, so that a row of NaN stays NaN.
-    empty = room <= 4 * torch.finfo(wide.dtype).eps * even
+    empty = room <= 4 * torch.finfo(room.dtype).eps * even
     share = (squares - even) / torch.where(empty, 1.0, room)
     return torch.where(empty, 0.0, share.clamp(0, 1)).to(odds.dtype)
+
+
+def _even_and_room(odds: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Q of evenly matched rivals, and how much larger it is for as few rivals as possible."""
+    whole = odds.floor()
+    rest = odds - whole
+    even = odds * odds / (num_classes - 1 + odds)
+    return even, whole / 2 + rest * rest / (1 + rest) - even

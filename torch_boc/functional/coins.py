@@ -67,8 +67,7 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
 def coins_from_rows(rows: Rows, num_classes: int) -> Coins:
     """Coins from the sums of each row."""
     odds = rows.odds
+    loss = (odds - rows.squares.to(odds.dtype)) / (num_classes - 1)
     if num_classes == 2:  # one rival: its loss is 1 - confidence to the last bit, so that the gap is 0
         loss = odds / (1 + odds)
-    else:
-        loss = (odds - rows.squares.to(odds.dtype)) / (num_classes - 1)
     return Coins(rows.prediction, odds, loss, concentration(odds, rows.squares, num_classes))

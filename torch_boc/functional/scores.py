@@ -72,7 +72,7 @@ def compute_scores(
     chosen = [_look_up(name) for name in (_registry if names is None else names)]
     rows = row_sums(logits.movedim(dim, -1), extras=any(score.extras for score in chosen))
     # float64 from here on: a confidence of 1 - 1e-12 must not tie with 1.
-    rows = Rows(rows.prediction, *(x if x is None else widen(x) for x in rows[1:]))
+    rows = Rows(*(x if x is None or x is rows.prediction else widen(x) for x in rows))  # type: ignore[arg-type]
     evidence = Evidence(rows, coins_from_rows(rows, logits.shape[dim]), logits.shape[dim], trials)
     return {score.name: score.function(evidence) for score in chosen}
 

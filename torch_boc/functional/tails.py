@@ -36,7 +36,7 @@ def binomial_tail(wins: Tensor, trials: int, probability: Tensor) -> Tensor:
 
 
 def binomial_log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
-    """log Pr{Binomial(trials, 1 / (1 + odds)) >= wins}, exact where the tail itself would underflow or round to 1.
+    """The logarithm of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}, exact where the tail itself rounds to 0 or 1.
 
     Args:
         wins: any real values, broadcast against `odds`; at most 0 gives 0, more than `trials` gives -inf.
@@ -47,7 +47,7 @@ def binomial_log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
         The logarithm in float64 (float32 on MPS). Differentiable in `odds`.
 
     >>> binomial_log_tail(torch.tensor([100, 60]), 100, torch.tensor([1e6, 1.0]))
-    tensor([-1381.5512,    -3.5599], dtype=torch.float64)
+    tensor([-1381.5512,    -3.5598], dtype=torch.float64)
     """
     trials = check_trials(trials)
     wide, count = torch.broadcast_tensors(widen(odds), widen(wins).ceil())
@@ -98,7 +98,7 @@ def _ratio(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
     steps = 2 * math.ceil(3.6 * trials ** (1 / 3)) + 2
     odd = count * chance
     even = (trials + 1) * chance - odd
-    fraction = count + steps
+    fraction: Tensor = count + steps
     for step in range(steps, 0, -1):
         half = step // 2
         if step % 2:
@@ -110,7 +110,7 @@ def _ratio(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
 
 
 def _log_mass(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
-    """log Pr{X = w} by deviances (Loader, 2000), which do not cancel where lgamma does: k = 10^6 needs them."""
+    """The log of Pr{X = w} by deviances (Loader, 2000), which do not cancel where lgamma does, as for k = 10^6."""
     rest = trials - count
     excess = count - trials * chance
     rest_or_one = rest.clamp_min(1)
