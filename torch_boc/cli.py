@@ -10,10 +10,10 @@ from . import functional
 HELP = "Does a classifier's confidence agree with the geometry of its logits?"
 # Rows of 10 logits: the odds against the top class, and how many rivals share them.
 EXAMPLE = {
-    "one rival": (0.8, 1),
-    "three rivals": (0.8, 3),
-    "all nine": (0.8, 9),
-    "all, sure": (1e-6, 9),
+    "one": (0.8, 1),
+    "three": (0.8, 3),
+    "nine": (0.8, 9),
+    "nine, sure": (1e-6, 9),
 }
 NOTE = """\
 dominance   the mean chance that the top class beats a rival
@@ -55,7 +55,7 @@ def demo() -> None:
 
 def short(value: float) -> str:
     """A number in at most seven characters."""
-    return f"{value:.4f}" if value >= 1e-4 or value == 0 else f"{value:.1e}"
+    return f"{value:.4f}" if abs(value) >= 1e-4 or abs(value) < 1e-15 else f"{value:.1e}"
 
 
 def probe_example() -> dict[str, torch.Tensor]:
@@ -72,5 +72,5 @@ def probe_example() -> dict[str, torch.Tensor]:
         "forced": functional.forced_gap(coins.odds, 10),
         "free": functional.free_gap(coins.odds, coins.concentration, 10),
         "rho": coins.concentration,
-        "p*": functional.p_value(coins),
+        "log p*": functional.log_p_value(coins),
     }

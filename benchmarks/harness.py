@@ -1,0 +1,50 @@
+"""Timing that a noisy machine cannot fool much: contestants take turns, and the best turn of each counts."""
+
+import csv
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
+from pathlib import Path
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def best_times(contestants: Mapping[str, Callable[[], object]], *, seconds: float = 4.0) -> dict[str, float]:
+    """The shortest time of each contestant in seconds, over rounds in which all of them run once."""
+    best = dict.fromkeys(contestants, float("inf"))
+    for run in contestants.values():  # compiles, allocates and warms the caches
+        run()
+    rounds, end = 0, time.perf_counter() + seconds
+    while rounds < 5 or time.perf_counter() < end:
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            best[name] = min(best[name], time.perf_counter() - start)
+        rounds += 1
+    return best
+
+
+def machine() -> str:
+    """What a reader must know beside a timing."""
+    model = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}, {date.today().isoformat()}"
+
+
+def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write `rows` under a line that names the machine; to a temporary name first."""
+    rows = list(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", newline="") as file:
+        file.write(f"# {machine()}\n")
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    temporary.replace(path)
