@@ -1,8 +1,18 @@
 """torch_boc: does a classifier's confidence agree with the geometry of its logits?"""
 
-from . import functional
+from . import functional, metrics
 from .functional import Coins, bag_of_coins
+from .metrics import BoCMetric, BoCSeparation, CoherenceGap
 
 __version__ = "0.1.0"
 
-__all__ = ["Coins", "__version__", "bag_of_coins", "functional"]
+__all__ = [
+    "BoCMetric",
+    "BoCSeparation",
+    "CoherenceGap",
+    "Coins",
+    "__version__",
+    "bag_of_coins",
+    "functional",
+    "metrics",
+]

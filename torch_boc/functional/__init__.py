@@ -3,20 +3,25 @@
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import Coins, bag_of_coins
 from .scores import Score, compute_scores, scores
+from .separation import auroc, fpr_at_tpr
+from .summary import boc_summary
 from .tails import binomial_log_tail, binomial_tail
 from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins, structural_score
 
 __all__ = [
     "Coins",
     "Score",
+    "auroc",
     "bag_of_coins",
     "binomial_log_tail",
     "binomial_tail",
+    "boc_summary",
     "compute_scores",
     "dominance_bounds",
     "expected_wins",
     "flip_coins",
     "forced_gap",
+    "fpr_at_tpr",
     "free_gap",
     "log_p_value",
     "p_value",

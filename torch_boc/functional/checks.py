@@ -2,6 +2,7 @@
 
 import operator
 
+import torch
 from torch import Tensor
 
 
@@ -42,3 +43,24 @@ def check_classes(num_classes: int) -> int:
     if num_classes < 2:
         raise ValueError(f"expected num_classes of at least 2, got {num_classes}")
     return num_classes
+
+
+def check_target(target: Tensor, shape: torch.Size) -> Tensor:
+    """Return `target` if it is one class index for each row of logits, or raise."""
+    if not isinstance(target, Tensor):
+        raise TypeError(f"expected target as a torch.Tensor, got {type(target).__name__}; use torch.as_tensor")
+    got = f"shape {tuple(target.shape)}, dtype {target.dtype}"
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise TypeError(f"expected target as integer class indices, got {got}; convert with target.long()")
+    if target.shape != shape:
+        raise ValueError(f"expected target of shape {tuple(shape)}, the logits' without the class axis, got {got}")
+    return target
+
+
+def are_probabilities(logits: Tensor, dim: int) -> Tensor:
+    """Whether every row is a probability vector, as a scalar tensor; not so for no rows at all."""
+    if logits.numel() == 0:
+        return torch.zeros((), dtype=torch.bool, device=logits.device)
+    total = logits.sum(dim, dtype=torch.float32)
+    slack = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
+    return (logits.amin() >= 0) & ((total - 1).abs() <= slack).all()

@@ -33,6 +33,7 @@ class Score:
         name: the key in the registry.
         summary: the formula in a line.
         upside_down: True for the paper's score, which is kept as published and ranks backwards.
+        ceiling: the value at which it saturates: its distance from there is what tells samples apart.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Score:
     function: Callable[[Evidence], Tensor]
     extras: bool = False
     upside_down: bool = False
+    ceiling: float = 0.0
 
     def __call__(self, logits: Tensor, *, dim: int = -1, trials: int = 100) -> Tensor:
         """The score of each row of `logits`, float64, without the class axis `dim`."""
@@ -84,17 +86,21 @@ def _look_up(name: str) -> Score:
 
 
 def _register(
-    summary: str, *, extras: bool = False, upside_down: bool = False
+    summary: str,
+    *,
+    extras: bool = False,
+    upside_down: bool = False,
+    ceiling: float = 0.0,
 ) -> Callable[[Callable[[Evidence], Tensor]], Callable[[Evidence], Tensor]]:
     def add(function: Callable[[Evidence], Tensor]) -> Callable[[Evidence], Tensor]:
         name = function.__name__
-        _registry[name] = Score(name, summary, function, extras, upside_down)
+        _registry[name] = Score(name, summary, function, extras, upside_down, ceiling)
         return function
 
     return add
 
 
-@_register("largest softmax probability")
+@_register("largest softmax probability", ceiling=1.0)
 def msp(evidence: Evidence) -> Tensor:
     return evidence.coins.confidence
 
@@ -121,7 +127,7 @@ def logit_gap(evidence: Evidence) -> Tensor:
     return evidence.rows.margin / (evidence.num_classes - 1)
 
 
-@_register("mean chance that the top class beats a rival")
+@_register("mean chance that the top class beats a rival", ceiling=1.0)
 def dominance(evidence: Evidence) -> Tensor:
     return evidence.coins.dominance
 
@@ -141,6 +147,10 @@ def concentration(evidence: Evidence) -> Tensor:
     return -evidence.coins.concentration
 
 
-@_register("the paper's score, 1 - p-value: upside down, higher = less in-distribution", upside_down=True)
+@_register(
+    "the paper's score, 1 - p-value: upside down, higher = less in-distribution",
+    upside_down=True,
+    ceiling=1.0,
+)
 def structural_score(evidence: Evidence) -> Tensor:
     return structural_score_of(evidence.coins, evidence.trials)

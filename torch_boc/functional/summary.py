@@ -1,0 +1,90 @@
+"""The whole picture of the probe over many samples, as a flat dict of scalars."""
+
+import torch
+from torch import Tensor
+
+from .tally import BINS_PER_DECADE, COUNTS, GAP_BINS, LABELLED_SUMS, LOWEST_DECADE, SUMS, Tally, tally
+
+QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
+
+
+def boc_summary(
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    trials: int = 100,
+    bins: int = 15,
+    alpha: float = 0.05,
+    ignore_index: int | None = None,
+    dim: int = 1,
+) -> dict[str, Tensor]:
+    """The probe over a set of samples: the functional twin of `BoCMetric`, whose keys it documents.
+
+    Args:
+        logits: shape (N, C) or (N, C, ...), with the classes on `dim`.
+        target: class indices of shape (N,) or (N, ...); without it the keys that need it are NaN.
+        trials: the number of coin flips of the test.
+        bins: equal bins for the calibration errors.
+        alpha: the level of `rejection_rate`.
+        ignore_index: samples with this target do not count.
+        dim: the class axis.
+
+    Returns:
+        Scalar tensors in float64 (float32 on MPS), under keys that never change. A mean over nothing is NaN.
+
+        - `samples`; `invalid`, the rows with NaN or +inf, which count nowhere else.
+        - Means over the samples: `confidence`, `dominance`, `gap`, `forced_gap`, `free_gap`, `concentration`, `p_value`
+          (of the expected wins) and `structural_score`; `rejection_rate`, the share with a p-value of at most `alpha`.
+        - The spread of the gap: `gap_std`, and the quantiles `gap_q05`, `gap_q50`, `gap_q95`, to within one bin of a
+          histogram with 50 bins to the decade (a factor of 1.05); 0 stands for less than 1e-12.
+        - Over the samples with a target: `accuracy`, `ece_confidence`, `ece_dominance`, `nll`, `brier_confidence`,
+          `brier_dominance`, and the mean gap of right and wrong predictions, `gap_correct` and `gap_wrong`.
+
+    >>> logits = torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]])
+    >>> summary = boc_summary(logits, torch.tensor([0, 2]))
+    >>> {key: round(summary[key].item(), 3) for key in ("samples", "confidence", "gap", "free_gap", "accuracy")}
+    {'samples': 2.0, 'confidence': 0.801, 'gap': 0.086, 'free_gap': 0.004, 'accuracy': 0.5}
+    """
+    return summarize(tally(logits, target, trials=trials, bins=bins, alpha=alpha, ignore_index=ignore_index, dim=dim))
+
+
+def summarize(total: Tally) -> dict[str, Tensor]:
+    """The summary of a tally; see `boc_summary`."""
+    count = dict(zip(COUNTS, total.counts.to(total.sums.dtype).unbind(), strict=True))
+    sums = dict(zip(SUMS + LABELLED_SUMS, total.sums.unbind(), strict=True))
+    samples, labelled, correct = count["samples"], count["labelled"], count["correct"]
+    mean = {name: sums[name] / samples for name in SUMS}
+    variance = mean.pop("gap_square") - mean["gap"] ** 2
+    over_labelled = {name: sums[name] / labelled for name in LABELLED_SUMS[:3]}
+    return {
+        "samples": samples,
+        "invalid": count["invalid"],
+        **mean,
+        "gap_std": variance.clamp_min(0).sqrt(),
+        "rejection_rate": count["rejected"] / samples,
+        "structural_score": 1 - mean["p_value"],
+        **{name: histogram_quantile(total.gap_histogram, level) for name, level in QUANTILES.items()},
+        "accuracy": correct / labelled,
+        "ece_confidence": _calibration_error(total.bin_counts[1], total.bin_counts[2], total.bin_sums[2]),
+        "ece_dominance": _calibration_error(total.bin_counts[3], total.bin_counts[4], total.bin_sums[3]),
+        **over_labelled,
+        "gap_correct": sums["gap_correct"] / correct,
+        "gap_wrong": sums["gap_wrong"] / (labelled - correct),
+    }
+
+
+def histogram_quantile(histogram: Tensor, level: float) -> Tensor:
+    """The quantile of the gap at `level`, interpolated on the logarithmic scale of its bin; NaN without samples."""
+    real = torch.float32 if histogram.device.type == "mps" else torch.float64
+    below = histogram.cumsum(0).to(real)
+    wanted = level * below[-1]
+    place = torch.searchsorted(below, wanted.unsqueeze(0)).clamp(max=GAP_BINS - 1)
+    inside = histogram[place].to(real)
+    share = (wanted - (below[place] - inside)) / inside  # 0 / 0 without samples
+    value = 10 ** (LOWEST_DECADE + (place - 1 + share) / BINS_PER_DECADE)
+    return torch.where((place == 0) & (share == share), 0.0, value).squeeze(0)
+
+
+def _calibration_error(labelled: Tensor, correct: Tensor, score: Tensor) -> Tensor:
+    """The mean over samples of |accuracy - mean score| in their bin: sum over bins of |correct - sum of scores| / N."""
+    return (correct - score).abs().sum() / labelled.sum()

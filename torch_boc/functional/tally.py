@@ -1,0 +1,179 @@
+"""Sums of fixed size over any number of samples, from which the whole picture of the probe is computed.
+
+A tally of two batches is the sum of their tallies, so that it can be accumulated, and added up over processes.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .bounds import forced_gap, free_gap
+from .checks import check_logits, check_target
+from .coins import Coins, bag_of_coins
+from .precision import widen
+from .trials import log_p_value
+
+# The histogram of the gap: a first bin for all below 1e-12, then 50 bins to the decade up to 1.
+LOWEST_DECADE = -12
+BINS_PER_DECADE = 50
+GAP_BINS = 1 - LOWEST_DECADE * BINS_PER_DECADE
+
+COUNTS = ("samples", "invalid", "rejected", "labelled", "correct", "bad_targets")
+SUMS = ("confidence", "dominance", "gap", "gap_square", "forced_gap", "free_gap", "concentration", "p_value")
+LABELLED_SUMS = ("nll", "brier_confidence", "brier_dominance", "gap_correct", "gap_wrong")
+
+
+class Tally(NamedTuple):
+    """Counts in int64 and sums in float64 (float32 on MPS); b is the number of bins.
+
+    Attributes:
+        counts: (6,), in the order of `COUNTS`.
+        sums: (13,), in the order of `SUMS` and `LABELLED_SUMS`.
+        gap_histogram: (601,), how many gaps in each logarithmic bin.
+        bin_counts: (5, b): samples, labelled and correct by confidence; labelled and correct by dominance.
+        bin_sums: (4, b): confidence, gap and labelled confidence by confidence; labelled dominance by dominance.
+    """
+
+    counts: Tensor
+    sums: Tensor
+    gap_histogram: Tensor
+    bin_counts: Tensor
+    bin_sums: Tensor
+
+
+def empty_tally(bins: int = 15, device: torch.device | str | None = None) -> Tally:
+    """The tally of no samples."""
+    real = widen(torch.zeros(0, device=device)).dtype
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    sums = zeros(len(SUMS) + len(LABELLED_SUMS), dtype=real)
+    return Tally(zeros(len(COUNTS)), sums, zeros(GAP_BINS), zeros(5, bins), zeros(4, bins, dtype=real))
+
+
+def tally(
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    trials: int = 100,
+    bins: int = 15,
+    alpha: float = 0.05,
+    ignore_index: int | None = None,
+    dim: int = 1,
+) -> Tally:
+    """The tally of a batch, without reading a value back.
+
+    Samples whose target is `ignore_index` do not count at all; rows with NaN or +inf count as `invalid` and nowhere
+    else; a target that is no class counts as one of `bad_targets`, and its sample as one without a target.
+    """
+    rows = logits.detach().movedim(check_logits(logits, dim), -1)
+    target = None if target is None else check_target(target, rows.shape[:-1]).reshape(-1)
+    coins, valid, invalid = _flat_coins(rows, target, ignore_index)
+    p_value = log_p_value(coins, trials).exp()
+    labelled, distance = _labels(rows, target, coins.prediction, valid)
+    correct = torch.zeros_like(valid) if target is None else labelled & (coins.prediction == target)
+    counts = [valid, invalid, valid & (p_value <= alpha), labelled, correct]
+    counts += [torch.zeros_like(valid) if target is None else valid & ~labelled]
+    return Tally(
+        torch.stack([mask.sum() for mask in counts]),
+        torch.cat([_sums(coins, p_value, valid, rows.shape[-1]), _labelled_sums(coins, distance, labelled, correct)]),
+        count(_gap_bin(coins.gap), valid, GAP_BINS),
+        *_by_bin(coins, valid, labelled, correct, bins),
+    )
+
+
+def gap_tally(
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    part: str = "total",
+    per_class: bool = False,
+    ignore_index: int | None = None,
+    dim: int = 1,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum of the gap (or of its forced or free part), how many samples it is of, and how many rows are invalid.
+
+    With `per_class`, sum and number have shape (C,), by predicted class. Samples count as in `tally`.
+    """
+    rows = logits.detach().movedim(check_logits(logits, dim), -1)
+    classes = rows.shape[-1]
+    target = None if target is None else check_target(target, rows.shape[:-1]).reshape(-1)
+    coins, valid, invalid = _flat_coins(rows, target, ignore_index)
+    if part == "total":
+        gap = coins.gap
+    elif part == "forced":
+        gap = forced_gap(coins.odds, classes)
+    else:
+        gap = free_gap(coins.odds, coins.concentration, classes)
+    place = coins.prediction if per_class else torch.zeros_like(coins.prediction)
+    size = classes if per_class else 1
+    return count(place, valid * gap, size), count(place, valid, size), invalid.sum()
+
+
+def gap_edges() -> list[float]:
+    """The edges of the histogram's bins, from 0 over 1e-12 to 1."""
+    return [0.0] + [10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP_BINS)]
+
+
+def _flat_coins(rows: Tensor, target: Tensor | None, ignore_index: int | None) -> tuple[Coins, Tensor, Tensor]:
+    """The coins of each row in float64, which rows count, and which have no geometry."""
+    coins = Coins(*(x.reshape(-1) for x in bag_of_coins(rows)))
+    finite = coins.odds.isfinite()
+    counted = torch.ones_like(finite) if target is None or ignore_index is None else target != ignore_index
+    valid = counted & finite
+    # Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
+    wide = Coins(coins.prediction, *(torch.where(valid, widen(x), 0.0) for x in coins[1:]))
+    return wide, valid, counted & ~finite
+
+
+def _labels(rows: Tensor, target: Tensor | None, prediction: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Which samples have a class for a target, and how far the target's logit is below the top."""
+    if target is None:
+        return torch.zeros_like(valid), widen(torch.zeros_like(valid))
+    labelled = valid & (target >= 0) & (target < rows.shape[-1])
+    places = torch.stack([prediction, torch.where(labelled, target, prediction)], -1)
+    top, own = widen(rows.gather(-1, places.reshape(*rows.shape[:-1], 2))).reshape(-1, 2).unbind(-1)
+    return labelled, torch.where(labelled, top - own, 0.0)
+
+
+def _sums(coins: Coins, p_value: Tensor, valid: Tensor, classes: int) -> Tensor:
+    forced, free = forced_gap(coins.odds, classes), free_gap(coins.odds, coins.concentration, classes)
+    gap = coins.gap
+    columns = (coins.confidence, coins.dominance, gap, gap * gap, forced, free, coins.concentration, p_value)
+    weight = valid.to(gap.dtype)
+    return torch.stack([column @ weight for column in columns])
+
+
+def _labelled_sums(coins: Coins, distance: Tensor, labelled: Tensor, correct: Tensor) -> Tensor:
+    weight, hit = labelled.to(distance.dtype), correct.to(distance.dtype)
+    nll = torch.where(labelled, torch.log1p(coins.odds) + distance, 0.0).sum()  # the distance may be infinite
+    brier = [((score - hit) ** 2) @ weight for score in (coins.confidence, coins.dominance)]
+    return torch.stack([nll, *brier, coins.gap @ hit, coins.gap @ (weight - hit)])
+
+
+def _by_bin(coins: Coins, valid: Tensor, labelled: Tensor, correct: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    by_confidence, by_dominance = _equal_bin(coins.confidence, bins), _equal_bin(coins.dominance, bins)
+    counts = [count(by_confidence, mask, bins) for mask in (valid, labelled, correct)]
+    counts += [count(by_dominance, mask, bins) for mask in (labelled, correct)]
+    sums = [count(by_confidence, valid * x, bins) for x in (coins.confidence, coins.gap)]
+    sums += [count(by_confidence, labelled * coins.confidence, bins)]
+    sums += [count(by_dominance, labelled * coins.dominance, bins)]
+    return torch.stack(counts), torch.stack(sums)
+
+
+def count(place: Tensor, weight: Tensor, bins: int) -> Tensor:
+    """The sum of `weight` (int64 for booleans) in each of `bins` bins; `place` is the bin of each sample."""
+    weight = weight.long() if weight.dtype == torch.bool else weight
+    return torch.zeros(bins, dtype=weight.dtype, device=weight.device).scatter_add(0, place, weight)
+
+
+def _equal_bin(score: Tensor, bins: int) -> Tensor:
+    """The bin of each score among equal ones on [0, 1]; they are closed on the right, so that 1 is in the last."""
+    return (score * bins).ceil().long().sub(1).clamp(0, bins - 1)
+
+
+def _gap_bin(gap: Tensor) -> Tensor:
+    place = (gap.log10() - LOWEST_DECADE) * BINS_PER_DECADE + 1
+    return place.clamp(0, GAP_BINS - 1).long()

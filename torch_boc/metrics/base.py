@@ -1,0 +1,86 @@
+"""What the metrics have in common: checked input, states that keep their precision, reports of bad rows."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from ..functional.checks import are_probabilities, check_classes, check_logits
+
+NAN_STRATEGIES = ("warn", "error", "ignore")
+
+
+class ProbeMetric(Metric):
+    """A metric over logits of shape (N, C) or (N, C, ...).
+
+    Args:
+        num_classes: checked against the logits if given.
+        nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
+        validate_args: whether to refuse probabilities. The first batch is looked at: on a CPU at once, elsewhere when
+            `compute` is called, so that `update` never waits for the device.
+        kwargs: for `torchmetrics.Metric`.
+    """
+
+    is_differentiable = False
+    higher_is_better: bool | None = None
+    full_state_update = False
+
+    def __init__(
+        self, num_classes: int | None = None, *, nan_strategy: str = "warn", validate_args: bool = True, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        if nan_strategy not in NAN_STRATEGIES:
+            raise ValueError(f"expected nan_strategy among {', '.join(NAN_STRATEGIES)}, got {nan_strategy!r}")
+        self.num_classes = None if num_classes is None else check_classes(num_classes)
+        self.nan_strategy = nan_strategy
+        self.validate_args = validate_args
+        self._looks_like_probabilities: Tensor | None = None
+
+    def _check(self, preds: Tensor) -> None:
+        """Raise for logits that cannot be meant, and remember the number of classes."""
+        check_logits(preds, 1)
+        if self.num_classes is not None and preds.shape[1] != self.num_classes:
+            raise ValueError(
+                f"expected logits with {self.num_classes} classes on dim=1, got {preds.shape[1]} "
+                f"(shape {tuple(preds.shape)}); the class axis comes second, as everywhere in torchmetrics"
+            )
+        self.num_classes = preds.shape[1]
+        if self.validate_args and self._looks_like_probabilities is None and preds.numel() > 0:
+            self._looks_like_probabilities = are_probabilities(preds, 1)
+            if preds.device.type == "cpu":
+                self._refuse_probabilities()
+
+    def _refuse_probabilities(self) -> None:
+        if self._looks_like_probabilities is not None and bool(self._looks_like_probabilities):
+            self._looks_like_probabilities = None
+            raise ValueError(
+                "expected logits or log-probabilities, got probabilities (every row of the first batch is non-negative "
+                "and sums to 1); pass the logits, or preds.log(), or validate_args=False if they are logits after all"
+            )
+
+    def _report(self, invalid: Tensor, bad_targets: Tensor | None = None) -> None:
+        """Say, when results are asked for, what `update` could not use."""
+        self._refuse_probabilities()
+        if bad_targets is not None and int(bad_targets) > 0:
+            raise ValueError(
+                f"expected targets in [0, {self.num_classes}), got {int(bad_targets)} outside; "
+                "give their value as ignore_index if these samples should not count"
+            )
+        if self.nan_strategy == "ignore" or int(invalid) == 0:
+            return
+        message = f"{int(invalid)} rows of logits with NaN or +inf were left out of {type(self).__name__}"
+        if self.nan_strategy == "error":
+            raise ValueError(f"{message}; nan_strategy='ignore' or 'warn' goes on without them")
+        warnings.warn(message, stacklevel=4)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> torch.nn.Module:
+        """Follow the module to another device but not to another dtype: bfloat16 cannot hold a sum."""
+
+        def move(x: Tensor) -> Tensor:
+            device = fn(torch.empty(0, device=x.device)).device
+            return (x.float() if device.type == "mps" and x.dtype == torch.float64 else x).to(device)
+
+        return super()._apply(move, exclude_state)

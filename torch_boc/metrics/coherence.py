@@ -1,0 +1,171 @@
+"""The whole picture of the probe, and the coherence gap alone, as torchmetrics metrics."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..functional.checks import check_trials
+from ..functional.summary import summarize
+from ..functional.tally import Tally, empty_tally, gap_tally, tally
+from . import plots
+from .base import ProbeMetric
+
+
+class BoCMetric(ProbeMetric):
+    """Whether confidence and the geometry of the logits agree, over a data set, in memory of fixed size.
+
+    `update` takes logits (or log-probabilities) of shape (N, C) or (N, C, ...), and class indices if there are any;
+    `compute` gives the dict that `torch_boc.functional.boc_summary` documents.
+
+    Args:
+        num_classes: checked against the logits if given.
+        trials: the number of coin flips of the test.
+        bins: equal bins for the calibration errors.
+        alpha: the level of `rejection_rate`.
+        ignore_index: samples with this target do not count.
+        nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
+        validate_args: whether to refuse probabilities.
+        kwargs: for `torchmetrics.Metric`.
+
+    >>> metric = BoCMetric(num_classes=3)
+    >>> metric.update(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]), torch.tensor([0, 2]))
+    >>> result = metric.compute()
+    >>> round(result["gap"].item(), 3), round(result["forced_gap"].item(), 3), result["accuracy"].item()
+    (0.086, 0.082, 0.5)
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        *,
+        trials: int = 100,
+        bins: int = 15,
+        alpha: float = 0.05,
+        ignore_index: int | None = None,
+        nan_strategy: str = "warn",
+        validate_args: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
+        if not 0 <= alpha <= 1:
+            raise ValueError(f"expected alpha in [0, 1], got {alpha}")
+        if bins < 1:
+            raise ValueError(f"expected at least 1 bin, got {bins}")
+        self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
+        # Compute groups merge metrics whose states have the same names and, after one batch, the same values: the names
+        # tell metrics with different arguments apart.
+        suffix = _suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index)
+        self._names = {field: f"boc_{field}_{suffix}" for field in Tally._fields}
+        for field, zeros in empty_tally(bins)._asdict().items():
+            self.add_state(self._names[field], zeros, dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor | None = None) -> None:
+        """Add a batch: logits of shape (N, C) or (N, C, ...), and targets of shape (N,) or (N, ...)."""
+        self._check(preds)
+        batch = tally(
+            preds, target, trials=self.trials, bins=self.bins, alpha=self.alpha, ignore_index=self.ignore_index
+        )
+        for field, value in batch._asdict().items():
+            setattr(self, self._names[field], getattr(self, self._names[field]) + value)
+
+    def compute(self) -> dict[str, Tensor]:
+        """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
+        total = self.total()
+        self._report(total.counts[1], total.counts[5])
+        return summarize(total)
+
+    def total(self) -> Tally:
+        """The sums and histograms behind the summary."""
+        return Tally(*(getattr(self, name) for name in self._names.values()))
+
+    def plot(
+        self,
+        val: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]] | None = None,
+        ax: Any = None,
+        kind: str = "all",
+    ) -> tuple[Any, Any]:
+        """Draw the samples so far, or the course of several results.
+
+        Args:
+            val: results of `compute` or `forward`; then their gaps are drawn step by step.
+            ax: matplotlib axes to draw in; three of them for `kind="all"`.
+            kind: "gap" (histogram), "coherence" (mean gap against confidence, with the band that confidence allows),
+                "reliability" (accuracy against confidence and dominance), or "all" three.
+
+        Returns:
+            The figure and the axes.
+        """
+        if val is not None:
+            return plots.draw_course([val] if isinstance(val, Mapping) else val, ax)
+        return plots.draw_tally(self.total(), self.num_classes, ax, kind)
+
+
+class CoherenceGap(ProbeMetric):
+    """The mean coherence gap as one tensor, to be logged as it is.
+
+    Args:
+        num_classes: checked against the logits if given; needed for `average="none"`.
+        part: "total", or "forced" (what confidence alone decides) or "free" (what the geometry adds).
+        average: "micro" for one mean; "none" for one mean for each predicted class, NaN for a class never predicted.
+        ignore_index: samples with this target do not count.
+        nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
+        validate_args: whether to refuse probabilities.
+        kwargs: for `torchmetrics.Metric`.
+
+    >>> metric = CoherenceGap()
+    >>> metric(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]))
+    tensor(0.0859, dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        *,
+        part: str = "total",
+        average: str = "micro",
+        ignore_index: int | None = None,
+        nan_strategy: str = "warn",
+        validate_args: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
+        if part not in ("total", "forced", "free"):
+            raise ValueError(f"expected part among total, forced, free, got {part!r}")
+        if average not in ("micro", "none"):
+            raise ValueError(f"expected average among micro, none, got {average!r}")
+        if average == "none" and num_classes is None:
+            raise ValueError("expected num_classes with average='none', got None")
+        self.part, self.average, self.ignore_index = part, average, ignore_index
+        size = num_classes if average == "none" and num_classes is not None else 1
+        suffix = _suffix(part=part, average=average, ignore=ignore_index)
+        self._names = [f"boc_{name}_{suffix}" for name in ("gap", "samples", "invalid")]
+        zeros = (empty_tally().sums.new_zeros(size), torch.zeros(size, dtype=torch.int64), torch.tensor(0))
+        for name, default in zip(self._names, zeros, strict=True):
+            self.add_state(name, default, dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor | None = None) -> None:
+        """Add a batch: logits of shape (N, C) or (N, C, ...); targets only matter for `ignore_index`."""
+        self._check(preds)
+        per_class = self.average == "none"
+        batch = gap_tally(preds, target, part=self.part, per_class=per_class, ignore_index=self.ignore_index)
+        for name, value in zip(self._names, batch, strict=True):
+            setattr(self, name, getattr(self, name) + value)
+
+    def compute(self) -> Tensor:
+        """The mean gap of all batches so far; NaN if there were no samples."""
+        gap, samples, invalid = (getattr(self, name) for name in self._names)
+        self._report(invalid)
+        mean: Tensor = gap / samples
+        return mean if self.average == "none" else mean.squeeze(0)
+
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the mean gap, or the course of several results of `compute` or `forward`; returns figure and axes."""
+        values = self.compute() if val is None else val
+        return plots.draw_values([values] if isinstance(values, Tensor) else values, ax)
+
+
+def _suffix(**arguments: object) -> str:
+    """The arguments as part of a state's name; without dots, which a state dict reads as a path."""
+    return "_".join(f"{name}_{value}" for name, value in arguments.items()).replace(".", "p").replace("-", "m")

@@ -1,0 +1,169 @@
+"""Figures of the probe: matplotlib Figure objects made without pyplot, in colours safe for colour-blind readers."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..functional.bounds import dominance_bounds, forced_gap
+from ..functional.scores import scores
+from ..functional.separation import bin_centres
+from ..functional.tally import Tally, gap_edges
+
+if TYPE_CHECKING:
+    from .separation import BoCSeparation
+
+BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
+CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
+KINDS = ("gap", "coherence", "reliability")
+
+
+def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
+    """The figure and the axes to draw in: the given ones, or those of a new figure."""
+    if ax is not None:
+        axes = list(ax.flat) if hasattr(ax, "flat") else list(ax) if isinstance(ax, Sequence) else [ax]
+        if len(axes) != count:
+            raise ValueError(f"expected {count} axes for this plot, got {len(axes)}; `kind` chooses a single one")
+        return axes[0].figure, axes
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'torch-boc[eval]'") from error
+    figure = Figure(figsize=(4.6 * count, 3.8), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False).flat)
+
+
+def draw_tally(total: Tally, num_classes: int | None, ax: Any = None, kind: str = "all") -> tuple[Any, Any]:
+    """The plots of a tally: one of `KINDS`, or all of them side by side."""
+    if kind not in (*KINDS, "all"):
+        raise ValueError(f"expected kind among {', '.join(KINDS)}, all, got {kind!r}")
+    kinds = KINDS if kind == "all" else (kind,)
+    figure, axes = new_axes(len(kinds), ax)
+    total = Tally(*(x.cpu() for x in total))
+    for axis, name in zip(axes, kinds, strict=True):
+        if name == "gap":
+            draw_gaps(axis, {"samples": total.gap_histogram})
+        elif name == "coherence":
+            draw_coherence(axis, total, num_classes)
+        else:
+            draw_reliability(axis, total)
+        axis.grid(alpha=0.3)
+    return figure, axes[0] if len(axes) == 1 else axes
+
+
+def draw_gaps(axis: Any, histograms: Mapping[str, Tensor]) -> None:
+    """Histograms of the gap on its logarithmic scale, as shares of the samples, five bins drawn as one."""
+    edges = torch.tensor(gap_edges()[1:], dtype=torch.float64)
+    for (label, counts), colour in zip(histograms.items(), CYCLE, strict=False):
+        shares = counts.double() / counts.sum().clamp_min(1)
+        inner = shares[1:].reshape(-1, 5).sum(-1)
+        axis.stairs(inner, edges[::5], fill=True, alpha=0.5, color=colour, label=label)
+        if shares[0] > 0:
+            axis.plot([], [], " ", label=f"below 1e-12: {shares[0]:.1%}")
+    axis.set(xscale="log", xlabel="coherence gap Δ", ylabel="share of samples", title="Coherence gap")
+    axis.legend(fontsize=9)
+
+
+def draw_coherence(axis: Any, total: Tally, num_classes: int | None) -> None:
+    """The mean gap in each bin of confidence, over the band that the confidence allows."""
+    if num_classes is not None:
+        confidence = torch.linspace(1 / num_classes, 1, 300, dtype=torch.float64)
+        odds = (1 - confidence) / confidence
+        lowest, highest = forced_gap(odds, num_classes), dominance_bounds(odds, num_classes)[1] - confidence
+        axis.fill_between(confidence, lowest, highest, color=SKY, alpha=0.4, label="possible")
+        axis.plot(confidence, lowest, color=BLUE, linewidth=1, label="forced by confidence")
+    count = total.bin_counts[0]
+    some = count > 0
+    mean = total.bin_sums[:2][:, some] / count[some]
+    axis.plot(mean[0], mean[1], "o", color=ORANGE, markersize=5, label="mean of a bin")
+    axis.set(xlabel="confidence", ylabel="coherence gap Δ", xlim=(0, 1), title="Gap against confidence")
+    axis.set_ylim(bottom=0)
+    axis.legend(fontsize=9)
+
+
+def draw_reliability(axis: Any, total: Tally) -> None:
+    """Accuracy in each bin against the mean confidence, and against the mean dominance."""
+    curves = (("confidence", 1, 2, BLUE, "o-"), ("dominance", 3, 3, ORANGE, "s--"))
+    axis.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":")
+    for label, counts, sums, colour, style in curves:
+        labelled, correct = total.bin_counts[counts], total.bin_counts[counts + 1]
+        some = labelled > 0
+        score, accuracy = total.bin_sums[sums][some] / labelled[some], correct[some] / labelled[some]
+        axis.plot(score, accuracy, style, color=colour, markersize=4, label=label)
+    if int(total.bin_counts[1].sum()) == 0:
+        axis.text(0.5, 0.5, "no targets", ha="center", va="center")
+    axis.set(xlabel="score", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1), title="Reliability")
+    axis.legend(fontsize=9, loc="upper left")
+
+
+def draw_course(
+    results: Sequence[Mapping[str, Tensor]], ax: Any = None, keys: Sequence[str] = ("gap", "forced_gap", "free_gap")
+) -> tuple[Any, Any]:
+    """Some keys of several results, step by step."""
+    figure, (axis,) = new_axes(1, ax)
+    for key, colour in zip(keys, CYCLE, strict=False):
+        axis.plot([float(result[key]) for result in results], "o-", color=colour, markersize=4, label=key)
+    axis.set(xlabel="step")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=9)
+    return figure, axis
+
+
+def draw_values(values: Sequence[Tensor], ax: Any = None) -> tuple[Any, Any]:
+    """A mean gap step by step, a line for each class if there are several."""
+    figure, (axis,) = new_axes(1, ax)
+    lines = torch.stack([value.detach().cpu().reshape(-1) for value in values])
+    axis.plot(lines, "o-", markersize=4)
+    if lines.shape[1] > 1:
+        axis.legend([str(i) for i in range(lines.shape[1])], title="class", fontsize=8, ncols=2)
+    axis.set(xlabel="step", ylabel="coherence gap Δ")
+    axis.grid(alpha=0.3)
+    return figure, axis
+
+
+def draw_separation(metric: "BoCSeparation", score: str, ax: Any = None) -> tuple[Any, Any]:
+    """Histograms of one score for both kinds of samples, and the ROC curves of all scores."""
+    figure, (left, right) = new_axes(2, ax)
+    results = metric.compute()
+    sides = _sides(metric)
+    present = torch.cat([values[(weights > 0) & values.isfinite()] for values, weights in sides[score]])
+    span = (float(present.min()), float(present.max())) if len(present) else (0.0, 1.0)
+    for label, (values, weights), colour in zip(("ID", "OOD"), sides[score], (BLUE, ORANGE), strict=True):
+        left.hist(values, bins=60, range=span, weights=weights, alpha=0.5, color=colour, label=label)
+    left.set(xlabel=f"{score} (higher = more in-distribution)", ylabel="share of samples", title="Score")
+    for (name, pair), colour in zip(sides.items(), CYCLE * 2, strict=False):
+        false, true = _roc(*pair)
+        right.plot(false, true, color=colour, label=f"{name} {float(results[f'{name}_auroc']):.3f}")
+    right.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":")
+    right.set(xlabel="false positive rate (OOD kept)", ylabel="true positive rate (ID kept)", title="ROC, with AUROC")
+    for axis, place in ((left, "best"), (right, "lower right")):
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=9, loc=place)
+    return figure, [left, right]
+
+
+def _sides(metric: "BoCSeparation") -> dict[str, list[tuple[Tensor, Tensor]]]:
+    """For each score, values and their weights, in-distribution first."""
+    if metric.thresholds is None:
+        known, unknown = metric.samples()
+        pairs = {name: (known[name].cpu(), unknown[name].cpu()) for name in metric.scores}
+        return {
+            name: [(side, torch.full_like(side, 1 / max(1, side.numel()))) for side in pair]
+            for name, pair in pairs.items()
+        }
+    shares = metric.histograms().cpu().double()
+    shares = shares / shares.sum(-1, keepdim=True).clamp_min(1)
+    centres = [bin_centres(metric.thresholds, scores[name].ceiling) for name in metric.scores]
+    return {name: [(centres[i], shares[side, i]) for side in (0, 1)] for i, name in enumerate(metric.scores)}
+
+
+def _roc(known: tuple[Tensor, Tensor], unknown: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """False and true positive rate from the strictest threshold to the loosest; ties move together."""
+    values = torch.cat([known[0], unknown[0]])
+    thresholds, place = values.unique(return_inverse=True)
+    rates = []
+    for weights in ((torch.zeros_like(known[1]), unknown[1]), (known[1], torch.zeros_like(unknown[1]))):
+        mass = torch.zeros(len(thresholds), dtype=torch.float64).scatter_add(0, place, torch.cat(weights).double())
+        rates.append(torch.cat([torch.zeros(1, dtype=torch.float64), mass.flip(0).cumsum(0)]))
+    return rates[0], rates[1]
