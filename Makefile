@@ -26,6 +26,8 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.probe
+	$(BIN)/python -m benchmarks.metric
+	$(BIN)/python -m benchmarks.band
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

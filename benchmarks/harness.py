@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -48,3 +49,15 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
         writer.writeheader()
         writer.writerows(rows)
     temporary.replace(path)
+
+
+def ratio(times: Mapping[str, Any], name: str, baseline: str) -> float:
+    """The time of `name` over that of `baseline`."""
+    return float(times[name]) / float(times[baseline])
+
+
+def target(name: str, value: float, limit: float) -> dict[str, object]:
+    """Say whether a ratio is at most what was aimed at, and return the row for a table."""
+    met = "met" if value <= limit else "missed"
+    print(f"{met:7} {value:6.2f} (at most {limit:.2f})  {name}", flush=True)
+    return {"ratio": name, "measured": round(value, 3), "at most": round(limit, 3), "target": met}

@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.harness import RESULTS, best_times, machine, write_csv
+from benchmarks.harness import RESULTS, best_times, machine, ratio, target, write_csv
 from tests.reference import obvious_probe
 from torch_boc.functional import bag_of_coins, binomial_log_tail, flip_coins, log_p_value, sample_wins
 
@@ -84,16 +84,6 @@ def other_targets() -> list[dict[str, object]]:
         target("binomial_log_tail compiled / scipy.stats.binom.sf", ratio(best, "tail compiled", "scipy"), 0.5),
         target("sample_wins / flip_coins", ratio(best, "sample", "flip"), 1 / 20),
     ]
-
-
-def ratio(row: dict, name: str, baseline: str) -> float:
-    return float(row[name]) / float(row[baseline])
-
-
-def target(name: str, value: float, limit: float) -> dict[str, object]:
-    met = "met" if value <= limit else "missed"
-    print(f"{met:7} {value:6.2f} (at most {limit:.2f})  {name}", flush=True)
-    return {"ratio": name, "measured": round(value, 3), "at most": round(limit, 3), "target": met}
 
 
 def figure(rows: list[dict[str, object]]) -> Figure:

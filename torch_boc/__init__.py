@@ -1,13 +1,16 @@
 """torch_boc: does a classifier's confidence agree with the geometry of its logits?"""
 
-from . import functional, metrics
+from . import functional, metrics, nn
 from .functional import Coins, bag_of_coins
 from .metrics import BoCMetric, BoCSeparation, CoherenceGap
+from .nn import BoCClassifier, BoCProbe, watch
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BoCClassifier",
     "BoCMetric",
+    "BoCProbe",
     "BoCSeparation",
     "CoherenceGap",
     "Coins",
@@ -15,4 +18,6 @@ __all__ = [
     "bag_of_coins",
     "functional",
     "metrics",
+    "nn",
+    "watch",
 ]

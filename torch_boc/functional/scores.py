@@ -10,8 +10,7 @@ from torch import Tensor
 
 from .checks import check_logits, check_trials
 from .coins import Coins, coins_from_rows
-from .precision import widen
-from .rows import Rows, row_sums
+from .rows import Rows, wide_row_sums
 from .trials import log_p_value
 from .trials import structural_score as structural_score_of
 
@@ -72,9 +71,7 @@ def compute_scores(
     """
     dim, trials = check_logits(logits, dim), check_trials(trials)
     chosen = [_look_up(name) for name in (_registry if names is None else names)]
-    rows = row_sums(logits.movedim(dim, -1), extras=any(score.extras for score in chosen))
-    # float64 from here on: a confidence of 1 - 1e-12 must not tie with 1.
-    rows = Rows(*(x if x is None or x is rows.prediction else widen(x) for x in rows))  # type: ignore[arg-type]
+    rows = wide_row_sums(logits.movedim(dim, -1), extras=any(score.extras for score in chosen))
     evidence = Evidence(rows, coins_from_rows(rows, logits.shape[dim]), logits.shape[dim], trials)
     return {score.name: score.function(evidence) for score in chosen}
 

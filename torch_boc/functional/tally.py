@@ -10,8 +10,9 @@ from torch import Tensor
 
 from .bounds import forced_gap, free_gap
 from .checks import check_logits, check_target
-from .coins import Coins, bag_of_coins
+from .coins import Coins, coins_from_rows
 from .precision import widen
+from .rows import wide_row_sums
 from .trials import log_p_value
 
 # The histogram of the gap: a first bin for all below 1e-12, then 50 bins to the decade up to 1.
@@ -119,13 +120,14 @@ def gap_edges() -> list[float]:
 
 def _flat_coins(rows: Tensor, target: Tensor | None, ignore_index: int | None) -> tuple[Coins, Tensor, Tensor]:
     """The coins of each row in float64, which rows count, and which have no geometry."""
-    coins = Coins(*(x.reshape(-1) for x in bag_of_coins(rows)))
+    coins = coins_from_rows(wide_row_sums(rows), rows.shape[-1])
+    coins = Coins(*(x.reshape(-1) for x in coins))
     finite = coins.odds.isfinite()
     counted = torch.ones_like(finite) if target is None or ignore_index is None else target != ignore_index
     valid = counted & finite
     # Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
-    wide = Coins(coins.prediction, *(torch.where(valid, widen(x), 0.0) for x in coins[1:]))
-    return wide, valid, counted & ~finite
+    safe = Coins(coins.prediction, *(torch.where(valid, x, 0.0) for x in coins[1:]))
+    return safe, valid, counted & ~finite
 
 
 def _labels(rows: Tensor, target: Tensor | None, prediction: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:

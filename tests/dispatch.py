@@ -1,0 +1,96 @@
+"""Two modes that watch every operation below autograd: one forbids reading values back, one measures live memory."""
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+
+# Operations whose result, or the shape of whose result, depends on values: on a GPU the host must wait for each.
+READS = {
+    aten._local_scalar_dense,
+    aten.item,
+    aten.is_nonzero,
+    aten.equal,
+    aten.allclose,
+    aten.nonzero,
+    aten.nonzero_numpy,
+    aten.argwhere,
+    aten.masked_select,
+    aten._unique,
+    aten._unique2,
+    aten.unique_dim,
+    aten.unique_consecutive,
+    aten.unique_dim_consecutive,
+    aten.bincount,
+    aten.repeat_interleave,
+}
+MASKABLE = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
+
+
+class HostSyncError(AssertionError):
+    """An operation made the host wait for a value."""
+
+
+class NoHostSync(TorchDispatchMode):
+    """Fails on any operation that reads a value back, and on copies from an accelerator to the CPU.
+
+    What never reaches the dispatcher on the CPU, as `.tolist()` and `.numpy()`, is caught with fake tensors instead.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        packet = func.overloadpacket
+        if packet in READS or (packet in MASKABLE and _has_mask(args[1])):
+            raise HostSyncError(f"{func} reads a value back")
+        result = func(*args, **kwargs)
+        if any(x.device.type != "cpu" for x in _tensors((args, kwargs))) and _lands_on_cpu(result):
+            raise HostSyncError(f"{func} copies to the CPU")
+        return result
+
+
+def _has_mask(indices: Any) -> bool:
+    return any(x.dtype in (torch.bool, torch.uint8) for x in _tensors(indices))
+
+
+def _lands_on_cpu(result: Any) -> bool:
+    return any(x.device.type == "cpu" for x in _tensors(result))
+
+
+class MemoryMeter(TorchDispatchMode):
+    """Bytes held by storages that were made inside the mode: `live` now, and `peak` so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._known: dict[int, weakref.finalize] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        for tensor in _tensors((args, kwargs)):
+            self._meet(tensor, made_here=False)
+        result = func(*args, **kwargs)
+        for tensor in _tensors(result):
+            self._meet(tensor, made_here=True)
+        self.peak = max(self.peak, self.live)
+        return result
+
+    def _meet(self, tensor: Tensor, *, made_here: bool) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._known:
+            size = storage.nbytes() if made_here else 0
+            self.live += size
+            self._known[key] = weakref.finalize(storage, self._part, key, size)
+
+    def _part(self, key: int, size: int) -> None:
+        self.live -= size
+        del self._known[key]
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

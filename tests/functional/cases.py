@@ -1,0 +1,77 @@
+"""Rows of logits that the tests share, and how far a result may be from the reference."""
+
+import math
+
+import torch
+from hypothesis import strategies as st
+from mpmath import mp
+from torch import Tensor
+
+from torch_boc.functional import Coins, bag_of_coins
+
+NAN, INF = math.nan, math.inf
+FLOAT_FIELDS = ("odds", "loss", "concentration", "confidence", "dominance", "gap")
+SCORES = (
+    "msp",
+    "energy",
+    "max_logit",
+    "entropy",
+    "logit_gap",
+    "dominance",
+    "gap",
+    "p_value",
+    "concentration",
+    "structural_score",
+)
+
+
+def random_logits(*shape: int, scale: float = 3.0, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    """Normal logits, the same on every run."""
+    return (torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype)
+
+
+def confident_logits(classes: int, odds: float, *, seed: int = 0) -> Tensor:
+    """One row with about the given odds against its top class, which is neither the first nor the last."""
+    row = random_logits(classes, scale=1.0, seed=seed) + math.log(odds / (classes - 1))
+    row[classes // 2] = 0.0
+    return row
+
+
+def fields(logits: Tensor, **options: int) -> dict[str, Tensor]:
+    """All floating-point outputs of the probe by name."""
+    coins = bag_of_coins(logits, **options)
+    return {name: getattr(coins, name) for name in FLOAT_FIELDS}
+
+
+def as_dict(coins: Coins) -> dict[str, Tensor]:
+    """Fields and properties by name."""
+    return {name: getattr(coins, name) for name in ("prediction", *FLOAT_FIELDS)}
+
+
+def as_tensor(numbers: list) -> Tensor:
+    """Reference numbers in float64, in which mpmath rounds them correctly."""
+    return torch.tensor([float(x) for x in numbers], dtype=torch.float64)
+
+
+def relative_error(actual: Tensor, expected: list) -> Tensor:
+    """|actual - expected| / |expected| of each element, from reference numbers with more digits than float64."""
+    with mp.workdps(40):
+        errors = [abs(mp.mpf(a) - e) / abs(e) if e else abs(mp.mpf(a)) for a, e in _pairs(actual, expected)]
+        return as_tensor(errors)
+
+
+def _pairs(actual: Tensor, expected: list) -> list[tuple]:
+    return list(zip(actual.detach().double().tolist(), expected, strict=True))
+
+
+@st.composite
+def logits(draw: st.DrawFn, *, elements: st.SearchStrategy[float], min_classes: int = 2, dtype=torch.float64) -> Tensor:
+    """One to four rows of up to twelve logits."""
+    classes, rows = draw(st.integers(min_classes, 12)), draw(st.integers(1, 4))
+    row = st.lists(elements, min_size=classes, max_size=classes)
+    return torch.tensor(draw(st.lists(row, min_size=rows, max_size=rows)), dtype=dtype)
+
+
+any_float = st.floats(-60, 60, width=32)
+# Multiples of 1/8: shifts are exact, ties are common, and no row is so nearly flat that its geometry is rounding.
+on_grid = st.integers(-160, 160).map(lambda i: i / 8)

@@ -1,0 +1,116 @@
+"""What the confidence alone decides: the bounds are reached by the rows that they claim to be reached by."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import reference
+from tests.functional.cases import any_float, as_tensor, logits, relative_error
+from torch_boc.functional import bag_of_coins, dominance_bounds, forced_gap
+
+CLASSES = (2, 3, 4, 10, 1000, 128256)
+
+
+def odds_for(classes):
+    """Odds from 0 to C - 1, at and beside whole numbers, where the bound on few rivals has a kink."""
+    spread = torch.logspace(-25, 0, 26, dtype=torch.float64) * (classes - 1)
+    whole = torch.arange(min(classes, 6), dtype=torch.float64)
+    beside = torch.cat([whole * (1 - 1e-9), whole * (1 + 1e-9)])
+    return torch.cat([spread, whole, beside[beside <= classes - 1]])
+
+
+@pytest.mark.parametrize("classes", CLASSES)
+def test_bounds_are_the_dominance_of_the_extreme_rows(classes):
+    odds = odds_for(classes)
+    expected = [reference.dominance_bounds(x, classes) for x in odds.tolist()]
+    for bound, side in zip(dominance_bounds(odds, classes), zip(*expected, strict=True), strict=True):
+        assert relative_error(bound, side).max() <= 1e-14
+
+
+@pytest.mark.parametrize("classes", CLASSES)
+def test_the_forced_gap_is_the_lower_bound_above_the_confidence(classes):
+    odds = odds_for(classes)
+    with reference.mp.workdps(60):
+        expected = [
+            reference.dominance_bounds(x, classes)[0] - 1 / (1 + reference.mpf(x)) if classes > 2 else reference.mpf(0)
+            for x in odds.tolist()
+        ]
+    assert relative_error(forced_gap(odds, classes), expected).max() <= 1e-14
+
+
+@pytest.mark.parametrize("classes", [3, 4, 10, 1000])
+@pytest.mark.parametrize("drop", [1e-6, 0.5, 3.0, 40.0])
+def test_evenly_matched_rivals_reach_the_lower_bound(classes, drop):
+    z = torch.full((1, classes), -drop, dtype=torch.float64)
+    z[:, classes // 2] = 0
+    coins = bag_of_coins(z)
+    torch.testing.assert_close(coins.dominance, dominance_bounds(coins.odds, classes)[0], rtol=1e-15, atol=0)
+    torch.testing.assert_close(coins.gap, forced_gap(coins.odds, classes), rtol=1e-13, atol=0)
+    torch.testing.assert_close(coins.concentration, torch.zeros(1, dtype=torch.float64), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("classes", [4, 10, 1000])
+@pytest.mark.parametrize("full", [0, 1, 2])
+@pytest.mark.parametrize("drop", [0.5, 3.0, 40.0])
+def test_a_heap_on_few_rivals_reaches_the_upper_bound(classes, full, drop):
+    z = torch.full((1, classes), -torch.inf, dtype=torch.float64)
+    z[:, : full + 1] = 0
+    z[:, full + 1] = -drop
+    coins = bag_of_coins(z)
+    torch.testing.assert_close(coins.dominance, dominance_bounds(coins.odds, classes)[1], rtol=1e-15, atol=0)
+    torch.testing.assert_close(coins.concentration, torch.ones(1, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("row", [[1.0] * 5, [0.0, -800.0, -900.0], [3.0, 3.0], [7.0, -2.0]])
+def test_concentration_is_zero_where_nothing_is_left_to_place(row, dtype):
+    z = torch.tensor([row], dtype=dtype, requires_grad=True)
+    concentration = bag_of_coins(z).concentration
+    assert concentration.item() == 0
+    concentration.backward()
+    assert (z.grad == 0).all()
+
+
+@given(logits(elements=any_float, min_classes=3))
+def test_concentration_is_the_place_between_the_bounds(z):
+    coins = bag_of_coins(z)
+    probes = [reference.probe(row) for row in z.tolist()]
+    clear = torch.tensor([probe.upper - probe.lower > 1e-4 * probe.odds for probe in probes])
+    expected = as_tensor([probe.concentration for probe in probes])
+    torch.testing.assert_close(coins.concentration[clear], expected[clear], rtol=0, atol=1e-10)
+
+
+@given(st.floats(0, 1), st.integers(3, 10**6))
+def test_confidence_is_below_the_lower_bound_and_the_lower_below_the_upper(share, classes):
+    odds = torch.tensor(share * (classes - 1), dtype=torch.float64)
+    lower, upper = dominance_bounds(odds, classes)
+    eps = torch.finfo(torch.float64).eps
+    assert 1 / (1 + odds) <= lower + eps
+    assert lower <= upper + eps
+    assert forced_gap(odds, classes) >= 0
+
+
+def test_the_curves_of_the_paper_lie_inside_the_bounds():
+    """C = 10 at confidence 0.385, where it reports a gap of 0.49, and C = 4 at 0.5, where it reports 0.31."""
+    for classes, confidence, reported in ((10, 0.385, 0.49), (4, 0.5, 0.31)):
+        odds = torch.tensor((1 - confidence) / confidence, dtype=torch.float64)
+        lower, upper = dominance_bounds(odds, classes)
+        assert lower - confidence < reported < upper - confidence
+    torch.testing.assert_close(forced_gap(torch.tensor(0.615 / 0.385), 10), torch.tensor(0.464), rtol=0, atol=5e-4)
+    lower, upper = dominance_bounds(torch.tensor(1.0), 4)
+    torch.testing.assert_close(torch.stack([lower, upper]) - 0.5, torch.tensor([0.25, 1 / 3]), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_bounds_keep_shape_and_dtype(dtype):
+    odds = torch.rand(2, 3, dtype=torch.float64).to(dtype)
+    for value in (*dominance_bounds(odds, 10), forced_gap(odds, 10)):
+        assert value.shape == (2, 3)
+        assert value.dtype == dtype
+
+
+def test_a_row_of_nan_has_no_bounds():
+    odds = torch.tensor([torch.nan, 1.0])
+    for value in (*dominance_bounds(odds, 4), forced_gap(odds, 4)):
+        assert value.isnan().tolist() == [True, False]

@@ -1,0 +1,69 @@
+"""Extra memory is bounded whatever the batch: measured in live allocations, beyond the logits and their gradient."""
+
+import pytest
+import torch
+
+from tests.dispatch import MemoryMeter
+from torch_boc.functional import bag_of_coins, binomial_log_tail, compute_scores, p_value
+
+MEGABYTE = 10**6
+LIMIT = 128 * MEGABYTE
+SHAPE = (256, 128256)
+
+
+def large_logits(**options):
+    """66 MB of a vocabulary's logits; their values do not matter."""
+    return torch.linspace(-30, 30, SHAPE[1]).to(torch.bfloat16).expand(SHAPE).contiguous().requires_grad_(**options)
+
+
+PASSES = {
+    "bag_of_coins": lambda z: bag_of_coins(z).gap,
+    "whole probe": lambda z: p_value(bag_of_coins(z)),
+    "all scores": lambda z: torch.stack(list(compute_scores(z).values())),
+}
+passes = pytest.mark.parametrize("function", PASSES.values(), ids=PASSES.keys())
+
+
+@passes
+def test_forward(function):
+    z = large_logits(requires_grad=False)
+    assert z.nbytes < 66 * MEGABYTE
+    with MemoryMeter() as meter:
+        value = function(z)
+    assert meter.peak < LIMIT
+    assert meter.live <= value.nbytes
+
+
+@passes
+def test_forward_and_backward(function):
+    z = large_logits()
+    with MemoryMeter() as meter:
+        function(z).sum().backward()
+    assert meter.live == z.grad.nbytes
+    assert meter.peak - z.grad.nbytes < LIMIT
+
+
+def test_what_backward_keeps_is_the_logits():
+    """Between forward and backward: a few numbers per row, and nothing of the size of the logits."""
+    z = large_logits()
+    with MemoryMeter() as meter:
+        value = bag_of_coins(z).gap
+        assert meter.live < 100 * value.nbytes
+        value.sum().backward()
+    assert z.grad.shape == SHAPE
+
+
+def test_the_obvious_implementation_would_fail():
+    """A softmax in float32 alone takes the whole limit: the meter and the limit are awake."""
+    z = large_logits(requires_grad=False)
+    with MemoryMeter() as meter:
+        z.float().softmax(-1)
+    assert meter.peak > LIMIT
+
+
+def test_tails_need_no_table_over_samples_and_trials():
+    samples, trials = 2000, 10_000
+    odds = torch.linspace(0.01, 2, samples, dtype=torch.float64)
+    with MemoryMeter() as meter:
+        binomial_log_tail(torch.tensor(trials // 2), trials, odds)
+    assert meter.peak < 0.05 * samples * trials * 8

@@ -1,0 +1,88 @@
+"""The one pass: the search for the top in two steps, and gradients that belong to one row only."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.functional.cases import INF, NAN, random_logits
+from torch_boc.functional import bag_of_coins, compute_scores, rows
+from torch_boc.functional.rows import STRIPES, TWO_STEP_CLASSES
+
+WIDTHS = [STRIPES * 128, STRIPES * 128 + 1, STRIPES * 131 + STRIPES - 1, 50257]
+
+
+def assert_same_as_argmax(z):
+    """The value at the index, not the index: any of several equal tops will do."""
+    found = z.gather(-1, rows._argmax_in_two_steps(z)).squeeze(-1)
+    torch.testing.assert_close(found, z.gather(-1, z.argmax(-1, keepdim=True)).squeeze(-1), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_two_steps_find_the_top(width, dtype):
+    assert width >= TWO_STEP_CLASSES
+    assert_same_as_argmax(random_logits(5, width, dtype=dtype))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_two_steps_find_the_top_wherever_it_is(width):
+    places = sorted({0, 1, width // STRIPES - 1, width // STRIPES, width // 2, width - 2, width - 1})
+    z = random_logits(len(places), width)
+    for row, place in enumerate(places):
+        z[row, place] = 100.0
+    assert rows._argmax_in_two_steps(z).squeeze(-1).tolist() == places
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_two_steps_with_ties_and_infinities_and_nan(width):
+    z = random_logits(6, width)
+    z[0, 3] = z[0, -1] = 50.0
+    z[1] = 0.0
+    z[2, 5] = INF
+    z[3, :] = -INF
+    z[4, -1] = NAN
+    z[5, 7] = NAN
+    assert_same_as_argmax(z)
+
+
+@given(st.integers(STRIPES, 80), st.integers(1, 3), st.integers(0, 2**31), st.integers(1, 5))
+def test_two_steps_on_any_width(width, height, seed, values):
+    """Few distinct values: most rows have ties."""
+    z = torch.randint(values, (height, width), generator=torch.Generator().manual_seed(seed)).float()
+    assert_same_as_argmax(z)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_both_searches_give_the_same_coins(dtype, monkeypatch):
+    z = random_logits(4, 4099, dtype=dtype)
+    two_steps = bag_of_coins(z)
+    monkeypatch.setattr(rows, "TWO_STEP_CLASSES", 10**9)
+    for value, expected in zip(two_steps, bag_of_coins(z), strict=True):
+        torch.testing.assert_close(value, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("bad", [NAN, INF])
+@pytest.mark.parametrize("classes", [5, 2053])
+def test_bad_rows_stay_in_their_row_in_every_score(bad, classes):
+    clean = random_logits(3, classes).requires_grad_()
+    mixed = clean.detach().clone()
+    mixed[1, classes // 2] = bad
+    mixed.requires_grad_()
+    outputs, expected = compute_scores(mixed), compute_scores(clean)
+    for name, value in outputs.items():
+        assert value[1].isnan(), name
+        torch.testing.assert_close(value[[0, 2]], expected[name][[0, 2]], rtol=0, atol=0)
+        (grad,) = torch.autograd.grad(value.sum(), mixed, retain_graph=True)
+        (grad_expected,) = torch.autograd.grad(expected[name].sum(), clean, retain_graph=True)
+        torch.testing.assert_close(grad[[0, 2]], grad_expected[[0, 2]], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_gradient_comes_in_the_dtype_of_the_logits(dtype):
+    z = random_logits(4, 6, dtype=dtype).requires_grad_()
+    wide = z.detach().double().requires_grad_()
+    bag_of_coins(z).gap.sum().backward()
+    bag_of_coins(wide).gap.sum().backward()
+    assert z.grad.dtype == dtype
+    torch.testing.assert_close(z.grad, wide.grad.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=1e-7)

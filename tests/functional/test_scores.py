@@ -1,0 +1,178 @@
+"""The registry of scores: names, formulas, directions, and one pass for all."""
+
+import sys
+
+import pytest
+import torch
+
+from tests import reference
+from tests.functional.cases import SCORES, as_tensor, confident_logits, random_logits
+from torch_boc.functional import bag_of_coins, compute_scores, scores
+from torch_boc.functional.scores import row_sums
+
+over_scores = pytest.mark.parametrize("name", SCORES)
+f64 = torch.float64
+
+
+def rivals(z):
+    """The logits without the top one of each row."""
+    return z.sort(-1, descending=True).values[:, 1:]
+
+
+def from_reference(attribute, sign=1):
+    return lambda z: sign * as_tensor([getattr(reference.probe(row), attribute) for row in z.tolist()])
+
+
+def log_p_values(z):
+    return as_tensor([reference.log_p_value(row, 100) for row in z.tolist()])
+
+
+def entropy(z):
+    return -(z.softmax(-1) * z.log_softmax(-1)).sum(-1)
+
+
+FORMULAS = {
+    "msp": lambda z: z.softmax(-1).amax(-1),
+    "energy": lambda z: torch.logsumexp(z, -1),
+    "max_logit": lambda z: z.amax(-1),
+    "entropy": lambda z: -entropy(z),
+    "logit_gap": lambda z: (z.amax(-1, keepdim=True) - rivals(z)).mean(-1),
+    "dominance": from_reference("dominance"),
+    "gap": from_reference("gap", -1),
+    "p_value": log_p_values,
+    "concentration": from_reference("concentration", -1),
+    "structural_score": lambda z: -torch.expm1(log_p_values(z)),
+}
+
+
+def familiar(rows=200):
+    """One class far above rivals that are alike."""
+    z = random_logits(rows, 10, scale=0.3, seed=1)
+    z[:, 4] += 10.0
+    return z
+
+
+def unfamiliar(rows=200):
+    """Two classes close together, not far above the others."""
+    z = random_logits(rows, 10, scale=0.3, seed=2)
+    z[:, 2] += 4.0
+    z[:, 7] += 3.5
+    return z
+
+
+def auroc(high, low):
+    """The chance that one of `high` exceeds one of `low`; a tie counts half."""
+    difference = high[:, None] - low
+    return ((difference > 0).double() + 0.5 * (difference == 0)).mean().item()
+
+
+def test_the_names_are_those_of_the_contract():
+    assert tuple(scores) == SCORES
+    assert all(scores[name].name == name and scores[name].summary for name in scores)
+
+
+@over_scores
+@pytest.mark.parametrize("classes", [2, 3, 10, 100])
+def test_each_score_is_its_formula(name, classes):
+    z = random_logits(8, classes, seed=classes)
+    torch.testing.assert_close(scores[name](z), FORMULAS[name](z), rtol=1e-10, atol=1e-13)
+
+
+@over_scores
+def test_float32_logits_give_float64_scores(name):
+    z = random_logits(8, 10, dtype=torch.float32)
+    value = scores[name](z)
+    assert value.dtype == f64
+    torch.testing.assert_close(value, scores[name](z.double()), rtol=1e-4, atol=1e-6)
+
+
+@over_scores
+def test_higher_is_more_in_distribution_but_for_the_paper_score(name):
+    area = auroc(scores[name](familiar()), scores[name](unfamiliar()))
+    assert scores[name].upside_down == (name == "structural_score")
+    assert area < 0.05 if scores[name].upside_down else area > 0.95
+
+
+def test_the_auroc_of_the_test_is_one():
+    a, b = torch.tensor([1.0, 2.0]), torch.tensor([0.0, 2.0])
+    assert auroc(a, b) == pytest.approx(0.625)
+    assert auroc(b, a) == pytest.approx(0.375)
+
+
+@over_scores
+def test_one_at_a_time_and_all_at_once_agree(name):
+    z = random_logits(8, 10)
+    torch.testing.assert_close(compute_scores(z)[name], scores[name](z), rtol=1e-14, atol=0)
+    torch.testing.assert_close(compute_scores(z, [name])[name], scores[name](z), rtol=0, atol=0)
+
+
+def test_names_decide_what_comes_and_in_which_order():
+    z = random_logits(3, 4)
+    assert list(compute_scores(z)) == list(SCORES)
+    assert list(compute_scores(z, ["gap", "msp"])) == ["gap", "msp"]
+    assert list(compute_scores(z, iter(["energy"]))) == ["energy"]
+    assert compute_scores(z, []) == {}
+
+
+@pytest.mark.parametrize("names", [None, ["msp"], ["gap", "p_value"], ["entropy", "logit_gap", "energy"]])
+def test_several_scores_share_one_pass(names, monkeypatch):
+    passes = []
+
+    def counted(logits, *, extras=False):
+        passes.append(extras)
+        return row_sums(logits, extras=extras)
+
+    module = sys.modules["torch_boc.functional.scores"]  # as an attribute, the name means the registry
+    monkeypatch.setattr(module, "row_sums", counted)
+    compute_scores(random_logits(3, 4), names)
+    assert len(passes) == 1
+    assert passes == [names is None or "entropy" in names]
+
+
+@over_scores
+def test_dim_is_moveaxis(name):
+    z = random_logits(3, 4, 5)
+    torch.testing.assert_close(scores[name](z, dim=1), scores[name](z.movedim(1, -1)), rtol=1e-12, atol=1e-14)
+
+
+@over_scores
+def test_trials_matter_for_the_p_values_alone(name):
+    z = random_logits(8, 10)
+    same = torch.equal(scores[name](z, trials=20), scores[name](z, trials=100))
+    assert same == (name not in ("p_value", "structural_score"))
+
+
+@over_scores
+def test_an_empty_batch_is_empty(name):
+    assert scores[name](torch.empty(0, 5)).shape == (0,)
+
+
+@pytest.mark.parametrize("name", ["msp", "gap", "entropy", "p_value", "dominance"])
+def test_confident_rows_do_not_tie(name):
+    """A float32 softmax is 1 from odds of 6e-8 on; the scores still tell such rows apart, to 1e-12 or beyond."""
+    z = torch.stack([confident_logits(10, odds) for odds in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8)]).float()
+    assert (scores[name](z).diff() < 0).all()
+
+
+@pytest.mark.parametrize("name", ["entropy", "logit_gap", "energy", "max_logit"])
+def test_a_class_of_minus_infinity(name):
+    z = torch.tensor([[2.0, -torch.inf, 0.0, 1.0]], dtype=f64)
+    expected = {
+        "entropy": -entropy(torch.tensor([[2.0, 0.0, 1.0]], dtype=f64)),
+        "logit_gap": torch.tensor([torch.inf], dtype=f64),
+        "energy": torch.logsumexp(z, -1),
+        "max_logit": torch.tensor([2.0], dtype=f64),
+    }
+    torch.testing.assert_close(scores[name](z), expected[name], rtol=1e-14, atol=0)
+
+
+def test_the_scores_of_the_coins_are_those_of_the_coins():
+    z = random_logits(6, 9)
+    coins, values = bag_of_coins(z), compute_scores(z)
+    for name, expected in (
+        ("msp", coins.confidence),
+        ("dominance", coins.dominance),
+        ("gap", -coins.gap),
+        ("concentration", -coins.concentration),
+    ):
+        torch.testing.assert_close(values[name], expected, rtol=1e-14, atol=0)

@@ -1,0 +1,149 @@
+"""Wins, p-values and the paper's score."""
+
+import pytest
+import torch
+
+from tests import reference
+from tests.functional.cases import INF, NAN, as_tensor, confident_logits, random_logits
+from torch_boc.functional import (
+    bag_of_coins,
+    binomial_tail,
+    expected_wins,
+    flip_coins,
+    log_p_value,
+    p_value,
+    sample_wins,
+    structural_score,
+)
+
+TRIALS = (1, 2, 20, 50, 100, 200, 10_000)
+
+
+def rows(classes):
+    confident = [confident_logits(classes, odds) for odds in (1e-2, 1e-5, 1e-12, 1e-25)]
+    return torch.cat([random_logits(6, classes, seed=classes), torch.stack(confident)])
+
+
+@pytest.mark.parametrize("trials", TRIALS)
+@pytest.mark.parametrize("classes", [2, 3, 10, 100])
+def test_the_deterministic_test_is_that_of_algorithm_1(classes, trials):
+    z = rows(classes)
+    coins = bag_of_coins(z)
+    wins = [reference.expected_wins(row, trials) for row in z.tolist()]
+    logs = as_tensor([reference.log_p_value(row, trials) for row in z.tolist()])
+    assert expected_wins(coins, trials).tolist() == wins
+    torch.testing.assert_close(log_p_value(coins, trials), logs, rtol=1e-10, atol=0)
+    torch.testing.assert_close(p_value(coins, trials), logs.exp(), rtol=1e-10, atol=0)
+    torch.testing.assert_close(structural_score(coins, trials), -torch.expm1(logs), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 100])
+def test_float32_logits_give_the_same_p_values(classes):
+    z = rows(classes).float()
+    logs = as_tensor([reference.log_p_value(row, 100) for row in z.tolist()])
+    torch.testing.assert_close(log_p_value(bag_of_coins(z)), logs, rtol=1e-5, atol=0)
+
+
+def test_trials_are_100_by_default():
+    coins = bag_of_coins(rows(10))
+    for function in (expected_wins, log_p_value, p_value, structural_score):
+        torch.testing.assert_close(function(coins), function(coins, 100), rtol=0, atol=0)
+
+
+def test_expected_wins_round_half_to_even():
+    even = bag_of_coins(torch.zeros(1, 2))
+    assert [expected_wins(even, trials).item() for trials in (1, 2, 3, 5, 7)] == [0, 1, 2, 2, 4]
+
+
+@pytest.mark.parametrize("trials", [1, 7, 100])
+def test_given_wins_take_the_place_of_the_expected_ones(trials):
+    coins = bag_of_coins(rows(4))
+    wins = torch.arange(10.0).fmod(trials + 1)
+    torch.testing.assert_close(p_value(coins, trials, wins=wins), binomial_tail(wins, trials, coins.confidence))
+    torch.testing.assert_close(log_p_value(coins, trials, wins=wins).exp(), p_value(coins, trials, wins=wins))
+
+
+def test_wins_outside_their_range_are_defined():
+    coins = bag_of_coins(rows(4))
+    assert (p_value(coins, 9, wins=torch.tensor(-1)) == 1).all()
+    assert (p_value(coins, 9, wins=torch.tensor(0)) == 1).all()
+    assert (p_value(coins, 9, wins=torch.tensor(10)) == 0).all()
+    assert (log_p_value(coins, 9, wins=torch.tensor(10)) == -INF).all()
+
+
+def test_one_win_in_one_trial_has_the_confidence_for_its_chance():
+    coins = bag_of_coins(rows(5))
+    torch.testing.assert_close(p_value(coins, 1, wins=torch.tensor(1)), coins.confidence, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (0, 5)])
+def test_shapes_and_dtypes(shape):
+    z = random_logits(*shape, dtype=torch.float32)
+    coins = bag_of_coins(z)
+    outputs = [function(coins, 7) for function in (expected_wins, sample_wins, log_p_value, p_value, structural_score)]
+    for output in (*outputs, flip_coins(z, 7)):
+        assert output.shape == shape[:-1]
+        assert output.dtype == torch.float64
+
+
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_a_row_without_geometry_stays_in_its_row(bad):
+    z = rows(4)[:3].clone()
+    z[1, 2] = bad
+    coins = bag_of_coins(z)
+    outputs = [function(coins) for function in (expected_wins, sample_wins, log_p_value, p_value, structural_score)]
+    for output in (*outputs, flip_coins(z)):
+        assert output.isnan().tolist() == [False, True, False]
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+DRAWS = {
+    "sample_wins": lambda z, g: sample_wins(bag_of_coins(z), 50, generator=g),
+    "flip_coins": lambda z, g: flip_coins(z, 50, generator=g),
+}
+draws = pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
+
+
+@draws
+def test_a_generator_makes_draws_reproducible(draw):
+    z = random_logits(40, 6)
+    first = draw(z, generator(1))
+    torch.testing.assert_close(draw(z, generator(1)), first, rtol=0, atol=0)
+    assert (draw(z, generator(2)) != first).any()
+
+
+@draws
+def test_a_generator_leaves_the_global_one_alone(draw):
+    state = torch.get_rng_state()
+    draw(random_logits(4, 6), generator(1))
+    assert (torch.get_rng_state() == state).all()
+
+
+@draws
+def test_without_a_generator_the_global_seed_decides(draw):
+    z = random_logits(40, 6)
+    torch.manual_seed(3)
+    first = draw(z, None)
+    torch.manual_seed(3)
+    torch.testing.assert_close(draw(z, None), first, rtol=0, atol=0)
+
+
+@draws
+def test_draws_are_counts(draw):
+    wins = draw(random_logits(200, 3, scale=0.1), generator(0))
+    assert ((wins >= 0) & (wins <= 50) & (wins == wins.round())).all()
+    assert wins.unique().numel() > 5
+
+
+def test_a_top_that_never_loses_always_wins():
+    z = torch.tensor([[0.0, 900.0, 0.0], [5.0, -INF, -INF]])
+    assert sample_wins(bag_of_coins(z), 30).tolist() == [30, 30]
+    assert flip_coins(z, 30).tolist() == [30, 30]
+
+
+def test_flip_coins_takes_the_class_axis_from_dim():
+    z = random_logits(6, 40)
+    torch.testing.assert_close(flip_coins(z, dim=0, generator=generator(1)), flip_coins(z.T, generator=generator(1)))

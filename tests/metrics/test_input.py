@@ -1,0 +1,145 @@
+"""Bad input gets a clear error, when it comes or when results are asked for, and spoils nothing."""
+
+import math
+
+import pytest
+import torch
+
+from tests.metrics.tester import assert_same
+from torch_boc import BoCMetric, BoCSeparation, CoherenceGap
+from torch_boc.functional import boc_summary
+
+LOGITS = torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.5, 0.2, 0.1]])
+BAD = torch.tensor([[math.nan, 1.0, 0.0], [math.inf, 2.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"nan_strategy": "maybe"}, "warn, error, ignore"),
+        ({"alpha": 2}, "alpha in"),
+        ({"bins": 0}, "at least 1 bin"),
+        ({"trials": 0}, "positive integer"),
+        ({"num_classes": 1}, "at least 2"),
+    ],
+    ids=str,
+)
+def test_bad_arguments(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        BoCMetric(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"part": "half"}, "total, forced, free"),
+        ({"average": "macro"}, "micro, none"),
+        ({"average": "none"}, "num_classes"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_of_the_gap(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        CoherenceGap(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"scores": ("msp", "magic")}, "among msp, energy"),
+        ({"scores": "msp"}, "among msp, energy"),
+        ({"scores": ()}, "among msp, energy"),
+        ({"thresholds": 7}, "even number"),
+        ({"thresholds": 0}, "even number"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_of_the_separation(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        BoCSeparation(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("preds", "target", "error", "match"),
+    [
+        (LOGITS.long(), None, TypeError, "floating-point"),
+        (LOGITS[0], None, ValueError, "dim in"),
+        (LOGITS.tolist(), None, TypeError, "torch.Tensor"),
+        (LOGITS[:, :1], None, ValueError, "at least 2 classes"),
+        (LOGITS[:, :2], None, ValueError, "3 classes"),
+        (LOGITS, torch.zeros(3), TypeError, "integer class indices"),
+        (LOGITS, torch.zeros(2, dtype=torch.long), ValueError, r"shape \(3,\)"),
+        (LOGITS, [0, 1, 2], TypeError, "torch.Tensor"),
+    ],
+    ids=lambda value: str(value)[:20].replace("\n", " "),
+)
+def test_bad_batches_leave_the_state_alone(preds, target, error, match):
+    metric = BoCMetric(num_classes=3)
+    metric.update(LOGITS)
+    with pytest.raises(error, match=match):
+        metric.update(preds, target)
+    assert_same(metric.compute(), boc_summary(LOGITS))
+
+
+@pytest.mark.parametrize("ood", [torch.zeros(3), 1, torch.zeros(2, dtype=torch.bool)], ids=str)
+def test_bad_flags(ood):
+    with pytest.raises((TypeError, ValueError), match="expected ood as"):
+        BoCSeparation().update(LOGITS, ood)
+
+
+@pytest.mark.parametrize("make", [BoCMetric, CoherenceGap, lambda: BoCSeparation(("msp",))])
+def test_probabilities_are_refused(make):
+    arguments = (False,) if isinstance(make(), BoCSeparation) else ()
+    for preds in (LOGITS.softmax(-1), LOGITS.softmax(-1).half(), torch.tensor([[0.0, 1.0, 0.0]])):
+        with pytest.raises(ValueError, match=r"pass the logits, or preds.log\(\)"):
+            make().update(preds, *arguments)
+    make().update(LOGITS.log_softmax(-1), *arguments)
+    make().update(torch.tensor([[0.2, 0.3, 0.5], [0.2, 0.3, 0.6]]), *arguments)
+
+
+def test_probabilities_pass_without_validation():
+    metric = BoCMetric(validate_args=False)
+    metric.update(LOGITS.softmax(-1))
+    assert metric.compute()["samples"] == 3
+
+
+def test_log_probabilities_are_logits():
+    assert_same(boc_summary(LOGITS.double().log_softmax(-1)), boc_summary(LOGITS.double()), atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [BoCMetric, CoherenceGap])
+def test_bad_rows_are_left_out(make):
+    mixed = torch.cat([LOGITS, BAD])
+    metric = make(nan_strategy="ignore")
+    metric.update(LOGITS)
+    expected = metric.compute()
+    metric.reset()
+    metric.update(mixed, torch.zeros(5, dtype=torch.long))
+    result = metric.compute()
+    if make is BoCMetric:
+        assert result["invalid"] == 2
+        assert result["samples"] == 3
+        result, expected = result["gap"], expected["gap"]
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "make", [BoCMetric, CoherenceGap, BoCSeparation, lambda **k: BoCSeparation(thresholds=64, **k)]
+)
+def test_bad_rows_are_reported(make):
+    flag = (False,) if isinstance(make(), BoCSeparation) else ()
+    metric = make(nan_strategy="warn")
+    metric.update(BAD, *flag)
+    with pytest.warns(UserWarning, match="2 rows of logits with NaN"):
+        metric.compute()
+    metric = make(nan_strategy="error")
+    metric.update(BAD, *flag)
+    with pytest.raises(ValueError, match="2 rows of logits with NaN"):
+        metric.compute()
+
+
+def test_targets_that_are_no_class_are_reported():
+    metric = BoCMetric()
+    metric.update(LOGITS, torch.tensor([0, 3, -1]))
+    with pytest.raises(ValueError, match=r"targets in \[0, 3\), got 2 outside"):
+        metric.compute()

@@ -1,0 +1,141 @@
+"""The metrics inside torchmetrics' own containers, and through everything a training loop does to them."""
+
+import pytest
+import torch
+from torchmetrics import MetricCollection, MetricTracker
+from torchmetrics.classification import MulticlassAccuracy
+
+from tests.metrics.cases import joined, labelled_batches
+from tests.metrics.tester import assert_same
+from torch_boc import BoCMetric, BoCSeparation, CoherenceGap
+from torch_boc.functional import boc_summary
+
+VARIANTS = ({}, {"alpha": 0.0499999}, {"trials": 101}, {"trials": 1_000_000}, {"trials": 1_000_001}, {"bins": 16})
+
+
+def test_collection_beside_accuracy():
+    collection = MetricCollection(
+        {"accuracy": MulticlassAccuracy(7, average="micro"), "boc": BoCMetric(), "gap": CoherenceGap()}, prefix="val/"
+    )
+    batches = labelled_batches(20, 30)
+    for batch in batches:
+        collection.update(*batch)
+    result, expected = collection.compute(), boc_summary(*joined(batches))
+    assert "val/gap" in result
+    torch.testing.assert_close(result["val/accuracy"].double(), expected["accuracy"], rtol=1e-6, atol=0)
+    single = {key.split("/")[-1].removeprefix("boc_"): value for key, value in result.items()}
+    for key in ("forced_gap", "ece_confidence", "rejection_rate"):
+        torch.testing.assert_close(single[key], expected[key])
+
+
+def test_compute_groups_merge_only_what_is_the_same():
+    metrics = {f"m{i}": BoCMetric(**variant) for i, variant in enumerate(VARIANTS)}
+    metrics |= {"same": BoCMetric(), "forced": CoherenceGap(part="forced"), "free": CoherenceGap(part="free")}
+    collection = MetricCollection(metrics, compute_groups=True)
+    logits = torch.tensor([[9.0, 0.0, 0.0]])  # on which the variants agree
+    collection.update(logits)
+    groups = [set(group) for group in collection.compute_groups.values()]
+    assert {"m0", "same"} in groups
+    assert all(len(group) == 1 for group in groups if "m0" not in group)
+
+
+def test_compute_groups_give_each_variant_its_own_result():
+    batches = labelled_batches(30, 30)
+    collection = MetricCollection({f"m{i}": BoCMetric(**v) for i, v in enumerate(VARIANTS)}, compute_groups=True)
+    for batch in batches:
+        collection.update(*batch)
+    for i, variant in enumerate(VARIANTS):
+        collection[f"m{i}"].compute()
+        assert_same(collection[f"m{i}"].compute(), boc_summary(*joined(batches), **variant))
+
+
+def test_separations_with_different_scores_stay_apart():
+    collection = MetricCollection(
+        {"a": BoCSeparation(("msp",)), "b": BoCSeparation(("gap",)), "c": BoCSeparation(("gap",), thresholds=8)}
+    )
+    collection.update(torch.randn(10, 4), torch.arange(10) > 4)
+    assert sorted(map(len, collection.compute_groups.values())) == [1, 1, 1]
+
+
+def test_tracker():
+    tracker = MetricTracker(BoCMetric(), maximize=False)
+    batches = labelled_batches(20, 20, 20)
+    for batch in batches:
+        tracker.increment()
+        tracker.update(*batch)
+    course = tracker.compute_all()
+    assert_same(course["gap"], torch.stack([boc_summary(*batch)["gap"] for batch in batches]))
+    lone = MetricTracker(CoherenceGap(), maximize=False)
+    for logits, _ in batches:
+        lone.increment()
+        lone.update(logits)
+    best, step = lone.best_metric(return_step=True)
+    assert best == pytest.approx(course["gap"].min().item())
+    assert step == course["gap"].argmin()
+
+
+@pytest.mark.parametrize("make", [BoCMetric, CoherenceGap])
+def test_narrow_modules_keep_wide_sums(make):
+    batches = labelled_batches(40, 50)
+    module = torch.nn.ModuleDict({"metric": make(), "layer": torch.nn.Linear(2, 2)})
+    metric = module["metric"]
+    metric.update(*batches[0])
+    for convert in (lambda: module.to(dtype=torch.bfloat16), module.bfloat16, module.half, lambda: module.to("cpu")):
+        convert()
+        states = [getattr(metric, name) for name in metric._defaults]
+        assert {x.dtype for x in [*states, *metric._defaults.values()]} <= {torch.float64, torch.int64}
+    assert module["layer"].weight.dtype == torch.float16
+    metric.update(*batches[1])
+    other = make()
+    for batch in batches:
+        other.update(*batch)
+    assert_same(metric.compute(), other.compute(), atol=0)
+
+
+def test_state_dict_round_trip():
+    batches = labelled_batches(40, 50)
+    first, second = BoCMetric(), BoCMetric()
+    assert first.state_dict() == {}
+    for metric in (first, second):
+        metric.persistent(True)
+    first.update(*batches[0])
+    second.load_state_dict(first.state_dict(), strict=True)
+    second.update(*batches[1])
+    first.update(*batches[1])
+    assert_same(second.total(), first.total(), atol=0)
+
+
+def test_state_of_other_arguments_is_refused():
+    first, second = BoCMetric(trials=100), BoCMetric(trials=200)
+    for metric in (first, second):
+        metric.persistent(True)
+    with pytest.raises(RuntimeError, match="boc_counts_trials_100"):
+        second.load_state_dict(first.state_dict(), strict=True)
+
+
+@pytest.mark.parametrize("make", [BoCMetric, CoherenceGap])
+def test_inference_mode_and_no_grad_may_alternate(make):
+    batches = labelled_batches(20, 20, 20, 20)
+    metric, expected = make(), make()
+    modes = (torch.inference_mode, torch.no_grad, torch.enable_grad, torch.inference_mode)
+    for mode, (logits, target) in zip(modes, batches, strict=True):
+        with mode():
+            metric.update(logits * 1.0, target)
+        expected.update(logits, target)
+    assert_same(metric.compute(), expected.compute())
+
+
+def test_logits_that_require_grad_leave_no_graph():
+    metric = BoCMetric()
+    logits = torch.randn(5, 3, requires_grad=True)
+    metric.update(logits, torch.zeros(5, dtype=torch.long))
+    assert not any(getattr(metric, name).requires_grad for name in metric._defaults)
+
+
+def test_deferred_refusal_of_probabilities():
+    """What `compute` does where `update` may not wait for the device."""
+    metric = BoCMetric()
+    metric.update(torch.randn(4, 3))
+    metric._looks_like_probabilities = torch.tensor(True)
+    with pytest.raises(ValueError, match="got probabilities"):
+        metric.compute()

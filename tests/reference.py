@@ -1,0 +1,183 @@
+"""The slow reference: the paper's definitions, word for word, in arithmetic with digits to spare.
+
+Nothing here uses the identities of `torch_boc`: probabilities are softmax values, coins are e^a / (e^a + e^b), and tails
+are sums of binomial masses. Each function works on one row, and returns mpmath numbers.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import scipy.special
+import scipy.stats
+import torch
+from mpmath import mp, mpf
+from torch import Tensor
+
+
+class Probe(NamedTuple):
+    """Every quantity of the probe for one row of logits, under the names of `torch_boc.Coins`."""
+
+    prediction: int
+    confidence: mpf
+    odds: mpf
+    dominance: mpf
+    loss: mpf
+    gap: mpf
+    lower: mpf
+    upper: mpf
+    concentration: mpf
+
+
+def probe(row: Sequence[float]) -> Probe:
+    """The probe of one row: largest softmax value, mean of the coins, and where the mean lies between its bounds."""
+    with mp.workdps(_digits(row)):
+        weights = [mp.exp(mpf(z)) for z in row]
+        top = max(range(len(row)), key=lambda c: row[c])
+        total = mp.fsum(weights)
+        coins = [weights[top] / (weights[top] + weight) for j, weight in enumerate(weights) if j != top]
+        confidence, dominance = weights[top] / total, mp.fsum(coins) / len(coins)
+        odds = (1 - confidence) / confidence
+        lower, upper = dominance_bounds(odds, len(row))
+        room = upper - lower
+        concentration = (dominance - lower) / room if room > mpf(10) ** (8 - mp.dps) else mpf(0)
+        gap = dominance - confidence if len(row) > 2 else mpf(0)  # one coin: equal by definition, not to the last digit
+        return Probe(top, confidence, odds, dominance, 1 - dominance, gap, lower, upper, concentration)
+
+
+def _digits(row: Sequence[float]) -> int:
+    """Digits that leave 40 after 1 - confidence, and the square of it, have cancelled."""
+    first, second = sorted(row)[:-3:-1]
+    distance = first - second if second > -math.inf else 0
+    return 50 + int(distance)
+
+
+def dominance_bounds(odds: mpf, num_classes: int) -> tuple[mpf, mpf]:
+    """The dominance of the two extreme rows: the weight of the rivals (the top's is 1) is spread evenly, or heaped."""
+    rivals = num_classes - 1
+    odds = mpf(odds)
+    full = min(int(odds), rivals)
+    heaped = full * mpf(1) / 2
+    if full < rivals:
+        heaped += 1 / (1 + odds - full) + (rivals - full - 1)
+    return 1 / (1 + odds / rivals), heaped / rivals
+
+
+def expected_wins(row: Sequence[float], trials: int) -> int:
+    """round(k * dominance), half to even."""
+    with mp.workdps(_digits(row)):
+        return int(mp.nint(trials * probe(row).dominance))
+
+
+def log_p_value(row: Sequence[float], trials: int) -> mpf:
+    """log Pr{Binomial(k, confidence) >= round(k * dominance)}."""
+    with mp.workdps(_digits(row)):
+        return binomial_log_tail(expected_wins(row, trials), trials, probe(row).odds)
+
+
+def binomial_log_tail(wins: int, trials: int, odds: float | mpf, *, digits: int = 40) -> mpf:
+    """log Pr{Binomial(k, p) >= wins} with p = 1 / (1 + odds): the masses from `wins` up to k, or 1 minus the others."""
+    if wins <= 0:
+        return mpf(0)
+    if wins > trials:
+        return -mp.inf
+    with mp.workdps(digits):
+        p = 1 / (1 + mpf(odds))
+        if wins > trials * p:
+            first, ratios = wins, ((trials - i) / ((i + 1) * mpf(odds)) for i in range(wins, trials))
+        else:
+            first, ratios = wins - 1, (i * mpf(odds) / (trials - i + 1) for i in range(wins - 1, 0, -1))
+        log_sum = _log_mass(first, trials, mpf(odds)) + mp.log(_series(ratios))
+        return log_sum if wins > trials * p else mp.log1p(-mp.exp(log_sum))
+
+
+def _log_mass(wins: int, trials: int, odds: mpf) -> mpf:
+    """log of binomial(k, w) p^w (1 - p)^(k - w)."""
+    with mp.extradps(15):  # the logarithms of factorials cancel
+        choose = mp.loggamma(trials + 1) - mp.loggamma(wins + 1) - mp.loggamma(trials - wins + 1)
+        return choose + (trials - wins) * (mp.log(odds) if wins < trials else 0) - trials * mp.log1p(odds)
+
+
+def _series(ratios: Iterator[mpf]) -> mpf:
+    """1 + r1 + r1 r2 + ..., until a term no longer counts; the ratios decrease, and are below 1 after the first few."""
+    total = term = mpf(1)
+    for ratio in ratios:
+        term *= ratio
+        total += term
+        if ratio < 1 and term < total * (1 - ratio) * mp.eps:
+            break
+    return total
+
+
+def poisson_binomial_tail(chances: Sequence[float], wins: int) -> float:
+    """Pr{sum of independent Bernoulli(chances) >= wins}, one coin at a time."""
+    masses = [1.0]
+    for chance in chances:
+        lost, won = [m * (1 - chance) for m in masses] + [0.0], [0.0] + [m * chance for m in masses]
+        masses = [a + b for a, b in zip(lost, won, strict=True)]
+    return sum(masses[max(wins, 0) :])
+
+
+def obvious_probe(logits: Tensor, trials: int = 100) -> dict[str, Tensor]:
+    """What a user would write: softmax, sigmoid of differences, a mask for the top class, and SciPy for the p-value."""
+    confidence, prediction = logits.softmax(-1).max(-1)
+    top = logits.gather(-1, prediction.unsqueeze(-1))
+    coins = torch.sigmoid(top - logits)
+    rivals = torch.ones_like(coins).scatter(-1, prediction.unsqueeze(-1), 0)
+    dominance = (coins * rivals).sum(-1) / (logits.shape[-1] - 1)
+    wins = torch.round(trials * dominance)
+    p_value = scipy.stats.binom.sf((wins - 1).double().cpu().numpy(), trials, confidence.double().cpu().numpy())
+    return {
+        "prediction": prediction,
+        "confidence": confidence,
+        "dominance": dominance,
+        "gap": dominance - confidence,
+        "p_value": torch.from_numpy(p_value).to(logits.device),
+    }
+
+
+def summary(logits: np.ndarray, target: np.ndarray, *, trials: int = 100, bins: int = 15) -> dict[str, float]:
+    """The means over a data set, as a NumPy user would take them from float64 probabilities."""
+    rows = np.arange(len(logits))
+    probabilities = scipy.special.softmax(logits, axis=-1)
+    prediction = logits.argmax(-1)
+    confidence = probabilities.max(-1)
+    coins = scipy.special.expit(logits[rows, prediction, None] - logits)
+    dominance = (coins.sum(-1) - 0.5) / (logits.shape[-1] - 1)  # the top against itself is a fair coin
+    gap, correct = dominance - confidence, prediction == target
+    bounds = [dominance_bounds((1 - p) / p, logits.shape[-1]) for p in confidence.tolist()]
+    forced = np.array([float(lower) for lower, _ in bounds]) - confidence
+    p_value = scipy.stats.binom.sf(np.round(trials * dominance) - 1, trials, confidence)
+    return {
+        "samples": len(logits),
+        "confidence": confidence.mean(),
+        "dominance": dominance.mean(),
+        "gap": gap.mean(),
+        "gap_std": gap.std(),
+        "forced_gap": forced.mean(),
+        "free_gap": (gap - forced).mean(),
+        "p_value": p_value.mean(),
+        "structural_score": 1 - p_value.mean(),
+        "rejection_rate": (p_value <= 0.05).mean(),
+        "accuracy": correct.mean(),
+        "nll": -np.log(probabilities[rows, target]).mean(),
+        "brier_confidence": ((confidence - correct) ** 2).mean(),
+        "brier_dominance": ((dominance - correct) ** 2).mean(),
+        "ece_confidence": calibration_error(confidence, correct, bins),
+        "ece_dominance": calibration_error(dominance, correct, bins),
+        "gap_correct": gap[correct].mean(),
+        "gap_wrong": gap[~correct].mean(),
+    }
+
+
+def calibration_error(score: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
+    """Expected calibration error over equal bins that are closed on the right, bin by bin."""
+    edges = np.linspace(0, 1, bins + 1)
+    error = 0.0
+    for low, high in pairwise(edges):
+        inside = (score > low) & (score <= high)
+        if inside.any():
+            error += inside.mean() * abs(correct[inside].mean() - score[inside].mean())
+    return error
