@@ -14,6 +14,7 @@ from torch_boc.functional import (
     expected_wins,
     flip_coins,
     forced_gap,
+    free_gap,
     log_p_value,
     p_value,
     sample_wins,
@@ -105,7 +106,7 @@ def test_integers_of_other_libraries_are_integers(function):
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("function", [dominance_bounds, forced_gap])
+@pytest.mark.parametrize("function", [dominance_bounds, forced_gap, lambda odds, c: free_gap(odds, odds, c)])
 @pytest.mark.parametrize("classes", [1, 0, -4])
 def test_bounds_need_two_classes(function, classes):
     with pytest.raises(ValueError, match=f"expected num_classes of at least 2, got {classes}"):

@@ -2,6 +2,7 @@
 
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import Coins, bag_of_coins
+from .columns import sample_columns
 from .scores import Score, compute_scores, scores
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
@@ -25,6 +26,7 @@ __all__ = [
     "free_gap",
     "log_p_value",
     "p_value",
+    "sample_columns",
     "sample_wins",
     "scores",
     "structural_score",
