@@ -44,7 +44,7 @@ def binomial_log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     Args:
         wins: any real values, broadcast against `odds`; at most 0 gives 0, more than `trials` gives -inf.
         trials: k, a positive integer.
-        odds: the odds against success, (1 - p) / p, in [0, inf].
+        odds: the odds against success, (1 - p) / p, in [0, inf]; negative ones give NaN.
 
     Returns:
         The logarithm in float64 (float32 on MPS). Differentiable in `odds`.
@@ -81,6 +81,9 @@ class _LogTail(torch.autograd.Function):
 
 def _log_tail(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
     """The log tail and its derivative in `odds`."""
+    sure = odds == 0
+    # No chance has negative odds; and in the limit of 0 the derivative is a number, at 0 it would be 0/0.
+    odds = torch.where(odds < 0, math.nan, odds.clamp_min(torch.finfo(odds.dtype).tiny))
     win, lose = 1 / (1 + odds), 1 / (1 + 1 / odds)
     near = win * (trials + 3) >= wins + 1  # the near side: Pr{X >= w} = 1 - Pr{k - X >= k - w + 1}
     count = torch.where(near, trials + 1 - wins, wins).clamp(1, trials)
@@ -93,7 +96,7 @@ def _log_tail(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
     scale = torch.where(near, 1 / odds, 1.0) / (1 + odds)
     slope = -count * (log_first - log_tail).exp() * scale
     certain, never = wins <= 0, wins > trials
-    log_tail = torch.where(certain | (odds == 0), 0.0, log_tail)
+    log_tail = torch.where(certain | (sure & (wins <= trials)), 0.0, log_tail)
     return torch.where(never, -math.inf, log_tail), torch.where(certain | never, 0.0, slope)
 
 
