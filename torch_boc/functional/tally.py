@@ -13,6 +13,7 @@ from .checks import check_logits, check_target
 from .coins import Coins, coins_from_rows
 from .precision import widen
 from .rows import wide_row_sums
+from .samples import Samples, is_class, settle, take_samples, which_count
 from .trials import log_p_value
 
 # The histogram of the gap: a first bin for all below 1e-12, then 50 bins to the decade up to 1.
@@ -69,17 +70,26 @@ def tally(
     Samples whose target is `ignore_index` do not count at all; rows with NaN or +inf count as `invalid` and nowhere
     else; a target that is no class counts as one of `bad_targets`, and its sample as one without a target.
     """
-    rows = logits.detach().movedim(check_logits(logits, dim), -1)
-    target = None if target is None else check_target(target, rows.shape[:-1]).reshape(-1)
-    coins, valid, invalid = _flat_coins(rows, target, ignore_index)
+    samples = take_samples(logits, target, ignore_index=ignore_index, dim=dim)
+    return tally_samples(samples, logits.shape[dim], trials=trials, bins=bins, alpha=alpha)
+
+
+def tally_samples(
+    samples: Samples, num_classes: int, *, trials: int = 100, bins: int = 15, alpha: float = 0.05
+) -> Tally:
+    """The tally of samples of any shape among `num_classes`; see `tally`."""
+    coins, valid, invalid = settle(samples.coins, samples.counted)
     p_value = log_p_value(coins, trials).exp()
-    labelled, distance = _labels(rows, target, coins.prediction, valid)
-    correct = torch.zeros_like(valid) if target is None else labelled & (coins.prediction == target)
-    counts = [valid, invalid, valid & (p_value <= alpha), labelled, correct]
-    counts += [torch.zeros_like(valid) if target is None else valid & ~labelled]
+    labelled = correct = unlabelled = torch.zeros_like(valid)
+    distance = torch.zeros_like(coins.odds)
+    if samples.target is not None and samples.distance is not None:
+        target, distance = samples.target.reshape(-1), samples.distance.reshape(-1)
+        labelled = valid & is_class(target, num_classes)
+        correct, unlabelled = labelled & (coins.prediction == target), valid & ~labelled
+    counts = (valid, invalid, valid & (p_value <= alpha), labelled, correct, unlabelled)
     return Tally(
         torch.stack([mask.sum() for mask in counts]),
-        torch.cat([_sums(coins, p_value, valid, rows.shape[-1]), _labelled_sums(coins, distance, labelled, correct)]),
+        torch.cat([_sums(coins, p_value, valid, num_classes), _labelled_sums(coins, distance, labelled, correct)]),
         count(_gap_bin(coins.gap), valid, GAP_BINS),
         *_by_bin(coins, valid, labelled, correct, bins),
     )
@@ -100,8 +110,9 @@ def gap_tally(
     """
     rows = logits.detach().movedim(check_logits(logits, dim), -1)
     classes = rows.shape[-1]
-    target = None if target is None else check_target(target, rows.shape[:-1]).reshape(-1)
-    coins, valid, invalid = _flat_coins(rows, target, ignore_index)
+    target = None if target is None else check_target(target, rows.shape[:-1])
+    coins = coins_from_rows(wide_row_sums(rows), classes)
+    coins, valid, invalid = settle(coins, which_count(coins.odds, target, ignore_index))
     if part == "total":
         gap = coins.gap
     elif part == "forced":
@@ -116,28 +127,6 @@ def gap_tally(
 def gap_edges() -> list[float]:
     """The edges of the histogram's bins, from 0 over 1e-12 to 1."""
     return [0.0] + [10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP_BINS)]
-
-
-def _flat_coins(rows: Tensor, target: Tensor | None, ignore_index: int | None) -> tuple[Coins, Tensor, Tensor]:
-    """The coins of each row in float64, which rows count, and which have no geometry."""
-    coins = coins_from_rows(wide_row_sums(rows), rows.shape[-1])
-    coins = Coins(*(x.reshape(-1) for x in coins))
-    finite = coins.odds.isfinite()
-    counted = torch.ones_like(finite) if target is None or ignore_index is None else target != ignore_index
-    valid = counted & finite
-    # Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
-    safe = Coins(coins.prediction, *(torch.where(valid, x, 0.0) for x in coins[1:]))
-    return safe, valid, counted & ~finite
-
-
-def _labels(rows: Tensor, target: Tensor | None, prediction: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Which samples have a class for a target, and how far the target's logit is below the top."""
-    if target is None:
-        return torch.zeros_like(valid), widen(torch.zeros_like(valid))
-    labelled = valid & (target >= 0) & (target < rows.shape[-1])
-    places = torch.stack([prediction, torch.where(labelled, target, prediction)], -1)
-    top, own = widen(rows.gather(-1, places.reshape(*rows.shape[:-1], 2))).reshape(-1, 2).unbind(-1)
-    return labelled, torch.where(labelled, top - own, 0.0)
 
 
 def _sums(coins: Coins, p_value: Tensor, valid: Tensor, classes: int) -> Tensor:
