@@ -1,0 +1,142 @@
+"""Small real models as Lightning modules of either library, and Trainers without noise."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch
+import pytest
+import pytorch_lightning
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from torch_boc import BoCMetric
+
+LIBRARIES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
+CLASSES = 5
+
+# What Lightning says on this machine, whoever calls it.
+QUIET = [
+    pytest.mark.filterwarnings(f"ignore:{message}")
+    for message in (
+        ".*isinstance.treespec, LeafSpec.* is deprecated",
+        "The '.*_dataloader' does not have many workers",
+        "The number of training batches",
+        "Checkpoint directory .* exists and is not empty",
+    )
+]
+
+
+def images(count: int, seed: int = 0, size: int = 32) -> TensorDataset:
+    """Noise with labels."""
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randn(count, 3, size, size, generator=generator)
+    return TensorDataset(pixels, torch.randint(CLASSES, (count,), generator=generator))
+
+
+def points(count: int, seed: int = 0, spread: float = 1.0) -> TensorDataset:
+    """Random vectors with labels."""
+    generator = torch.Generator().manual_seed(seed)
+    return TensorDataset(
+        spread * torch.randn(count, 8, generator=generator), torch.randint(CLASSES, (count,), generator=generator)
+    )
+
+
+def loader(data: TensorDataset, batch: int = 16) -> DataLoader:
+    """Batches in order; the last is smaller."""
+    return DataLoader(data, batch_size=batch)
+
+
+def resnet() -> nn.Module:
+    """ResNet-18 of torchvision."""
+    from torchvision.models import resnet18
+
+    torch.manual_seed(1)
+    return resnet18(num_classes=CLASSES)
+
+
+def vit() -> nn.Module:
+    """A ViT of transformers with random weights; it returns an object with logits."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    torch.manual_seed(1)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    return ViTForImageClassification(ViTConfig(image_size=32, patch_size=8, num_labels=CLASSES, **shape))
+
+
+def perceptron() -> nn.Module:
+    """Two layers for vectors."""
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+
+
+def classifier(library: Any, model: nn.Module, gives: str = "logits", rate: float = 0.05) -> Any:
+    """A Lightning module as people write them, whose steps return the loss alone or the "logits" with it."""
+
+    class Classifier(library.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.calls = 0
+
+        def forward(self, x: Tensor) -> Any:
+            self.calls += 1
+            output = self.model(x)
+            return getattr(output, "logits", output)
+
+        def _step(self, batch: Any) -> Any:
+            logits = self(batch[0])
+            loss = nn.functional.cross_entropy(logits.float(), batch[1])
+            return {"loss": loss, "logits": logits} if gives == "logits" else loss
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self._step(batch)
+
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+            return self._step(batch)
+
+        def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+            return self._step(batch)
+
+        def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
+            return self(batch[0])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=rate)
+
+    return Classifier()
+
+
+def trainer(library: Any, folder: Path, *callbacks: Any, **options: Any) -> Any:
+    """A quiet Trainer on one CPU process; without a logger or checkpoints unless asked."""
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    defaults = {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "enable_model_summary": False}
+    return library.Trainer(default_root_dir=folder, callbacks=list(callbacks), **quiet | defaults | options)
+
+
+def logits_of(module: Any, data: TensorDataset) -> Tensor:
+    """The logits of all samples, batch by batch as the loaders give them."""
+    module.eval()
+    with torch.no_grad():
+        return torch.cat([module(x) for x, _ in loader(data)])
+
+
+def expected(module: Any, data: TensorDataset, **options: Any) -> dict[str, float]:
+    """What the metric says of a data set."""
+    metric = BoCMetric(**options)
+    metric.update(logits_of(module, data), data.tensors[1])
+    return {key: value.item() for key, value in metric.compute().items()}
+
+
+def chosen(values: Any, prefix: str) -> dict[str, float]:
+    """The values under a prefix, without it; for `val/boc/` without those of further loaders."""
+    named = {key.removeprefix(prefix): float(value) for key, value in values.items() if key.startswith(prefix)}
+    return {key: value for key, value in named.items() if "/" not in key}
+
+
+def csv_rows(folder: Path) -> list[dict[str, str]]:
+    """The rows that a CSVLogger wrote."""
+    (path,) = folder.rglob("metrics.csv")
+    with path.open() as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,85 @@
+"""Two processes with uneven shares log and write what one process does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+import torch
+
+from tests.lightning.cases import LIBRARIES, QUIET, chosen, classifier, expected, logits_of, perceptron
+from tests.lightning.two_processes import FAR, KNOWN, NEAR
+from torch_boc import BoCSeparation
+from torch_boc.functional.columns import sample_columns
+
+pytestmark = QUIET
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module", params=LIBRARIES)
+def run(request, tmp_path_factory):
+    """The folder that the two processes left, and what they said."""
+    folder = tmp_path_factory.mktemp(request.param)
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.lightning.two_processes", request.param, str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, done.stderr
+
+
+@pytest.fixture
+def module():
+    return classifier(LIBRARIES["lightning"], perceptron())
+
+
+def separation(module, data, thresholds):
+    metric = BoCSeparation(("msp", "energy", "gap"), thresholds)
+    metric.update(logits_of(module, KNOWN), False)
+    metric.update(logits_of(module, data), True)
+    return {key: value.item() for key, value in metric.compute().items() if not key.endswith("_error")}
+
+
+def test_validation_is_that_of_one_process(run, module):
+    folder, said = run
+    first, second = (torch.load(folder / f"validate-{rank}.pt") for rank in (0, 1))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    gap = expected(module, KNOWN)["gap"]
+    want = {key: expected(module, KNOWN)[key] for key in ("samples", "gap", "accuracy")}
+    assert chosen(first, "val/boc/") == pytest.approx(want)
+    for name, data in (("near", NEAR), ("far", FAR)):
+        other = expected(module, data)
+        want = {"gap": other["gap"], "gap_shift": other["gap"] - gap, **separation(module, data, None)}
+        assert chosen(first, f"val/exact/{name}/") == pytest.approx(want)
+        want |= {"samples": len(data), **separation(module, data, 4096)}
+        assert chosen(first, f"val/boc/{name}/") == pytest.approx(want)
+    assert "sync_dist" not in said
+    assert "compute" not in said
+
+
+def test_figures_are_drawn_once(run):
+    tags = ("coherence", "near-coherence", "near-separation", "far-coherence", "far-separation")
+    assert {path.name for path in run[0].rglob("*.png")} == {f"val-boc-{tag}-step000000.png" for tag in tags}
+
+
+def test_predictions_are_those_of_one_process(run, module):
+    files = sorted((run[0] / "predictions").iterdir())
+    assert [file.name for file in files] == ["predictions-rank0.parquet", "predictions-rank1.parquet"]
+    tables = [parquet.read_table(file) for file in files]
+    assert [len(table) for table in tables] == [27, 26]
+    found = {
+        name: torch.cat([torch.tensor(table[name].to_numpy()) for table in tables]) for name in tables[0].column_names
+    }
+    order = found["index"].argsort()
+    want = {"index": torch.arange(53), "target": KNOWN.tensors[1], **sample_columns(logits_of(module, KNOWN))}
+    torch.testing.assert_close({name: column[order] for name, column in found.items()}, want, rtol=1e-5, atol=1e-12)
+
+
+def test_training_with_a_monitor(run):
+    first, second = (torch.load(run[0] / f"fit-{rank}.pt") for rank in (0, 1))
+    assert {"val/boc/gap", "train/boc/gap"} <= first.keys()
+    assert first == second
+    assert first["score"] == first["val/boc/gap"]
+    assert (run[0] / "best.ckpt").exists()

@@ -1,0 +1,112 @@
+"""Out-of-distribution loaders against the first one."""
+
+import pytest
+import torch
+
+from tests.dispatch import NoHostSync
+from tests.lightning.cases import (
+    LIBRARIES,
+    QUIET,
+    chosen,
+    classifier,
+    expected,
+    loader,
+    logits_of,
+    perceptron,
+    points,
+    trainer,
+)
+from torch_boc import BoCSeparation
+from torch_boc.lightning import BoCCallback
+from torch_boc.lightning.loop import LoopMetrics
+from torch_boc.metrics import BoCMetric
+
+pytestmark = QUIET
+KNOWN, NEAR, FAR = points(60, 1, 3.0), points(25, 2, 0.5), points(33, 3, 9.0)
+SCORES = ("msp", "energy", "gap")
+library = LIBRARIES["lightning"]
+
+
+def separation(module, data, thresholds):
+    metric = BoCSeparation(SCORES, thresholds)
+    metric.update(logits_of(module, KNOWN), False)
+    metric.update(logits_of(module, data), True)
+    return {key: value.item() for key, value in metric.compute().items() if not key.endswith("_error")}
+
+
+@pytest.mark.parametrize("thresholds", [4096, None])
+@pytest.mark.parametrize("stage", ["val", "test"])
+def test_logged_values_are_those_of_the_metrics(stage, thresholds, tmp_path):
+    module = classifier(library, perceptron())
+    callback = BoCCallback(ood={1: "near", 2: "far"}, keys=("gap", "accuracy"), thresholds=thresholds)
+    run = trainer(library, tmp_path, callback)
+    for _ in range(2):  # a second epoch starts from nothing
+        loop = run.validate if stage == "val" else run.test
+        loop(module, [loader(data) for data in (KNOWN, NEAR, FAR)], verbose=False)
+    gap = expected(module, KNOWN)["gap"]
+    assert chosen(run.callback_metrics, f"{stage}/boc/")["gap"] == pytest.approx(gap)
+    for name, data in (("near", NEAR), ("far", FAR)):
+        other = expected(module, data)["gap"]
+        want = {"gap": other, "gap_shift": other - gap, **separation(module, data, thresholds)}
+        assert chosen(run.callback_metrics, f"{stage}/boc/{name}/") == pytest.approx(want)
+
+
+def test_targets_of_ood_loaders_do_not_count(tmp_path):
+    """Labels of another data set may be out of range, or mean something else."""
+    module = classifier(library, perceptron())
+    module._step = lambda batch: {"logits": module(batch[0])}
+    strange = torch.utils.data.TensorDataset(NEAR.tensors[0], NEAR.tensors[1] + 100)
+    run = trainer(library, tmp_path, BoCCallback(ood={1: "near"}, keys=("gap", "accuracy", "nll")))
+    run.validate(module, [loader(KNOWN), loader(strange)], verbose=False)
+    assert set(chosen(run.callback_metrics, "val/boc/")) == {"gap", "accuracy", "nll"}
+    assert {"gap", "gap_shift"} <= set(chosen(run.callback_metrics, "val/boc/near/"))
+    assert "val/boc/near/accuracy" not in run.callback_metrics
+
+
+def test_missing_loader_is_reported(tmp_path):
+    module = classifier(library, perceptron())
+    with pytest.warns(UserWarning, match="expected ood loader 1 in val, got 1 in all"):
+        trainer(library, tmp_path, BoCCallback(ood={1: "near"})).validate(module, loader(KNOWN), verbose=False)
+
+
+def test_ignored_samples_count_nowhere():
+    generator = torch.Generator().manual_seed(0)
+    batches = [4 * torch.randn(6, 5, 9, generator=generator) for _ in range(2)]
+    target = torch.randint(5, (6, 9), generator=generator)
+    target[:, 6:] = -100
+    loop = LoopMetrics(["", "odd"], {1}, BoCMetric(ignore_index=-100), BoCSeparation(SCORES, nan_strategy="ignore"))
+    plain = LoopMetrics(["", "odd"], {1}, BoCMetric(), BoCSeparation(SCORES))
+    for place, logits in enumerate(batches):
+        loop.update(place, logits, target)
+        plain.update(place, logits[:, :, :6], target[:, :6])
+    keys = ("samples", "gap", "accuracy")
+    torch.testing.assert_close(loop.compute(keys), plain.compute(keys))
+
+
+def test_loader_that_gives_nothing_has_no_keys():
+    loop = LoopMetrics(["", "empty"], set(), BoCMetric(), BoCSeparation())
+    loop.update(0, torch.randn(3, 4), None)
+    assert set(loop.compute(("gap",))) == {"gap"}
+
+
+def test_batches_cost_no_host_sync():
+    """After the first batch, which is looked at on a CPU in case it holds probabilities."""
+    callback, module = BoCCallback(ood={1: "near"}, ignore_index=-100), classifier(library, perceptron())
+    callback._begin("val", module, ["", "near"])
+    target = torch.zeros(20, dtype=torch.long)
+    for place in (0, 1):
+        callback.on_validation_batch_end(None, module, {"logits": torch.randn(20, 5)}, (None, target), 0, place)
+    with NoHostSync(), torch.inference_mode():
+        for batch_idx in (1, 2):
+            outputs = {"logits": torch.randn(20, 5)}
+            callback.on_validation_batch_end(None, module, outputs, (None, target), batch_idx, 0)
+            callback.on_validation_batch_end(None, module, outputs, (None, target), batch_idx, 1)
+    assert callback._loops["val"].compute(("samples",))["samples"] == 60
+
+
+@pytest.mark.parametrize("options", [{}, {"ood": {1: "near"}}])
+def test_the_first_batch_costs_none_either_without_validation(options):
+    callback = BoCCallback(validate_args=False, **options)
+    callback._begin("val", classifier(library, perceptron()), ["", "near"])
+    with NoHostSync():
+        callback.on_validation_batch_end(None, None, {"logits": torch.randn(20, 5)}, None, 0)

@@ -1,0 +1,129 @@
+"""The Parquet files that `trainer.predict` leaves."""
+
+import pyarrow.parquet as parquet
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from tests.lightning.cases import (
+    LIBRARIES,
+    QUIET,
+    classifier,
+    images,
+    loader,
+    logits_of,
+    perceptron,
+    points,
+    trainer,
+    vit,
+)
+from torch_boc.functional.columns import COLUMNS, sample_columns
+from torch_boc.lightning import BoCPredictionWriter
+
+pytestmark = QUIET
+DATA = points(37, 2)
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request):
+    return LIBRARIES[request.param]
+
+
+def predict(library, folder, module, loaders, **options):
+    writer = BoCPredictionWriter(folder / "out", **options)
+    trainer(library, folder, writer).predict(module, loaders, return_predictions=False)
+    return folder / "out"
+
+
+def table(path):
+    read = parquet.read_table(path)
+    return {name: torch.tensor(read[name].to_numpy()) for name in read.column_names}
+
+
+def assert_table(path, module, data, trials=100):
+    want = {"index": torch.arange(len(data)), "target": data.tensors[1]}
+    want |= sample_columns(logits_of(module, data), trials=trials)
+    found = table(path)
+    assert list(found) == ["index", "target", *COLUMNS]
+    torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-12)
+
+
+def test_one_file_with_every_sample(library, tmp_path):
+    module = classifier(library, perceptron())
+    out = predict(library, tmp_path, module, loader(DATA), trials=20)
+    assert [path.name for path in out.iterdir()] == ["predictions-rank0.parquet"]
+    assert_table(out / "predictions-rank0.parquet", module, DATA, trials=20)
+    metadata = parquet.read_schema(out / "predictions-rank0.parquet").metadata
+    assert (metadata[b"trials"], metadata[b"rank"], metadata[b"processes"]) == (b"20", b"0", b"1")
+    predict(library, tmp_path, module, loader(points(5)))  # again, over the old file
+    assert len(table(out / "predictions-rank0.parquet")["index"]) == 5
+
+
+def test_vit_and_several_loaders(library, tmp_path):
+    module, sets = classifier(library, vit()), (images(9), images(5, 1))
+    out = predict(library, tmp_path, module, [loader(data) for data in sets])
+    for place, data in enumerate(sets):
+        assert_table(out / f"predictions-rank0-loader{place}.parquet", module, data)
+
+
+def test_logits_of_a_submodule_or_a_function(library, tmp_path):
+    module = classifier(library, perceptron())
+    module.predict_step = lambda batch, batch_idx: module(batch[0]).softmax(-1).argmax(-1)
+    out = predict(library, tmp_path, module, loader(DATA), logits="model.2")
+    assert_table(out / "predictions-rank0.parquet", module, DATA)
+    assert not module.model[2]._forward_hooks
+    step = lambda outputs, batch, module: (module(batch[0]), None)  # noqa: E731
+    out = predict(library, tmp_path, module, loader(DATA), logits=step)
+    assert list(table(out / "predictions-rank0.parquet")) == ["index", *COLUMNS]
+
+
+def test_shuffled_indices_find_their_samples(library, tmp_path):
+    module = classifier(library, perceptron())
+    order = torch.randperm(37, generator=torch.Generator().manual_seed(3)).tolist()
+    out = predict(library, tmp_path, module, DataLoader(DATA, batch_size=8, sampler=order))
+    found = table(out / "predictions-rank0.parquet")
+    assert found["index"].tolist() == order
+    assert torch.equal(found["target"], DATA.tensors[1][order])
+
+
+@pytest.mark.filterwarnings("ignore:Couldn't infer the batch indices")
+def test_stream_without_indices(library, tmp_path):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(DATA)
+
+    module = classifier(library, perceptron())
+    out = predict(library, tmp_path, module, [loader(DATA), DataLoader(Stream(), batch_size=5)])
+    assert "index" in table(out / "predictions-rank0-loader0.parquet")
+    found = table(out / "predictions-rank0-loader1.parquet")
+    assert list(found) == ["target", *COLUMNS]
+    assert len(found["gap"]) == 37
+
+
+def test_error_leaves_what_was_there(library, tmp_path):
+    module = classifier(library, perceptron())
+    out = predict(library, tmp_path, module, loader(DATA), logits="model")
+    before = (out / "predictions-rank0.parquet").read_bytes()
+    module.predict_step = lambda batch, batch_idx: module(batch[0]) if batch_idx < 2 else 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        predict(library, tmp_path, module, loader(DATA), logits="model")
+    assert [path.name for path in out.iterdir()] == ["predictions-rank0.parquet"]
+    assert (out / "predictions-rank0.parquet").read_bytes() == before
+    assert not module.model._forward_hooks
+
+
+def test_files_of_more_processes_are_not_mixed_with(library, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "predictions-rank1.parquet").touch()
+    with pytest.raises(FileExistsError, match=r"got predictions-rank1.parquet; remove them or choose"):
+        predict(library, tmp_path, classifier(library, perceptron()), loader(DATA))
+
+
+def test_rows_that_are_no_samples_are_refused(library, tmp_path):
+    module = classifier(library, perceptron())
+    module.predict_step = lambda batch, batch_idx: torch.zeros(len(batch[0]), 5, 3)
+    with pytest.raises(ValueError, match=r"expected logits of shape \(N, C\)"):
+        predict(library, tmp_path, module, loader(DATA))
+    module.predict_step = lambda batch, batch_idx: torch.zeros(2 * len(batch[0]), 5)
+    with pytest.raises(ValueError, match="each of the 16 samples of the batch, got 32"):
+        predict(library, tmp_path, module, loader(DATA))

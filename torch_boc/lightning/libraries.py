@@ -1,0 +1,40 @@
+"""Lightning is published under two names, each with classes of its own: base classes that both accept."""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+NAMES = ("lightning.pytorch", "pytorch_lightning")
+
+
+def installed() -> list[Any]:
+    """The libraries that can be imported, those in use already first, or an error that says how to get one."""
+    found: list[Any] = []
+    problem: ImportError | None = None
+    for name in sorted(NAMES, key=lambda name: name not in sys.modules):
+        try:
+            found.append(_beside(name) if found else import_module(name))
+        except ImportError as error:
+            problem = problem or error
+    if not found:
+        raise ImportError("torch_boc.lightning needs Lightning: pip install 'torch-boc[lightning]'") from problem
+    return found
+
+
+def _beside(name: str) -> Any:
+    """Import the other library, which would log the messages of the one in use under its own name from then on."""
+    rank_zero: Any = import_module("lightning_utilities.core.rank_zero")
+    logger = rank_zero.log
+    try:
+        return import_module(name)
+    finally:
+        rank_zero.log = logger
+
+
+def _joined(name: str) -> Any:
+    """A class that inherits from those of all installed libraries: a Trainer looks for those of its own."""
+    return type(name, tuple(getattr(library.callbacks, name) for library in installed()), {})
+
+
+Callback: Any = _joined("Callback")
+BasePredictionWriter: Any = _joined("BasePredictionWriter")

@@ -1,0 +1,109 @@
+"""Predictions with their coherence, written while `trainer.predict` runs."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..functional.checks import check_trials
+from ..functional.columns import sample_columns
+from ..tables import ParquetFile, require_pyarrow
+from .libraries import BasePredictionWriter
+from .sources import LogitFunction, LogitSource
+
+
+class BoCPredictionWriter(BasePredictionWriter):
+    """Writes a Parquet file for each process (and each loader, if there are several) during `trainer.predict`.
+
+    `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has a row for each sample: its `index` in the
+    data set (not for data sets without indices), its `target` if the batch has one, and the columns of
+    `torch_boc.functional.sample_columns`. The files appear when all predictions are made; an error leaves none.
+    `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory.
+
+    Args:
+        output_dir: the folder, made if it is not there.
+        logits: where they come from, as for `BoCCallback`: None for what `predict_step` returns, the name of a
+            submodule, or a function of (outputs, batch, module) that gives logits and targets or None.
+        trials: the number of coin flips of the p-value.
+
+    >>> import tempfile
+    >>> writer = BoCPredictionWriter(tempfile.mkdtemp(), logits="model.classifier")
+    >>> writer.interval.on_batch
+    True
+    """
+
+    def __init__(
+        self, output_dir: str | os.PathLike[str], *, logits: str | LogitFunction | None = None, trials: int = 100
+    ) -> None:
+        super().__init__("batch")
+        require_pyarrow()
+        self.output_dir, self.trials = Path(output_dir), check_trials(trials)
+        self._source = LogitSource(logits)
+        self._files: dict[int, ParquetFile] = {}
+        self._indices: Sequence[int] | None = None
+
+    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse to mix with the files of a run on other processes or loaders; prepare one for each loader."""
+        loaders = range(len(trainer.num_predict_batches))
+        mine = [_file_name(trainer.global_rank, loader, len(loaders)) for loader in loaders]
+        expected = {_file_name(rank, loader, len(loaders)) for rank in range(trainer.world_size) for loader in loaders}
+        strangers = {path.name for path in self.output_dir.glob("predictions-rank*.parquet")} - expected
+        if strangers:
+            raise FileExistsError(
+                f"expected no predictions of another run in {self.output_dir}, got {', '.join(sorted(strangers))}; "
+                "remove them or choose another output_dir"
+            )
+        metadata = {"trials": str(self.trials), "rank": str(trainer.global_rank), "processes": str(trainer.world_size)}
+        self._files = {loader: ParquetFile(self.output_dir / mine[loader], metadata) for loader in loaders}
+        self._source.attach(pl_module)
+
+    def write_on_batch_end(
+        self,
+        trainer: Any,
+        pl_module: Any,
+        prediction: Any,
+        batch_indices: Sequence[int] | None,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int,
+    ) -> None:
+        """Append the samples of a batch."""
+        logits, target = self._source.take(prediction, batch, pl_module)
+        if logits.ndim != 2:
+            raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
+        indices = None if batch_indices is self._indices else batch_indices  # Lightning repeats the last it knows
+        self._indices = batch_indices
+        columns = _index_column(indices, len(logits)) | ({} if target is None else {"target": target})
+        self._files[dataloader_idx].write(columns | sample_columns(logits, trials=self.trials))
+
+    def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
+        """Give the files their names."""
+        for file in self._files.values():
+            file.close()
+        self._files, self._indices = {}, None
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Leave nothing behind."""
+        for file in self._files.values():
+            file.discard()
+        self._files, self._indices = {}, None
+        self._source.detach()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Let go of the model."""
+        self._source.detach()
+
+
+def _file_name(rank: int, loader: int, loaders: int) -> str:
+    return f"predictions-rank{rank}.parquet" if loaders == 1 else f"predictions-rank{rank}-loader{loader}.parquet"
+
+
+def _index_column(indices: Sequence[int] | None, rows: int) -> dict[str, Tensor]:
+    if not indices:
+        return {}
+    if len(indices) != rows:
+        raise ValueError(f"expected a row of logits for each of the {len(indices)} samples of the batch, got {rows}")
+    return {"index": torch.tensor(indices)}
