@@ -1,6 +1,6 @@
 """The slow reference: the paper's definitions, word for word, in arithmetic with digits to spare.
 
-Nothing here uses the identities of `torch_boc`: probabilities are softmax values, coins are e^a / (e^a + e^b), and tails
+Nothing here uses the identities of `torch_boc`: confidence is a softmax value, coins are e^a / (e^a + e^b), and tails
 are sums of binomial masses. Each function works on one row, and returns mpmath numbers.
 """
 
@@ -72,13 +72,13 @@ def expected_wins(row: Sequence[float], trials: int) -> int:
 
 
 def log_p_value(row: Sequence[float], trials: int) -> mpf:
-    """log Pr{Binomial(k, confidence) >= round(k * dominance)}."""
+    """The log of Pr{Binomial(k, confidence) >= round(k * dominance)}."""
     with mp.workdps(_digits(row)):
         return binomial_log_tail(expected_wins(row, trials), trials, probe(row).odds)
 
 
 def binomial_log_tail(wins: int, trials: int, odds: float | mpf, *, digits: int = 40) -> mpf:
-    """log Pr{Binomial(k, p) >= wins} with p = 1 / (1 + odds): the masses from `wins` up to k, or 1 minus the others."""
+    """The log of Pr{Binomial(k, 1 / (1 + odds)) >= wins}: the masses from `wins` to k, or 1 minus the others."""
     if wins <= 0:
         return mpf(0)
     if wins > trials:
@@ -94,7 +94,7 @@ def binomial_log_tail(wins: int, trials: int, odds: float | mpf, *, digits: int 
 
 
 def _log_mass(wins: int, trials: int, odds: mpf) -> mpf:
-    """log of binomial(k, w) p^w (1 - p)^(k - w)."""
+    """The log of binomial(k, w) p^w (1 - p)^(k - w)."""
     with mp.extradps(15):  # the logarithms of factorials cancel
         choose = mp.loggamma(trials + 1) - mp.loggamma(wins + 1) - mp.loggamma(trials - wins + 1)
         return choose + (trials - wins) * (mp.log(odds) if wins < trials else 0) - trials * mp.log1p(odds)

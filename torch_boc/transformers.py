@@ -10,8 +10,8 @@ from torch.nn.functional import pad
 from .functional.coins import Coins
 from .functional.precision import widen
 from .functional.samples import Samples, take_samples
-from .functional.summary import summarize
-from .functional.tally import LABELLED_SUMS, empty_tally, tally_samples
+from .functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
+from .functional.tally import tally_samples
 from .metrics import BoCMetric
 
 try:
@@ -27,9 +27,6 @@ COLUMNS = ("prediction", "odds", "loss", "concentration", "target", "distance")
 PADDING = -100
 # How many samples are tallied at once: the tokens of a whole evaluation may be many.
 BLOCK = 2**20
-
-KEYS = ("gap", "free_gap", "confidence", "dominance", "concentration", "rejection_rate")
-LABELLED_KEYS = {"accuracy", "ece_confidence", "ece_dominance", *LABELLED_SUMS}
 
 
 class BoCTrainerMetrics:
@@ -54,7 +51,7 @@ class BoCTrainerMetrics:
         alpha: the level of `rejection_rate`.
         ignore_index: tokens with this label do not count.
         causal: whether each position predicts the label of the next, as in causal language models.
-        keys: which keys of `torch_boc.functional.boc_summary` to log; by default those of `KEYS`.
+        keys: which keys of `torch_boc.functional.boc_summary` to log; by default a short set.
         prefix: before each key, with an underscore; "" for none.
 
     Attributes:
@@ -83,7 +80,7 @@ class BoCTrainerMetrics:
         self.metric = _ColumnMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
         self.compute_metrics = compute_metrics
         self.ignore_index, self.causal = ignore_index, causal
-        self.keys = _check_keys(KEYS if keys is None else keys)
+        self.keys = check_keys(SHORT_KEYS if keys is None else keys)
         self.prefix = f"{prefix}_" if prefix else ""
         self._finished = True
 
@@ -198,10 +195,3 @@ def _classes(predictions: Any) -> Any:
     if isinstance(predictions, list):
         return [_classes(batch) for batch in predictions]
     return predictions[..., 0].long() if isinstance(predictions, Tensor) else predictions[..., 0].astype("int64")
-
-
-def _check_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    known = list(summarize(empty_tally()))
-    if isinstance(keys, str) or not set(keys) <= set(known):
-        raise ValueError(f"expected keys as a list of names among {', '.join(known)}, got {keys!r}")
-    return tuple(keys)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from examples import trainer_roberta_agnews as example
-from torch_boc.transformers import KEYS
+from torch_boc.functional.summary import SHORT_KEYS
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _same_threads_afterwards():
 def test_smoke(capsys):
     results = example.main(["--smoke"])
     printed = capsys.readouterr().out
-    for key in KEYS:
+    for key in SHORT_KEYS:
         assert f"\neval_boc_{key} " in printed
     assert results["eval_accuracy"] > 0.9
     assert 0 < results["eval_boc_free_gap"] < results["eval_boc_gap"]

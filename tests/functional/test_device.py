@@ -1,4 +1,4 @@
-"""Everything stays on the device of the logits: tensors that only pretend to be on a GPU go through the whole library."""
+"""Everything stays on the device of the logits: tensors that pretend to be on a GPU go through the whole library."""
 
 import pytest
 import torch
@@ -54,18 +54,18 @@ def test_coins_stay_on_the_gpu(fake_cuda, shape, dim, dtype):
 
 
 @over_shapes
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES[:2])
 def test_p_values_stay_on_the_gpu(fake_cuda, shape, dim, dtype):
     coins = bag_of_coins(torch.empty(shape, device="cuda", dtype=dtype), dim=dim)
-    outputs = [function(coins, 200) for function in (expected_wins, log_p_value, p_value, structural_score)]
-    outputs += [p_value(coins, wins=torch.tensor(3, device="cuda"))]
+    outputs = [function(coins, 20) for function in (expected_wins, log_p_value, p_value, structural_score)]
+    outputs += [p_value(coins, 20, wins=torch.tensor(3, device="cuda"))]
     assert_on_cuda(outputs, lead(shape, dim), torch.float64)
 
 
 @over_shapes
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES[:2])
 def test_scores_stay_on_the_gpu(fake_cuda, shape, dim, dtype):
-    values = compute_scores(torch.empty(shape, device="cuda", dtype=dtype), dim=dim)
+    values = compute_scores(torch.empty(shape, device="cuda", dtype=dtype), dim=dim, trials=20)
     assert tuple(values) == SCORES
     assert_on_cuda(values.values(), lead(shape, dim), torch.float64)
 
@@ -75,7 +75,7 @@ def test_bounds_and_tails_stay_on_the_gpu(fake_cuda, dtype):
     odds = torch.empty(4, 1, device="cuda", dtype=dtype)
     wins = torch.empty(3, device="cuda", dtype=torch.int64)
     assert_on_cuda([*dominance_bounds(odds, 10), forced_gap(odds, 10)], (4, 1), dtype)
-    assert_on_cuda([binomial_tail(wins, 10_000, odds), binomial_log_tail(wins, 7, odds)], (4, 3), torch.float64)
+    assert_on_cuda([binomial_tail(wins, 2000, odds), binomial_log_tail(wins, 7, odds)], (4, 3), torch.float64)
 
 
 @over_shapes
@@ -99,7 +99,7 @@ def test_backward_needs_no_values(shape, dim, dtype):
     z = torch.empty(shape, device="meta", dtype=dtype, requires_grad=True)
     with NoHostSync():
         coins = bag_of_coins(z, dim=dim)
-        outputs = [*coins[1:], coins.gap, p_value(coins), *compute_scores(z, dim=dim).values()]
+        outputs = [*coins[1:], coins.gap, p_value(coins, 20), *compute_scores(z, dim=dim, trials=20).values()]
         sum(x.double().sum() for x in outputs).backward()
     assert z.grad.device.type == "meta"
     assert z.grad.shape == z.shape

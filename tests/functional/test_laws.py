@@ -14,7 +14,8 @@ EPS = torch.finfo(torch.float64).eps
 def assert_same(actual, expected, *, ignore=(), rtol=1e-12, atol=1e-12):
     actual, expected = as_dict(actual), as_dict(expected)
     for name in actual.keys() - set(ignore):
-        torch.testing.assert_close(actual[name], expected[name], rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
+        value, other = actual[name], expected[name]
+        torch.testing.assert_close(value, other, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
 
 
 @given(logits(elements=any_float))

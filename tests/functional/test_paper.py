@@ -68,11 +68,13 @@ def test_the_lemma_holds_from_one_above_the_mean(chances):
     """As Hoeffding proved it: for t >= mean + 1."""
     mean = sum(chances)
     for wins in range(math.ceil(mean + 1), len(chances) + 1):
-        assert poisson_binomial_tail(chances, wins) <= tail(wins, len(chances), mean / len(chances)) * (1 + 1e-9) + 1e-15
+        bound = tail(wins, len(chances), mean / len(chances))
+        assert poisson_binomial_tail(chances, wins) <= bound * (1 + 1e-9) + 1e-15
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_the_lemma_turns_round_one_below_the_mean(chances):
     mean = sum(chances)
     for wins in range(1, math.floor(mean - 1) + 1):
-        assert poisson_binomial_tail(chances, wins) >= tail(wins, len(chances), mean / len(chances)) - 1e-12
+        bound = tail(wins, len(chances), mean / len(chances))
+        assert poisson_binomial_tail(chances, wins) >= bound - 1e-12

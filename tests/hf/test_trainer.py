@@ -6,7 +6,8 @@ import torch
 
 from tests.hf.cases import bert_tagger, by_hand, gpt2, llama, make_trainer, roberta, tagged, texts
 from torch_boc.functional import boc_summary
-from torch_boc.transformers import KEYS, BoCTrainerMetrics
+from torch_boc.functional.summary import SHORT_KEYS
+from torch_boc.transformers import BoCTrainerMetrics
 
 EVERY = tuple(boc_summary(torch.zeros(1, 3)))
 LOOPS = {
@@ -17,7 +18,7 @@ LOOPS = {
 }
 
 
-def assert_results(results, expected, keys=KEYS):
+def assert_results(results, expected, keys=SHORT_KEYS):
     found = {key.removeprefix("eval_boc_"): value for key, value in results.items() if key.startswith("eval_boc_")}
     assert set(found) == set(keys)
     assert found == pytest.approx({key: expected[key] for key in keys}, rel=1e-9, abs=1e-12, nan_ok=True)

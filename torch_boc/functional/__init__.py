@@ -3,7 +3,7 @@
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import Coins, bag_of_coins
 from .columns import sample_columns
-from .scores import Score, compute_scores, scores
+from .registry import Score, compute_scores, scores
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
 from .tails import binomial_log_tail, binomial_tail

@@ -1,6 +1,6 @@
 """Work on a large tensor piece by piece, so that temporary memory is bounded and stays in cache."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -26,14 +26,29 @@ def blockwise(
     The tensors share all axes but the last, which is never split; pieces are views, whatever the strides. Under
     torch.compile the compiler fuses the whole, so nothing is split.
     """
-    lead = tensors[0]
-    if torch.compiler.is_compiling():
+    axis, pieces = _cut(tensors, limit)
+    if axis is None:
         return function(*tensors)
-    limit = block_elements(lead.device) if limit is None else limit
-    axis = next((i for i, size in enumerate(lead.shape[:-1]) if size > 1), None)
-    if axis is None or lead.numel() <= limit:
-        return function(*tensors)
-    size = max(1, lead.shape[axis] * limit // lead.numel())
-    pieces = zip(*(x.split(size, axis) for x in tensors), strict=True)
     parts = [blockwise(function, *piece, limit=limit) for piece in pieces]
     return tuple(torch.cat(part, axis) for part in zip(*parts, strict=True))
+
+
+def fill_blockwise(out: Tensor, function: Callable[..., Tensor], *tensors: Tensor, limit: int | None = None) -> Tensor:
+    """`out` filled with `function(*tensors)`, of the same shape, piece by piece: for what is too large to have twice."""
+    axis, pieces = _cut((out, *tensors), limit)
+    if axis is None:
+        return out.copy_(function(*tensors))
+    for piece in pieces:
+        fill_blockwise(piece[0], function, *piece[1:], limit=limit)
+    return out
+
+
+def _cut(tensors: tuple[Tensor, ...], limit: int | None) -> tuple[int | None, Iterable[tuple[Tensor, ...]]]:
+    """The axis to cut the tensors along and their pieces, or None where the first is small enough as it is."""
+    lead = tensors[0]
+    limit = block_elements(lead.device) if limit is None else limit
+    axis = next((i for i, size in enumerate(lead.shape[:-1]) if size > 1), None)
+    if torch.compiler.is_compiling() or axis is None or lead.numel() <= limit:
+        return None, ()
+    size = max(1, lead.shape[axis] * limit // lead.numel())
+    return axis, zip(*(x.split(size, axis) for x in tensors), strict=True)

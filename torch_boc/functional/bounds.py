@@ -82,7 +82,8 @@ def concentration(odds: Tensor, squares: Tensor, num_classes: int) -> Tensor:
 
         concentration = (Q - E) / (f/2 + r^2 / (1 + r) - E)
 
-    It is 0 where the bounds coincide and leave nothing to place: C = 2, all logits equal, or odds of 0.
+    It is 0 where the bounds coincide and leave nothing to place: C = 2, all logits equal, or odds that are 0 or whose
+    square is (below 1e-150).
     """
     if num_classes == 2:
         return odds * 0.0

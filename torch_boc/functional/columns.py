@@ -4,8 +4,8 @@ from torch import Tensor
 
 from .checks import check_logits, check_trials
 from .coins import coins_from_rows
+from .registry import Evidence, scores
 from .rows import wide_row_sums
-from .scores import Evidence, scores
 from .trials import log_p_value
 
 COLUMNS = (

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .blocks import blockwise
+from .blocks import blockwise, fill_blockwise
 from .precision import accumulator, widen
 
 # From here on, finding the top in two steps beats torch.max on CPU, which does not vectorise the search for the index.
@@ -66,8 +66,13 @@ class _RowSums(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, _: Tensor, *grads: Tensor) -> tuple[Tensor, None]:
         (logits,) = ctx.saved_tensors
-        (grad,) = blockwise(lambda z, *g: (_gradient(z, *g),), logits, *(g.unsqueeze(-1) for g in grads))
-        return grad, None
+        columns = [g.unsqueeze(-1) for g in grads]
+        if torch.compiler.is_compiling():
+            return _gradient(logits, *columns), None
+        # Of whatever kind the logits or a gradient is: vmap may have batched one and not the others.
+        kind = logits[..., :1] + sum(columns)
+        out = kind.new_empty(logits.shape, dtype=logits.dtype)
+        return fill_blockwise(out, _gradient, logits, *columns), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], logits: Tensor, extras: bool) -> tuple[tuple[Tensor, ...], int]:

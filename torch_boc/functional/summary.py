@@ -1,11 +1,16 @@
 """The whole picture of the probe over many samples, as a flat dict of scalars."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from .tally import BINS_PER_DECADE, COUNTS, GAP_BINS, LABELLED_SUMS, LOWEST_DECADE, SUMS, Tally, tally
+from .tally import BINS_PER_DECADE, COUNTS, GAP_BINS, LABELLED_SUMS, LOWEST_DECADE, SUMS, Tally, empty_tally, tally
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
+# What is worth a line in a log, and what needs targets.
+SHORT_KEYS = ("gap", "free_gap", "confidence", "dominance", "concentration", "rejection_rate")
+LABELLED_KEYS = frozenset({"accuracy", "ece_confidence", "ece_dominance", *LABELLED_SUMS})
 
 
 def boc_summary(
@@ -46,6 +51,14 @@ def boc_summary(
     {'samples': 2.0, 'confidence': 0.801, 'gap': 0.086, 'free_gap': 0.004, 'accuracy': 0.5}
     """
     return summarize(tally(logits, target, trials=trials, bins=bins, alpha=alpha, ignore_index=ignore_index, dim=dim))
+
+
+def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
+    """Return `keys`, each once, if all are keys of a summary, or raise."""
+    known = list(summarize(empty_tally()))
+    if isinstance(keys, str) or not set(keys) <= set(known):
+        raise ValueError(f"expected keys as a list of names among {', '.join(known)}, got {keys!r}")
+    return tuple(dict.fromkeys(keys))
 
 
 def summarize(total: Tally) -> dict[str, Tensor]:

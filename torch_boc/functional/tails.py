@@ -95,7 +95,7 @@ def _log_tail(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
     # d tail / d odds = -w pmf(w) / (1 + R), and on the near side w pmf(w) = (k - w + 1) pmf(w - 1) / R.
     scale = torch.where(near, 1 / odds, 1.0) / (1 + odds)
     slope = -count * (log_first - log_tail).exp() * scale
-    certain, never = wins <= 0, wins > trials
+    certain, never = (wins <= 0) & (odds >= 0), (wins > trials) & (odds >= 0)  # not so for NaN
     log_tail = torch.where(certain | (sure & (wins <= trials)), 0.0, log_tail)
     return torch.where(never, -math.inf, log_tail), torch.where(certain | never, 0.0, slope)
 
@@ -135,7 +135,7 @@ def _log_mass(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tens
     log_hits = _log_ratio(trials * chance / count, -excess / count)
     log_misses = _log_ratio(trials * other / rest_or_one, excess / rest_or_one)
     corrections = _stirling_corrections(trials, count)[count.nan_to_num(1).long()]
-    return corrections + count * log_hits + torch.where(rest == 0, 0.0, rest * log_misses)
+    return corrections + count * log_hits + rest * log_misses
 
 
 def _log_ratio(ratio: Tensor, change: Tensor) -> Tensor:
@@ -153,10 +153,20 @@ def _stirling_corrections(trials: int, like: Tensor) -> Tensor:
 
 
 def _stirling_error(n: Tensor) -> Tensor:
-    """lgamma(n + 1) minus Stirling's formula: the asymptotic series from 16 on, the difference itself below."""
-    small = n.clamp(1, 16)
-    difference = torch.lgamma(small + 1) - (small + 0.5) * small.log() + small - math.log(2 * math.pi) / 2
-    inverse = 1 / n.clamp_min(16)
+    """lgamma(n + 1) minus Stirling's formula: the asymptotic series from 16 on, and 16 steps of the recurrence below.
+
+    Not by lgamma, which exporters do not know.
+    """
+    low = n.clamp(1, 15)
+    high = low + 16
+    product = torch.ones_like(n)
+    for step in range(1, 17):
+        product = product * (low + step)
+    climb = (high + 0.5) * high.log() - (low + 0.5) * low.log() - product.log() - 16
+    return torch.where(n < 16, _stirling_series(high) + climb, _stirling_series(n.clamp_min(16)))
+
+
+def _stirling_series(n: Tensor) -> Tensor:
+    inverse = 1 / n
     square = inverse * inverse
-    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188))))
-    return torch.where(n < 16, difference, series)
+    return inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188))))

@@ -4,16 +4,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..functional.summary import summarize
-from ..functional.tally import empty_tally
+from ..functional.summary import SHORT_KEYS, check_keys
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.plots import new_axes
 from .figures import publish
 from .libraries import Callback
 from .loop import LoopMetrics
 from .sources import LogitFunction, LogitSource
-
-DEFAULT_KEYS = ("gap", "free_gap", "confidence", "dominance", "concentration", "rejection_rate")
 
 
 class BoCCallback(Callback):
@@ -50,7 +47,7 @@ class BoCCallback(Callback):
         *,
         logits: str | LogitFunction | None = None,
         dim: int = 1,
-        keys: Sequence[str] = DEFAULT_KEYS,
+        keys: Sequence[str] = SHORT_KEYS,
         prefix: str = "boc",
         ood: Mapping[int, str] | None = None,
         scores: Sequence[str] = ("msp", "energy", "gap"),
@@ -64,7 +61,7 @@ class BoCCallback(Callback):
         validate_args: bool = True,
     ) -> None:
         super().__init__()
-        self.keys, self.prefix, self.ood = _known(keys), prefix, _places(ood)
+        self.keys, self.prefix, self.ood = check_keys(keys), prefix, _places(ood)
         self.every_n_train_steps = _positive("every_n_train_steps", every_n_train_steps)
         self.plot_every_n_epochs = _positive("plot_every_n_epochs", plot_every_n_epochs)
         if plot_every_n_epochs is not None:
@@ -164,13 +161,6 @@ def _names(batches: Sequence[Any], loaders: Any) -> list[str]:
     if isinstance(loaders, Mapping) and len(loaders) == len(batches):
         return [str(name) for name in loaders]
     return [f"dataloader_idx_{place}" for place in range(len(batches))]
-
-
-def _known(keys: Sequence[str]) -> tuple[str, ...]:
-    possible = list(summarize(empty_tally()))
-    if isinstance(keys, str) or not set(keys) <= set(possible):
-        raise ValueError(f"expected keys as names among {', '.join(possible)}, got {keys!r}")
-    return tuple(dict.fromkeys(keys))
 
 
 def _places(ood: Mapping[int, str] | None) -> dict[int, str]:

@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.tally import LABELLED_SUMS
+from ..functional.summary import LABELLED_KEYS
 from ..metrics import BoCMetric, BoCSeparation
-
-TARGET_KEYS = {"accuracy", "ece_confidence", "ece_dominance", *LABELLED_SUMS}
 
 
 class LoopMetrics:
@@ -85,7 +83,7 @@ class LoopMetrics:
         return found
 
     def _chosen(self, place: int, summary: Mapping[str, Tensor], keys: Sequence[str]) -> dict[str, Tensor]:
-        skipped = TARGET_KEYS if place in self.ood else ()
+        skipped = LABELLED_KEYS if place in self.ood else ()
         return self._named(place, {key: summary[key] for key in keys if key not in skipped})
 
     def _separation(self, place: int) -> dict[str, Tensor]:

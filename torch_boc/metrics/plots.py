@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..functional.bounds import dominance_bounds, forced_gap
-from ..functional.scores import scores
+from ..functional.registry import scores
 from ..functional.separation import bin_centres
 from ..functional.tally import Tally, gap_edges
 

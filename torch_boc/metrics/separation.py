@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..functional.checks import check_trials
-from ..functional.scores import compute_scores, scores
+from ..functional.registry import compute_scores, scores
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_bin
 from ..functional.tally import count, empty_tally
 from . import plots

@@ -70,6 +70,8 @@ def compute_scores(
     {'msp': 0.6439, 'gap': -0.2109}
     """
     dim, trials = check_logits(logits, dim), check_trials(trials)
+    if isinstance(names, str):
+        raise TypeError(f"expected names as a list of scores, got the string {names!r}; use [{names!r}]")
     chosen = [_look_up(name) for name in (_registry if names is None else names)]
     rows = wide_row_sums(logits.movedim(dim, -1), extras=any(score.extras for score in chosen))
     evidence = Evidence(rows, coins_from_rows(rows, logits.shape[dim]), logits.shape[dim], trials)

@@ -1,0 +1,91 @@
+"""A Parquet file holds what was written, and stands under its name only when it is whole."""
+
+import pyarrow.parquet as parquet
+import pytest
+import torch
+
+from torch_boc import tables
+from torch_boc.tables import ParquetFile
+
+
+def columns(start, stop):
+    index = torch.arange(start, stop)
+    return {"index": index, "gap": index.double() / 7, "logit": index.float().requires_grad_()}
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_rows_come_back(tmp_path):
+    path = tmp_path / "new" / "folder" / "samples.parquet"
+    with ParquetFile(path, {"model": "vit"}) as file:
+        file.write(columns(0, 3))
+        file.write(columns(3, 10))
+        assert not path.exists()
+    table = parquet.read_table(path)
+    assert table["index"].to_pylist() == list(range(10))
+    assert table["gap"].to_pylist() == [i / 7 for i in range(10)]
+    assert [str(field.type) for field in table.schema] == ["int64", "double", "float"]
+    assert table.schema.metadata[b"model"] == b"vit"
+    assert file.rows == 10
+    assert files(path.parent) == ["samples.parquet"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_leaves_what_was_there(tmp_path, error):
+    path = tmp_path / "samples.parquet"
+    path.write_text("from before")
+    file = ParquetFile(path)
+    file.write(columns(0, 3))
+    with pytest.raises(error), file:
+        raise error
+    assert path.read_text() == "from before"
+    assert files(tmp_path) == ["samples.parquet"]
+
+
+def test_a_failure_while_closing_leaves_nothing(tmp_path, monkeypatch):
+    file = ParquetFile(tmp_path / "samples.parquet")
+    file.write(columns(0, 3))
+    monkeypatch.setattr(file, "_write_groups", lambda **_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        file.close()
+    assert files(tmp_path) == []
+
+
+def test_closing_twice_and_never_writing(tmp_path):
+    with ParquetFile(tmp_path / "empty.parquet") as file:
+        pass
+    file.close()
+    file.discard()
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("other", [{"index": torch.arange(2)}, {**columns(0, 2), "gap": torch.arange(2)}])
+def test_other_columns_are_refused(tmp_path, other):
+    file = ParquetFile(tmp_path / "samples.parquet")
+    file.write(columns(0, 2))
+    with pytest.raises(ValueError, match="expected columns index int64, gap double, logit float, got index"), file:
+        file.write(other)
+    assert files(tmp_path) == []
+
+
+def test_the_file_does_not_depend_on_the_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "GROUP_ROWS", 8)
+    for name, sizes in (("a", [30]), ("b", [1] * 30), ("c", [7, 9, 14]), ("d", [8, 8, 14])):
+        start = 0
+        with ParquetFile(tmp_path / name) as file:
+            for size in sizes:
+                file.write(columns(start, start + size))
+                start += size
+    contents = {path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(contents) == 1
+    groups = parquet.ParquetFile(tmp_path / "b").metadata
+    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [8, 8, 8, 6]
+    assert parquet.read_table(tmp_path / "b")["index"].to_pylist() == list(range(30))
+
+
+def test_without_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"torch-boc\[eval\]"):
+        ParquetFile(tmp_path / "samples.parquet").write(columns(0, 1))
