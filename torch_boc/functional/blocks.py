@@ -34,7 +34,7 @@ def blockwise(
 
 
 def fill_blockwise(out: Tensor, function: Callable[..., Tensor], *tensors: Tensor, limit: int | None = None) -> Tensor:
-    """`out` filled with `function(*tensors)`, of the same shape, piece by piece: for what is too large to have twice."""
+    """`out` filled with `function(*tensors)` piece by piece, for a result that is too large to have twice."""
     axis, pieces = _cut((out, *tensors), limit)
     if axis is None:
         return out.copy_(function(*tensors))
