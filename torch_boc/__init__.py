@@ -2,6 +2,7 @@
 
 from . import functional, metrics, nn
 from .functional import Coins, bag_of_coins
+from .inference import BoCPredictor
 from .metrics import BoCMetric, BoCSeparation, CoherenceGap
 from .nn import BoCClassifier, BoCProbe, watch
 
@@ -10,6 +11,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BoCClassifier",
     "BoCMetric",
+    "BoCPredictor",
     "BoCProbe",
     "BoCSeparation",
     "CoherenceGap",

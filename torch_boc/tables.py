@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+GROUP_ROWS = 2**16
+
 
 def require_pyarrow() -> Any:
     """The pyarrow module, or an error that says how to get it."""
@@ -21,6 +23,8 @@ def require_pyarrow() -> Any:
 
 class ParquetFile:
     """Writes batches of columns to `path`, under a temporary name until it is closed without an error.
+
+    Batches of any size are gathered into row groups of `GROUP_ROWS`, so that the file depends on the rows alone.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "samples.parquet"
@@ -36,31 +40,55 @@ class ParquetFile:
         self._metadata = dict(metadata or {})
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         self._writer: Any = None
+        self._waiting: list[Any] = []
 
     def write(self, columns: Mapping[str, Tensor]) -> None:
         """Append one batch; the first sets the columns and their types."""
         arrow = require_pyarrow()
-        table = arrow.table({name: column.detach().cpu().numpy() for name, column in columns.items()})
+        self.write_table(arrow.table({name: column.detach().cpu().numpy() for name, column in columns.items()}))
+
+    def write_table(self, table: Any) -> None:
+        """Append a pyarrow table."""
+        table = table.replace_schema_metadata(self._metadata)
         if self._writer is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            schema = table.schema.with_metadata(self._metadata)
-            self._writer = arrow.parquet.ParquetWriter(self._temporary, schema, compression="zstd")
-        self._writer.write_table(table.replace_schema_metadata(self._metadata))
+            writer = require_pyarrow().parquet.ParquetWriter
+            self._writer = writer(self._temporary, table.schema, compression="zstd")
+        if table.schema != self._writer.schema:
+            raise ValueError(f"expected columns {_signature(self._writer.schema)}, got {_signature(table.schema)}")
+        self._waiting.append(table)
         self.rows += table.num_rows
+        if sum(x.num_rows for x in self._waiting) >= GROUP_ROWS:
+            self._write_groups()
+
+    def _write_groups(self, *, last: bool = False) -> None:
+        """Write what fills row groups, or all that waits."""
+        table = require_pyarrow().concat_tables(self._waiting).combine_chunks()
+        ready = table.num_rows if last else table.num_rows // GROUP_ROWS * GROUP_ROWS
+        self._writer.write_table(table.slice(0, ready), row_group_size=GROUP_ROWS)
+        self._waiting = [table.slice(ready)]
 
     def close(self) -> None:
         """Finish the file and give it its name."""
-        if self._writer is not None:
+        if self._writer is None:
+            return
+        try:
+            self._write_groups(last=True)
             self._writer.close()
-            self._writer = None
-            self._temporary.replace(self.path)
+        except BaseException:
+            self.discard()
+            raise
+        self._writer = None
+        self._temporary.replace(self.path)
 
     def discard(self) -> None:
         """Give up: leave nothing behind, and what stood under the name as it was."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-        self._temporary.unlink(missing_ok=True)
+        writer, self._writer, self._waiting = self._writer, None, []
+        try:
+            if writer is not None:
+                writer.close()
+        finally:
+            self._temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> "ParquetFile":
         return self
@@ -72,3 +100,7 @@ class ParquetFile:
             self.close()
         else:
             self.discard()
+
+
+def _signature(schema: Any) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -26,7 +26,7 @@ class Watch:
         device = getattr(self.metric, "device", logits.device)
         if device != logits.device:
             self.metric.to(logits.device)
-        self.metric.update(logits if logits.ndim < 3 else logits.movedim(-1, 1))
+        self.metric.update(logits.reshape(-1, logits.shape[-1]))  # a metric has its class axis second
 
     def compute(self) -> dict[str, Tensor]:
         """The metric's results so far."""

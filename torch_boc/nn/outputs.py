@@ -24,8 +24,7 @@ def find_logits(output: Any) -> Tensor:
         found = f"a {type(output).__name__}"
     if isinstance(logits, Tensor):
         return logits
-    hint = "; wrap the model so that it returns one of these, for example lambda x: model(x)[0]"
     raise TypeError(
         "expected a model output that is a tensor, a mapping with 'logits' or an object with .logits, "
-        f"got {found}{hint if isinstance(output, tuple | list) else ''}"
+        f"got {found}; wrap the model in a module whose forward returns the logits, as in `return self.model(x)[0]`"
     )

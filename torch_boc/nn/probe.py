@@ -3,7 +3,9 @@
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.utils._pytree import _register_namedtuple
 
 from .. import functional
 from ..functional.checks import check_trials
@@ -86,12 +88,23 @@ class BoCOutput:
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; it has {_names()}")
 
 
+# torch.export returns only what it knows how to take apart, and saves only what has a name.
+torch.export.register_dataclass(BoCOutput, serialized_type_name="torch_boc.nn.BoCOutput")
+_register_namedtuple(ProbeOutput, serialized_type_name="torch_boc.nn.ProbeOutput")
+
+
 def _names() -> str:
     return ", ".join([field.name for field in fields(BoCOutput)] + list(ProbeOutput._fields))
 
 
 class BoCClassifier(nn.Module):
     """A classifier that answers with its coherence: calls `model` with whatever it takes, and probes the logits.
+
+    The weights stay where they are: `classifier.model.load_state_dict` takes a checkpoint of the model as it is.
+
+    To deploy it: `torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: torch.export.Dim.DYNAMIC},)})`.
+    `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`; in the
+    ONNX model the model's own output comes after these.
 
     Args:
         model: returns a tensor of logits, a mapping with "logits", or an object with `.logits`, of shape (..., C).
@@ -105,6 +118,8 @@ class BoCClassifier(nn.Module):
 
     def __init__(self, model: nn.Module, trials: int = 100) -> None:
         super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
         self.model = model
         self.probe = BoCProbe(trials)
 

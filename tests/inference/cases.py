@@ -1,0 +1,70 @@
+"""A model, its inputs, and what the predictor must say of them."""
+
+import torch
+from torch import Tensor, nn
+
+from tests.nn.models import linear
+from torch_boc import BoCPredictor
+from torch_boc.functional import sample_columns
+
+SAMPLES = 23
+
+
+class Counting(nn.Module):
+    """Five classes; remembers how many samples came in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = linear()
+        self.calls: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        self.calls.append(len(x))
+        return self.layer(x)
+
+
+class Hungry(Counting):
+    """Runs out of memory above `room` samples."""
+
+    def __init__(self, room: int, error: Exception | None = None) -> None:
+        super().__init__()
+        self.room, self.error = room, error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        logits = super().forward(x)
+        if len(x) > self.room:
+            raise self.error
+        return logits
+
+
+def data(samples: int = SAMPLES) -> tuple[Tensor, Tensor]:
+    """Inputs and targets."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(samples, 3, generator=generator), torch.randint(5, (samples,), generator=generator)
+
+
+def predictor(model: nn.Module | None = None, **options) -> BoCPredictor:
+    """A predictor without a progress bar."""
+    return BoCPredictor(Counting() if model is None else model, progress=False, **options)
+
+
+def joined(tables) -> dict[str, Tensor]:
+    """All tables as one."""
+    tables = list(tables)
+    return {name: torch.cat([table[name] for table in tables]) for name in tables[0]}
+
+
+@torch.no_grad()
+def expected(logits: Tensor, target: Tensor | None = None, **options) -> dict[str, Tensor]:
+    """The table of `logits`."""
+    given = {} if target is None else {"target": target}
+    return {"index": torch.arange(len(logits)), **given, **sample_columns(logits, **options)}
+
+
+def assert_same(table: dict[str, Tensor], other: dict[str, Tensor], *, rtol: float = 1e-4) -> None:
+    """The same columns in the same order; a network's float32 depends a little on the size of the batch."""
+    assert list(table) == list(other)
+    for name, value in table.items():
+        torch.testing.assert_close(value, other[name], rtol=rtol, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")

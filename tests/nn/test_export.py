@@ -1,0 +1,150 @@
+"""A deployed classifier answers as the eager one does: compiled, exported, and in ONNX.
+
+Compiling the test costs half a minute with the default trials, so few trials are taken where that is not the point.
+"""
+
+import io
+
+import pytest
+import torch
+from torch.export import Dim
+
+from tests.nn.models import images, linear, resnet, roberta, tokens, vit
+from torch_boc import BoCClassifier
+from torch_boc.nn import BoCOutput, ProbeOutput
+
+NAMES = ("logits", *ProbeOutput._fields)
+BATCH = Dim.DYNAMIC
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def flat(result):
+    return (result.logits, *result.probe)
+
+
+def assert_same(values, result, *, rtol=2e-5, atol=1e-6):
+    for name, value, expected in zip(NAMES, values, flat(result), strict=False):
+        assert value.dtype == expected.dtype
+        torch.testing.assert_close(value, expected, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_compiled_in_one_graph_once_for_all_batch_sizes():
+    classifier = BoCClassifier(linear(), trials=1).eval()
+    torch.compiler.reset()
+    compiled = torch.compile(classifier, fullgraph=True, dynamic=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for size in (5, 9, 2):
+            x = torch.randn(size, 3)
+            result = compiled(x)
+            assert isinstance(result, BoCOutput)
+            assert_same(flat(result), classifier(x))
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(("make", "inputs"), [(vit, {"pixel_values": images(3)}), (roberta, tokens(3))])
+def test_transformers_in_one_graph(make, inputs):
+    """Traced without code generation, which is the slow part."""
+    classifier = BoCClassifier(make(), trials=2)
+    torch.compiler.reset()
+    result = torch.compile(classifier, fullgraph=True, backend="eager")(**inputs)
+    assert_same(flat(result), classifier(**inputs))
+    assert type(result.output) is type(classifier(**inputs).output)
+    torch.compiler.reset()
+
+
+EXPORTED = {
+    "ViT": (vit, lambda n: ((), {"pixel_values": images(n)}), {"kwargs": {"pixel_values": {0: BATCH}}}),
+    "RoBERTa": (
+        roberta,
+        lambda n: ((), tokens(n)),
+        {"kwargs": {"input_ids": {0: BATCH}, "attention_mask": {0: BATCH}}},
+    ),
+}
+IN_ONNX = EXPORTED | {"ResNet-18": (resnet, lambda n: ((images(n, 32),), {}), {"args": ({0: BATCH},)})}
+
+
+@pytest.mark.parametrize(("make", "inputs", "shapes"), EXPORTED.values(), ids=EXPORTED.keys())
+def test_exported_with_any_batch_size(make, inputs, shapes):
+    classifier = BoCClassifier(make(), trials=2).eval()
+    program = torch.export.export(classifier, *inputs(3), dynamic_shapes=shapes)
+    for size in (3, 6, 1):
+        args, kwargs = inputs(size)
+        result, expected = program.module()(*args, **kwargs), classifier(*args, **kwargs)
+        assert isinstance(result, BoCOutput)
+        assert isinstance(result.probe, ProbeOutput)
+        assert type(result.output) is type(expected.output)
+        assert_same(flat(result), expected)
+
+
+def test_an_exported_program_is_saved_and_loaded():
+    classifier, x = BoCClassifier(linear(), trials=2), torch.randn(4, 3)
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(classifier, (x,)), file)
+    file.seek(0)
+    result = torch.export.load(file).module()(x)
+    assert isinstance(result, BoCOutput)
+    assert_same(flat(result), classifier(x))
+
+
+# The exporter writes the bounds of nan_to_num in float32 first; harmless, for no count of wins is near them.
+writes_bounds = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+
+
+def in_onnx(classifier, inputs, shapes, path):
+    """The classifier as a function that onnxruntime runs."""
+    import onnxruntime
+
+    args, kwargs = inputs
+    torch.onnx.export(
+        classifier, args, path, kwargs=kwargs, dynamo=True, verbose=False, dynamic_shapes=shapes, output_names=NAMES
+    )
+    session = onnxruntime.InferenceSession(path)
+    assert [x.name for x in session.get_outputs()][: len(NAMES)] == list(NAMES)
+    assert all(isinstance(x.shape[0], str) for x in session.get_inputs()), "the batch axis is dynamic"
+
+    def run(*args, **kwargs):
+        values = (*args, *kwargs.values())
+        feed = {x.name: v.numpy() for x, v in zip(session.get_inputs(), values, strict=True)}
+        return [torch.from_numpy(x) for x in session.run(None, feed)]
+
+    return run
+
+
+@writes_bounds
+@pytest.mark.parametrize(("make", "inputs", "shapes"), IN_ONNX.values(), ids=IN_ONNX.keys())
+def test_onnxruntime_agrees_with_eager(make, inputs, shapes, tmp_path):
+    classifier = BoCClassifier(make(), trials=2).eval()
+    run = in_onnx(classifier, inputs(3), shapes, tmp_path / "classifier.onnx")
+    for size in (3, 6, 1):
+        args, kwargs = inputs(size)
+        assert_same(run(*args, **kwargs), classifier(*args, **kwargs), rtol=1e-4, atol=1e-5)
+
+
+@writes_bounds
+def test_onnxruntime_on_rows_of_every_confidence(tmp_path):
+    """The network is the identity: here only the probe differs."""
+    classifier = BoCClassifier(torch.nn.Identity()).eval()
+    spread = torch.linspace(0, 60, 50).unsqueeze(1) * torch.tensor([[0.0, -1.0, -1.5, -1.1, -2.0]])
+    run = in_onnx(classifier, ((spread[:3],), {}), {"args": ({0: BATCH},)}, tmp_path / "probe.onnx")
+    values = dict(zip(NAMES, run(spread), strict=False))
+    expected = dict(zip(NAMES, flat(classifier(spread)), strict=True))
+    assert values["prediction"].tolist() == expected["prediction"].tolist()
+    for name in ("confidence", "dominance", "gap", "p_value"):
+        torch.testing.assert_close(values[name], expected[name], rtol=1e-5, atol=1e-30, msg=name)
+    torch.testing.assert_close(values["concentration"], expected["concentration"], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(values["score"], expected["score"], rtol=1e-5, atol=1e-15)
+
+
+@writes_bounds
+def test_onnxruntime_keeps_a_bad_row_to_itself(tmp_path):
+    classifier = BoCClassifier(torch.nn.Identity(), trials=2).eval()
+    logits = torch.randn(4, 6)
+    logits[1, 2], logits[2, 0], logits[3, 5] = torch.nan, torch.inf, -torch.inf
+    run = in_onnx(classifier, ((logits[:3],), {}), {"args": ({0: BATCH},)}, tmp_path / "probe.onnx")
+    for name, value, expected in zip(NAMES[2:], run(logits)[2:], classifier(logits).probe[1:], strict=False):
+        torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6, equal_nan=True, msg=name)

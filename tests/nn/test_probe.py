@@ -1,0 +1,158 @@
+"""The modules hold no arithmetic: what they return is what the functional layer returns, of any model."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from tests.nn.models import images, linear, resnet, roberta, tokens, vit
+from torch_boc import BoCClassifier, BoCProbe, functional
+from torch_boc.nn import BoCOutput, ProbeOutput
+
+
+def expected(logits, trials=100):
+    coins = functional.bag_of_coins(logits)
+    log_p = functional.log_p_value(coins, trials)
+    names = ("prediction", "confidence", "dominance", "gap", "concentration")
+    return ProbeOutput(*(getattr(coins, name) for name in names), functional.p_value(coins, trials), log_p)
+
+
+def assert_same(probe, other):
+    for name, value, reference in zip(ProbeOutput._fields, probe, other, strict=True):
+        torch.testing.assert_close(value, reference, rtol=0, atol=0, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3,), (2, 5, 7), (0, 4), (6, 2)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_probe_is_the_functional_layer(shape, dtype):
+    logits = 4 * torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    result = BoCProbe(trials=30)(logits)
+    assert_same(result, expected(logits, 30))
+    assert {x.shape for x in result} == {logits.shape[:-1]}
+    assert result.prediction.dtype == torch.int64
+    assert result.score.dtype == torch.float64
+
+
+def test_the_probe_has_no_state():
+    probe = BoCProbe()
+    assert not [*probe.parameters(), *probe.buffers()]
+    assert probe.state_dict() == {}
+    assert repr(probe) == "BoCProbe(trials=100)"
+
+
+def test_a_checkpoint_from_before_the_probe_loads_strictly():
+    before = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5))
+    after = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5), BoCProbe())
+    after.load_state_dict(before.state_dict(), strict=True)
+    assert after.state_dict().keys() == before.state_dict().keys()
+    assert_same(after(torch.ones(2, 3)), expected(before(torch.ones(2, 3))))
+
+
+def test_state_dict_round_trip_of_the_classifier():
+    first, second = BoCClassifier(linear()), BoCClassifier(nn.Linear(3, 5))
+    assert list(first.state_dict()) == ["model.weight", "model.bias"]
+    second.load_state_dict(first.state_dict(), strict=True)
+    second.model.load_state_dict(linear().state_dict(), strict=True)
+    x = torch.randn(4, 3)
+    assert_same(first(x).probe, second(x).probe)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies(duplicate):
+    classifier, x = BoCClassifier(linear(), trials=7), torch.randn(4, 3)
+    other = duplicate(classifier)
+    assert other.probe.trials == 7
+    with torch.no_grad():
+        result = classifier(x)
+        assert_same(other(x).probe, result.probe)
+    assert_same(duplicate(result).probe, result.probe)
+
+
+MODELS = {
+    "ResNet-18": (resnet, lambda: ((images(3, 32),), {})),
+    "ViT": (vit, lambda: ((), {"pixel_values": images(3)})),
+    "ViT, positional": (vit, lambda: ((images(3),), {})),
+    "RoBERTa": (roberta, lambda: ((), tokens(3))),
+    "RoBERTa with loss": (roberta, lambda: ((), {**tokens(3), "labels": torch.tensor([0, 1, 2])})),
+}
+
+
+@pytest.mark.parametrize(("make", "inputs"), MODELS.values(), ids=MODELS.keys())
+def test_real_models_as_they_are(make, inputs):
+    model = make()
+    args, kwargs = inputs()
+    result = BoCClassifier(model)(*args, **kwargs)
+    own = model(*args, **kwargs)
+    logits = own if isinstance(own, torch.Tensor) else own.logits
+    assert type(result.output) is type(own)
+    torch.testing.assert_close(result.logits, logits)
+    assert_same(result.probe, expected(result.logits))
+    if "labels" in kwargs:
+        torch.testing.assert_close(result.output.loss, own.loss)
+
+
+def test_the_models_output_is_untouched():
+    answer = {"logits": torch.randn(2, 3), "features": torch.randn(2, 8)}
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return answer
+
+    result = BoCClassifier(Model())(torch.ones(1))
+    assert result.output is answer
+    assert result.logits is answer["logits"]
+    assert list(answer) == ["logits", "features"]
+
+
+def test_the_probes_fields_under_their_own_names():
+    result = BoCClassifier(linear())(torch.ones(2, 3))
+    assert isinstance(result, BoCOutput)
+    for name in ProbeOutput._fields:
+        assert getattr(result, name) is getattr(result.probe, name)
+    with pytest.raises(AttributeError, match="no attribute 'entropy'; it has logits, probe, output, prediction"):
+        _ = result.entropy
+
+
+@pytest.mark.parametrize("name", ["confidence", "dominance", "gap", "concentration", "p_value", "score"])
+def test_gradients_reach_the_models_parameters(name):
+    classifier, x = BoCClassifier(linear()), torch.randn(6, 3)
+    getattr(classifier(x), name).sum().backward()
+    grads = [p.grad.clone() for p in classifier.model.parameters()]
+    assert all(grad.isfinite().all() and grad.abs().sum() > 0 for grad in grads)
+    model = linear()
+    getattr(expected(model(x)), name).sum().backward()
+    for grad, parameter in zip(grads, model.parameters(), strict=True):
+        torch.testing.assert_close(grad, parameter.grad)
+
+
+def test_training_with_the_gap_as_a_penalty_closes_it():
+    classifier, x = BoCClassifier(linear()), torch.randn(64, 3)
+    optimizer = torch.optim.SGD(classifier.parameters(), lr=20.0)
+    course = []
+    for _ in range(20):
+        gap = classifier(x).gap.mean()
+        optimizer.zero_grad()
+        gap.backward()
+        optimizer.step()
+        course.append(gap.item())
+    assert course[-1] < course[0] / 2
+
+
+def test_autocast_probes_the_logits_that_the_model_gave():
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        result = BoCClassifier(linear())(torch.randn(4, 3))
+    assert result.logits.dtype == torch.bfloat16
+    assert_same(result.probe, expected(result.logits))
+
+
+def test_arguments_are_checked():
+    with pytest.raises(TypeError, match=r"expected model as a .*Module, got function"):
+        BoCClassifier(lambda x: x)
+    with pytest.raises(ValueError, match="expected trials as a positive integer, got 0"):
+        BoCClassifier(linear(), trials=0)
+    with pytest.raises(TypeError, match="got a tuple; wrap the model"):
+        BoCClassifier(nn.LSTM(3, 4))(torch.ones(1, 2, 3))
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        BoCClassifier(nn.Linear(3, 1))(torch.ones(2, 3))

@@ -1,0 +1,51 @@
+"""Loaders: from what users have, how long they are, and what they begin with."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+
+def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
+    """A loader as it is; a data set or a tensor of all inputs in a new `DataLoader`, in order.
+
+    >>> [x.shape for (x,) in as_loader(torch.zeros(5, 2), batch_size=3)]
+    [torch.Size([3, 2]), torch.Size([2, 2])]
+    """
+    if isinstance(data, Tensor):
+        return DataLoader(TensorDataset(data), batch_size)
+    if getattr(data, "format", None) is not None and hasattr(data, "with_format"):  # of Hugging Face
+        return DataLoader(data if data.format["type"] else data.with_format("torch"), batch_size)
+    if isinstance(data, Dataset):
+        return DataLoader(data, batch_size)
+    if not isinstance(data, Iterable):
+        raise TypeError(f"expected a loader, a data set or a tensor, got {type(data).__name__}")
+    return data
+
+
+def count_samples(loader: Any) -> int | None:
+    """How many samples a `DataLoader` will yield, where that can be known."""
+    if not isinstance(loader, DataLoader) or loader.batch_size is None:
+        return None
+    try:
+        samples = len(loader.sampler)  # type: ignore[arg-type]
+    except TypeError:  # an iterable data set
+        return None
+    return samples - samples % loader.batch_size if loader.drop_last else samples
+
+
+def count_batches(loader: Any) -> int | None:
+    """How many batches a loader will yield, where it says so."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+def peek(loader: Iterable[Any]) -> tuple[Any, Iterator[Any]]:
+    """The first batch, or None, and an iterator over all of them."""
+    batches = iter(loader)
+    first = next(batches, None)
+    return first, batches if first is None else chain([first], batches)
