@@ -27,6 +27,8 @@ lint: setup
 bench: setup
 	$(BIN)/python -m benchmarks.probe
 	$(BIN)/python -m benchmarks.metric
+	$(BIN)/python -m benchmarks.callback
+	$(BIN)/python -m benchmarks.predictor
 	$(BIN)/python -m benchmarks.band
 
 clean:

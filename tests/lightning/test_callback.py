@@ -20,8 +20,8 @@ from tests.lightning.cases import (
     vit,
 )
 from torch_boc import bag_of_coins
+from torch_boc.functional.summary import SHORT_KEYS
 from torch_boc.lightning import BoCCallback
-from torch_boc.lightning.callback import DEFAULT_KEYS
 
 pytestmark = QUIET
 MODELS = {"resnet": resnet, "vit": vit}
@@ -37,7 +37,7 @@ def library(request):
 def test_loggers_hold_what_the_metric_says(library, name, tmp_path):
     module, data = classifier(library, MODELS[name]()), images(21)
     loggers = [library.loggers.CSVLogger(tmp_path / "csv"), library.loggers.TensorBoardLogger(tmp_path / "board")]
-    keys = (*DEFAULT_KEYS, "accuracy", "ece_confidence", "nll")
+    keys = (*SHORT_KEYS, "accuracy", "ece_confidence", "nll")
     run = trainer(library, tmp_path, BoCCallback(keys=keys), logger=loggers, log_every_n_steps=1)
     run.fit(module, loader(images(16, 1)), loader(data))
     want = expected(module, data)
@@ -56,7 +56,7 @@ def test_validate_and_test_loops(library, tmp_path):
     for stage, results in (("val", run.validate(module, loader(VAL), verbose=False)), ("test", None)):
         results = results or run.test(module, loader(VAL), verbose=False)
         want = expected(module, VAL, trials=50, alpha=0.2)
-        assert chosen(results[0], f"{stage}/boc/") == pytest.approx({key: want[key] for key in DEFAULT_KEYS})
+        assert chosen(results[0], f"{stage}/boc/") == pytest.approx({key: want[key] for key in SHORT_KEYS})
 
 
 def test_single_callback_is_accepted(library, tmp_path):
@@ -148,8 +148,8 @@ def test_two_callbacks_with_different_prefixes(library, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keys": ("gap", "gapp")}, "expected keys as names among samples, .*got .*gapp"),
-        ({"keys": "gap"}, "expected keys as names"),
+        ({"keys": ("gap", "gapp")}, "expected keys as a list of names among samples, .*got .*gapp"),
+        ({"keys": "gap"}, "expected keys as a list of names"),
         ({"ood": {0: "svhn"}}, "loader 0 in-distribution"),
         ({"ood": {1: "svhn", 2: "svhn"}}, "a different name"),
         ({"scores": ("mps",)}, "expected scores"),

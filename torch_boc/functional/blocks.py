@@ -45,10 +45,12 @@ def fill_blockwise(out: Tensor, function: Callable[..., Tensor], *tensors: Tenso
 
 def _cut(tensors: tuple[Tensor, ...], limit: int | None) -> tuple[int | None, Iterable[tuple[Tensor, ...]]]:
     """The axis to cut the tensors along and their pieces, or None where the first is small enough as it is."""
+    if torch.compiler.is_compiling():
+        return None, ()
     lead = tensors[0]
     limit = block_elements(lead.device) if limit is None else limit
     axis = next((i for i, size in enumerate(lead.shape[:-1]) if size > 1), None)
-    if torch.compiler.is_compiling() or axis is None or lead.numel() <= limit:
+    if axis is None or lead.numel() <= limit:
         return None, ()
     size = max(1, lead.shape[axis] * limit // lead.numel())
     return axis, zip(*(x.split(size, axis) for x in tensors), strict=True)

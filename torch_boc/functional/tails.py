@@ -134,7 +134,7 @@ def _log_mass(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tens
     rest_or_one = rest.clamp_min(1)
     log_hits = _log_ratio(trials * chance / count, -excess / count)
     log_misses = _log_ratio(trials * other / rest_or_one, excess / rest_or_one)
-    corrections = _stirling_corrections(trials, count)[count.nan_to_num(1).long()]
+    corrections = _stirling_corrections(trials, count)[torch.where(count.isnan(), 1.0, count).long()]
     return corrections + count * log_hits + rest * log_misses
 
 
