@@ -81,24 +81,29 @@ class _RowSums(torch.autograd.Function):
 
 def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
     prediction, top, below = _top(logits)
+    margin = -below.sum(-1, keepdim=True) if extras else None
+    finite = _finite(below) if extras else None
     loses, odds = _coins(below, prediction)
     undefined = top - top  # 0, or NaN where the top is NaN or infinite: such a row has no geometry
     rows = [prediction, top + undefined, odds.sum(-1, keepdim=True) * 2.0**-100 + undefined]
-    rows += [widen((odds * loses).sum(-1, keepdim=True)) * 2.0**-100]
-    if extras:
-        weighted = odds * _finite(below)
-        rows += [weighted.sum(-1, keepdim=True) * -(2.0**-100), -below.sum(-1, keepdim=True)]
+    rows += [widen(loses.mul_(odds).sum(-1, keepdim=True)) * 2.0**-100]
+    if finite is not None and margin is not None:
+        rows += [finite.mul_(odds).sum(-1, keepdim=True) * -(2.0**-100), margin]
     return tuple(x.squeeze(-1) for x in rows)
 
 
 def _coins(below: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
-    """The chance u / (1 + u) that the top loses to each class, and 2^100 u; both 0 for the top itself."""
+    """The chance u / (1 + u) that the top loses to each class, and 2^100 u; both 0 for the top itself.
+
+    `below` is used up: what is reused stays in the cache.
+    """
     if torch.compiler.is_compiling():
         odds = _put(below.exp(), prediction, 0.0)
         return odds / (1 + odds), odds * 2.0**100
     # Not exp: where it underflows, which confident networks make it do, eager exp is ten times slower on CPU.
-    loses = torch.sigmoid(below).scatter_(-1, prediction, 0.0)
-    return loses, loses / torch.rsub(loses, 2.0**-100, alpha=2.0**-100)
+    loses = below.sigmoid_().scatter_(-1, prediction, 0.0)
+    odds = torch.rsub(loses, 2.0**-100, alpha=2.0**-100)
+    return loses, torch.div(loses, odds, out=odds)
 
 
 def _gradient(

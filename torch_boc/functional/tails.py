@@ -102,17 +102,16 @@ def _log_tail(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
 
 def _ratio(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
     """Pr{X >= w} / Pr{X = w}: the continued fraction from its last step back to the first."""
-    steps = 2 * math.ceil(3.6 * trials ** (1 / 3)) + 2
-    odd = count * chance
-    even = (trials + 1) * chance - odd
-    fraction: Tensor = count + steps
-    for step in range(steps, 0, -1):
-        half = step // 2
-        if step % 2:
-            numerator, factor = torch.add(odd, chance, alpha=half), -(trials + 1 + half)
-        else:
-            numerator, factor = torch.sub(even, chance, alpha=half), half
-        fraction = torch.addcdiv(count + (step - 1), numerator, fraction, value=factor)
+    half = math.ceil(3.6 * trials ** (1 / 3)) + 1
+    odd = torch.add(count * chance, chance, alpha=half)
+    even = torch.sub((trials + 1 - count) * chance, chance, alpha=half)
+    base = count + 2 * half
+    fraction = base.clone()
+    for step in range(half, 0, -1):
+        fraction = torch.addcdiv(base.sub_(1), even, fraction, value=step)
+        odd.sub_(chance)
+        even.add_(chance)
+        fraction = torch.addcdiv(base.sub_(1), odd, fraction, value=-(trials + step))
     return other * count / fraction
 
 
