@@ -86,7 +86,7 @@ def test_ignored_samples_do_not_count():
 
 
 def test_more_than_two_axes_are_rows():
-    logits, target = torch.randn(4, 6, 5, 3), torch.randint(6, (4, 5, 3))
+    logits, target = torch.randn(4, 6, 5, 3, dtype=torch.float64), torch.randint(6, (4, 5, 3))
     flat = logits.movedim(1, -1).reshape(-1, 6)
     assert_same(boc_summary(logits, target), boc_summary(flat, target.reshape(-1)))
 

@@ -101,7 +101,7 @@ def test_one_flag_for_a_whole_batch():
 
 
 def test_pixels_are_samples():
-    logits, ood = torch.randn(3, 5, 4, 2), torch.rand(3, 4, 2) > 0.5
+    logits, ood = torch.randn(3, 5, 4, 2, dtype=torch.float64), torch.rand(3, 4, 2) > 0.5
     flat = logits.movedim(1, -1).reshape(-1, 5), ood.reshape(-1)
     assert_same(BoCSeparation()(logits, ood), BoCSeparation()(*flat))
 

@@ -103,15 +103,14 @@ def _log_tail(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
 def _ratio(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
     """Pr{X >= w} / Pr{X = w}: the continued fraction from its last step back to the first."""
     half = math.ceil(3.6 * trials ** (1 / 3)) + 1
-    odd = torch.add(count * chance, chance, alpha=half)
-    even = torch.sub((trials + 1 - count) * chance, chance, alpha=half)
+    odd = count * chance
+    even = (trials + 1) * chance - odd
     base = count + 2 * half
-    fraction = base.clone()
+    fraction: Tensor = base.clone()
     for step in range(half, 0, -1):
-        fraction = torch.addcdiv(base.sub_(1), even, fraction, value=step)
-        odd.sub_(chance)
-        even.add_(chance)
-        fraction = torch.addcdiv(base.sub_(1), odd, fraction, value=-(trials + step))
+        fraction = torch.addcdiv(base.sub_(1), torch.sub(even, chance, alpha=step), fraction, value=step)
+        numerator = torch.add(odd, chance, alpha=step - 1)
+        fraction = torch.addcdiv(base.sub_(1), numerator, fraction, value=-(trials + step))
     return other * count / fraction
 
 
