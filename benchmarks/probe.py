@@ -101,7 +101,7 @@ def figure(rows: list[dict[str, object]]) -> Figure:
         axis.set(title=str(dtype).removeprefix("torch."), xlabel="classes", yscale="log")
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("time / softmax")
-    axes[1].legend(fontsize=9)
+    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=9)
     drawing.suptitle(machine(), fontsize=9)
     return drawing
 

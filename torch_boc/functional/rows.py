@@ -100,7 +100,7 @@ def _coins(below: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         odds = _put(below.exp(), prediction, 0.0)
         return odds / (1 + odds), odds * 2.0**100
-    # Not exp: where it underflows, which confident networks make it do, eager exp is ten times slower on CPU.
+    # Not exp: where it underflows, as it does for confident networks, eager exp takes a slow path on the CPU.
     loses = below.sigmoid_().scatter_(-1, prediction, 0.0)
     odds = torch.rsub(loses, 2.0**-100, alpha=2.0**-100)
     return loses, torch.div(loses, odds, out=odds)

@@ -37,13 +37,13 @@ def take_samples(
     rows = logits.detach().movedim(check_logits(logits, dim), -1)
     target = None if target is None else check_target(target, rows.shape[:-1])
     coins = coins_from_rows(wide_row_sums(rows), rows.shape[-1])
-    counted = which_count(coins.odds, target, ignore_index)
+    counted = _which_count(coins.odds, target, ignore_index)
     if target is None:
         return Samples(coins, counted)
     return Samples(coins, counted, target, _distance(rows, target, coins.prediction))
 
 
-def which_count(odds: Tensor, target: Tensor | None, ignore_index: int | None) -> Tensor:
+def _which_count(odds: Tensor, target: Tensor | None, ignore_index: int | None) -> Tensor:
     """Which samples count: all but those whose target is `ignore_index`."""
     if target is None or ignore_index is None:
         return torch.ones_like(odds, dtype=torch.bool)

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from .bounds import forced_gap, free_gap
-from .checks import check_logits, check_target
-from .coins import Coins, coins_from_rows
+from .coins import Coins
 from .precision import widen
-from .rows import wide_row_sums
-from .samples import Samples, is_class, settle, take_samples, which_count
+from .samples import Samples, is_class, settle, take_samples
 from .trials import log_p_value
 
 # The histogram of the gap: a first bin for all below 1e-12, then 50 bins to the decade up to 1.
@@ -108,11 +106,8 @@ def gap_tally(
 
     With `per_class`, sum and number have shape (C,), by predicted class. Samples count as in `tally`.
     """
-    rows = logits.detach().movedim(check_logits(logits, dim), -1)
-    classes = rows.shape[-1]
-    target = None if target is None else check_target(target, rows.shape[:-1])
-    coins = coins_from_rows(wide_row_sums(rows), classes)
-    coins, valid, invalid = settle(coins, which_count(coins.odds, target, ignore_index))
+    samples, classes = take_samples(logits, target, ignore_index=ignore_index, dim=dim), logits.shape[dim]
+    coins, valid, invalid = settle(samples.coins, samples.counted)
     if part == "total":
         gap = coins.gap
     elif part == "forced":
