@@ -11,7 +11,6 @@ from .functional.coins import Coins
 from .functional.precision import widen
 from .functional.samples import Samples, take_samples
 from .functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
-from .functional.tally import tally_samples
 from .metrics import BoCMetric
 
 try:
@@ -150,7 +149,7 @@ class BoCTrainerMetrics:
 class _ColumnMetric(BoCMetric):
     """`BoCMetric` over columns instead of logits; every process has the columns of all, so it is never synced."""
 
-    def update(self, preds: Tensor, target: Tensor | None = None) -> None:
+    def update(self, preds: Tensor, target: Tensor | None = None) -> None:  # type: ignore[override]
         if self.num_classes is None or preds.shape[-1] not in (4, 6):
             raise ValueError(
                 f"expected predictions from BoCTrainerMetrics.preprocess, got shape {tuple(preds.shape)}; "
@@ -159,10 +158,7 @@ class _ColumnMetric(BoCMetric):
         if self.device != preds.device:
             self.to(preds.device)
         for block in preds.flatten(0, -2).split(BLOCK):
-            samples = _from_columns(widen(block))
-            batch = tally_samples(samples, self.num_classes, trials=self.trials, bins=self.bins, alpha=self.alpha)
-            for field, value in batch._asdict().items():
-                setattr(self, self._names[field], getattr(self, self._names[field]) + value)
+            super().update(_from_columns(widen(block)))
 
 
 def _to_columns(samples: Samples) -> Tensor:

@@ -89,6 +89,29 @@ def test_loader_that_gives_nothing_has_no_keys():
     assert set(loop.compute(("gap",))) == {"gap"}
 
 
+@pytest.mark.parametrize("size", [7, 700, 1500])
+def test_waiting_samples_count_as_all_others(size):
+    """Whether a batch is tallied at once, with others or at the end; with targets, without, or both."""
+    generator = torch.Generator().manual_seed(size)
+    batches = [3 * torch.randn(size, 5, generator=generator) for _ in range(5)]
+    target = torch.randint(5, (size,), generator=generator)
+    loop = LoopMetrics(["", "odd"], {1}, BoCMetric(), BoCSeparation(SCORES))
+    metric, separation = BoCMetric(), BoCSeparation(SCORES)
+    for number, logits in enumerate(batches):
+        labels = target if number % 3 else None
+        loop.update(0, logits, labels)
+        metric.update(logits, labels)
+        loop.update(1, logits / 2, labels)
+        separation.update(logits, False)
+        separation.update(logits / 2, True)
+    assert sum(part.counted.numel() for part, _ in loop._pending[0]) < max(1024, size)
+    found, expected = loop.compute(("samples", "gap", "nll", "accuracy")), metric.compute()
+    for key in ("samples", "gap", "nll", "accuracy"):
+        torch.testing.assert_close(found[key], expected[key], rtol=1e-12, atol=0)
+    for key, value in separation.compute().items():
+        torch.testing.assert_close(found[f"odd/{key}"], value, rtol=1e-12, atol=0)
+
+
 def test_batches_cost_no_host_sync():
     """After the first batch, which is looked at on a CPU in case it holds probabilities."""
     callback, module = BoCCallback(ood={1: "near"}, ignore_index=-100), classifier(library, perceptron())
@@ -97,11 +120,11 @@ def test_batches_cost_no_host_sync():
     for place in (0, 1):
         callback.on_validation_batch_end(None, module, {"logits": torch.randn(20, 5)}, (None, target), 0, place)
     with NoHostSync(), torch.inference_mode():
-        for batch_idx in (1, 2):
+        for batch_idx in range(1, 103):  # enough for two tallies of those that wait
             outputs = {"logits": torch.randn(20, 5)}
             callback.on_validation_batch_end(None, module, outputs, (None, target), batch_idx, 0)
             callback.on_validation_batch_end(None, module, outputs, (None, target), batch_idx, 1)
-    assert callback._loops["val"].compute(("samples",))["samples"] == 60
+    assert callback._loops["val"].compute(("samples",))["samples"] == 2060
 
 
 @pytest.mark.parametrize("options", [{}, {"ood": {1: "near"}}])

@@ -25,7 +25,7 @@ def dominance_bounds(odds: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     >>> dominance_bounds(torch.tensor([1.0]), num_classes=4)  # confidence 1/2
     (tensor([0.7500]), tensor([0.8333]))
     """
-    rivals = check_classes(num_classes) - 1
+    rivals = check_classes(num_classes) - 1.0
     wide = widen(odds)
     whole = wide.floor()
     rest = wide - whole
@@ -49,9 +49,9 @@ def forced_gap(odds: Tensor, num_classes: int) -> Tensor:
     >>> forced_gap(torch.tensor([1.0]), num_classes=4)
     tensor([0.2500])
     """
-    rivals = check_classes(num_classes) - 1
+    rivals = check_classes(num_classes) - 1.0
     wide = widen(odds)
-    return (wide * (rivals - 1) / ((1 + wide) * (rivals + wide))).to(odds.dtype)
+    return (wide * (rivals - 1.0) / ((1.0 + wide) * (rivals + wide))).to(odds.dtype)
 
 
 def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
@@ -72,7 +72,7 @@ def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
     (tensor([0.2109]), tensor([0.2004]), tensor([0.0105]))
     """
     _, room = _even_and_room(widen(odds), check_classes(num_classes))
-    return (widen(concentration) * room / (num_classes - 1)).to(odds.dtype)
+    return (widen(concentration) * room / (num_classes - 1.0)).to(odds.dtype)
 
 
 def concentration(odds: Tensor, squares: Tensor, num_classes: int) -> Tensor:
@@ -91,12 +91,12 @@ def concentration(odds: Tensor, squares: Tensor, num_classes: int) -> Tensor:
     # `room <= ...` rather than its negation, so that a row of NaN stays NaN.
     empty = room <= 4 * torch.finfo(room.dtype).eps * even
     share = (squares - even) / torch.where(empty, 1.0, room)
-    return torch.where(empty, 0.0, share.clamp(0, 1)).to(odds.dtype)
+    return torch.where(empty, 0.0, share.clamp(0.0, 1.0)).to(odds.dtype)
 
 
 def _even_and_room(odds: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Q of evenly matched rivals, and how much larger it is for as few rivals as possible."""
     whole = odds.floor()
     rest = odds - whole
-    even = odds * odds / (num_classes - 1 + odds)
-    return even, whole / 2 + rest * rest / (1 + rest) - even
+    even = odds * odds / (num_classes - 1.0 + odds)
+    return even, whole * 0.5 + rest * rest / (1.0 + rest) - even

@@ -27,17 +27,17 @@ class Coins(NamedTuple):
     @property
     def confidence(self) -> Tensor:
         """The largest softmax probability, 1 / (1 + odds)."""
-        return 1 / (1 + self.odds)
+        return (1.0 + self.odds).reciprocal()
 
     @property
     def dominance(self) -> Tensor:
         """The mean chance that the top class beats a rival, 1 - loss; the paper's c_BoC."""
-        return 1 - self.loss
+        return 1.0 - self.loss
 
     @property
     def gap(self) -> Tensor:
         """The coherence gap, dominance - confidence, without its cancellation; never negative, 0 for two classes."""
-        return self.odds / (1 + self.odds) - self.loss
+        return self.odds / (1.0 + self.odds) - self.loss
 
 
 def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
@@ -67,7 +67,7 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
 def coins_from_rows(rows: Rows, num_classes: int) -> Coins:
     """Coins from the sums of each row."""
     odds = rows.odds
-    loss = (odds - rows.squares.to(odds.dtype)) / (num_classes - 1)
+    loss = (odds - rows.squares.to(odds.dtype)) / (num_classes - 1.0)
     if num_classes == 2:  # one rival: its loss is 1 - confidence to the last bit, so that the gap is 0
-        loss = odds / (1 + odds)
+        loss = odds / (1.0 + odds)
     return Coins(rows.prediction, odds, loss, concentration(odds, rows.squares, num_classes))

@@ -3,6 +3,7 @@
 A sample is a few numbers whatever the number of classes, so that it can be gathered, padded and tallied elsewhere.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,6 +42,17 @@ def take_samples(
     if target is None:
         return Samples(coins, counted)
     return Samples(coins, counted, target, _distance(rows, target, coins.prediction))
+
+
+def join_samples(parts: Sequence[Samples]) -> Samples:
+    """Several batches of samples as one, flat; either all have targets or none."""
+    coins = Coins(*(_joined(column) for column in zip(*(part.coins for part in parts), strict=True)))
+    counted, *labels = zip(*(part[1:] for part in parts), strict=True)
+    return Samples(coins, _joined(counted), *(None if column[0] is None else _joined(column) for column in labels))
+
+
+def _joined(column: Sequence[Tensor]) -> Tensor:
+    return torch.cat([x.reshape(-1) for x in column])
 
 
 def _which_count(odds: Tensor, target: Tensor | None, ignore_index: int | None) -> Tensor:

@@ -85,12 +85,22 @@ def tally_samples(
         labelled = valid & is_class(target, num_classes)
         correct, unlabelled = labelled & (coins.prediction == target), valid & ~labelled
     counts = (valid, invalid, valid & (p_value <= alpha), labelled, correct, unlabelled)
+    view = _View(coins.confidence, coins.dominance, coins.gap)
+    sums = _sums(coins, view, p_value, valid, num_classes)
     return Tally(
-        torch.stack([mask.sum() for mask in counts]),
-        torch.cat([_sums(coins, p_value, valid, num_classes), _labelled_sums(coins, distance, labelled, correct)]),
-        count(_gap_bin(coins.gap), valid, GAP_BINS),
-        *_by_bin(coins, valid, labelled, correct, bins),
+        torch.stack(counts).sum(1),
+        torch.cat([sums, _labelled_sums(coins.odds, view, distance, labelled, correct)]),
+        count(_gap_bin(view.gap), valid, GAP_BINS),
+        *_by_bin(view, valid, labelled, correct, bins),
     )
+
+
+class _View(NamedTuple):
+    """What the sums look at, computed once."""
+
+    confidence: Tensor
+    dominance: Tensor
+    gap: Tensor
 
 
 def gap_tally(
@@ -124,35 +134,32 @@ def gap_edges() -> list[float]:
     return [0.0] + [10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP_BINS)]
 
 
-def _sums(coins: Coins, p_value: Tensor, valid: Tensor, classes: int) -> Tensor:
+def _sums(coins: Coins, view: _View, p_value: Tensor, valid: Tensor, classes: int) -> Tensor:
     forced, free = forced_gap(coins.odds, classes), free_gap(coins.odds, coins.concentration, classes)
-    gap = coins.gap
-    columns = (coins.confidence, coins.dominance, gap, gap * gap, forced, free, coins.concentration, p_value)
-    weight = valid.to(gap.dtype)
-    return torch.stack([column @ weight for column in columns])
+    columns = torch.stack([*view, view.gap * view.gap, forced, free, coins.concentration, p_value])
+    return columns @ valid.to(columns.dtype)
 
 
-def _labelled_sums(coins: Coins, distance: Tensor, labelled: Tensor, correct: Tensor) -> Tensor:
+def _labelled_sums(odds: Tensor, view: _View, distance: Tensor, labelled: Tensor, correct: Tensor) -> Tensor:
     weight, hit = labelled.to(distance.dtype), correct.to(distance.dtype)
-    nll = torch.where(labelled, torch.log1p(coins.odds) + distance, 0.0).sum()  # the distance may be infinite
-    brier = [((score - hit) ** 2) @ weight for score in (coins.confidence, coins.dominance)]
-    return torch.stack([nll, *brier, coins.gap @ hit, coins.gap @ (weight - hit)])
+    nll = torch.where(labelled, torch.log1p(odds) + distance, 0.0)  # the distance may be infinite
+    brier = [(score - hit).square() * weight for score in (view.confidence, view.dominance)]
+    return torch.stack([nll, *brier, view.gap * hit, view.gap * (weight - hit)]).sum(1)
 
 
-def _by_bin(coins: Coins, valid: Tensor, labelled: Tensor, correct: Tensor, bins: int) -> tuple[Tensor, Tensor]:
-    by_confidence, by_dominance = _equal_bin(coins.confidence, bins), _equal_bin(coins.dominance, bins)
-    counts = [count(by_confidence, mask, bins) for mask in (valid, labelled, correct)]
-    counts += [count(by_dominance, mask, bins) for mask in (labelled, correct)]
-    sums = [count(by_confidence, valid * x, bins) for x in (coins.confidence, coins.gap)]
-    sums += [count(by_confidence, labelled * coins.confidence, bins)]
-    sums += [count(by_dominance, labelled * coins.dominance, bins)]
-    return torch.stack(counts), torch.stack(sums)
+def _by_bin(view: _View, valid: Tensor, labelled: Tensor, correct: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    confidence, dominance, gap = view
+    by_confidence, by_dominance = _equal_bin(torch.stack([confidence, dominance]), bins)
+    masks = torch.stack([valid, labelled, correct, labelled, correct])
+    sums = torch.stack([valid * confidence, valid * gap, labelled * confidence, labelled * dominance])
+    places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)
+    return count(places, masks, bins), count(places[:4], sums, bins)
 
 
 def count(place: Tensor, weight: Tensor, bins: int) -> Tensor:
-    """The sum of `weight` (int64 for booleans) in each of `bins` bins; `place` is the bin of each sample."""
+    """The sum of `weight` (int64 for booleans) in each of `bins` bins of the last axis; `place` is each one's bin."""
     weight = weight.long() if weight.dtype == torch.bool else weight
-    return torch.zeros(bins, dtype=weight.dtype, device=weight.device).scatter_add(0, place, weight)
+    return weight.new_zeros(*weight.shape[:-1], bins).scatter_add(-1, place, weight)
 
 
 def _equal_bin(score: Tensor, bins: int) -> Tensor:

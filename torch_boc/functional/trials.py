@@ -23,7 +23,7 @@ def expected_wins(coins: Coins, trials: int = 100) -> Tensor:
     >>> expected_wins(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
     tensor([85.], dtype=torch.float64)
     """
-    return torch.round(check_trials(trials) * (1 - widen(coins.loss)))
+    return torch.round(float(check_trials(trials)) * (1.0 - widen(coins.loss)))
 
 
 def sample_wins(coins: Coins, trials: int = 100, *, generator: torch.Generator | None = None) -> Tensor:

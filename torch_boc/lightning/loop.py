@@ -3,13 +3,19 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..functional.samples import Samples, join_samples
 from ..functional.summary import LABELLED_KEYS
 from ..metrics import BoCMetric, BoCSeparation
+from ..metrics.separation import Scored
+
+# A sample waits as some ten numbers: 80 kB in all.
+ENOUGH_SAMPLES = 1024
 
 
 class LoopMetrics:
@@ -31,8 +37,9 @@ class LoopMetrics:
 
     def __init__(self, loaders: Sequence[str], ood: set[int], metric: BoCMetric, separation: BoCSeparation) -> None:
         self.loaders, self.ood, self.ignore_index = list(loaders), ood, metric.ignore_index
-        self.metrics = [metric.clone() for _ in loaders]
-        self.separations = {place: separation.clone() for place in ([0, *sorted(ood)] if ood else [])}
+        self.metrics = [deepcopy(metric) for _ in loaders]
+        self._pending: list[list[tuple[Samples, Scored | None]]] = [[] for _ in loaders]
+        self.separations = {place: deepcopy(separation) for place in ([0, *sorted(ood)] if ood else [])}
         for place in ood if self.ignore_index is not None else ():
             self.metrics[place].nan_strategy = "ignore"  # `_without_ignored` makes NaN of what does not count
 
@@ -41,22 +48,23 @@ class LoopMetrics:
         for metric in (*self.metrics, *self.separations.values()):
             metric.reset()
             metric.to(device)
+        for pending in self._pending:
+            pending.clear()
 
     def update(self, loader: int, logits: Tensor, target: Tensor | None) -> None:
         """Add a batch of a loader, without waiting for the device."""
-        unknown = loader in self.ood
-        if unknown:
-            self.metrics[loader].update(self._without_ignored(logits, target))
-        else:
-            self.metrics[loader].update(logits, target)
-        if loader in self.separations:
-            self.separations[loader].update(self._without_ignored(logits, target), unknown)
+        counted = self._without_ignored(logits, target) if self.separations else logits
+        labelled = (counted, None) if loader in self.ood else (logits, target)
+        scored = self.separations[loader].take(counted) if loader in self.separations else None
+        self._add(loader, self.metrics[loader].take(*labelled), scored)
 
     def compute(self, keys: Sequence[str]) -> dict[str, Tensor]:
         """The chosen keys of each loader, then what sets the out-of-distribution ones apart; once between resets.
 
         In a distributed run, every process must call it; all get the same.
         """
+        for loader in range(len(self.metrics)):
+            self._tally(loader)
         with _unwarned():
             summaries = [metric.compute() for metric in self.metrics]
             result: dict[str, Tensor] = {}
@@ -73,7 +81,8 @@ class LoopMetrics:
 
         In a distributed run, every process must call it, for the sums are those of all.
         """
-        parts = {self._name(place, "coherence"): metric for place, metric in enumerate(self.metrics)}
+        parts: dict[str, BoCMetric | BoCSeparation] = {}
+        parts |= {self._name(place, "coherence"): metric for place, metric in enumerate(self.metrics)}
         parts |= {self._name(place, "separation"): self.separations[place] for place in sorted(self.ood)}
         found = {}
         for name, metric in parts.items():
@@ -81,6 +90,25 @@ class LoopMetrics:
                 if draw:
                     found[name] = metric.plot()[0]
         return found
+
+    def _add(self, loader: int, samples: Samples, scored: Scored | None) -> None:
+        """Samples wait until they are many: a tally of few costs as much, nearly all of it for starting operations."""
+        pending = self._pending[loader]
+        if pending and (pending[0][0].target is None) != (samples.target is None):
+            self._tally(loader)
+        pending.append((samples, scored))
+        if sum(part.counted.numel() for part, _ in pending) >= ENOUGH_SAMPLES:
+            self._tally(loader)
+
+    def _tally(self, loader: int) -> None:
+        if not self._pending[loader]:
+            return
+        samples, scored = zip(*self._pending[loader], strict=True)
+        self._pending[loader].clear()
+        self.metrics[loader].update(join_samples(samples))
+        if loader in self.separations:
+            values = torch.cat([part.values.flatten(1) for part in scored], 1)
+            self.separations[loader].update(Scored(values), loader in self.ood)
 
     def _chosen(self, place: int, summary: Mapping[str, Tensor], keys: Sequence[str]) -> dict[str, Tensor]:
         skipped = LABELLED_KEYS if place in self.ood else ()

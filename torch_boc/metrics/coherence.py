@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ..functional.checks import check_trials
+from ..functional.samples import Samples, take_samples
 from ..functional.summary import summarize
-from ..functional.tally import Tally, empty_tally, gap_tally, tally
+from ..functional.tally import Tally, empty_tally, gap_tally, tally_samples
 from . import plots
 from .base import ProbeMetric
 
@@ -61,12 +62,19 @@ class BoCMetric(ProbeMetric):
         for field, zeros in empty_tally(bins)._asdict().items():
             self.add_state(self._names[field], zeros, dist_reduce_fx="sum")
 
-    def update(self, preds: Tensor, target: Tensor | None = None) -> None:
-        """Add a batch: logits of shape (N, C) or (N, C, ...), and targets of shape (N,) or (N, ...)."""
+    def take(self, preds: Tensor, target: Tensor | None = None) -> Samples:
+        """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later."""
         self._check(preds)
-        batch = tally(
-            preds, target, trials=self.trials, bins=self.bins, alpha=self.alpha, ignore_index=self.ignore_index
-        )
+        return take_samples(preds, target, ignore_index=self.ignore_index)
+
+    def update(self, preds: Tensor | Samples, target: Tensor | None = None) -> None:
+        """Add a batch: logits of shape (N, C) or (N, C, ...), and targets of shape (N,) or (N, ...).
+
+        Or add what `take` took from it.
+        """
+        samples = preds if isinstance(preds, Samples) else self.take(preds, target)
+        assert self.num_classes is not None
+        batch = tally_samples(samples, self.num_classes, trials=self.trials, bins=self.bins, alpha=self.alpha)
         for field, value in batch._asdict().items():
             setattr(self, self._names[field], getattr(self, self._names[field]) + value)
 

@@ -1,7 +1,7 @@
 """In-distribution against out-of-distribution samples, as a torchmetrics metric."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,12 @@ from . import plots
 from .base import ProbeMetric
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
+
+
+class Scored(NamedTuple):
+    """The scores of a batch, of shape (scores, N) or (scores, N, ...)."""
+
+    values: Tensor
 
 
 class BoCSeparation(ProbeMetric):
@@ -64,21 +70,29 @@ class BoCSeparation(ProbeMetric):
             self.add_state(self._table, histograms, dist_reduce_fx="sum")
             self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(self, preds: Tensor, ood: Tensor | bool) -> None:
-        """Add a batch: logits of shape (N, C) or (N, C, ...), and which samples are out-of-distribution."""
+    def take(self, preds: Tensor) -> Scored:
+        """What `update` needs of a batch of logits: its scores, to be added then or later."""
         self._check(preds)
-        columns = compute_scores(preds.detach(), self.scores, dim=1, trials=self.trials)
-        shape = preds.shape[:1] + preds.shape[2:]
-        flags = _flags(ood, shape, preds.device)
-        values = torch.stack([column.reshape(-1) for column in columns.values()])
+        return Scored(torch.stack([*compute_scores(preds.detach(), self.scores, dim=1, trials=self.trials).values()]))
+
+    def update(self, preds: Tensor | Scored, ood: Tensor | bool) -> None:
+        """Add a batch: logits of shape (N, C) or (N, C, ...), and which samples are out-of-distribution.
+
+        In place of the logits, what `take` took from them.
+        """
+        scored = preds if isinstance(preds, Scored) else self.take(preds)
+        flags = _flags(ood, scored.values.shape[1:], scored.values.device)
+        values = scored.values.flatten(1)
         if self.thresholds is None:
             getattr(self, self._table).append(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
             return
         finite = ~values.isnan().any(0)
-        sides = [(finite & side).long() for side in (~flags, flags)]
-        places = [score_bin(column, self.thresholds, scores[name].ceiling) for name, column in columns.items()]
-        batch = [torch.stack([count(place, side, self.thresholds) for place in places]) for side in sides]
-        setattr(self, self._table, getattr(self, self._table) + torch.stack(batch))
+        ceilings = [scores[name].ceiling for name in self.scores]
+        places = [score_bin(column, self.thresholds, top) for column, top in zip(values, ceilings, strict=True)]
+        # The bins of the out-of-distribution samples follow those of the others.
+        both = torch.stack(places) + flags * self.thresholds
+        batch = count(both, finite.expand_as(both), 2 * self.thresholds).unflatten(1, (2, -1)).movedim(1, 0)
+        setattr(self, self._table, getattr(self, self._table) + batch)
         setattr(self, self._invalid, getattr(self, self._invalid) + (~finite).sum())
 
     def compute(self) -> dict[str, Tensor]:
