@@ -1,16 +1,20 @@
 """What the examples have in common: arguments, CIFAR-10 beside SVHN or stand-ins for both, and a report."""
 
 import argparse
+import math
 import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+HELD_OUT = 5000
 
 
 def arguments(description: str, **defaults: Any) -> argparse.Namespace:
@@ -22,7 +26,7 @@ def arguments(description: str, **defaults: Any) -> argparse.Namespace:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--lr", type=float)
-    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --output-dir")
     parser.set_defaults(**defaults, output_dir=Path("lightning_logs") / Path(parser.prog).stem)
     if "--smoke" in sys.argv:
@@ -33,32 +37,87 @@ def arguments(description: str, **defaults: Any) -> argparse.Namespace:
 
 
 def loaders(args: argparse.Namespace) -> tuple[DataLoader, list[DataLoader]]:
-    """The training loader, and two for validation: in-distribution first, then out-of-distribution."""
+    """The training loader, and two for validation: in-distribution first, then out-of-distribution.
+
+    Validation images are 5,000 held out from the training set; the test set is for the end.
+    """
     train, known, unknown = synthetic() if args.smoke else cifar_and_svhn(args.data_dir)
     options: dict[str, Any] = {"batch_size": args.batch_size, "num_workers": args.workers}
     options |= {"persistent_workers": args.workers > 0, "pin_memory": torch.cuda.is_available()}
+    if isinstance(train, Images):
+        options["collate_fn"] = whole
     return DataLoader(train, shuffle=True, drop_last=True, **options), [
         DataLoader(x, **options) for x in (known, unknown)
     ]
 
 
 def cifar_and_svhn(folder: Path) -> tuple[Dataset, Dataset, Dataset]:
-    """CIFAR-10 for training and validation, and SVHN's test digits; downloaded if they are not there."""
-    from torchvision import datasets
-    from torchvision import transforms as t
+    """CIFAR-10 for training and validation, and some of SVHN's test digits."""
+    pixels, labels = read_images(folder, "cifar10_train")
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(42))
+    held_out, rest = order[:HELD_OUT], order[HELD_OUT:]
+    digits, names = read_images(folder, "svhn_test")
+    return (
+        Images(pixels[rest], labels[rest], varied=True),
+        Images(pixels[held_out], labels[held_out]),
+        Images(digits[:HELD_OUT], names[:HELD_OUT]),
+    )
 
-    plain = t.Compose([t.ToTensor(), t.Normalize(MEAN, STD)])
-    varied = t.Compose([t.RandomCrop(32, 4), t.RandomHorizontalFlip(), plain])
+
+def read_images(folder: Path, name: str) -> tuple[Tensor, Tensor]:
+    """Images (N, 3, 32, 32) in uint8 and labels of cifar10_train, cifar10_test or svhn_test.
+
+    From `name`.npz with arrays x (N, 32, 32, 3) and y, or through torchvision, which downloads what is not there.
+    """
+    if (folder / f"{name}.npz").exists():
+        with np.load(folder / f"{name}.npz") as file:
+            return torch.from_numpy(file["x"]).movedim(-1, 1).contiguous(), torch.from_numpy(file["y"]).long()
+    from torchvision import datasets
+
     try:
-        train = datasets.CIFAR10(folder, train=True, transform=varied, download=True)
-        known = datasets.CIFAR10(folder, train=False, transform=plain, download=True)
-        unknown = datasets.SVHN(folder / "svhn", split="test", transform=plain, download=True)
+        if name == "svhn_test":
+            data = datasets.SVHN(folder / "svhn", split="test", download=True)
+            return torch.from_numpy(data.data), torch.from_numpy(data.labels).long()
+        data = datasets.CIFAR10(folder, train=name == "cifar10_train", download=True)
     except (OSError, RuntimeError) as error:
         raise SystemExit(
             f"could not get CIFAR-10 and SVHN ({error}): connect to the internet once, or put the archives in "
             f"{folder.resolve()}; --smoke needs neither"
         ) from error
-    return train, known, unknown
+    return torch.from_numpy(data.data).movedim(-1, 1).contiguous(), torch.tensor(data.targets)
+
+
+class Images(Dataset):
+    """Images in memory, normalised and, if `varied`, shifted and flipped; a batch at a time, for speed on a CPU."""
+
+    def __init__(self, pixels: Tensor, labels: Tensor, *, varied: bool = False) -> None:
+        self.pixels, self.labels, self.varied = pixels, labels, varied
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitems__(self, places: list[int]) -> tuple[Tensor, Tensor]:
+        """A whole batch, as DataLoader asks for it where a data set can give one."""
+        images = self.pixels[places]
+        images = shifted_and_flipped(images) if self.varied else images
+        mean, std = (255 * torch.tensor(x).view(3, 1, 1) for x in (MEAN, STD))
+        return (images - mean) / std, self.labels[places]
+
+
+def shifted_and_flipped(images: Tensor, by: int = 4) -> Tensor:
+    """Each image moved by up to `by` pixels over a black border, and every other one mirrored, by chance."""
+    count, _, height, width = images.shape
+    padded = torch.nn.functional.pad(images, (by, by, by, by))
+    down, right = torch.randint(2 * by + 1, (2, count, 1))
+    columns = torch.arange(width).expand(count, width)
+    columns = torch.where(torch.rand(count, 1) < 0.5, columns.flip(1), columns) + right
+    rows = torch.arange(height) + down
+    return padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
+
+
+def whole(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The batch as the data set made it."""
+    return batch
 
 
 def synthetic() -> tuple[Dataset, Dataset, Dataset]:
@@ -71,6 +130,34 @@ def synthetic() -> tuple[Dataset, Dataset, Dataset]:
         return TensorDataset(patterns[first + label] + torch.randn(count, 3, 16, 16, generator=generator), label)
 
     return draw(96, 0), draw(48, 0), draw(48, 10)
+
+
+def warm_up_and_cosine(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+    """From 0 to the optimizer's rate over a tenth of the steps, then down to 0 along a cosine."""
+
+    def share(step: int) -> float:
+        rise, fall = (step + 1) / (steps / 10), (steps - step) / (steps - steps / 10)
+        return min(1.0, rise) * (1 - math.cos(math.pi * min(1.0, fall))) / 2
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+
+
+def trainer(args: argparse.Namespace, coherence: Any) -> Any:
+    """A Trainer that keeps the best and the last checkpoint, and logs to TensorBoard and to metrics.csv."""
+    import lightning.pytorch as pl
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+    keep = ModelCheckpoint(args.output_dir, "best", monitor="val/loss", save_last=True, enable_version_counter=False)
+    return pl.Trainer(
+        max_epochs=args.epochs,
+        accelerator="cpu" if args.smoke else "auto",
+        callbacks=[coherence, keep],
+        logger=[TensorBoardLogger(args.output_dir, "tensorboard"), CSVLogger(args.output_dir, "csv")],
+        default_root_dir=args.output_dir,
+        log_every_n_steps=5 if args.smoke else 50,
+        enable_progress_bar=sys.stderr.isatty() or args.smoke,
+    )
 
 
 def report(values: dict[str, Any]) -> None:

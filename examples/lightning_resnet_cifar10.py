@@ -8,8 +8,7 @@ The one line for torch_boc is the `BoCCallback`; the module knows nothing of it.
 
 import lightning.pytorch as pl
 import torch
-from common import arguments, loaders, report
-from lightning.pytorch.callbacks import ModelCheckpoint
+from common import arguments, loaders, report, trainer, warm_up_and_cosine
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
@@ -41,16 +40,16 @@ class Classifier(pl.LightningModule):
             self.log("val/loss", nn.functional.cross_entropy(logits, labels), add_dataloader_idx=False)
 
     def configure_optimizers(self) -> dict:
-        """SGD with a cosine schedule."""
+        """SGD with a warm-up and a cosine schedule."""
         optimizer = torch.optim.SGD(self.parameters(), self.hparams.lr, momentum=0.9, weight_decay=5e-4)
-        steps = int(self.trainer.estimated_stepping_batches)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        schedule = warm_up_and_cosine(optimizer, int(self.trainer.estimated_stepping_batches))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 def main() -> None:
     """Train, validate each epoch, and print the last values."""
     args = arguments(__doc__.splitlines()[0], epochs=30, lr=0.1)
+    pl.seed_everything(42)
     train, validation = loaders(args)
     coherence = BoCCallback(
         logits="model",  # the submodule that returns the logits
@@ -58,16 +57,9 @@ def main() -> None:
         keys=("gap", "free_gap", "confidence", "dominance", "rejection_rate", "accuracy", "ece_confidence"),
         plot_every_n_epochs=args.epochs,
     )
-    keep = ModelCheckpoint(args.output_dir, monitor="val/boc/accuracy", mode="max", save_last=True)
-    trainer = pl.Trainer(
-        max_epochs=args.epochs,
-        accelerator="cpu" if args.smoke else "auto",
-        callbacks=[coherence, keep],
-        default_root_dir=args.output_dir,
-        log_every_n_steps=5,
-    )
-    trainer.fit(Classifier(args.lr), train, validation, ckpt_path="last" if args.resume else None)
-    report(trainer.callback_metrics)
+    fitting = trainer(args, coherence)
+    fitting.fit(Classifier(args.lr), train, validation, ckpt_path="last" if args.resume else None)
+    report(fitting.callback_metrics)
 
 
 if __name__ == "__main__":

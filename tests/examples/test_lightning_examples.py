@@ -1,10 +1,14 @@
 """The Lightning examples run without downloads and print what they logged."""
 
+import csv
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -14,15 +18,60 @@ def run(name, *arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize("name", ["lightning_resnet_cifar10.py", "lightning_vit_cifar10.py"])
+EXAMPLES_AND_OOD = {
+    "lightning_resnet_cifar10.py": "svhn",
+    "lightning_vit_cifar10.py": "svhn",
+    "lightning_roberta_agnews.py": "dbpedia",
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES_AND_OOD)
 def test_smoke(name, tmp_path):
     done = run(name, "--smoke", "--output-dir", str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     values = dict(line.split() for line in done.stdout.splitlines() if line.startswith("val/boc/"))
     assert 0 < float(values["val/boc/gap"]) < 1
-    assert 0 <= float(values["val/boc/svhn/msp_auroc"]) <= 1
+    assert 0 <= float(values[f"val/boc/{EXAMPLES_AND_OOD[name]}/msp_auroc"]) <= 1
     assert (tmp_path / "last.ckpt").exists()
     assert list(tmp_path.rglob("events.*"))
+    assert list(tmp_path.rglob("metrics.csv"))
+
+
+def test_resume_goes_on_after_the_last_epoch(tmp_path):
+    common = ("--smoke", "--output-dir", str(tmp_path))
+    assert run("lightning_roberta_agnews.py", *common, "--epochs", "1").returncode == 0
+    done = run("lightning_roberta_agnews.py", *common, "--epochs", "2", "--resume")
+    assert done.returncode == 0, done.stderr[-3000:]
+    epochs = [set(read_column(path, "epoch")) for path in sorted(tmp_path.rglob("metrics.csv"))]
+    assert epochs == [{"0"}, {"1"}]
+
+
+def read_column(path, name):
+    with path.open(newline="") as file:
+        return [row[name] for row in csv.DictReader(file)]
+
+
+def test_images_from_arrays(tmp_path, monkeypatch):
+    """Held out images are not trained on; shifts and flips move pixels and change none."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    common = importlib.import_module("common")
+    monkeypatch.setattr(common, "HELD_OUT", 6)
+    pixels = np.arange(20, dtype=np.uint8)[:, None, None, None] * np.ones((1, 32, 32, 3), np.uint8) + 1
+    for name in ("cifar10_train", "svhn_test"):
+        np.savez(tmp_path / f"{name}.npz", x=pixels, y=np.arange(20) % 10)
+    train, known, unknown = common.cifar_and_svhn(tmp_path)
+    assert (len(train), len(known), len(unknown)) == (14, 6, 6)
+    seen = [set(part.pixels[:, 0, 0, 0].tolist()) for part in (train, known)]
+    assert not seen[0] & seen[1]
+    assert len(seen[0] | seen[1]) == 20
+    images, labels = train.__getitems__([3, 5])
+    assert images.shape == (2, 3, 32, 32)
+    assert labels.tolist() == train.labels[[3, 5]].tolist()
+    ramp = torch.arange(2 * 3 * 32 * 32).reshape(2, 3, 32, 32) + 1
+    moved = common.shifted_and_flipped(ramp)
+    inside = moved > 0
+    assert inside[:, :, 4:-4, 4:-4].all()
+    assert set(moved[0][inside[0]].tolist()) <= set(ramp[0].flatten().tolist())
 
 
 def test_missing_data_is_explained(tmp_path):
