@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from torch_boc.writing import replacing
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -41,14 +43,11 @@ def machine() -> str:
 def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Write `rows` under a line that names the machine; to a temporary name first."""
     rows = list(rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", newline="") as file:
+    with replacing(path) as temporary, temporary.open("w", newline="") as file:
         file.write(f"# {machine()}\n")
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    temporary.replace(path)
 
 
 def ratio(times: Mapping[str, Any], name: str, baseline: str) -> float:

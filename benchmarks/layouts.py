@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from torch_boc.writing import replacing
+
 IMAGES = ("cifar10_train", "cifar10_test", "svhn_test")
 NEWS = {"train": "ag_news_train", "test": "ag_news_test", "dbpedia": "dbpedia"}
 
@@ -20,8 +22,8 @@ NEWS = {"train": "ag_news_train", "test": "ag_news_test", "dbpedia": "dbpedia"}
 def reader(folder: Path) -> Any:
     """The folder's own `load.py` as a module."""
     spec = importlib.util.spec_from_file_location("load", folder / "load.py")
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None or not (folder / "load.py").exists():
+        raise FileNotFoundError(f"expected a folder with load.py, got {folder}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -30,18 +32,15 @@ def reader(folder: Path) -> Any:
 def write_images(load: Any, name: str, path: Path) -> None:
     """One set of images as an .npz file."""
     pixels, labels = load.images(name)
-    temporary = path.with_suffix(".tmp.npz")
-    np.savez(temporary, x=pixels, y=labels)
-    temporary.replace(path)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, x=pixels, y=labels)
 
 
 def write_news(load: Any, name: str, path: Path) -> None:
     """One set of texts as a .csv file; title and body are joined already, so the title is left empty."""
     texts, labels = load.news(name)
-    temporary = path.with_suffix(".tmp.csv")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows((int(label) + 1, "", text) for text, label in zip(texts, labels, strict=True))
-    temporary.replace(path)
 
 
 def main() -> None:

@@ -1,26 +1,22 @@
-"""Draw a metric's plots for logits in a file: `python -m benchmarks.picture LOGITS.npz` writes results/metric.png.
+"""Draw the pictures of the README from logits that come with the package: `python -m benchmarks.picture`.
 
-The file has arrays `predictions` (N, C), probabilities as published with the netcal package, and `ground_truth` (N,).
+Writes results/metric.png (the plots of `BoCMetric`) and results/roc.png (a figure of the report).
 """
 
-import sys
-
-import numpy as np
-import torch
-
 from benchmarks.harness import RESULTS
-from torch_boc import BoCMetric
+from torch_boc import BoCMetric, zoo
+from torch_boc.evaluation import evaluate
 
 
-def main(path: str) -> None:
-    """Feed the record to a metric and draw it."""
-    record = np.load(path)
-    logits = torch.from_numpy(record["predictions"]).clamp_min(1e-30).log()
+def main() -> None:
+    """Feed the logits to a metric and to an evaluation, and draw."""
+    entry = zoo.load("resnet20-cifar10")
     metric = BoCMetric()
-    metric.update(logits, torch.from_numpy(record["ground_truth"]).long().reshape(-1))
+    metric.update(entry.id.logits, entry.id.target)
     figure, _ = metric.plot()
     figure.savefig(RESULTS / "metric.png", dpi=100)
+    evaluate(entry.id, entry.ood, replicates=100).figures()["roc"].savefig(RESULTS / "roc.png", dpi=100)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -1,10 +1,16 @@
 """torch_boc: does a classifier's confidence agree with the geometry of its logits?"""
 
-from . import functional, metrics, nn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import functional
 from .functional import Coins, bag_of_coins
-from .inference import BoCPredictor
-from .metrics import BoCMetric, BoCSeparation, CoherenceGap
-from .nn import BoCClassifier, BoCProbe, watch
+
+if TYPE_CHECKING:
+    from . import calibration, evaluation, inference, metrics, nn, zoo
+    from .inference import BoCPredictor
+    from .metrics import BoCMetric, BoCSeparation, CoherenceGap
+    from .nn import BoCClassifier, BoCProbe, watch
 
 __version__ = "0.1.0"
 
@@ -18,8 +24,38 @@ __all__ = [
     "Coins",
     "__version__",
     "bag_of_coins",
+    "calibration",
+    "evaluation",
     "functional",
+    "inference",
     "metrics",
     "nn",
     "watch",
+    "zoo",
 ]
+
+# Imported when first asked for: torchmetrics takes longer to import than torch, and probing logits does not need it.
+_HOMES = {
+    "BoCClassifier": "nn",
+    "BoCMetric": "metrics",
+    "BoCPredictor": "inference",
+    "BoCProbe": "nn",
+    "BoCSeparation": "metrics",
+    "CoherenceGap": "metrics",
+    "watch": "nn",
+}
+_MODULES = ("calibration", "evaluation", "inference", "metrics", "nn", "zoo")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name in _HOMES:
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from .writing import temporary_name
+
 GROUP_ROWS = 2**16
 
 
@@ -38,7 +40,7 @@ class ParquetFile:
         self.path = Path(path)
         self.rows = 0
         self._metadata = dict(metadata or {})
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        self._temporary = temporary_name(self.path)
         self._writer: Any = None
         self._waiting: list[Any] = []
 

@@ -149,7 +149,7 @@ def _labelled_sums(odds: Tensor, view: _View, distance: Tensor, labelled: Tensor
 
 def _by_bin(view: _View, valid: Tensor, labelled: Tensor, correct: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     confidence, dominance, gap = view
-    by_confidence, by_dominance = _equal_bin(torch.stack([confidence, dominance]), bins)
+    by_confidence, by_dominance = equal_bin(torch.stack([confidence, dominance]), bins)
     masks = torch.stack([valid, labelled, correct, labelled, correct])
     sums = torch.stack([valid * confidence, valid * gap, labelled * confidence, labelled * dominance])
     places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)
@@ -162,7 +162,7 @@ def count(place: Tensor, weight: Tensor, bins: int) -> Tensor:
     return weight.new_zeros(*weight.shape[:-1], bins).scatter_add(-1, place, weight)
 
 
-def _equal_bin(score: Tensor, bins: int) -> Tensor:
+def equal_bin(score: Tensor, bins: int) -> Tensor:
     """The bin of each score among equal ones on [0, 1]; they are closed on the right, so that 1 is in the last."""
     return (score * bins).ceil().long().sub(1).clamp(0, bins - 1)
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from torch import Tensor, nn, uint8
 
 from ..tables import ParquetFile, require_pyarrow
+from ..writing import replacing
 
 # A part is closed after so many rows or seconds: all that is lost when the process is killed outright.
 PART_ROWS, PART_SECONDS = 2**15, 60.0
@@ -80,9 +81,8 @@ class PartFiles:
             self._check(json.loads(record.read_text()))
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
-            temporary = record.with_suffix(".tmp")
-            temporary.write_text(json.dumps(self._run, indent=1))
-            temporary.replace(record)
+            with replacing(record) as temporary:
+                temporary.write_text(json.dumps(self._run, indent=1))
         for part in self._finished():
             if int(part.stem) != self.rows:
                 raise ValueError(f"expected a part from row {self.rows} on, got {part}; delete {self.folder}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..functional.summary import SHORT_KEYS, check_keys
 from ..metrics import BoCMetric, BoCSeparation
-from ..metrics.plots import new_axes
+from ..plots import new_axes
 from .figures import publish
 from .libraries import Callback
 from .loop import LoopMetrics

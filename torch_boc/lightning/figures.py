@@ -6,6 +6,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from ..writing import replacing
+
 
 def publish(figure: Any, tag: str, *, step: int, loggers: Iterable[Any], folder: str | os.PathLike[str]) -> None:
     """Send a figure to each TensorBoard, W&B and MLflow logger; if there is none, save a PNG file in `folder`."""
@@ -30,10 +32,8 @@ def send(figure: Any, tag: str, step: int, logger: Any) -> bool:
 
 def save(figure: Any, path: Path) -> None:
     """Write a PNG file that appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    figure.savefig(temporary, format="png")
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png")
 
 
 def _image(figure: Any) -> Any:

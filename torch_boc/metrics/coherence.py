@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import plots
 from ..functional.checks import check_trials
 from ..functional.samples import Samples, take_samples
 from ..functional.summary import summarize
 from ..functional.tally import Tally, empty_tally, gap_tally, tally_samples
-from . import plots
 from .base import ProbeMetric
 
 

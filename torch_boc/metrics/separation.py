@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .. import plots
 from ..functional.checks import check_trials
 from ..functional.registry import compute_scores, scores
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_bin
 from ..functional.tally import count, empty_tally
-from . import plots
 from .base import ProbeMetric
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")

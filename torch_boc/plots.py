@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..functional.bounds import dominance_bounds, forced_gap
-from ..functional.registry import scores
-from ..functional.separation import bin_centres
-from ..functional.tally import Tally, gap_edges
+from .functional.bounds import dominance_bounds, forced_gap
+from .functional.registry import scores
+from .functional.separation import bin_centres
+from .functional.tally import Tally, gap_edges
 
 if TYPE_CHECKING:
-    from .separation import BoCSeparation
+    from .metrics import BoCSeparation
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)

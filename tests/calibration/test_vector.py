@@ -1,0 +1,121 @@
+"""Vector scaling: against scikit-learn, with classes missing, masked or only two, and beyond its limits."""
+
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from tests.calibration.cases import drawn_split, mean_nll
+from torch_boc.calibration import VectorScaling, vector
+
+
+def scikit_learn_probabilities(logits, target, others):
+    direct = LogisticRegression(max_iter=10_000, tol=1e-8)
+    return torch.from_numpy(direct.fit(logits.numpy(), target.numpy()).predict_proba(others.numpy()))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_equals_scikit_learn_on_the_logits_as_they_are(classes):
+    logits, target = drawn_split(800, classes, temperature=2.0)
+    others, _ = drawn_split(300, classes, temperature=2.0, seed=1)
+    result = VectorScaling().fit(logits, target).calibrate(others)
+    assert result.logits.shape == (300, classes)
+    expected = scikit_learn_probabilities(logits, target, others)
+    torch.testing.assert_close(result.logits.softmax(1), expected, rtol=3e-3, atol=1e-5)
+
+
+def test_cures_a_bias_that_no_temperature_cures():
+    logits, target = drawn_split(3000)
+    bias = torch.tensor([3.0, 0.0, 0.0, -2.0, 0.0])
+    others, truth = drawn_split(3000, seed=1)
+    calibrated = VectorScaling().fit(logits + bias, target).calibrate(others + bias).logits
+    assert mean_nll(calibrated, truth) == pytest.approx(mean_nll(others, truth), rel=0.03)
+    assert mean_nll(others + bias, truth) > 1.3 * mean_nll(others, truth)
+
+
+def test_the_shift_of_a_column_is_no_matter():
+    logits, target = drawn_split(500)
+    expected = VectorScaling().fit(logits, target).calibrate(logits).confidence
+    changed = logits + torch.arange(5.0, dtype=torch.float64)
+    result = VectorScaling().fit(changed, target).calibrate(changed)
+    torch.testing.assert_close(result.confidence, expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e4])
+def test_the_scale_is_no_matter_if_the_penalty_follows(factor):
+    logits, target = drawn_split(500)
+    expected = VectorScaling().fit(logits, target).calibrate(logits).confidence
+    result = VectorScaling(strength=factor**-2).fit(factor * logits, target).calibrate(factor * logits)
+    torch.testing.assert_close(result.confidence, expected, rtol=1e-5, atol=0)
+
+
+def test_a_missing_class_has_the_chance_of_laplace():
+    logits, target = drawn_split(400, 4)
+    present = target != 1
+    seen, labels = logits[present], target[present]
+    result = VectorScaling().fit(seen, labels).calibrate(logits)
+    chance = result.logits.softmax(1)
+    torch.testing.assert_close(chance[:, 1], torch.full((400,), 1 / (len(seen) + 2), dtype=torch.float64))
+    rest = chance[:, [0, 2, 3]] / chance[:, [0, 2, 3]].sum(1, keepdim=True)
+    torch.testing.assert_close(rest, scikit_learn_probabilities(seen, labels, logits), rtol=3e-3, atol=1e-5)
+    assert not bool((result.prediction == 1).any())
+
+
+def test_two_samples_of_two_classes_among_many():
+    logits, _ = drawn_split(2, 6)
+    result = VectorScaling().fit(logits, torch.tensor([5, 2])).calibrate(logits)
+    assert result.prediction.tolist() == [5, 2]
+    assert bool(result.logits.isfinite().all())
+    chance = result.logits.softmax(1)
+    torch.testing.assert_close(chance[:, [0, 1, 3, 4]], torch.full((2, 4), 1 / (3 + 4), dtype=torch.float64))
+
+
+def test_a_single_class_is_an_error():
+    with pytest.raises(ValueError, match=r"at least 2 classes, got only class 3 in 50 samples.*shuffle"):
+        VectorScaling().fit(drawn_split(50)[0], torch.full((50,), 3))
+
+
+def test_a_logit_of_minus_infinity_counts_as_the_lowest():
+    logits, target = drawn_split(300)
+    hidden = torch.rand(logits.shape, generator=torch.Generator().manual_seed(2)) < 0.1
+    masked, lowest = logits.masked_fill(hidden, -torch.inf), logits[~hidden].min().item()
+    expected = VectorScaling().fit(logits.masked_fill(hidden, lowest), target)
+    result = VectorScaling().fit(masked, target)
+    torch.testing.assert_close(result.calibrate(masked).logits, expected.calibrate(masked.clamp_min(lowest)).logits)
+
+
+def test_a_constant_column_carries_no_weight():
+    logits, target = drawn_split(300)
+    constant = torch.cat([logits, torch.full((300, 1), 0.1)], 1)  # 0.1 is not the mean of 300 times 0.1
+    expected = VectorScaling().fit(logits, target).calibrate(logits).logits.softmax(1)
+    chance = VectorScaling().fit(constant, target).calibrate(constant).logits.softmax(1)
+    torch.testing.assert_close(chance[:, :5] * (302 / 301), expected, rtol=3e-3, atol=1e-5)
+
+
+def test_separable_data_are_held_back_by_the_penalty():
+    logits, _ = drawn_split(300)
+    result = VectorScaling().fit(logits, logits.argmax(1)).calibrate(logits)
+    assert bool(result.logits.isfinite().all())
+    assert (result.prediction == logits.argmax(1)).double().mean() > 0.95
+
+
+def test_no_convergence_is_said_in_our_words(monkeypatch):
+    monkeypatch.setattr(vector, "MAX_ITERATIONS", 2)
+    with pytest.warns(UserWarning, match="vector scaling: no convergence in 2 iterations") as caught:
+        VectorScaling().fit(*drawn_split(300))
+    assert len(caught) == 1
+    assert (caught[0].category, caught[0].filename) == (UserWarning, __file__)
+
+
+def test_large_splits_are_drawn_from_the_same_way_each_time():
+    """Classes in turn, which every k-th sample would miss."""
+    target = torch.arange(4000) % 4
+    noise = torch.randn(4000, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits = 2.0 * torch.nn.functional.one_hot(target, 4) + noise
+    some, again, all_of_them = (VectorScaling(max_samples=n).fit(logits, target) for n in (1000, 1000, 4000))
+    calibrated = some.calibrate(logits).logits
+    assert torch.equal(calibrated, again.calibrate(logits).logits)
+    best = all_of_them.calibrate(logits).logits
+    assert not torch.equal(calibrated, best)
+    assert mean_nll(calibrated, target) == pytest.approx(mean_nll(best, target), rel=0.02)
+    with pytest.raises(ValueError, match="max_samples"):
+        VectorScaling(max_samples=1)

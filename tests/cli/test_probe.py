@@ -1,0 +1,110 @@
+"""`torch-boc probe`: the columns are those of the library, in a file that is whole or not there."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import csv, parquet
+
+import torch_boc.cli.probe as command
+from torch_boc.functional import boc_summary, sample_columns
+
+READ = {".parquet": parquet.read_table, ".csv": csv.read_csv}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_the_columns_are_those_of_the_library(run, files, monkeypatch, kind):
+    monkeypatch.setattr(command, "block_elements", lambda device: 4 * 64)  # 200 rows in four pieces
+    assert run("probe", "test.npz", "-o", f"new/out{kind}", "--trials", "50").code == 0
+    table = READ[kind](files / "new" / f"out{kind}")
+    data = np.load(files / "test.npz")
+    expected = sample_columns(torch.from_numpy(data["logits"]), trials=50)
+    assert table.column_names == ["index", "target", *expected]
+    assert table["index"].to_pylist() == list(range(200))
+    assert table["target"].to_pylist() == data["target"].tolist()
+    for name, values in expected.items():
+        assert table[name].to_pylist() == values.tolist()
+    assert [path.name for path in (files / "new").iterdir()] == [f"out{kind}"]
+
+
+def test_without_targets_there_is_no_column(run, files):
+    np.save(files / "bare.npy", np.load(files / "test.npz")["logits"])
+    code, out, err = run("probe", "bare.npy", "-o", "out.parquet")
+    assert (code, err) == (0, "")
+    assert "accuracy" not in out
+    assert parquet.read_table(files / "out.parquet").column_names[:2] == ["index", "prediction"]
+
+
+def test_the_summary_is_that_of_the_library(run, files):
+    data = np.load(files / "test.npz")
+    expected = boc_summary(torch.from_numpy(data["logits"]), torch.from_numpy(data["target"]), trials=20)
+    code, out, err = run("probe", "test.npz", "--trials", "20", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out, parse_constant=pytest.fail)
+    assert (result.pop("name"), result.pop("classes"), result.pop("output")) == ("test", 4, None)
+    assert result == pytest.approx({name: value.item() for name, value in expected.items()}, rel=1e-9)
+    text = run("probe", "test.npz", "--trials", "20").out
+    assert "200 samples, 4 classes" in text
+    for key in ("accuracy", "confidence", "dominance", "gap", "forced_gap", "free_gap", "rejection_rate"):
+        assert f" {expected[key].item():.4f}\n" in text
+
+
+def test_json_has_null_for_what_there_is_none_of(run, files):
+    np.save(files / "bare.npy", np.load(files / "test.npz")["logits"])
+    result = json.loads(run("probe", "bare.npy", "-o", "a.csv", "--json").out, parse_constant=pytest.fail)
+    assert result["accuracy"] is None
+    assert result["output"] == "a.csv"
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
+    """It comes when the first piece is written and the second is not."""
+    monkeypatch.setattr(command, "block_elements", lambda device: 4 * 64)
+    monkeypatch.setattr("torch_boc.tables.GROUP_ROWS", 8)
+    (files / f"out{kind}").write_text("from before")
+    before = sorted(path.name for path in files.iterdir())
+    calls = []
+
+    def interrupted(logits, **options):
+        calls.append(len(logits))
+        if len(calls) == 2:
+            assert sorted(path.name for path in files.iterdir()) != before  # something is half-written by now
+            raise KeyboardInterrupt
+        return sample_columns(logits, **options)
+
+    monkeypatch.setattr(command, "sample_columns", interrupted)
+    code, out, err = run("probe", "test.npz", "-o", f"out{kind}")
+    assert (code, out, err) == (130, "", "torch-boc: interrupted\n")
+    assert calls == [64, 64]
+    assert (files / f"out{kind}").read_text() == "from before"
+    assert sorted(path.name for path in files.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("out.txt", "out.txt: expected an output that ends in .parquet or .csv, got '.txt'"),
+        ("out", "out: expected an output that ends in .parquet or .csv, got 'no ending'"),
+        ("folder.csv", "folder.csv: expected a file to write to, got a folder"),
+        ("test.parquet", "test.parquet: expected another file than the input to write to"),
+    ],
+)
+def test_outputs_that_are_refused(run, files, out, message):
+    (files / "folder.csv").mkdir()
+    parquet.write_table(pa.table({"logit_0": [1.0], "logit_1": [2.0]}), files / "test.parquet")
+    code, printed, err = run("probe", "test.parquet", "-o", out)
+    assert (code, printed, err) == (2, "", f"torch-boc: error: {message}\n")
+    assert parquet.read_table(files / "test.parquet").column_names == ["logit_0", "logit_1"]
+
+
+def test_probabilities_are_a_warning(run, files):
+    np.save(files / "probabilities.npy", np.full((5, 4), 0.25))
+    code, out, err = run("probe", "probabilities.npy")
+    assert code == 0
+    assert "mean confidence" in out
+    assert err.startswith(
+        "torch-boc: warning: probabilities.npy: every row is non-negative and sums to 1, which looks like"
+    )
+    assert err.count("\n") == 1

@@ -1,0 +1,147 @@
+"""Intervals from cells are those of the plain bootstrap of samples, and cover what they should."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from torch_boc.evaluation.bootstrap import CHUNK_ELEMENTS, interval, mean_interval, random_numbers, replicate
+from torch_boc.evaluation.reliability import Judged, calibration_error, judge
+from torch_boc.evaluation.separation import (
+    STATISTICS,
+    _cell_statistics,
+    rank,
+    score_cells,
+    separate,
+    separation_intervals,
+)
+
+REPLICATES = 800
+
+
+def normal_scores(samples, shift, seed):
+    return torch.from_numpy(np.random.default_rng(seed).normal(shift, 1, samples))
+
+
+def resampled(values, numbers):
+    return values[torch.from_numpy(numbers.integers(len(values), size=len(values)))]
+
+
+def assert_same_interval(ours, plain):
+    """Within a tenth of the width: some three standard errors of a quantile from so many replicates."""
+    low, high = np.quantile(plain, [0.025, 0.975])
+    assert ours == pytest.approx((low, high), abs=max(0.1 * (high - low), 1e-9))
+
+
+@pytest.mark.parametrize("digits", [None, 1])
+@pytest.mark.parametrize("shift", [0.5, 2.0])
+def test_separation_agrees_with_the_plain_bootstrap(shift, digits):
+    positive, negative = normal_scores(2000, shift, 0), normal_scores(1200, 0.0, 1)
+    if digits is not None:  # ties
+        positive, negative = positive.round(decimals=digits), negative.round(decimals=digits)
+    pair = rank(positive), rank(negative)
+    ours = separation_intervals(separate(*pair), *pair, REPLICATES, random_numbers(0, "cells"))
+    numbers = random_numbers(0, "plain")
+    plain = [
+        separate(rank(resampled(positive, numbers)), rank(resampled(negative, numbers)))[:3] for _ in range(REPLICATES)
+    ]
+    for name, column in zip(STATISTICS, zip(*plain, strict=True), strict=True):
+        if digits is not None and name == "fpr95":  # a few values only: a quantile may be either of two neighbours
+            assert set(np.round(ours[name], 2)) <= set(np.round([x + d for x in column for d in (-0.01, 0, 0.01)], 2))
+        else:
+            assert_same_interval(ours[name], column)
+
+
+def test_calibration_agrees_with_the_plain_bootstrap():
+    numbers = random_numbers(0, "data")
+    confidence = torch.from_numpy(numbers.beta(5, 1, 2000))
+    correct = torch.from_numpy(numbers.random(2000) < confidence.numpy() ** 1.5)
+    nll = torch.from_numpy(numbers.exponential(size=2000))
+    row, curve = judge(Judged(confidence, correct, nll), 15, REPLICATES, random_numbers(0, "cells"))
+    plain, last_bin = [], []
+    for _ in range(REPLICATES):
+        draw = resampled(torch.arange(2000), numbers)
+        p, right = confidence[draw], correct[draw].double()
+        plain.append((calibration_error(p, right, 15), nll[draw].mean().item(), (p - right).square().mean().item()))
+        last_bin.append(right[p > 14 / 15].mean().item())
+    error, *others = map(np.array, zip(*plain, strict=True))
+    centred = error - error.mean() + row["ece"]
+    for name, column in zip(("ece", "nll", "brier"), (centred, *others), strict=True):
+        assert_same_interval((row[f"{name}_low"], row[f"{name}_high"]), column)
+    assert_same_interval((curve[-1]["accuracy_low"], curve[-1]["accuracy_high"]), last_bin)
+
+
+def test_cells_give_the_statistics_of_the_samples_where_each_value_has_its_own():
+    pair = rank(normal_scores(300, 1.0, 2).round(decimals=1)), rank(normal_scores(200, 0.0, 3).round(decimals=1))
+    exact = separate(*pair)
+    *counts, atoms = score_cells(pair[0].values, pair[1].values)
+    assert atoms.all()
+    observed = _cell_statistics(*(x.double().unsqueeze(0) for x in counts), atoms)[0]
+    torch.testing.assert_close(observed.tolist(), list(exact[:3]), rtol=1e-12, atol=0)
+
+
+def test_cells_hold_every_sample_once_and_heavy_values_alone():
+    scores = torch.cat([normal_scores(5000, 0.0, 4), torch.full((3000,), 0.25, dtype=torch.float64)]).sort().values
+    positive, negative, atoms = score_cells(scores, scores[::2].contiguous(), cells=64)
+    assert (int(positive.sum()), int(negative.sum())) == (8000, 4000)
+    assert len(positive) <= 96
+    assert positive[atoms].tolist() == [3000]
+
+
+def test_the_interval_of_a_mean_covers_it_about_as_often_as_it_says():
+    numbers = random_numbers(0, "coverage")
+    hits = 0
+    for _ in range(400):
+        low, high = mean_interval(torch.from_numpy(numbers.normal(3, 1, 100)), 200, numbers, (0.0, math.inf), cells=50)
+        hits += low <= 3 <= high
+    assert 0.91 <= hits / 400 <= 0.98
+
+
+def test_the_interval_of_the_auroc_covers_it_about_as_often_as_it_says():
+    truth = 0.5 * (1 + math.erf(1 / 2))  # two normals, one standard deviation apart
+    hits = 0
+    numbers = random_numbers(0, "coverage")
+    for _ in range(300):
+        pair = rank(torch.from_numpy(numbers.normal(1, 1, 120))), rank(torch.from_numpy(numbers.normal(0, 1, 120)))
+        low, high = separation_intervals(separate(*pair), *pair, 200, numbers, cells=64)["auroc"]
+        hits += low <= truth <= high
+    assert 0.90 <= hits / 300 <= 0.98
+
+
+def test_replicates_are_drawn_in_pieces_and_have_the_mean_and_variance_of_the_multinomial():
+    counts = torch.tensor([10, 0, 30, 60])
+    largest = 0
+
+    def shares(drawn):
+        nonlocal largest
+        largest = max(largest, drawn.numel())
+        return drawn / 100
+
+    observed, drawn = replicate(shares, [counts], 100_000, random_numbers(0, "pieces"))
+    assert largest <= CHUNK_ELEMENTS
+    assert drawn.shape == (100_000, 4)
+    torch.testing.assert_close(observed, counts.double() / 100)
+    torch.testing.assert_close(drawn.mean(0), observed, atol=1e-3, rtol=0)
+    torch.testing.assert_close(drawn.var(0), observed * (1 - observed) / 100, atol=1e-4, rtol=0)
+
+
+def test_the_interval_is_moved_to_the_estimate_and_stays_within_limits():
+    drawn = torch.linspace(0, 1, 1001, dtype=torch.float64)
+    assert interval(0.6, torch.tensor(0.5), drawn) == pytest.approx((0.125, 1.0))
+    assert interval(-0.4, torch.tensor(0.5), drawn, (-1.0, 1.0)) == pytest.approx((-0.875, 0.075))
+
+
+def test_no_interval_without_a_finite_estimate():
+    drawn = torch.ones(10, dtype=torch.float64)
+    assert all(map(math.isnan, interval(math.inf, torch.tensor(1.0), drawn)))
+    assert all(map(math.isnan, interval(1.0, torch.tensor(1.0), drawn * math.nan)))
+    with_infinity = torch.tensor([1.0, math.inf], dtype=torch.float64)
+    assert all(map(math.isnan, mean_interval(with_infinity, 10, random_numbers(0), (0.0, math.inf))))
+
+
+def test_numbers_depend_on_seed_and_label_only():
+    first = random_numbers(1, "a", "b").random(4)
+    assert (first == random_numbers(1, "a", "b").random(4)).all()
+    assert not (first == random_numbers(1, "b", "a").random(4)).any()
+    assert not (first == random_numbers(2, "a", "b").random(4)).any()

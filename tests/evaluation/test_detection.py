@@ -1,0 +1,199 @@
+"""Separation against scikit-learn and direct sums, curves against the full ones, and which scores are compared."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import roc_curve as sklearn_roc_curve
+
+from tests.evaluation.sets import labelled, logit_sets, unfamiliar
+from torch_boc.evaluation import LogitSet, evaluate
+from torch_boc.evaluation.curves import histogram_rows, roc_curve
+from torch_boc.evaluation.detection import collect_scores
+from torch_boc.evaluation.samples import probe_set
+from torch_boc.evaluation.separation import paired_difference, rank, separate
+from torch_boc.functional import auroc, fpr_at_tpr, scores
+
+CASES = {
+    "continuous": (3000, 2000, 1.0, None),
+    "ties": (800, 900, 0.7, 0),
+    "few against many": (30, 4000, 1.5, None),
+    "many against few": (9000, 7, 0.5, 1),
+    "apart": (500, 500, 20.0, None),
+    "backwards": (500, 700, -1.0, 2),
+    "one value": (50, 60, 0.0, -3),
+    "two samples": (1, 1, 1.0, None),
+}
+
+
+@pytest.fixture(params=CASES)
+def pair(request):
+    n, m, shift, digits = CASES[request.param]
+    generator = torch.Generator().manual_seed(n + m)
+    positive = torch.randn(n, generator=generator, dtype=torch.float64) + shift
+    negative = torch.randn(m, generator=generator, dtype=torch.float64)
+    return (
+        (positive, negative) if digits is None else (positive.round(decimals=digits), negative.round(decimals=digits))
+    )
+
+
+def for_sklearn(positive, negative):
+    return np.r_[np.ones(len(positive)), np.zeros(len(negative))], torch.cat([positive, negative]).numpy()
+
+
+def test_statistics_are_those_of_sklearn(pair):
+    result = separate(*map(rank, pair))
+    truth, values = for_sklearn(*pair)
+    fpr, tpr, _ = sklearn_roc_curve(truth, values, drop_intermediate=False)
+    assert result.auroc == pytest.approx(roc_auc_score(truth, values), abs=1e-12)
+    assert result.aupr == pytest.approx(average_precision_score(truth, values), abs=1e-12)
+    assert result.fpr95 == pytest.approx(fpr[tpr >= 0.95 - 1e-12].min(), abs=1e-12)
+    assert result.auroc == pytest.approx(auroc(*pair).item(), abs=1e-12)
+    assert result.fpr95 == fpr_at_tpr(*pair).item()
+    assert result.ood_placement.mean().item() == pytest.approx(result.auroc, abs=1e-12)
+
+
+def direct_placements(positive, negative):
+    wins = (positive[:, None] > negative).double() + 0.5 * (positive[:, None] == negative)
+    return wins.mean(1), wins.mean(0)
+
+
+@pytest.mark.parametrize("digits", [0, 8])
+def test_paired_difference_is_delong_s(digits):
+    generator = torch.Generator().manual_seed(0)
+    positive = torch.randn(2, 90, generator=generator, dtype=torch.float64) + torch.tensor([[1.0], [0.6]])
+    negative = torch.randn(2, 70, generator=generator, dtype=torch.float64)
+    positive[1] += positive[0]
+    positive, negative = positive.round(decimals=digits), negative.round(decimals=digits)
+    one, other = (separate(rank(p), rank(n)) for p, n in zip(positive, negative, strict=True))
+    rows, columns = zip(*map(direct_placements, positive, negative), strict=True)
+    covariance = sum(np.cov(torch.stack(x).numpy()) / len(x[0]) for x in (rows, columns))
+    error = 1.959964 * np.sqrt(np.array([1, -1]) @ covariance @ np.array([1, -1]))
+    value = (rows[0].mean() - rows[1].mean()).item()
+    assert paired_difference(one, other) == pytest.approx((value, value - error, value + error), rel=1e-6)
+    torch.testing.assert_close(one.id_placement, rows[0])
+    torch.testing.assert_close(one.ood_placement, columns[0])
+
+
+def test_a_score_does_not_differ_from_itself_nor_from_what_ranks_alike(pair):
+    one, other = separate(*map(rank, pair)), separate(*(rank(x.clamp(-50, 50).exp()) for x in pair))
+    value, low, high = paired_difference(one, other)
+    assert value == 0
+    assert (low, high) == (0, 0) or (np.isnan(low) and min(map(len, pair)) < 2)
+
+
+def distance_to_polyline(points, line):
+    """The distance of each point to the nearest segment."""
+    start, step = line[:-1], np.diff(line, axis=0)
+    share = ((points[:, None] - start) * step).sum(-1) / (step**2).sum(-1)
+    nearest = start + np.clip(share, 0, 1)[..., None] * step
+    return np.sqrt(((points[:, None] - nearest) ** 2).sum(-1)).min(1)
+
+
+def test_thinned_curve_stays_with_the_full_one(pair):
+    fpr, tpr = roc_curve(*(rank(x).values for x in pair))
+    full = np.stack(sklearn_roc_curve(*for_sklearn(*pair), drop_intermediate=False)[:2], 1)
+    thin = torch.stack([fpr, tpr], 1).numpy()
+    assert len(thin) <= 500
+    assert thin[0].tolist() == [0, 0]
+    assert thin[-1].tolist() == [1, 1]
+    assert (np.diff(thin, axis=0) >= 0).all()
+    assert distance_to_polyline(full, thin).max() <= 0.002
+    assert distance_to_polyline(thin, full).max() <= 1e-12
+
+
+def test_a_long_curve_is_thinned():
+    generator = torch.Generator().manual_seed(0)
+    positive, negative = torch.randn(2, 200_000, generator=generator, dtype=torch.float64).sort(1).values
+    fpr, tpr = roc_curve(positive + 1, negative)
+    assert 300 < len(fpr) <= 500
+    areas = (fpr.diff() * (tpr[1:] + tpr[:-1]) / 2).sum()
+    assert areas.item() == pytest.approx(auroc(positive + 1, negative).item(), abs=1e-3)
+
+
+def test_histograms_have_common_bins_and_lose_no_sample():
+    sets = {"a": torch.linspace(0, 1, 1001).double(), "b": torch.cat([torch.ones(99), torch.tensor([1e9])]).double()}
+    rows = histogram_rows("score", sets)
+    edges = {name: [(r["bin_low"], r["bin_high"]) for r in rows if r["set"] == name] for name in sets}
+    assert edges["a"] == edges["b"]
+    assert edges["a"][0][0] == pytest.approx(0.005)
+    for name in sets:
+        assert sum(r["share"] for r in rows if r["set"] == name) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0], [1e6, 1e6], [float("inf")] * 2, [1.0, float("inf")], [1e-20, 3e-20]])
+def test_histograms_of_odd_values(values):
+    rows = histogram_rows("score", {"a": torch.tensor(values).double()})
+    assert sum(r["share"] for r in rows) == pytest.approx(1)
+    assert all(np.isfinite(r["bin_low"]) and r["bin_low"] < r["bin_high"] for r in rows)
+
+
+def test_table_has_every_score_then_detectors_then_columns():
+    test, ood = logit_sets()
+    test = LogitSet(test.logits, test.target, {"mine": test.logits.amax(1)})
+    other = LogitSet(ood.logits, None, {"mine": ood.logits.amax(1)})
+    report = evaluate(
+        test,
+        {"one": other, "two": other},
+        train=labelled(seed=5),
+        replicates=20,
+        detectors={"top": lambda z: z.amax(1)},
+    )
+    for name in ("one", "two"):
+        table = report.ood[report.ood["ood"] == name].set_index("score")
+        assert list(table.index) == [*scores, "mahalanobis", "top", "mine"]
+        assert table["kind"].tolist() == ["score"] * len(scores) + ["detector"] * 2 + ["column"]
+        assert table.index[table["upside_down"]].tolist() == ["structural_score"]
+        assert table.loc["top", "auroc"] == table.loc["mine", "auroc"] == table.loc["max_logit", "auroc"]
+        truth, values = for_sklearn(*(scores["entropy"](z) for z in (test.logits, ood.logits)))
+        assert table.loc["entropy", "auroc"] == pytest.approx(roc_auc_score(truth, values), abs=1e-12)
+        difference = table["auroc"] - table.loc["msp", "auroc"]
+        assert table["versus_msp"].to_numpy() == pytest.approx(difference.to_numpy(), abs=1e-12)
+        for column in ("auroc", "fpr95", "aupr", "versus_msp"):
+            assert (table[f"{column}_low"] <= table[column] + 1e-12).all()
+            assert (table[f"{column}_high"] >= table[column] - 1e-12).all()
+    assert report.results.ood["ood"].tolist() == sorted(report.results.ood["ood"])
+
+
+def test_the_gap_s_histogram_is_of_the_gap_itself():
+    report = evaluate(*logit_sets(), replicates=5)
+    table = report.results.histograms
+    gaps = table[(table["score"] == "gap") & (table["set"] == "id")]
+    mean = (gaps["share"] * (gaps["bin_low"] + gaps["bin_high"]) / 2).sum()
+    assert mean == pytest.approx(report.results.gaps["gap"][0], abs=0.02)
+    assert (gaps["bin_low"] >= 0).all()
+
+
+def test_a_detector_of_pytorch_ood():
+    detector = pytest.importorskip("pytorch_ood.detector").Mahalanobis(None)
+    train, target = labelled(2000, seed=7)
+    detector.fit_features(train, target)
+    test, ood = logit_sets()
+    report = evaluate(test, ood, train=(train, target), replicates=5, detectors={"theirs": detector})
+    table = report.ood.set_index("score")
+    assert table.loc["theirs", "auroc"] == pytest.approx(table.loc["mahalanobis", "auroc"], abs=1e-4)
+    assert table.loc["theirs", "kind"] == "detector"
+
+
+@pytest.mark.parametrize("owner", ["id", "ood"])
+def test_a_column_of_one_side_only_is_left_out_and_named(owner):
+    sets = {"id": unfamiliar(30), "ood": unfamiliar(20)}
+    columns = {name: {"odin": z[:, 0]} if name == owner else {} for name, z in sets.items()}
+    probed = [probe_set(LogitSet(z, None, columns[name], name)) for name, z in sets.items()]
+    with pytest.warns(UserWarning, match=f"'odin' of '{owner}' is left out: '{'ood' if owner == 'id' else 'id'}'"):
+        found = collect_scores(probed)
+    assert all(len(score.sets) == 2 for score in found if score.name != "odin")
+    assert not any("ood" in score.sets for score in found if score.name == "odin")
+
+
+def test_names_that_are_taken():
+    z = unfamiliar(30)
+    named = {"logits": z, "msp": z[:, 0]}
+    with pytest.raises(ValueError, match="id: expected columns under new names, got 'msp', a score already"):
+        evaluate(named, z)
+    with pytest.raises(ValueError, match="ood: expected columns under new names, got 'top', a detector already"):
+        evaluate(z, {"logits": z, "top": z[:, 0]}, detectors={"top": lambda x: x[:, 0]})
+    with pytest.raises(ValueError, match="expected a new name for a detector, got 'energy', a score already"):
+        evaluate(z, z, detectors={"energy": lambda x: x[:, 0]})
+    with pytest.raises(ValueError, match="got 'mahalanobis', a detector already"):
+        evaluate(z, z, train=labelled(), detectors={"mahalanobis": lambda x: x[:, 0]})

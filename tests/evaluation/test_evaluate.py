@@ -1,0 +1,268 @@
+"""The whole protocol: laws, edges, errors, and the published numbers of a public network."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.evaluation.sets import labelled, logit_sets, unfamiliar
+from torch_boc import zoo
+from torch_boc.calibration import LeakWarning
+from torch_boc.evaluation import LogitSet, evaluate
+from torch_boc.evaluation.evaluate import COLUMNS
+from torch_boc.functional import bag_of_coins
+
+FAST = {"replicates": 30, "trial_counts": (20, 50)}
+
+
+def tables(report):
+    return {name: getattr(report.results, name) for name in COLUMNS}
+
+
+def assert_same(one, other, *, leave_out=(), rtol=0.0):
+    for name, table in tables(one).items():
+        if name not in leave_out:
+            pd.testing.assert_frame_equal(table, tables(other)[name], rtol=rtol, atol=1e-12 if rtol else 0, obj=name)
+
+
+def full(seed=42):
+    test, ood = logit_sets()
+    return evaluate(test, {"noise": ood}, calibration=labelled(400, seed=9), train=labelled(seed=8), seed=seed, **FAST)
+
+
+def test_same_seed_same_result_and_no_global_random_numbers():
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    one = full()
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
+    torch.manual_seed(4)
+    assert_same(one, full())
+
+
+def test_another_seed_changes_intervals_only():
+    one, other = full(), full(seed=7)
+    assert not one.ood["auroc_low"].equals(other.ood["auroc_low"])
+    for name in ("calibration", "ood"):
+        exact = [column for column in COLUMNS[name] if not column.endswith(("_low", "_high"))]
+        pd.testing.assert_frame_equal(tables(one)[name][exact], tables(other)[name][exact])
+
+
+def test_the_order_of_samples_does_not_matter():
+    test, ood = logit_sets()
+    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
+    turned = LogitSet(test.logits[order], test.target[order])
+    pair = [evaluate(x, y, **FAST) for x, y in ((test, ood), (turned, LogitSet(ood.logits.flip(0))))]
+    assert_same(*pair, leave_out=["trials"], rtol=1e-6)  # the sums of a row in float32 depend on where it stands
+    deterministic = [report.results.trials.query("variant == 'deterministic'") for report in pair]
+    pd.testing.assert_frame_equal(*deterministic, rtol=1e-6)
+
+
+def test_another_set_does_not_change_the_numbers_of_the_first():
+    test, ood = logit_sets()
+    alone = evaluate(test, {"a": ood}, **FAST).ood
+    both = evaluate(test, {"b": unfamiliar(90), "a": ood}, **FAST).ood
+    pd.testing.assert_frame_equal(alone, both[both["ood"] == "a"].reset_index(drop=True))
+
+
+def test_blocks_do_not_change_anything(monkeypatch):
+    whole = full()
+    monkeypatch.setattr("torch_boc.evaluation.samples.BLOCK_ELEMENTS", 64)
+    assert_same(whole, full(), rtol=1e-6)
+
+
+def test_tables_have_their_columns_and_settings_are_told():
+    said = []
+    test, ood = logit_sets()
+    report = evaluate(test, ood, calibration=labelled(100, seed=9), bins=10, progress=said.append, **FAST)
+    for name, table in tables(report).items():
+        assert list(table) == COLUMNS[name]
+        assert len(table)
+    settings = report.results.settings
+    assert (settings["trials"], settings["bins"], settings["replicates"], settings["seed"]) == (100, 10, 30, 42)
+    assert settings["classes"] == 5
+    assert settings["samples"] == {"id": 600, "ood": 600, "calibration": 100}
+    assert settings["accuracy"] == (test.logits.argmax(1) == test.target).double().mean().item()
+    assert set(settings["versions"]) == {"torch_boc", "torch"}
+    assert "probing ood" in said
+    assert "calibration: temperature on calibration" in said
+
+
+def test_without_unfamiliar_data():
+    report = evaluate(labelled(100), **FAST)
+    assert report.ood.empty
+    assert report.results.roc.empty
+    assert list(report.ood) == COLUMNS["ood"]
+    assert report.results.gaps["set"].tolist() == ["id"]
+    assert set(report.results.histograms["set"]) == {"id"}
+    assert report.results.trials["auroc"].isna().all()
+
+
+def test_without_targets():
+    report = evaluate(unfamiliar(100), unfamiliar(80, seed=5), calibration=labelled(60), **FAST)
+    for name in ("calibration", "reliability", "leaks"):
+        assert tables(report)[name].empty
+        assert list(tables(report)[name]) == COLUMNS[name]
+    assert report.ood["auroc"].notna().all()
+    assert math.isnan(report.results.settings["accuracy"])
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_as_few_samples_as_can_be(samples):
+    logits, target = labelled(samples, seed=3)
+    report = evaluate((logits, target), logits.flip(1), **FAST)
+    assert (report.ood[["auroc", "fpr95", "aupr"]].notna()).all(axis=None)
+    assert report.calibration["ece"].notna().all()
+
+
+def test_two_classes_have_no_gap_and_divide_by_nothing():
+    logits, target = labelled(200, 2)
+    report = evaluate((logits, target), unfamiliar(100, 2), calibration=labelled(100, 2, seed=4), **FAST)
+    assert (report.results.gaps[["gap", "forced_gap", "free_gap"]] == 0).all(axis=None)
+    assert report.results.gaps["r2"].isna().all()
+    table = report.ood.set_index("score")
+    assert table.loc["gap", "auroc"] == 0.5
+    assert table.loc["gap", ["auroc_low", "auroc_high", "fpr95"]].tolist() == [0.5, 0.5, 1.0]
+    assert table.loc["dominance", "auroc"] == pytest.approx(table.loc["msp", "auroc"])
+
+
+def test_a_class_that_is_never_predicted():
+    logits, target = labelled(300)
+    split = labelled(200, seed=6)
+    logits[:, 2] = split[0][:, 2] = -5
+    report = evaluate((logits, target), unfamiliar(50), calibration=split, **FAST)
+    assert not (bag_of_coins(logits).prediction == 2).any()
+    assert np.isfinite(report.calibration[["ece", "nll", "brier"]]).all(axis=None)
+
+
+def test_masked_classes():
+    logits, target = labelled(300)
+    logits[:, 4] = -torch.inf
+    report = evaluate((logits, target.clamp(max=3)), unfamiliar(50), **FAST)
+    assert np.isfinite(report.calibration[["ece", "nll", "brier"]]).all(axis=None)
+    assert report.ood["auroc"].between(0, 1).all()
+
+
+def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
+    logits, target = labelled(50)
+    logits[0, target[0]] = -torch.inf
+    table = evaluate((logits, target), **FAST).calibration
+    assert (table["nll"] == math.inf).all()
+    assert table["nll_low"].isna().all()
+    assert table["ece_low"].notna().all()
+
+
+def test_duplicated_samples_keep_every_estimate():
+    test, ood = logit_sets(150)
+    twice = [LogitSet(x.logits.repeat(2, 1), None if x.target is None else x.target.repeat(2)) for x in (test, ood)]
+    one, other = evaluate(test, ood, **FAST), evaluate(*twice, **FAST)
+    for column in ("auroc", "fpr95", "aupr"):
+        torch.testing.assert_close(one.ood[column].tolist(), other.ood[column].tolist(), rtol=1e-12, atol=0.007)
+    assert one.calibration["ece"].to_numpy() == pytest.approx(other.calibration["ece"].to_numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_logits_of_any_precision(dtype):
+    test, ood = logit_sets(100)
+    report = evaluate((test.logits.to(dtype), test.target), ood.logits.to(dtype), calibration=labelled(100), **FAST)
+    expected = evaluate((test.logits.to(dtype).double(), test.target), ood.logits.to(dtype).double(), **FAST)
+    assert report.ood["auroc"].to_numpy() == pytest.approx(expected.ood["auroc"].to_numpy(), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ood": {"far": unfamiliar(9, 4)}}, "as many classes in every set, got 5 in 'id' and 4 in 'far'"),
+        ({"calibration": labelled(9, 6)}, "as many classes in every set, got 5 in 'id' and 6 in 'calibration'"),
+        ({"train": unfamiliar(9)}, "train: expected logits with targets, got none"),
+        ({"ood": {"id": unfamiliar(9)}}, "a name of its own for each set, got 'id' twice"),
+        ({"ood": {"": unfamiliar(9)}}, "ood: expected names of sets as strings, got ''"),
+        ({"ood": {"a": unfamiliar(9)}, "calibration": {"a": labelled(9)}}, "got 'a' twice"),
+        ({"trials": 0}, "trials as a positive integer, got 0"),
+        ({"bins": 1.5}, "bins as a positive integer, got 1.5"),
+        ({"replicates": True}, "replicates as a positive integer, got True"),
+        ({"seed": -1}, "seed as an integer of at least 0, got -1"),
+        ({"trial_counts": [0]}, "trials as a positive integer, got 0"),
+    ],
+)
+def test_errors_name_what_came(arguments, message):
+    with pytest.raises(ValueError, match=message) as error:
+        evaluate(labelled(20), **arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_a_row_without_a_finite_logit_is_named():
+    logits = unfamiliar(20)
+    logits[7] = -torch.inf
+    with pytest.raises(ValueError, match=r"ood: expected finite logits .* in 1 of 20 rows, first in row 7"):
+        evaluate(labelled(20), logits)
+
+
+def test_import_needs_torch_and_torchmetrics_only():
+    code = (
+        "import sys\n"
+        "for name in ('pandas', 'sklearn', 'pyarrow', 'pytorch_ood', 'typer', 'rich', 'safetensors'):\n"
+        "    sys.modules[name] = None\n"
+        "import torch_boc.evaluation as e\n"
+        "assert all(hasattr(e, name) for name in e.__all__)\n"
+        "try:\n    e.evaluate([[1.0, 2.0]])\n"
+        "except ImportError as error:\n    assert 'torch-boc[eval]' in str(error)\n"
+        "else:\n    raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    """ResNet-20 on CIFAR-10 against SVHN; the numbers below are those of an independent float64 implementation."""
+    entry = zoo.load("resnet20-cifar10")
+    with pytest.warns(LeakWarning, match="'training samples' looks like training data: accuracy 0.9976 on it, 0.9173"):
+        return evaluate(entry.id, entry.ood, calibration=entry.calibration, replicates=100)
+
+
+class TestResNet:
+    def test_calibration(self, resnet):
+        assert resnet.results.settings["accuracy"] == pytest.approx(0.9173, abs=0.002)
+        table = resnet.calibration.set_index("method")
+        expected = {
+            "MSP": (0.0532, 0.3727, 0.0627),
+            "temperature": (0.0644, 0.5551, 0.0683),
+            "isotonic": (0.0658, 0.3727, 0.0695),
+            "BoC": (0.0790, 0.3727, 0.0791),
+        }
+        for method, values in expected.items():
+            assert table.loc[method, ["ece", "nll", "brier"]].tolist() == pytest.approx(values, abs=0.002), method
+        assert table.loc["temperature", "temperature"] == pytest.approx(0.631, abs=0.002)
+        assert resnet.results.leaks["suspicious"].tolist() == [True]
+
+    def test_vector_scaling(self, resnet):
+        """The reference search stops earlier, where the error is the same and the likelihood not yet."""
+        row = resnet.calibration.set_index("method").loc["vector scaling"]
+        assert row[["ece", "brier"]].tolist() == pytest.approx((0.0636, 0.0701), abs=0.002)
+        assert row["nll"] == pytest.approx(0.5450, abs=0.02)
+
+    def test_detection(self, resnet):
+        table = resnet.ood[resnet.ood["ood"] == "svhn"].set_index("score")
+        expected = {
+            "msp": (0.8907, 0.7207),
+            "energy": (0.8800, 0.6927),
+            "max_logit": (0.8813, 0.6858),
+            "logit_gap": (0.8812, 0.6858),
+            "structural_score": (0.1094, 1.0000),
+            "p_value": (0.8906, 0.7210),
+            "gap": (0.8907, 0.7217),
+            "dominance": (0.8908, 0.7185),
+        }
+        for score, values in expected.items():
+            assert table.loc[score, ["auroc", "fpr95"]].tolist() == pytest.approx(values, abs=0.002), score
+
+    def test_diagnostics(self, resnet):
+        table = resnet.results.gaps
+        assert table["gap"].tolist() == pytest.approx([0.0261, 0.1397], abs=0.002)
+        assert table["forced_gap"].tolist() == pytest.approx([0.0249, 0.1333], abs=0.002)
+        assert table["r2"].tolist() == pytest.approx([0.996, 0.994], abs=0.002)

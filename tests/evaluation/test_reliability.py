@@ -1,0 +1,154 @@
+"""Calibration errors against NumPy, torch and public records; leaks; the reliability curve."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from tests import reference
+from tests.evaluation.sets import labelled, unfamiliar
+from tests.metrics.test_external import DATA
+from torch_boc.calibration import LeakWarning, TemperatureScaling, VectorScaling
+from torch_boc.evaluation import evaluate
+from torch_boc.evaluation.reliability import Judged, _cells, calibration_error, judge
+from torch_boc.functional import bag_of_coins, boc_summary
+
+RECORDS = {"netcal_lenet5_cifar10": (0.11926, 1.3736, 0.02243), "netcal_wrn16_cifar100": (0.05832, 1.1099, 0.04358)}
+METHODS = ["MSP", "temperature", "isotonic", "vector scaling", "BoC"]
+
+
+@pytest.fixture(scope="module")
+def report():
+    logits, target = labelled(1500)
+    return evaluate((logits[:1000], target[:1000]), calibration=(logits[1000:], target[1000:]), replicates=100)
+
+
+@pytest.mark.parametrize("bins", [1, 10, 15])
+def test_calibration_error_is_that_of_numpy_and_of_the_summary(bins):
+    logits, target = labelled(900)
+    coins = bag_of_coins(logits.double())
+    correct = coins.prediction == target
+    summary = boc_summary(logits.double(), target, bins=bins)
+    for key, score in (("ece_confidence", coins.confidence), ("ece_dominance", coins.dominance)):
+        ours = calibration_error(score, correct, bins)
+        assert ours == pytest.approx(summary[key].item(), abs=1e-14)
+        assert ours == pytest.approx(reference.calibration_error(score.numpy(), correct.numpy(), bins), abs=1e-12)
+
+
+def test_table_of_all_methods(report):
+    table = report.calibration
+    assert table["method"].tolist() == METHODS
+    assert table["split"].tolist() == ["", "calibration", "calibration", "calibration", ""]
+    assert table["temperature"].notna().tolist() == [name == "temperature" for name in METHODS]
+    logits, target = labelled(1500)
+    summary = boc_summary(logits[:1000], target[:1000])
+    table = table.set_index("method")
+    for method, kind in (("MSP", "confidence"), ("BoC", "dominance")):
+        assert table.loc[method, "ece"] == pytest.approx(summary[f"ece_{kind}"].item(), rel=1e-9)
+        assert table.loc[method, "brier"] == pytest.approx(summary[f"brier_{kind}"].item(), rel=1e-9)
+    for method in ("MSP", "isotonic", "BoC"):
+        assert table.loc[method, "nll"] == pytest.approx(summary["nll"].item(), rel=1e-9)
+        assert table.loc[method, "accuracy"] == pytest.approx(summary["accuracy"].item())
+    for name in ("ece", "nll", "brier"):
+        assert (table[f"{name}_low"] < table[name]).all()
+        assert (table[f"{name}_high"] > table[name]).all()
+
+
+@pytest.mark.parametrize("kind", [TemperatureScaling, VectorScaling])
+def test_likelihood_and_accuracy_are_those_of_calibrated_logits(report, kind):
+    logits, target = labelled(1500)
+    method = kind().fit(logits[1000:], target[1000:])
+    result = method.calibrate(logits[:1000])
+    row = report.calibration.set_index("method").loc[method.name]
+    assert row["nll"] == pytest.approx(cross_entropy(result.logits.double(), target[:1000]).item(), rel=1e-9)
+    assert row["accuracy"] == (result.prediction == target[:1000]).double().mean().item()
+    assert row["ece"] == calibration_error(result.confidence, result.prediction == target[:1000])
+
+
+def test_the_curve_adds_up_to_the_error(report):
+    curves = report.results.reliability
+    for _, row in report.calibration.iterrows():
+        curve = curves[(curves["method"] == row["method"]) & (curves["split"] == row["split"])]
+        assert curve["samples"].sum() == 1000
+        assert curve["bin_low"].tolist() == pytest.approx(np.arange(15) / 15)
+        filled = curve[curve["samples"] > 0]
+        error = (filled["samples"] * (filled["accuracy"] - filled["confidence"]).abs()).sum() / 1000
+        assert error == pytest.approx(row["ece"])
+        assert ((filled["accuracy_low"] <= filled["accuracy"]) & (filled["accuracy"] <= filled["accuracy_high"])).all()
+        empty = curve[curve["samples"] == 0]
+        assert empty[["confidence", "accuracy", "accuracy_low", "accuracy_high"]].isna().all(axis=None)
+
+
+def test_confidences_on_the_edges_of_bins_stay_in_their_bins():
+    confidence = torch.arange(0, 31, dtype=torch.float64) / 30
+    correct = torch.arange(31) % 3 == 0
+    counts, means = _cells(Judged(confidence, correct, confidence), 15)
+    bin_of, right, mean, _ = means
+    assert counts.sum() == 31
+    excess = torch.zeros(15, dtype=torch.float64).index_add(0, bin_of.long(), counts * (right - mean)).abs().sum() / 31
+    assert excess.item() == pytest.approx(calibration_error(confidence, correct))
+
+
+def test_a_likelihood_of_zero_has_no_interval():
+    confidence, correct = torch.tensor([0.9, 0.8]).double(), torch.tensor([True, False])
+    row, _ = judge(
+        Judged(confidence, correct, torch.tensor([0.1, math.inf]).double()), 15, 20, np.random.default_rng(0)
+    )
+    assert row["nll"] == math.inf
+    assert math.isnan(row["nll_low"])
+    assert not math.isnan(row["ece_low"])
+
+
+def test_without_calibration_set_there_are_two_methods():
+    report = evaluate(labelled(200), replicates=5)
+    assert report.calibration["method"].tolist() == ["MSP", "BoC"]
+    assert report.results.leaks.empty
+    assert list(report.results.leaks)[:2] == ["split", "samples"]
+
+
+def test_several_splits():
+    splits = {"a": labelled(300, seed=2), "b": labelled(300, seed=3)}
+    report = evaluate(labelled(200), calibration=splits, replicates=5)
+    assert report.calibration["split"].tolist() == ["", *["a"] * 3, *["b"] * 3, ""]
+    assert report.results.leaks["split"].tolist() == ["a", "b"]
+    assert not report.results.leaks["suspicious"].any()
+
+
+def test_a_split_that_looks_like_training_data_is_named():
+    easy = labelled(500, seed=4, signal=6.0)
+    with pytest.warns(
+        LeakWarning, match=r"split 'seen' looks like training data: accuracy 0\.9\d{3} on it, 0\.\d{4} on"
+    ):
+        report = evaluate(labelled(800), calibration={"seen": easy}, replicates=5)
+    row = report.results.leaks.iloc[0]
+    assert row["accuracy"] == (easy[0].argmax(1) == easy[1]).double().mean().item()
+    assert row["samples"] == 500
+    assert row["test_accuracy"] == report.results.settings["accuracy"]
+    assert row["suspicious"]
+    assert report.calibration.set_index("method").loc["temperature", "temperature"] < 1
+
+
+def test_calibration_needs_targets():
+    with pytest.raises(ValueError, match="calibration: expected logits with targets, got none"):
+        evaluate(labelled(50), calibration=unfamiliar(50))
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="needs the public records")
+@pytest.mark.parametrize("name", RECORDS)
+def test_public_records(name):
+    record = np.load(DATA / f"{name}.npz")
+    logits = np.log(np.maximum(record["predictions"], 1e-30))
+    target = record["ground_truth"].reshape(-1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeakWarning)
+        report = evaluate(
+            (logits[5000:], target[5000:]), calibration=(logits[:5000], target[:5000]), replicates=5, trial_counts=[20]
+        )
+    table = report.calibration.set_index("method")
+    raw, temperature, after = RECORDS[name]
+    assert table.loc["MSP", "ece"] == pytest.approx(raw, abs=1e-5)
+    assert table.loc["temperature", "temperature"] == pytest.approx(temperature, abs=1e-3)
+    assert table.loc["temperature", "ece"] == pytest.approx(after, abs=1e-4)

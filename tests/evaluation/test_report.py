@@ -1,0 +1,172 @@
+"""The report as HTML, Markdown, JSON and files."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.evaluation.report_cases import LEAK, NAN, Outline, make_results
+from torch_boc.evaluation import evaluate
+from torch_boc.evaluation import report as report_module
+from torch_boc.evaluation.figures import figures
+from torch_boc.evaluation.markdown import escape, markdown
+from torch_boc.evaluation.report import TABLES, Report, strict, write
+
+EVIL = "<b>x</b>|*y*"
+
+
+@pytest.fixture(scope="module")
+def report():
+    return Report(make_results(("held out", LEAK)))
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """For tests that look at everything but the images."""
+    monkeypatch.setattr(report_module, "image", lambda figure, kind: b"<?xml")
+
+
+def test_tables_are_those_of_the_results(report):
+    assert report.calibration is report.results.calibration
+    assert report.ood is report.results.ood
+    assert list(report.diagnostics) == ["leaks", "gaps", "trials", "coherence", "reliability"]
+    assert report.diagnostics["gaps"] is report.results.gaps
+    assert list(report.figures()) == ["reliability", "roc", "gaps", "coherence", "trials", "scores"]
+
+
+def test_names_cannot_write_html_or_markdown(undrawn, tmp_path):
+    report = Report(make_results((EVIL + "2",), (EVIL,)))
+    source = report.to_html(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<b>" not in source
+    assert "&lt;b&gt;x&lt;/b&gt;" in source
+    assert EVIL in Outline(source).text
+    assert "<b>" not in report._repr_html_()
+    assert "<b>" not in report.to_markdown()
+    check_markdown(report.to_markdown())
+
+
+@pytest.mark.parametrize(
+    ("splits", "ood", "targets", "tables"),
+    [((), (), False, 1), ((), (), True, 3), (("held out",), ("a", "b"), True, 6), ((), ("svhn",), False, 3)],
+)
+def test_missing_parts_are_left_out(splits, ood, targets, tables, undrawn, tmp_path):
+    report = Report(make_results(splits, ood, targets))
+    outline = Outline(report.to_html(tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert len(outline.all("table")) == tables
+    assert len(outline.all("img")) == len(report.figures())
+    assert "nan" not in re.sub(r"\w*nan\w+|\w+nan\w*", "", outline.text)
+    check_markdown(report.to_markdown())
+    assert repr(report)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_report_of_a_real_evaluation(classes, undrawn, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    logits, target = torch.randn(300, classes, generator=generator), torch.arange(300) % classes
+    logits = logits + 2 * torch.eye(classes)[target]
+    other = torch.randn(200, classes, generator=generator)
+    report = evaluate((logits, target), {"noise": other}, calibration=(logits, target), replicates=20)
+    paths = report.save(tmp_path)
+    assert len(paths) == 9
+    outline = Outline(paths[0].read_text(encoding="utf-8"))
+    assert len(outline.all("img")) == 6
+    assert "On “noise”" in outline.text
+    assert ("With two classes" in outline.text) == (classes == 2)
+    check_markdown(paths[1].read_text(encoding="utf-8"))
+    json.loads(paths[2].read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def test_names_that_the_font_lacks_are_no_warning():
+    figure = figures(make_results((), ("数字",)))["coherence"]
+    assert report_module.image(figure, "png").startswith(b"\x89PNG")
+
+
+def check_markdown(text):
+    """Every table has a rule under its head, and as many cells in each row."""
+    blocks = [block.split("\n") for block in text.split("\n\n") if block.startswith("|")]
+    for lines in blocks:
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
+        assert len(widths) == 1
+        assert re.fullmatch(r"\| :-- (\| --: )+\|", lines[1])
+    return blocks
+
+
+def test_markdown(report):
+    text = report.to_markdown()
+    blocks = check_markdown(text)
+    assert len(blocks) == 5
+    assert [line for line in text.split("\n") if line.startswith("#")][:3] == [
+        "# Bag-of-Coins report",
+        "## What this says",
+        "## Calibration",
+    ]
+    assert "| isotonic (fitted on held out) | **0.0093** (0.0053 to 0.0133) | as MSP |" in text
+    assert r"| s\_BoC (structural\_score) *upside down* | 0.1094 (0.1054 to 0.1134) |" in text
+    assert "![" not in text
+    assert all(escape(sentence) in text for sentence in report.verdict)
+    linked = markdown(report.results, {"roc": "roc.png"})
+    assert re.search(r"!\[ROC curves.*0\.891.*\]\(roc\.png\)", linked)
+
+
+def refuse(name):
+    raise AssertionError(name)
+
+
+def test_json_is_strict_and_gives_the_tables_back(report, tmp_path):
+    text = report.to_json(tmp_path / "report.json")
+    assert (tmp_path / "report.json").read_text(encoding="utf-8") == text
+    content = json.loads(text, parse_constant=refuse)
+    assert content["verdict"] == report.verdict
+    assert content["settings"] == {**report.results.settings}
+    assert set(content["tables"]) == set(TABLES)
+    for name, columns in content["tables"].items():
+        table = getattr(report.results, name)
+        pd.testing.assert_frame_equal(pd.DataFrame(columns).astype(table.dtypes), table)
+
+
+def test_json_of_results_with_nothing_in_them():
+    report = Report(make_results((), (), targets=False))
+    content = json.loads(report.to_json(), parse_constant=refuse)
+    assert content["settings"]["accuracy"] is None
+    assert content["tables"]["calibration"]["ece"] == []
+    assert content["tables"]["trials"]["auroc"] == [None] * 8
+
+
+def test_strict_values():
+    tensor, frame = torch.tensor(2.5), pd.DataFrame({"a": [True, False]})
+    assert strict({"a": NAN, 1: (float("inf"), 2)}) == {"a": None, "1": [None, 2]}
+    assert strict(tensor) == 2.5
+    assert strict(frame["a"].iloc[0]) is True
+    assert strict(pd.Timestamp("2026-01-02")) == "2026-01-02 00:00:00"
+
+
+def test_save(report, tmp_path):
+    paths = report.save(tmp_path / "new" / "folder")
+    names = ["report.html", "report.md", "report.json"]
+    names += [f"{name}.png" for name in ("reliability", "roc", "gaps", "coherence", "trials", "scores")]
+    assert [path.name for path in paths] == names
+    assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(names)
+    for path in paths[3:]:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert f"({path.name})" in paths[1].read_text(encoding="utf-8")
+
+
+def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", b"first")
+    monkeypatch.setattr(report_module.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_short_forms(report):
+    lines = repr(report).split("\n")
+    assert lines[0].startswith("Report: test 10,000, svhn 26,032, held out 5,000, training samples 5,000 samples")
+    assert lines[1:] == [f"- {sentence}" for sentence in report.verdict]
+    fragment = Outline(report._repr_html_())
+    assert len(fragment.all("table")) == 2
+    assert len(fragment.all("li")) == len(report.verdict)
+    assert len(report._repr_html_()) < 20_000

@@ -1,0 +1,212 @@
+"""Each sentence of the verdict, driven by crafted numbers."""
+
+import dataclasses
+
+import pytest
+
+from tests.evaluation.report_cases import LEAK, NAN, make_results
+from torch_boc.evaluation.verdict import verdict
+from torch_boc.evaluation.words import listed
+
+EXPECTED = """\
+No method beats plain confidence (MSP), whose ECE is 0.0532 (0.0492 to 0.0572).
+The calibration split “training samples” looks like training data: accuracy 0.9976 there against 0.9173 on test \
+(p = 1.0e−90); the temperature fitted on it, 0.631, is below 1 and sharpens. Do not use it.
+On “svhn” msp is as good as any: AUROC 0.8907, within the interval of the highest, dominance with 0.8908 \
+(0.8868 to 0.8948).
+The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p_value or −Δ (gap), which are the \
+right way up, instead.
+Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996) and 95.4 % on “svhn” (R² 0.994); the AUROC of \
+−Δ differs from that of msp by 0.0000 (−0.0003 to +0.0003), so it adds nothing that confidence does not tell.
+Dominance q̄ taken for a confidence is worse calibrated: ECE 0.0790 (0.0750 to 0.0830) against 0.0532 (0.0492 \
+to 0.0572) of MSP."""
+
+
+def changed(results, table, where, **values):
+    """The results with some cells of a table replaced; an interval moves with its value."""
+    frame = getattr(results, table).copy()
+    rows = frame.eval(where)
+    assert rows.any(), where
+    for column, value in values.items():
+        frame.loc[rows, column] = value
+        if f"{column}_low" in frame and f"{column}_low" not in values:
+            half = 0.0003 if column == "versus_msp" else 0.004
+            frame.loc[rows, [f"{column}_low", f"{column}_high"]] = [value - half, value + half]
+    return dataclasses.replace(results, **{table: frame})
+
+
+def sentence(results, *words):
+    """The one sentence that has all the words."""
+    (found,) = [text for text in verdict(results) if all(word in text for word in words)]
+    return found
+
+
+def score(results, name, auroc, versus=None, ood="svhn"):
+    versus = auroc - 0.8907 if versus is None else versus
+    return changed(results, "ood", f"score == '{name}' and ood == '{ood}'", auroc=auroc, versus_msp=versus)
+
+
+def test_the_whole_on_a_network_with_a_leaking_split():
+    assert "\n".join(verdict(make_results())) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("ece", "split", "words"),
+    [
+        (
+            0.0093,
+            "held out",
+            "Best calibrated is isotonic fitted on “held out”: ECE 0.0093 (0.0053 to 0.0133), against",
+        ),
+        (0.0093, LEAK, "fitted on “training samples”, though that split looks like training data: ECE 0.0093"),
+        (0.0500, "held out", "No method clearly beats plain confidence (MSP): the lowest ECE, 0.0500"),
+        (0.0600, "held out", "No method beats plain confidence (MSP), whose ECE is 0.0532"),
+    ],
+)
+def test_calibration(ece, split, words):
+    results = changed(make_results((split,)), "calibration", "split != ''", ece=0.07)
+    results = changed(results, "calibration", "method == 'isotonic'", ece=ece)
+    assert words in verdict(results)[0]
+
+
+def test_without_a_calibration_set():
+    results = make_results(())
+    assert verdict(results)[0].startswith("No calibration set was given, and BoC does not beat plain confidence")
+    better = changed(results, "calibration", "method == 'BoC'", ece=0.01)
+    assert verdict(better)[0].startswith("Best calibrated is BoC: ECE 0.0100")
+
+
+def test_without_targets_or_others_nothing_is_said_of_them():
+    sentences = verdict(make_results((), (), targets=False))
+    assert sentences == [
+        "“test” has no targets, so nothing is said of calibration.",
+        "No out-of-distribution set was given, so nothing is said of detection.",
+        "Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996).",
+    ]
+
+
+def test_a_split_that_does_not_leak_is_not_accused():
+    assert not any("training data" in text for text in verdict(make_results(("held out",))))
+
+
+@pytest.mark.parametrize("temperature", [1.3, NAN])
+def test_a_leaking_split_whose_temperature_does_not_sharpen(temperature):
+    results = changed(make_results(), "calibration", "method == 'temperature'", temperature=temperature)
+    assert "what is fitted on it does not carry over. Do not use it." in sentence(results, "training data")
+
+
+def test_a_score_that_is_clearly_best_is_advised():
+    text = sentence(score(make_results(), "mahalanobis", 0.95), "On “svhn”")
+    assert text == "On “svhn” use mahalanobis: AUROC 0.9500 (0.9460 to 0.9540), the highest, against 0.8907 of msp."
+
+
+def test_msp_is_advised_if_it_is_the_best():
+    text = sentence(score(make_results(), "dominance", 0.88), "On “svhn”")
+    assert text == "On “svhn” use msp: AUROC 0.8907 (0.8867 to 0.8947), the highest."
+
+
+def test_a_standard_score_is_preferred_to_one_that_is_no_better():
+    results = score(score(make_results(), "odin", 0.95), "energy", 0.948)
+    assert sentence(results, "On “svhn”").startswith("On “svhn” energy is as good as any: AUROC 0.9480, within")
+
+
+def test_a_small_difference_beyond_chance_is_called_so():
+    text = sentence(score(make_results(), "energy", 0.8930), "On “svhn”")
+    assert text.startswith("On “svhn” msp is nearly as good as any: AUROC 0.8907; the highest, energy with 0.8930")
+    assert "is better by +0.0023 (+0.0020 to +0.0026): more than chance, but little." in text
+
+
+def test_scores_no_better_than_chance_are_not_advised():
+    results = changed(make_results(), "ood", "score != 'structural_score'", auroc=0.4)
+    results = score(results, "energy", 0.503)
+    text = sentence(results, "On “svhn”")
+    assert (
+        text == "On “svhn” no score does better than chance: the highest AUROC is 0.5030 (0.4990 to 0.5070), of energy."
+    )
+
+
+def test_many_sets_share_a_sentence():
+    results = score(make_results((), ("a", "b", "c")), "energy", 0.99, ood="b")
+    assert "msp on “a” and “c”; energy on “b”." in sentence(results, "Scores to use")
+    assert "AUROC 0.1094 to 0.1094 on 3 sets" in sentence(results, "backwards")
+    assert "95.4 % to 95.4 % (R² at least 0.994)" in sentence(results, "forces")
+    assert len(verdict(results)) <= 7
+
+
+def test_the_upside_down_score_is_never_advised():
+    results = score(make_results(), "structural_score", 0.99)
+    assert "msp" in sentence(results, "On “svhn”")
+    text = sentence(results, "does not rank backwards here")
+    assert "AUROC 0.9900 on “svhn”" in text
+    assert not any("ranks backwards" in other for other in verdict(results))
+
+
+def test_the_paper_score_may_do_both():
+    results = score(make_results((), ("svhn", "far")), "structural_score", 0.7, ood="far")
+    assert "0.1094 on “svhn”" in sentence(results, "ranks backwards here")
+    assert "0.7000 on “far”" in sentence(results, "does not rank backwards there")
+
+
+@pytest.mark.parametrize(
+    ("versus", "words"),
+    [
+        (0.01, "by +0.0100 (+0.0097 to +0.0103), so it adds something to confidence."),
+        (-0.01, "by −0.0100 (−0.0103 to −0.0097), so it ranks worse than confidence."),
+        (0.0002, "so it adds nothing that confidence does not tell."),
+    ],
+)
+def test_what_the_gap_adds(versus, words):
+    assert sentence(score(make_results(), "gap", 0.89, versus), "forces").endswith(words)
+
+
+def test_a_gap_that_differs_from_set_to_set():
+    results = score(make_results((), ("a", "b")), "gap", 0.9, 0.01, "a")
+    results = score(results, "gap", 0.88, -0.01, "b")
+    assert sentence(results, "forces").endswith("so it ranks better than confidence on some sets and worse on others.")
+
+
+def test_a_gap_that_confidence_forces_in_part_only():
+    results = changed(make_results(), "gaps", "set == 'svhn'", forced_gap=0.05)
+    assert "Confidence alone forces part of Δ: 95.4 % on “test” (R² 0.996) and 35.8 %" in sentence(results, "forces")
+
+
+def test_two_classes_leave_no_gap():
+    results = make_results()
+    results = dataclasses.replace(results, settings={**results.settings, "classes": 2})
+    assert "Δ is 0 for every input" in sentence(results, "two classes")
+    assert not any("taken for a confidence" in text for text in verdict(results))
+
+
+def test_a_set_without_any_gap():
+    assert not any("forces" in text for text in verdict(changed(make_results(), "gaps", "gap > 0", gap=0.0)))
+
+
+@pytest.mark.parametrize(
+    ("ece", "words"),
+    [
+        (0.08, "is worse calibrated: ECE 0.0800"),
+        (0.054, "calibrated about as well"),
+        (0.02, "is better calibrated, for"),
+    ],
+)
+def test_dominance_as_a_confidence(ece, words):
+    results = changed(make_results(), "calibration", "method == 'BoC'", ece=ece)
+    assert words in sentence(results, "taken for a confidence")
+
+
+def test_values_without_intervals():
+    results = make_results()
+    table = results.calibration.assign(ece_low=NAN, ece_high=NAN)
+    results = dataclasses.replace(results, calibration=table)
+    assert verdict(results)[0] == "No method beats plain confidence (MSP), whose ECE is 0.0532."
+    assert "is worse calibrated: ECE 0.0790 against 0.0532 of MSP." in sentence(results, "taken for")
+
+
+def test_scores_without_an_auroc_are_passed_over():
+    results = make_results()
+    results = dataclasses.replace(results, ood=results.ood.assign(auroc=NAN, versus_msp=NAN))
+    assert not any("On “svhn”" in text or "backwards" in text or "msp by" in text for text in verdict(results))
+
+
+def test_listed():
+    assert listed(["a", "b"]) == "a and b"

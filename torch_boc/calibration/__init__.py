@@ -1,0 +1,31 @@
+"""Calibrators with one small contract: fit on held-out logits and targets, then calibrate the logits of others."""
+
+from .base import Calibrated, Calibrator
+from .isotonic import IsotonicCalibration
+from .leaks import LeakTest, LeakWarning, leak_test
+from .plain import DominanceConfidence, Uncalibrated
+from .temperature import TemperatureScaling
+from .vector import VectorScaling
+
+__all__ = [
+    "Calibrated",
+    "Calibrator",
+    "DominanceConfidence",
+    "IsotonicCalibration",
+    "LeakTest",
+    "LeakWarning",
+    "TemperatureScaling",
+    "Uncalibrated",
+    "VectorScaling",
+    "calibrators",
+    "leak_test",
+]
+
+
+def calibrators() -> list[Calibrator]:
+    """The methods that the paper compares, fresh, in the order of its tables.
+
+    >>> [calibrator.name for calibrator in calibrators()]
+    ['MSP', 'temperature', 'isotonic', 'vector scaling', 'BoC']
+    """
+    return [Uncalibrated(), TemperatureScaling(), IsotonicCalibration(), VectorScaling(), DominanceConfidence()]

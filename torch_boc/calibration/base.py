@@ -1,0 +1,113 @@
+"""What the calibrators have in common: a contract, and checked input."""
+
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Self
+
+from torch import Tensor
+
+from ..functional.checks import are_probabilities, check_logits, check_target
+from ..functional.coins import Coins
+from ..functional.samples import is_class, take_samples
+
+
+class Calibrated(NamedTuple):
+    """What a calibrator says of N samples.
+
+    Attributes:
+        prediction: (N,), the top class, int64.
+        confidence: (N,), the chance that it is right, in [0, 1], float64 (float32 on MPS).
+        logits: (N, C), calibrated; None where the method gives a confidence only, and the likelihood of the targets
+            stays that of the raw logits.
+    """
+
+    prediction: Tensor
+    confidence: Tensor
+    logits: Tensor | None
+
+
+class Calibrator(ABC):
+    """Fitted on the logits and targets of one set of samples, calibrates those of any other.
+
+    A subclass has a `name` and gives `_fit` and `_calibrate`, which see checked input only: rows of shape (N, C) with
+    at least one finite logit each and none that is NaN or +inf, and targets that are classes.
+    """
+
+    name: str
+    num_classes: int | None = None  # known once it is fitted
+
+    def fit(self, logits: Tensor, target: Tensor) -> Self:
+        """Fit on logits of shape (N, C) and their class indices of shape (N,); returns the calibrator itself."""
+        rows, classes = check_rows(logits), check_classes_of(logits, target)
+        if bool(are_probabilities(rows, 1)):
+            warnings.warn(
+                f"{self.name}: expected logits or log-probabilities, got what looks like probabilities (every row is "
+                "non-negative and sums to 1); pass the logits, or probabilities.clamp_min(1e-30).log()",
+                stacklevel=2,
+            )
+        self._fit(rows, classes)
+        self.num_classes = rows.shape[1]
+        return self
+
+    def calibrate(self, logits: Tensor) -> Calibrated:
+        """Prediction and calibrated confidence for each row of logits of shape (N, C)."""
+        rows = check_rows(logits)
+        self._check_fitted()
+        if self.num_classes not in (None, rows.shape[1]):
+            raise ValueError(
+                f"{self.name}: expected logits with {self.num_classes} classes, as it was fitted on, "
+                f"got {rows.shape[1]} (shape {tuple(rows.shape)})"
+            )
+        return self._calibrate(rows)
+
+    def _check_fitted(self) -> None:
+        if self.num_classes is None:
+            raise RuntimeError(f"{self.name}: expected a fitted calibrator; call fit(logits, target) first")
+
+    @abstractmethod
+    def _fit(self, logits: Tensor, target: Tensor) -> None: ...
+
+    @abstractmethod
+    def _calibrate(self, logits: Tensor) -> Calibrated: ...
+
+
+def check_rows(logits: Tensor) -> Tensor:
+    """The logits, detached, if they are rows that each have a softmax, or an error."""
+    check_logits(logits, -1)
+    if logits.ndim != 2 or len(logits) == 0:
+        raise ValueError(f"expected logits of shape (N, C) with at least one row, got shape {tuple(logits.shape)}")
+    bad = ~logits.detach().amax(1).isfinite()  # the largest of a row is NaN if any is
+    if bool(bad.any()):
+        raise ValueError(
+            f"expected rows of finite logits (or some -inf), got NaN, +inf or nothing but -inf in {int(bad.sum())} of "
+            f"{len(bad)} rows, first in row {int(bad.nonzero()[0])}; leave these rows out"
+        )
+    return logits.detach()
+
+
+def check_classes_of(logits: Tensor, target: Tensor) -> Tensor:
+    """The targets as int64 on the device of the logits, if they are classes, or an error."""
+    check_target(target, logits.shape[:1])
+    inside = is_class(target, logits.shape[1])
+    if not bool(inside.all()):
+        raise ValueError(
+            f"expected targets in [0, {logits.shape[1]}), got {int((~inside).sum())} outside, "
+            f"such as {int(target[~inside][0])}; leave these samples out"
+        )
+    return target.to(logits.device).long()
+
+
+def coins_of(logits: Tensor) -> Coins:
+    """The coins of each row in float64, in which a confidence of 1 - 1e-12 is not 1."""
+    return take_samples(logits).coins
+
+
+def require_sklearn() -> Any:
+    """The scikit-learn module, or an error that says how to get it."""
+    try:
+        import sklearn
+        import sklearn.isotonic
+        import sklearn.linear_model
+    except ImportError as error:
+        raise ImportError("this calibrator needs scikit-learn: pip install 'torch-boc[eval]'") from error
+    return sklearn

@@ -1,0 +1,51 @@
+"""Confidences that need no calibration data: the softmax as it is, and the dominance."""
+
+from typing import Self
+
+from torch import Tensor
+
+from .base import Calibrated, Calibrator, coins_of
+
+
+class _Unfitted(Calibrator):
+    """A calibrator that learns nothing; `fit` is there for the sake of the contract."""
+
+    def fit(self, logits: Tensor, target: Tensor) -> Self:
+        """Nothing to do; returns the calibrator itself."""
+        return self
+
+    def _check_fitted(self) -> None:
+        pass
+
+    def _fit(self, logits: Tensor, target: Tensor) -> None:
+        pass
+
+
+class Uncalibrated(_Unfitted):
+    """The largest softmax probability of the logits as they are.
+
+    >>> Uncalibrated().calibrate(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).confidence
+    tensor([0.6439], dtype=torch.float64)
+    """
+
+    name = "MSP"
+
+    def _calibrate(self, logits: Tensor) -> Calibrated:
+        coins = coins_of(logits)
+        return Calibrated(coins.prediction, coins.confidence, logits)
+
+
+class DominanceConfidence(_Unfitted):
+    """The dominance as a confidence, the paper's c_BoC: the mean chance that the top class beats a rival.
+
+    It is never below the largest softmax probability, so that it can only cure underconfidence.
+
+    >>> DominanceConfidence().calibrate(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).confidence
+    tensor([0.8548], dtype=torch.float64)
+    """
+
+    name = "BoC"
+
+    def _calibrate(self, logits: Tensor) -> Calibrated:
+        coins = coins_of(logits)
+        return Calibrated(coins.prediction, coins.dominance, None)

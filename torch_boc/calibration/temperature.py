@@ -1,0 +1,159 @@
+"""Temperature scaling: one number for all logits."""
+
+import math
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..functional.blocks import blockwise
+from ..functional.precision import accumulator, widen
+from .base import Calibrated, Calibrator, coins_of
+
+LOWEST, HIGHEST = 1e-3, 1e3
+# Each halves the range in log T, of 13.8, within which the search begins.
+HALVINGS = 6
+
+
+class TemperatureScaling(nn.Module, Calibrator):
+    """Divides logits by the temperature T that makes the targets of the calibration split most likely.
+
+    T > 1 softens an overconfident classifier, T < 1 sharpens an underconfident one; predictions stay. The logarithm of
+    T is a float64 buffer, which `half()` and the like leave alone. T stays within 0.001 and 1000: where the likelihood
+    grows beyond, as it does if every prediction is right, T is that bound and a warning says so.
+
+    A sample whose target has a logit of -inf is left out of the fit, with a warning: no temperature gives it a chance.
+
+    >>> logits, target = torch.tensor([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 0, 1])
+    >>> scaling = TemperatureScaling().fit(logits, target)  # two in three are right: 3 / T = log 2
+    >>> round(scaling.temperature, 4), scaling(torch.tensor([3.0, 0.0]))
+    (4.3281, tensor([0.6931, 0.0000]))
+    """
+
+    name = "temperature"
+    log_temperature: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_classes = None
+        self.register_buffer("log_temperature", torch.zeros((), dtype=torch.float64))
+
+    @property
+    def temperature(self) -> float:
+        """T, or an error before it is fitted."""
+        self._check_fitted()
+        return math.exp(self.log_temperature.item())
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Logits of any shape divided by T; float16 and bfloat16 become float32, in which no quotient overflows."""
+        self._check_fitted()
+        dtype = accumulator(logits.dtype)
+        return logits.to(dtype) / self.log_temperature.exp().to(dtype)
+
+    def _fit(self, logits: Tensor, target: Tensor) -> None:
+        self.log_temperature.fill_(_best_log_temperature(_Likelihood(logits, target)))
+
+    def _calibrate(self, logits: Tensor) -> Calibrated:
+        scaled = self(logits)
+        # Of the raw logits: a quotient may round two of them to a tie.
+        return Calibrated(logits.argmax(1), coins_of(scaled).confidence, scaled)
+
+    def get_extra_state(self) -> Tensor:
+        """The number of classes, 0 before it is fitted; a tensor, so that any format can hold the state."""
+        return torch.tensor(self.num_classes or 0)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over the number of classes."""
+        self.num_classes = int(state) or None
+
+    def extra_repr(self) -> str:
+        """The temperature, for `print(module)`."""
+        return "not fitted" if self.num_classes is None else f"temperature={self.temperature:.4g}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow the module to another device but not to another dtype: float16 holds three digits of T."""
+
+        def move(x: Tensor) -> Tensor:
+            device = fn(torch.empty(0, device=x.device)).device
+            return (x.float() if device.type == "mps" else x).to(device)
+
+        super()._apply(move, recurse)
+        return self
+
+
+class _Likelihood:
+    """The mean negative log-likelihood of the targets as a function of log T, and its slope.
+
+    With a = 1/T it is mean log sum_j exp(a (z_j - z_target)), which is convex in a: there is one minimum, and the sign
+    of the slope tells on which side of it one is.
+    """
+
+    def __init__(self, logits: Tensor, target: Tensor) -> None:
+        own = widen(logits.gather(1, target.unsqueeze(1)))
+        hopeless = int(own.isinf().sum())
+        if hopeless == len(own):
+            raise ValueError("expected a finite logit for some target, got -inf for each")
+        if hopeless:
+            message = f"temperature: {hopeless} of {len(own)} samples are left out, for their target's logit is -inf"
+            warnings.warn(message, stacklevel=4)
+            logits, own = logits[own.squeeze(1).isfinite()], own[own.isfinite()].unsqueeze(1)
+        self.logits, self.top = logits, widen(logits.amax(1, keepdim=True))
+        self.distance = self.top - own
+
+    def __call__(self, log_temperature: float) -> tuple[float, float]:
+        """The value, and the slope by log T."""
+        inverse = math.exp(-log_temperature)
+        columns = blockwise(partial(_nll_and_slope, inverse=inverse), self.logits, self.top, self.distance)
+        value, slope = (column.mean().item() for column in columns)
+        return value, -inverse * slope
+
+
+def _nll_and_slope(logits: Tensor, top: Tensor, distance: Tensor, inverse: float) -> tuple[Tensor, Tensor]:
+    """For each row, the negative log-likelihood at 1/T = `inverse`, and its slope by it; memory is reused."""
+    below = widen(logits).sub(top).clamp_min_(-1e30)  # a finite stand-in for -inf
+    # Not below -700: where exp underflows it takes a slow path on the CPU.
+    weight = below.mul(inverse).clamp_min_(-700.0).exp_()
+    total = weight.sum(1, keepdim=True)
+    slope = below.mul_(weight).sum(1, keepdim=True) / total + distance
+    return total.log_().add_(distance, alpha=inverse), slope
+
+
+def _best_log_temperature(likelihood: _Likelihood) -> float:
+    low, high = math.log(LOWEST), math.log(HIGHEST)
+    slope_low, slope_high = likelihood(low)[1], likelihood(high)[1]
+    if slope_low == slope_high == 0:
+        _warn_of("the logits of each row are all the same, so that every temperature is as good", 1.0)
+        return 0.0
+    if slope_low >= 0:
+        _warn_of("the likelihood grows as T falls, as it does if every prediction is right (training data?)", LOWEST)
+        return low
+    if slope_high <= 0:
+        _warn_of("the likelihood grows with T, as it does if the logits know less than nothing", HIGHEST)
+        return high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if likelihood(middle)[1] < 0 else (low, middle)
+    return _descend(likelihood, (low + high) / 2)
+
+
+def _descend(likelihood: _Likelihood, start: float) -> float:
+    """The minimum next to `start`, by L-BFGS; the likelihood is scaled so that tolerances are relative to it."""
+    log_temperature = torch.tensor([start], dtype=torch.float64)
+    scale = 1 / likelihood(start)[0]
+    options: Any = {"tolerance_grad": 1e-11, "tolerance_change": 1e-16, "max_iter": 50}
+    optimizer = torch.optim.LBFGS([log_temperature], line_search_fn="strong_wolfe", **options)
+
+    def closure() -> float:
+        value, slope = likelihood(log_temperature.item())
+        log_temperature.grad = torch.tensor([slope * scale], dtype=torch.float64)
+        return value * scale
+
+    optimizer.step(closure)
+    return log_temperature.item()
+
+
+def _warn_of(reason: str, temperature: float) -> None:
+    warnings.warn(f"temperature: {reason}; T = {temperature:g}", stacklevel=5)

@@ -1,0 +1,5 @@
+"""`python -m torch_boc.cli`."""
+
+from . import main
+
+main()

@@ -1,0 +1,101 @@
+"""The commands together, and what becomes of their errors, warnings and interruptions."""
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from .. import __version__
+from .console import say
+from .demo import demo
+from .probe import probe
+from .report import report
+
+HELP = "Does a classifier's confidence agree with the geometry of its logits?"
+EXPECTED = (ValueError, OSError, ImportError)
+FAILED, INTERRUPTED = 2, 130
+
+EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
+    demo: ("torch-boc demo", "torch-boc demo --out /tmp/report", "torch-boc demo --json | jq .settings"),
+    report: (
+        "torch-boc report --id test.npz",
+        "torch-boc report --id test.npz --ood svhn=svhn.npz --ood noise.npy",
+        "torch-boc report --id test.pt --ood svhn.pt --calibration val=val.pt",
+        "torch-boc report --id test.csv --replicates 200 --json > report.json",
+    ),
+    probe: (
+        "torch-boc probe logits.npz",
+        "torch-boc probe logits.npz -o samples.parquet",
+        "torch-boc probe logits.csv -o samples.csv --trials 200 --json",
+    ),
+}
+
+
+def run(args: Sequence[str]) -> int:
+    """Run a command line; returns its exit code. An expected error is a line on stderr, any other is raised."""
+    command = typer.main.get_command(build())
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = _show_warning
+        try:
+            code = command.main(args=list(args) or ["--help"], prog_name="torch-boc", standalone_mode=False)
+        except (KeyboardInterrupt, typer.Abort):
+            code = INTERRUPTED
+        except Exception as error:
+            code = _explain(error)
+    if code == INTERRUPTED:
+        say("interrupted")
+    return code or 0
+
+
+def build() -> typer.Typer:
+    """The commands with their help."""
+    app = typer.Typer(help=HELP, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app.callback(help=HELP, epilog=_examples(("torch-boc demo", "torch-boc report --help")))(_options)
+    for command, examples in EXAMPLES.items():
+        app.command(help=_paragraphs(command.__doc__), epilog=_examples(examples))(command)
+    return app
+
+
+def _examples(commands: Sequence[str]) -> str:
+    return "\n".join(["[bold]Examples[/bold]", *(f"[cyan]  {command}[/cyan]" for command in commands)])
+
+
+def _paragraphs(text: str | None) -> str:
+    """A docstring with each paragraph on one line: the help breaks lines where the terminal ends."""
+    return "\n\n".join(" ".join(part.split()) for part in (text or "").split("\n\n"))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"torch-boc {__version__}")
+        raise typer.Exit()
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Takes the options that stand before a command."""
+
+
+def _explain(error: Exception) -> int:
+    """Say what is wrong in one line, for errors that a user can mend; a usage error says it itself."""
+    if hasattr(error, "format_message"):
+        context = getattr(error, "ctx", None)
+        more = f" (see {context.command_path} --help)" if context is not None else ""
+        say(f"error: {error.format_message().rstrip('.')}{more}")
+    elif isinstance(error, EXPECTED):
+        say(f"error: {error}")
+    else:
+        raise error
+    return FAILED
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    say(f"warning: {message}")

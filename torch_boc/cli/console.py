@@ -1,0 +1,46 @@
+"""Where output goes: results to stdout; progress, warnings and errors to stderr."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+def screen() -> Console:
+    """Stdout, for text and tables; a file or a pipe gets 80 columns."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def say(message: str) -> None:
+    """One line on stderr, which also goes well with a spinner."""
+    sys.stderr.write(f"torch-boc: {' '.join(message.splitlines())}\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def working(begin: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr that is told what begins; nothing unless stderr is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda message: None
+        return
+    with console.status(Text(begin)) as status:
+        yield lambda message: status.update(Text(message))
+
+
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr that is told how much more is done; nothing unless stderr is a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda amount: progress.update(task, advance=amount)

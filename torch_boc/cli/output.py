@@ -1,0 +1,80 @@
+"""What a command leaves behind: tables on the screen, JSON, and files that appear whole or not at all."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..writing import replacing
+from .console import screen
+from .render import show
+
+FOLDER = Path("boc-report")
+
+
+def check_folder(folder: Path) -> Path:
+    """Return `folder` unless something else has its name: better known before the work than after."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: expected a folder to write the report to, got a file")
+    return folder
+
+
+def save(report: Any, folder: Path | None, tell: Callable[[str], None]) -> list[Path]:
+    """Write the report to `folder`, if there is one; returns the files."""
+    if folder is None:
+        return []
+    tell("drawing")
+    paths: list[Path] = report.save(folder)
+    return paths
+
+
+def present(report: Any, paths: list[Path], *, title: list[str], json: bool) -> None:
+    """Print the report: as JSON alone, or as tables with what was written."""
+    console = screen()
+    if json:
+        console.file.write(report.to_json())
+        return
+    for line, style in zip(title, ("bold", "dim"), strict=True):
+        console.print(line, style=style)
+    show(report, console)
+    list_files(paths, console)
+
+
+def list_files(paths: list[Path], console: Console) -> None:
+    """What was written, with sizes."""
+    if paths:
+        console.print("\nWrote", style="bold")
+    for path in paths:
+        console.print(f"{size(path.stat().st_size):>9}  {path}", soft_wrap=True)
+
+
+def size(count: float) -> str:
+    """Bytes in a unit that suits them.
+
+    >>> size(812), size(20_480), size(3_500_000)
+    ('812 B', '20.5 kB', '3.5 MB')
+    """
+    units = ["B", "kB", "MB", "GB"]
+    while count >= 1000 and len(units) > 1:
+        count, units = count / 1000, units[1:]
+    return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
+
+
+@contextmanager
+def csv_file(path: Path) -> Iterator[Callable[[Any], None]]:
+    """A function that appends pyarrow tables to a CSV file, under a temporary name until all is well."""
+    from pyarrow import csv
+
+    writer = None
+    with replacing(path) as temporary:
+
+        def write(table: Any) -> None:
+            nonlocal writer
+            writer = writer or csv.CSVWriter(temporary, table.schema)
+            writer.write_table(table)
+
+        yield write
+        if writer is not None:
+            writer.close()

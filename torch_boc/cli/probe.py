@@ -1,0 +1,107 @@
+"""`torch-boc probe`: the numbers of each sample."""
+
+import json as json_format
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+
+from ..evaluation.data import LogitSet
+from ..functional import sample_columns
+from ..functional.blocks import block_elements
+from ..metrics import BoCMetric
+from ..tables import ParquetFile, require_pyarrow
+from .console import counting, screen, working
+from .inputs import read
+from .output import csv_file, list_files
+
+SHOWN = {
+    "accuracy": "accuracy",
+    "confidence": "mean confidence",
+    "dominance": "mean dominance",
+    "gap": "mean gap",
+    "forced_gap": "  forced by confidence",
+    "free_gap": "  free",
+    "rejection_rate": "rejected at the 5 % level",
+}
+
+
+def probe(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help=".npz, .npy, .safetensors, .pt, .parquet or .csv.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="PATH", help="A row for each sample: .parquet or .csv.")
+    ] = None,
+    trials: Annotated[int, typer.Option("--trials", metavar="N", min=1, help="Coin flips of the paper's test.")] = 100,
+    json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Confidence, dominance, coherence gap and p-value of each sample.
+
+    Prints their means. With -o it writes a row for each sample: index, target (if there is one), prediction,
+    confidence, dominance, gap, concentration, p_value, log_p_value, energy, logit_gap. An older file of that name is
+    replaced.
+    """
+    if out is not None:
+        _check_output(out, path)
+    with working(f"reading {path}"):
+        data = read(path)
+    metric = BoCMetric(trials=trials, validate_args=False)
+    with counting("probing", len(data)) as advance, _table(out) as write:
+        for block, rows in _blocks(data):
+            metric.update(data.logits[rows], None if data.target is None else data.target[rows])
+            write({**block, **sample_columns(data.logits[rows], trials=trials)} if out is not None else {})
+            advance(rows.stop - rows.start)
+    summary = {name: value.item() for name, value in metric.compute().items()}
+    _print(data, summary, out, json=json)
+
+
+def _check_output(out: Path, source: Path) -> None:
+    if out.suffix.lower() not in (".parquet", ".csv"):
+        raise ValueError(f"{out}: expected an output that ends in .parquet or .csv, got {out.suffix or 'no ending'!r}")
+    if out.is_dir():
+        raise ValueError(f"{out}: expected a file to write to, got a folder")
+    if out.exists() and source.exists() and out.samefile(source):
+        raise ValueError(f"{out}: expected another file than the input to write to")
+
+
+def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:
+    """The rows in pieces of bounded size, with what is known of them already."""
+    size = max(1, block_elements(data.logits.device) // data.num_classes)
+    for start in range(0, len(data), size):
+        rows = slice(start, min(start + size, len(data)))
+        known = {} if data.target is None else {"target": data.target[rows]}
+        yield {"index": torch.arange(rows.start, rows.stop), **known}, rows
+
+
+@contextmanager
+def _table(out: Path | None) -> Iterator[Callable[[Mapping[str, Tensor]], None]]:
+    """A function that appends columns to the output."""
+    if out is None:
+        yield lambda columns: None
+    elif out.suffix.lower() == ".csv":
+        arrow = require_pyarrow()
+        with csv_file(out) as write:
+            yield lambda columns: write(arrow.table({name: x.numpy() for name, x in columns.items()}))
+    else:
+        with ParquetFile(out) as file:
+            yield file.write
+
+
+def _print(data: LogitSet, summary: Mapping[str, float], out: Path | None, *, json: bool) -> None:
+    console = screen()
+    if json:
+        from ..evaluation.report import strict
+
+        content: dict[str, Any] = {"name": data.name, "classes": data.num_classes, **summary}
+        content |= {"samples": len(data), "output": None if out is None else str(out)}
+        console.file.write(json_format.dumps(strict(content), allow_nan=False) + "\n")
+        return
+    console.print(f"{data.name}: {len(data):,} samples, {data.num_classes} classes", style="bold", soft_wrap=True)
+    for key, title in SHOWN.items():
+        if not math.isnan(summary[key]):
+            console.print(f"{title:<26} {summary[key]:.4f}")
+    list_files([] if out is None else [out], console)

@@ -1,0 +1,73 @@
+"""`torch-boc report`: calibration, detection and the coherence gap of a user's logits."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .console import working
+from .inputs import read, read_named
+from .output import FOLDER, check_folder, present, save
+
+FILES = ".npz, .npy, .safetensors, .pt, .parquet or .csv"
+
+
+def report(
+    test: Annotated[Path, typer.Option("--id", metavar="PATH", help=f"In-distribution test logits: {FILES}.")],
+    ood: Annotated[
+        list[str] | None,
+        typer.Option("--ood", metavar="[NAME=]PATH", help="Out-of-distribution logits; may be repeated."),
+    ] = None,
+    calibration: Annotated[
+        list[str] | None,
+        typer.Option("--calibration", metavar="[NAME=]PATH", help="Logits to fit calibrators on; may be repeated."),
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option("--train", metavar="PATH", help="Training logits with targets, for Mahalanobis.")
+    ] = None,
+    trials: Annotated[int, typer.Option("--trials", metavar="N", min=1, help="Coin flips of the paper's test.")] = 100,
+    replicates: Annotated[
+        int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")
+    ] = 1000,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Of the bootstrap and the Monte Carlo variant.")
+    ] = 42,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            help="Folder for the page and the figures.",
+            show_default=f"./{FOLDER}; none with --json",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of tables.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print nothing; write the files.")] = False,
+) -> None:
+    """Calibration, OOD detection and the coherence gap of your logits.
+
+    A file holds "logits" (N, C), perhaps "target" (N), and further columns of scores (N), higher = more
+    in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target. Pickles are refused.
+    """
+    folder = check_folder(out or FOLDER) if out or not json else None
+    with working(f"reading {test}") as tell:
+        known = read(test)
+        others = read_named("--ood", ood or [], tell, known)
+        splits = read_named("--calibration", calibration or [], tell, known, labelled=True)
+        trained = None if train is None else read(train, like=known, labelled=True)
+        from ..evaluation import evaluate
+        from ..evaluation.layout import headline
+
+        result = evaluate(
+            known,
+            others or None,
+            calibration=splits or None,
+            train=trained,
+            trials=trials,
+            replicates=replicates,
+            seed=seed,
+            progress=tell,
+        )
+        paths = save(result, folder, tell)
+    if json or not quiet:
+        present(result, paths, title=[f"Bag of coins: {test}", headline(result.results)], json=json)

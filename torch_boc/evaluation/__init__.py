@@ -1,0 +1,19 @@
+"""The paper's protocol for people with logits in hand: `evaluate` them, read the report."""
+
+from .data import LogitSet, logit_set
+from .detectors import mahalanobis_scores, odin_scores
+from .evaluate import evaluate
+from .files import read_logits
+from .report import Report
+from .results import Results
+
+__all__ = [
+    "LogitSet",
+    "Report",
+    "Results",
+    "evaluate",
+    "logit_set",
+    "mahalanobis_scores",
+    "odin_scores",
+    "read_logits",
+]

@@ -1,0 +1,114 @@
+"""Logits with their targets, from whatever people hold them in."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..functional.checks import check_logits, check_target
+
+TARGET_NAMES = ("target", "targets", "label", "labels", "y")
+
+
+@dataclass(frozen=True, eq=False)
+class LogitSet:
+    """Logits of a set of samples, and what is known of each.
+
+    Attributes:
+        logits: (N, C), floating.
+        target: (N,) class indices, or None.
+        columns: scores computed elsewhere, each (N,), higher = more in-distribution.
+        name: how tables and messages call the set.
+
+    >>> data = logit_set((torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [0, 1]), "test")
+    >>> len(data), data.num_classes, data.target
+    (2, 2, tensor([0, 1]))
+    """
+
+    logits: Tensor
+    target: Tensor | None = None
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    name: str = "logits"
+
+    def __post_init__(self) -> None:
+        check_logits(self.logits, -1)
+        got = f"shape {tuple(self.logits.shape)}"
+        if self.logits.ndim != 2 or len(self.logits) == 0:
+            raise ValueError(f"{self.name}: expected logits of shape (N, C) with at least one row, got {got}")
+        rows = (~self.logits.amax(1).isfinite()).nonzero().flatten()
+        if len(rows):
+            raise ValueError(
+                f"{self.name}: expected finite logits (-inf for some classes), got NaN, +inf or nothing but -inf in "
+                f"{len(rows)} of {len(self)} rows, first in row {int(rows[0])}; leave these rows out"
+            )
+        for name, column in self.columns.items():
+            if column.shape != self.logits.shape[:1] or not bool(column.isfinite().all()):
+                raise ValueError(
+                    f"{self.name}: expected column {name!r} as {len(self.logits)} finite numbers, "
+                    f"got shape {tuple(column.shape)}" + ("" if bool(column.isfinite().all()) else " with NaN or inf")
+                )
+        if self.target is not None:
+            check_target(self.target, self.logits.shape[:1])
+            outside = (self.target < 0) | (self.target >= self.num_classes)
+            if bool(outside.any()):
+                raise ValueError(
+                    f"{self.name}: expected targets in [0, {self.num_classes}), got {int(outside.sum())} outside, "
+                    f"such as {int(self.target[outside][0])}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes, C."""
+        return self.logits.shape[1]
+
+
+def logit_set(source: Any, name: str) -> LogitSet:
+    """`source` as a LogitSet called `name`.
+
+    Args:
+        source: a LogitSet; a path (see `read_logits`); logits as a tensor or array; a pair (logits, target); or a
+            mapping with "logits", perhaps one of target, targets, label, labels or y, and any further columns of one
+            number a sample.
+        name: how tables and messages call the set.
+    """
+    if isinstance(source, LogitSet):
+        return LogitSet(source.logits, source.target, source.columns, name)
+    if isinstance(source, str | os.PathLike):
+        from .files import read_logits
+
+        return read_logits(source, name)
+    if isinstance(source, Mapping):
+        return _from_mapping(source, name)
+    if isinstance(source, tuple) and len(source) == 2:
+        return LogitSet(_floating(source[0]), _indices(source[1]), name=name)
+    return LogitSet(_floating(source), name=name)
+
+
+def _from_mapping(source: Mapping[str, Any], name: str) -> LogitSet:
+    if "logits" not in source:
+        raise ValueError(f"{name}: expected a mapping with 'logits', got the keys {', '.join(map(str, source))}")
+    found = [key for key in TARGET_NAMES if source.get(key) is not None]
+    if len(found) > 1:
+        raise ValueError(f"{name}: expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(found)}")
+    target = _indices(source[found[0]]) if found else None
+    columns = {key: _floating(value) for key, value in source.items() if key not in ("logits", *TARGET_NAMES)}
+    return LogitSet(_floating(source["logits"]), target, columns, name)
+
+
+def _floating(values: Any) -> Tensor:
+    tensor = torch.as_tensor(values).detach().cpu()
+    return tensor if tensor.is_floating_point() else tensor.double()
+
+
+def _indices(values: Any) -> Tensor:
+    """Class indices; a float column that holds whole numbers, as from CSV, serves as well."""
+    tensor = torch.as_tensor(values).detach().cpu()
+    if tensor.is_floating_point() and bool((tensor == tensor.round()).all()):
+        tensor = tensor.long()
+    return tensor if tensor.is_floating_point() else tensor.long()

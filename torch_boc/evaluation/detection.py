@@ -1,0 +1,129 @@
+"""Out-of-distribution detection: every score against every set, as rows of tables."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from ..functional.registry import scores
+from .bootstrap import random_numbers, with_intervals
+from .curves import histogram_rows, roc_curve
+from .data import LogitSet
+from .detectors import detector_scores, mahalanobis_scores
+from .samples import ProbedSet
+from .separation import STATISTICS, Ranked, Separation, paired_difference, rank, separate, separation_intervals
+
+MAHALANOBIS = "mahalanobis"
+Rows = list[dict[str, Any]]
+
+
+class ScoredSets(NamedTuple):
+    """One score of all sets that have it, higher = more in-distribution; the test set is the first."""
+
+    name: str
+    kind: str
+    sets: dict[str, Tensor]
+
+
+def collect_scores(
+    sets: Sequence[ProbedSet], train: LogitSet | None = None, detectors: Mapping[str, Any] | None = None
+) -> list[ScoredSets]:
+    """The scores to compare: the registry's, Mahalanobis if there is training data, detectors, given columns."""
+    detectors = dict(detectors or {})
+    _check_names(sets, train, detectors)
+    found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores]
+    if train is not None:
+        distances = mahalanobis_scores(train, *(x.data.logits for x in sets))
+        found.append(_scored(MAHALANOBIS, "detector", sets, distances))
+    for name, detector in detectors.items():
+        found.append(_scored(name, "detector", sets, [detector_scores(detector, x.data.logits) for x in sets]))
+    return found + _columns(sets)
+
+
+def detection_tables(
+    found: Sequence[ScoredSets], id_name: str, *, replicates: int, seed: int, progress: Callable[[str], object]
+) -> tuple[Rows, Rows, Rows]:
+    """Rows of the tables `ood`, `roc` and `histograms`; those of a set stand together, in the order of the scores."""
+    table: dict[str, Rows] = {}
+    curves: dict[str, Rows] = {}
+    histograms: Rows = []
+    baseline: dict[str, Separation] = {}
+    for score in found:
+        progress(f"score {score.name}")
+        ranked = {name: rank(values) for name, values in score.sets.items()}
+        histograms += _histogram(score.name, ranked)
+        for name in [name for name in ranked if name != id_name]:
+            pair = ranked[id_name], ranked[name]
+            result = separate(*pair)
+            baseline.setdefault(name, result)  # the first score is msp
+            numbers = random_numbers(seed, "separation", name, score.name)
+            intervals = separation_intervals(result, *pair, replicates, numbers)
+            table.setdefault(name, []).append(_row(name, score, result, intervals, baseline[name]))
+            curves.setdefault(name, []).extend(_curve(name, score.name, pair))
+    return _chain(table), _chain(curves), histograms
+
+
+def _row(
+    ood: str, score: ScoredSets, result: Separation, intervals: Mapping[str, tuple[float, float]], baseline: Separation
+) -> dict[str, Any]:
+    difference, *margins = paired_difference(result, baseline)
+    values = {name: getattr(result, name) for name in STATISTICS} | {"versus_msp": difference}
+    upside_down = score.kind == "score" and scores[score.name].upside_down
+    return {
+        "ood": ood,
+        "score": score.name,
+        **with_intervals(values, {**intervals, "versus_msp": (margins[0], margins[1])}),
+        "kind": score.kind,
+        "upside_down": upside_down,
+    }
+
+
+def _curve(ood: str, score: str, pair: tuple[Ranked, Ranked]) -> Rows:
+    points = zip(*(axis.tolist() for axis in roc_curve(pair[0].values, pair[1].values)), strict=True)
+    return [{"ood": ood, "score": score, "fpr": fpr, "tpr": tpr} for fpr, tpr in points]
+
+
+def _histogram(score: str, ranked: Mapping[str, Ranked]) -> Rows:
+    """Of the gap itself, where the score is its negative."""
+    turned = score == "gap"
+    return histogram_rows(score, {name: -x.values.flip(0) if turned else x.values for name, x in ranked.items()})
+
+
+def _scored(name: str, kind: str, sets: Sequence[ProbedSet], values: Sequence[Tensor]) -> ScoredSets:
+    return ScoredSets(name, kind, {x.name: value for x, value in zip(sets, values, strict=True)})
+
+
+def _columns(sets: Sequence[ProbedSet]) -> list[ScoredSets]:
+    """The columns that the test set shares with others; a warning names those that stand alone."""
+    test, *others = sets
+    for other in others:
+        here, there = set(test.data.columns), set(other.data.columns)
+        for name in [*test.data.columns, *other.data.columns]:
+            if name in here ^ there:
+                owner, lacking = (test, other) if name in here else (other, test)
+                message = f"column {name!r} of {owner.name!r} is left out: {lacking.name!r} has none of that name"
+                warnings.warn(message, UserWarning, stacklevel=2)
+    return [
+        ScoredSets(name, "column", {x.name: x.data.columns[name].double() for x in sets if name in x.data.columns})
+        for name in test.data.columns
+    ]
+
+
+def _check_names(sets: Sequence[ProbedSet], train: LogitSet | None, detectors: Mapping[str, Any]) -> None:
+    taken = dict.fromkeys(scores, "score") | ({} if train is None else {MAHALANOBIS: "detector"})
+    for name in detectors:
+        if name in taken:
+            raise ValueError(f"expected a new name for a detector, got {name!r}, a {taken[name]} already; rename it")
+    taken |= dict.fromkeys(detectors, "detector")
+    for data in sets:
+        for name in data.data.columns:
+            if name in taken:
+                raise ValueError(
+                    f"{data.name}: expected columns under new names, got {name!r}, a {taken[name]} already; "
+                    "rename or drop the column"
+                )
+
+
+def _chain(groups: Mapping[str, Rows]) -> Rows:
+    return [row for rows in groups.values() for row in rows]

@@ -1,0 +1,114 @@
+"""The coherence gap of each set: what confidence forces and what it does not, and what the number of trials does."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..functional.bounds import forced_gap, free_gap
+from ..functional.separation import auroc
+from ..functional.tally import count, equal_bin
+from ..functional.trials import log_p_value, sample_wins
+from .reliability import calibration_error
+from .samples import ProbedSet, ordered
+
+LEVEL = 0.05
+VARIANTS = ("deterministic", "Monte Carlo")
+Rows = list[dict[str, Any]]
+
+
+def gap_rows(sets: Sequence[ProbedSet]) -> Rows:
+    """Means over each set; the test set is the first."""
+    return [{"set": x.name, "kind": "ood" if i else "id", **_means(x)} for i, x in enumerate(sets)]
+
+
+def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> Rows:
+    """The mean gap of each set by equal bins of confidence; bins without samples have NaN."""
+    rows = []
+    for data in sets:
+        confidence, forced = data.coins.confidence, forced_gap(data.coins.odds, data.data.num_classes)
+        place = equal_bin(confidence, bins)
+        samples = count(place, torch.ones_like(confidence), bins)
+        means = [(count(place, x, bins) / samples).tolist() for x in (confidence, data.coins.gap, forced)]
+        for i, (number, *values) in enumerate(zip(samples.tolist(), *means, strict=True)):
+            row = {"set": data.name, "bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(number)}
+            rows.append(row | dict(zip(("confidence", "gap", "forced_gap"), values, strict=True)))
+    return rows
+
+
+def trial_rows(
+    sets: Sequence[ProbedSet], trial_counts: Sequence[int], *, bins: int, seed: int, progress: Callable[[str], object]
+) -> Rows:
+    """Calibration error of the dominance and AUROC of the paper's score, for each number of trials.
+
+    Deterministic: the confidence is the dominance itself, the wins are expected. Monte Carlo: both are of sampled wins.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    rows = []
+    for variant in VARIANTS:
+        for trials in trial_counts:
+            progress(f"{variant}, {trials} trials")
+            sampled = generator if variant == VARIANTS[1] else None
+            rows += _trial_rows(sets, variant, trials, bins, sampled)
+    return rows
+
+
+def _trial_rows(
+    sets: Sequence[ProbedSet], variant: str, trials: int, bins: int, generator: torch.Generator | None
+) -> Rows:
+    (share, score), *others = (_flip(data, trials, generator) for data in sets)
+    correct = sets[0].correct
+    error = math.nan if correct is None else calibration_error(share, correct, bins)
+    row = {"variant": variant, "trials": trials, "ece": error}
+    rising = ordered(score)  # neighbours are looked up one after the other: four times as fast
+    return [
+        row | {"ood": data.name, "auroc": float(auroc(rising, other))}
+        for data, (_, other) in zip(sets[1:], others, strict=True)
+    ] or [row | {"ood": "", "auroc": math.nan}]
+
+
+def _flip(data: ProbedSet, trials: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """The share of coins that each prediction wins, expected or sampled, and the paper's score."""
+    if generator is None and trials == data.trials:
+        return data.coins.dominance, data.scores["structural_score"]
+    if generator is None:
+        return data.coins.dominance, -torch.expm1(log_p_value(data.coins, trials))
+    wins = sample_wins(data.coins, trials, generator=generator)
+    return wins / trials, -torch.expm1(log_p_value(data.coins, trials, wins=wins))
+
+
+def _means(data: ProbedSet) -> dict[str, Any]:
+    coins, classes = data.coins, data.data.num_classes
+    forced = forced_gap(coins.odds, classes)
+    p_value = data.scores["p_value"].exp()
+    columns = {
+        "confidence": coins.confidence,
+        "dominance": coins.dominance,
+        "gap": coins.gap,
+        "forced_gap": forced,
+        "free_gap": free_gap(coins.odds, coins.concentration, classes),
+        "concentration": coins.concentration,
+    }
+    return {
+        "samples": len(data.data),
+        **{name: float(column.mean()) for name, column in columns.items()},
+        "r2": explained_share(coins.gap, forced),
+        "rejection_rate": float((p_value <= LEVEL).double().mean()),
+        "p_value": float(p_value.mean()),
+    }
+
+
+def explained_share(values: Tensor, part: Tensor) -> float:
+    """R² of `values` on a part of them: 1 - Var(values - part) / Var(values), at most 1; NaN if they do not vary.
+
+    The part is taken as it is: a regression, which may stretch it, would explain more.
+
+    >>> round(explained_share(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.0, 1.0, 2.0])), 4)
+    0.8571
+    """
+    total, rest = values.double(), (values - part).double()
+    spread = total.var(correction=0)
+    rounding = (1e-14 * total.abs().amax()).square()
+    return float(1 - rest.var(correction=0) / spread) if spread > rounding else math.nan

@@ -1,0 +1,185 @@
+"""The paper's protocol as one function: from logits to every table of the report."""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import torch
+
+from ..functional.checks import check_trials
+from .data import LogitSet, logit_set
+from .detection import collect_scores, detection_tables
+from .diagnostics import coherence_rows, gap_rows, trial_rows
+from .reliability import calibration_tables, leak_rows
+from .report import Report
+from .results import Results
+from .samples import ProbedSet, probe_set
+
+TEST = "id"
+
+
+def _with_interval(*names: str) -> list[str]:
+    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
+
+
+COLUMNS = {
+    "calibration": ["split", "method", *_with_interval("ece", "nll", "brier"), "accuracy", "temperature"],
+    "ood": ["ood", "score", *_with_interval("auroc", "fpr95", "aupr", "versus_msp"), "kind", "upside_down"],
+    "leaks": ["split", "samples", "accuracy", "test_accuracy", "z", "p_value", "suspicious"],
+    "gaps": [
+        *("set", "kind", "samples", "confidence", "dominance", "gap", "forced_gap", "free_gap"),
+        *("concentration", "r2", "rejection_rate", "p_value"),
+    ],
+    "trials": ["variant", "trials", "ece", "ood", "auroc"],
+    "coherence": ["set", "bin_low", "bin_high", "samples", "confidence", "gap", "forced_gap"],
+    "reliability": ["split", "method", "bin_low", "bin_high", "samples", "confidence", *_with_interval("accuracy")],
+    "roc": ["ood", "score", "fpr", "tpr"],
+    "histograms": ["score", "set", "bin_low", "bin_high", "share"],
+}
+
+
+def evaluate(
+    id: Any,
+    ood: Any = None,
+    *,
+    calibration: Any = None,
+    train: Any = None,
+    trials: int = 100,
+    detectors: Mapping[str, Any] | None = None,
+    bins: int = 15,
+    replicates: int = 1000,
+    seed: int = 42,
+    trial_counts: Sequence[int] = (20, 50, 100, 200),
+    progress: Callable[[str], object] | None = None,
+) -> Report:
+    """Calibration, out-of-distribution detection and the coherence gap of a classifier, from its logits.
+
+    Args:
+        id: the test set, as anything that `logit_set` takes: logits, (logits, target), a mapping, or a file. Without
+            targets there is no calibration.
+        ood: out-of-distribution sets: one, or a mapping from names to such.
+        calibration: held-out logits with targets to fit calibrators on: one set, or a mapping from names to such.
+        train: training logits with targets; with them Mahalanobis on logits is among the detectors.
+        trials: the number of coin flips, k.
+        detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
+            or fitted detectors of pytorch-ood that work on logits.
+        bins: equal bins of confidence.
+        replicates: of the bootstrap, for intervals of 95 %.
+        seed: of the bootstrap and of Monte Carlo trials; the result depends on nothing else that is random.
+        trial_counts: numbers of coin flips to compare.
+        progress: told in a few words what begins.
+
+    Returns:
+        A Report. Columns that `id` and an OOD set have in common are compared as scores: higher = more in-distribution.
+
+    >>> logits, target = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 5
+    >>> report = evaluate((logits + 2 * torch.eye(5)[target], target), {"noise": logits}, replicates=50)
+    >>> report.ood[["ood", "score", "auroc"]].round(2).head(2).to_dict("list")
+    {'ood': ['noise', 'noise'], 'score': ['msp', 'energy'], 'auroc': [0.68, 0.79]}
+    """
+    table = _require_pandas().DataFrame  # or an error before the work
+    say = progress or (lambda message: None)
+    trials, bins, replicates = _positive(trials=trials, bins=bins, replicates=replicates)
+    trial_counts, seed = [check_trials(count) for count in trial_counts], _seed(seed)
+    test, oods, splits = _single(id, TEST), _several(ood, "ood"), _several(calibration, "calibration")
+    training = {} if train is None else {"train": _single(train, "train")}
+    _check_sets(test, oods, splits, training)
+    sets = []
+    for data in (test, *oods.values()):
+        say(f"probing {data.name}")
+        sets.append(probe_set(data, trials))
+    found = collect_scores(sets, training.get("train"), detectors)
+    leaks = leak_rows(sets[0], splits)
+    calibrated, curves = calibration_tables(sets[0], splits, bins=bins, replicates=replicates, seed=seed, progress=say)
+    detected, roc, histograms = detection_tables(found, TEST, replicates=replicates, seed=seed, progress=say)
+    rows = {
+        "calibration": calibrated,
+        "ood": detected,
+        "leaks": leaks,
+        "gaps": gap_rows(sets),
+        "trials": trial_rows(sets, trial_counts, bins=bins, seed=seed, progress=say),
+        "coherence": coherence_rows(sets, bins),
+        "reliability": curves,
+        "roc": roc,
+        "histograms": histograms,
+    }
+    settings: dict[str, Any] = {"trials": trials, "bins": bins, "replicates": replicates, "seed": seed}
+    settings |= _describe(sets[0], (test, *oods.values(), *splits.values(), *training.values()))
+    return Report(Results(settings, **{name: table(rows[name], columns=columns) for name, columns in COLUMNS.items()}))
+
+
+def _describe(test: ProbedSet, sets: Iterable[LogitSet]) -> dict[str, Any]:
+    from .. import __version__
+
+    accuracy = float("nan") if test.correct is None else float(test.correct.double().mean())
+    return {
+        "classes": test.data.num_classes,
+        "samples": {data.name: len(data) for data in sets},
+        "accuracy": accuracy,
+        "date": date.today().isoformat(),
+        "versions": {"torch_boc": __version__, "torch": str(torch.__version__)},
+    }
+
+
+def _require_pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("evaluation needs pandas: pip install 'torch-boc[eval]'") from error
+    return pandas
+
+
+def _single(source: Any, name: str) -> LogitSet:
+    """On the CPU, where all the work is done."""
+    data = logit_set(source, name)
+    target = None if data.target is None else data.target.detach().cpu().long()
+    columns = {key: column.detach().cpu() for key, column in data.columns.items()}
+    return LogitSet(data.logits.detach().cpu(), target, columns, name)
+
+
+def _several(source: Any, name: str) -> dict[str, LogitSet]:
+    """A set called `name`, or those of a mapping under the names it gives."""
+    if source is None:
+        return {}
+    if not isinstance(source, Mapping) or _is_array(source.get("logits")):
+        return {name: _single(source, name)}
+    for key in source:
+        if not isinstance(key, str) or not key:
+            raise ValueError(f"{name}: expected names of sets as strings, got {key!r}")
+    return {key: _single(value, key) for key, value in source.items()}
+
+
+def _is_array(value: Any) -> bool:
+    """Logits themselves, rather than a set that happens to be called "logits"."""
+    return hasattr(value, "shape") or isinstance(value, list)
+
+
+def _check_sets(test: LogitSet, *groups: Mapping[str, LogitSet]) -> None:
+    """Every set has its own name and the test set's number of classes, and what fits something has targets."""
+    names = [TEST]
+    for group in groups:
+        for name, data in group.items():
+            if name in names:
+                raise ValueError(f"expected a name of its own for each set, got {name!r} twice; rename one")
+            names.append(name)
+            if data.num_classes != test.num_classes:
+                raise ValueError(
+                    f"expected as many classes in every set, got {test.num_classes} in {TEST!r} and "
+                    f"{data.num_classes} in {name!r}"
+                )
+            if group is not groups[0] and data.target is None:
+                raise ValueError(f"{name}: expected logits with targets, got none; give (logits, target)")
+
+
+def _positive(**values: int) -> list[int]:
+    for name, value in values.items():
+        if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 1:
+            raise ValueError(f"expected {name} as a positive integer, got {value!r}")
+    return [operator.index(value) for value in values.values()]
+
+
+def _seed(value: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 0:
+        raise ValueError(f"expected seed as an integer of at least 0, got {value!r}")
+    return operator.index(value)

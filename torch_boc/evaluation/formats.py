@@ -1,0 +1,138 @@
+"""Files of arrays, as tensors by name: NumPy, safetensors and PyTorch."""
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+REFUSAL = (
+    "pickles are refused, for opening one can run any code; "
+    "save arrays instead: numpy.savez(path, logits=..., target=...) or safetensors"
+)
+
+
+class ContentError(ValueError):
+    """The file is whole, but what it holds is not what is needed."""
+
+
+def read_npz(path: Path) -> dict[str, Any]:
+    """The arrays of an `.npz` file."""
+    _expect(path, b"PK", "a zip archive as made by numpy.savez")
+    # NumPy itself leaves a damaged file open.
+    with path.open("rb") as file, require_numpy().load(file, allow_pickle=False) as archive:
+        return {name: _tensor(archive, name) for name in archive.files}
+
+
+def read_npy(path: Path) -> Tensor:
+    """The one array of an `.npy` file."""
+    _expect(path, b"\x93NUMPY", "an array as made by numpy.save")
+    try:
+        array = require_numpy().load(path, allow_pickle=False)
+    except ValueError as error:
+        raise _reason(error, "the array") from error
+    tensor: Tensor = as_tensor(array)
+    return tensor
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a `.safetensors` file."""
+    try:
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise ImportError("reading it needs safetensors: pip install 'torch-boc[eval]'") from error
+    _refuse_pickle(path)
+    return {name: _wide(tensor) for name, tensor in load_file(path).items()}
+
+
+def read_torch(path: Path) -> Any:
+    """A tensor, a pair or a mapping of tensors saved with `torch.save`."""
+    zipped = zipfile.is_zipfile(path)
+    with path.open("rb") as file:
+        start = file.read(2)
+    if not zipped and start != b"\x80\x02":  # what torch.save wrote before it wrote archives
+        raise ValueError("not what torch.save writes" if start != b"PK" else "an archive without an end")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    except pickle.UnpicklingError as error:
+        raise ContentError(
+            "expected tensors alone, got objects that only unpickling could read, and that can run any code; "
+            "save tensors: torch.save({'logits': ..., 'target': ...}, path)"
+        ) from error
+    return _torch_content(content)
+
+
+def _torch_content(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {str(name): _number_list(value) for name, value in content.items()}
+    if isinstance(content, list | tuple) and len(content) == 2:
+        return tuple(_number_list(value) for value in content)
+    if isinstance(content, Tensor):
+        return _wide(content)
+    got = f"a {type(content).__name__}" + (f" of {len(content)}" if isinstance(content, list | tuple) else "")
+    raise ContentError(f"expected a tensor, a pair (logits, target) or a mapping with 'logits', got {got}")
+
+
+def _number_list(value: Any) -> Any:
+    """A tensor, from a list too; anything else as it is."""
+    if isinstance(value, list | tuple):
+        try:
+            return torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError):
+            return value
+    return _wide(value) if isinstance(value, Tensor) else value
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """Floats of one byte have few operations."""
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
+
+
+def as_tensor(array: Any) -> Any:
+    """A NumPy array of numbers as a tensor, in this machine's byte order; an array of anything else as it is."""
+    if getattr(array, "dtype", None) is None or array.dtype.kind not in "fiub":
+        return array
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype("float64")
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def _tensor(archive: Any, name: str) -> Any:
+    try:
+        return as_tensor(archive[name])
+    except ValueError as error:
+        raise _reason(error, f"array {name!r}") from error
+
+
+def _reason(error: ValueError, what: str) -> ValueError:
+    """The error as it is, or a refusal where NumPy refused to unpickle."""
+    if "allow_pickle" not in str(error):
+        return error
+    return ContentError(f"{what} holds Python objects; {REFUSAL}")
+
+
+def _expect(path: Path, start: bytes, what: str) -> None:
+    """Raise unless the file begins with `start`; NumPy takes anything unknown for a pickle."""
+    _refuse_pickle(path)
+    with path.open("rb") as file:
+        if file.read(len(start)) != start:
+            raise ValueError(f"it does not begin as {what}")
+
+
+def _refuse_pickle(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start[:1] == b"\x80" and start[1:] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        raise ContentError(f"it is a pickle, whatever its name says; {REFUSAL}")
+
+
+def require_numpy() -> Any:
+    """The numpy module, or an error that says how to get it."""
+    try:
+        import numpy
+    except ImportError as error:
+        raise ImportError("reading it needs NumPy: pip install 'torch-boc[eval]'") from error
+    return numpy

@@ -1,0 +1,57 @@
+"""A report as GitHub-flavoured Markdown."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from .captions import caption
+from .layout import Cell, Table, headline
+from .results import Results
+from .sections import GLOSSARY, TITLE, measured_how, sections
+from .verdict import verdict
+
+
+def markdown(results: Results, images: Mapping[str, str] | None = None) -> str:
+    """The report in Markdown; `images` are links to the figures by name, which are left out without it."""
+    images = images or {}
+    parts = [f"# {TITLE}", escape(headline(results)), "## What this says"]
+    parts.append("\n".join(f"- {escape(sentence)}" for sentence in verdict(results)))
+    for section in sections(results):
+        parts += [f"## {section.title}", escape(section.text)]
+        parts += [table_text(table) for table in section.tables]
+        parts += [image(name, images[name], results) for name in section.figures if name in images]
+    parts += ["## How it was measured", "\n".join(f"- {escape(k)}: {escape(v)}" for k, v in measured_how(results))]
+    parts += ["## Symbols", "\n".join(f"- **{escape(name)}**: {escape(text)}" for name, text in GLOSSARY)]
+    return "\n\n".join(parts) + "\n"
+
+
+def table_text(table: Table) -> str:
+    """A caption and a pipe table: names to the left, numbers to the right."""
+    rules = [":--", *["--:"] * (len(table.columns) - 1)]
+    lines = [map(escape, table.columns), rules, *(map(cell_text, row) for row in table.rows)]
+    return "\n".join([f"*{escape(table.caption)}*", "", *map(_line, lines)])
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell in one line: the best value bold, its interval in brackets."""
+    text = f"**{escape(cell.text)}**" if cell.best else escape(cell.text)
+    small = f" ({escape(cell.small)})" if cell.small else ""
+    return f"{text}{small}" + (f" *{escape(cell.mark)}*" if cell.mark else "")
+
+
+def image(name: str, link: str, results: Results) -> str:
+    """A figure with its description as alternative text."""
+    return f"![{escape(caption(name, results).alt)}]({link})"
+
+
+def escape(text: str) -> str:
+    r"""Text without any meaning as Markdown or HTML, in one line.
+
+    >>> print(escape("a|b <i>*x*"))
+    a\|b &lt;i>\*x\*
+    """
+    text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\|*`\[\]_~$])", r"\\\1", text)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

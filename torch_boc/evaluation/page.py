@@ -1,0 +1,101 @@
+"""A report as one HTML file: no script, no request, light and dark, from a phone to a desk."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from .captions import caption
+from .layout import Cell, Table, headline
+from .results import Results
+from .sections import GLOSSARY, TITLE, Section, measured_how, sections
+from .verdict import verdict
+
+STYLE = Path(__file__).with_name("page.css")
+
+
+class Picture(NamedTuple):
+    """An image, its media type, and whether it needs the whole width."""
+
+    content: bytes
+    media: str
+    wide: bool
+
+
+def page(results: Results, images: Mapping[str, Picture]) -> str:
+    """The whole page; `images` are its figures by name."""
+    parts = [
+        f"<header><h1>{TITLE}</h1><p class='headline'>{escape(headline(results))}</p></header>",
+        verdict_html(results),
+        *(section_html(section, results, images) for section in sections(results)),
+        _list("How it was measured", measured_how(results)),
+        _list("Symbols", GLOSSARY),
+    ]
+    return (
+        "<!DOCTYPE html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+        f"<title>{TITLE}</title>\n<style>\n{STYLE.read_text(encoding='utf-8')}</style>\n</head>\n"
+        "<body>\n<main>\n" + "\n".join(parts) + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def verdict_html(results: Results) -> str:
+    """The sentences of the verdict as a list."""
+    sentences = "\n".join(f"<li>{_text(sentence)}</li>" for sentence in verdict(results))
+    return f"<section class='verdict'>\n<h2>What this says</h2>\n<ul>\n{sentences}\n</ul>\n</section>"
+
+
+def section_html(section: Section, results: Results, images: Mapping[str, Picture]) -> str:
+    """A heading, its text, tables, and the figures that there are."""
+    parts = [f"<h2>{escape(section.title)}</h2>", f"<p>{_text(section.text)}</p>", *map(table_html, section.tables)]
+    present = [name for name in section.figures if name in images]
+    if present:
+        alone = sum(not images[name].wide for name in present) == 1
+        drawn = [figure_html(name, results, images[name], alone=alone) for name in present]
+        parts.append("<div class='figures'>\n" + "\n".join(drawn) + "\n</div>")
+    return "<section>\n" + "\n".join(parts) + "\n</section>"
+
+
+def table_html(table: Table) -> str:
+    """A table in a container of its own, which scrolls where the table is wider than the screen."""
+    head = "".join(f"<th scope='col'>{escape(title)}</th>" for title in table.columns)
+    rows = "\n".join(f"<tr>{_row(row)}</tr>" for row in table.rows)
+    return (
+        f"<div class='scroll' role='region' tabindex='0' aria-label='{escape(table.caption)}'>\n<table>\n"
+        f"<caption><span>{_text(table.caption)}</span></caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n"
+        "</table>\n</div>"
+    )
+
+
+def figure_html(name: str, results: Results, image: Picture, *, alone: bool = False) -> str:
+    """A figure with its numbers as alternative text, on a white card in either scheme."""
+    text, alt = caption(name, results)
+    kind = " class='wide'" if image.wide else " class='single'" if alone else ""
+    source = f"data:{image.media};base64,{b64encode(image.content).decode()}"
+    return (
+        f"<figure{kind}><div class='card'><img src='{source}' alt='{escape(alt)}'></div>"
+        f"<figcaption>{_text(text)}</figcaption></figure>"
+    )
+
+
+def _text(text: str) -> str:
+    """Escaped, and with numbers kept together with their percent sign."""
+    return escape(text).replace(" %", "&nbsp;%")
+
+
+def _row(cells: list[Cell]) -> str:
+    first, *rest = cells
+    values = "".join(f"<td{' class=best' if cell.best else ''}>{_cell(cell)}</td>" for cell in rest)
+    return f"<th scope='row'>{_cell(first)}</th>{values}"
+
+
+def _cell(cell: Cell) -> str:
+    mark = f"<span class='mark'>{escape(cell.mark)}</span>" if cell.mark else ""
+    small = f"<small>{escape(cell.small)}</small>" if cell.small else ""
+    return f"{_text(cell.text)}{mark}{small}"
+
+
+def _list(title: str, pairs: Iterable[tuple[str, str]]) -> str:
+    items = "\n".join(f"<dt>{escape(name)}</dt><dd>{_text(text)}</dd>" for name, text in pairs)
+    return f"<section>\n<h2>{title}</h2>\n<dl>\n{items}\n</dl>\n</section>"

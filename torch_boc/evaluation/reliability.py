@@ -1,0 +1,169 @@
+"""Calibration of each method on the test set: errors with intervals, and the reliability curve with its bands."""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..functional.coins import bag_of_coins
+from ..functional.samples import take_samples
+from ..functional.tally import count, equal_bin
+from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
+from .data import LogitSet
+from .samples import ProbedSet, row_blocks
+
+# Cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
+SUB_CELLS = 64
+Rows = list[dict[str, Any]]
+
+
+class Judged(NamedTuple):
+    """What a method says of each test sample, and whether it is right."""
+
+    confidence: Tensor
+    correct: Tensor
+    nll: Tensor
+
+
+def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
+    """The expected calibration error: the mean over samples of |accuracy - mean confidence| of their bin.
+
+    >>> calibration_error(torch.tensor([0.75, 0.75, 0.25, 0.25]), torch.tensor([True, False, False, False]), bins=2)
+    0.25
+    """
+    excess = count(equal_bin(confidence, bins), correct.double() - confidence.double(), bins)
+    return float(excess.abs().sum()) / len(confidence)
+
+
+def calibration_tables(
+    test: ProbedSet,
+    splits: Mapping[str, LogitSet],
+    *,
+    bins: int,
+    replicates: int,
+    seed: int,
+    progress: Callable[[str], object],
+) -> tuple[Rows, Rows]:
+    """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then BoC."""
+    from ..calibration import calibrators
+
+    if test.correct is None:
+        return [], []
+    first, *_, last = calibrators()
+    methods = [("", first), *((split, method) for split in splits for method in calibrators()[1:-1]), ("", last)]
+    table: Rows = []
+    curves: Rows = []
+    for split, method in methods:
+        label = {"split": split, "method": method.name}
+        progress(f"calibration: {method.name}" + (f" on {split}" if split else ""))
+        if split:
+            method.fit(*_labelled(splits[split]))
+        row, curve = judge(_apply(method, test), bins, replicates, random_numbers(seed, "calibration", *label.values()))
+        temperature = float(method.temperature) if hasattr(method, "temperature") else math.nan
+        table.append(label | row | {"temperature": temperature})
+        curves += [label | point for point in curve]
+    return table, curves
+
+
+def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], Rows]:
+    """Errors and accuracy with their intervals, and the reliability curve."""
+    confidence, correct, nll = judged
+    cells, means = _cells(judged, bins)
+    observed, drawn = replicate(lambda counts: _cell_statistics(counts, means, bins), [cells], replicates, numbers)
+    values = {
+        "ece": calibration_error(confidence, correct, bins),
+        "nll": float(nll.mean()),
+        "brier": float((confidence - correct.double()).square().mean()),
+    }
+    intervals = {
+        "ece": interval(values["ece"], drawn[:, 0].mean(), drawn[:, 0]),  # it is biased
+        "nll": mean_interval(nll, replicates, numbers, (0.0, math.inf)),
+        "brier": interval(values["brier"], observed[1], drawn[:, 1]),
+    }
+    row = with_intervals(values, intervals) | {"accuracy": float(correct.double().mean())}
+    return row, _curve(judged, bins, drawn[:, 2:])
+
+
+def leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> Rows:
+    """Rows of the table `leaks`, with a warning for each split on which accuracy is too high for unseen data."""
+    from ..calibration import LeakWarning, leak_test
+
+    if test.correct is None:
+        return []
+    rows = []
+    for split, data in splits.items():
+        logits, target = _labelled(data)
+        right = int((bag_of_coins(logits).prediction == target).sum())
+        found = leak_test(right, len(data), int(test.correct.sum()), len(test.data))
+        rows.append({"split": split, "samples": len(data), **found._asdict()})
+        if found.suspicious:
+            message = (
+                f"calibration split {split!r} looks like training data: accuracy {found.accuracy:.4f} on it, "
+                f"{found.test_accuracy:.4f} on the test set; calibrators fitted on it will be overconfident"
+            )
+            warnings.warn(message, LeakWarning, stacklevel=3)
+    return rows
+
+
+def _labelled(data: LogitSet) -> tuple[Tensor, Tensor]:
+    assert data.target is not None  # checked where the sets come in
+    return data.logits, data.target
+
+
+def _apply(method: Any, test: ProbedSet) -> Judged:
+    """What `method` says of the test set, block by block; scalar methods leave the likelihood as it was."""
+    assert test.nll is not None
+    parts, start = [], 0
+    for logits, target in row_blocks(test.data):
+        result = method.calibrate(logits)
+        nll = test.nll[start : start + len(logits)]
+        if result.logits is not None:
+            samples = take_samples(result.logits, target)
+            assert samples.distance is not None
+            nll = torch.log1p(samples.coins.odds) + samples.distance
+        parts.append(Judged(result.confidence.double(), result.prediction == target, nll))
+        start += len(logits)
+    return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _cells(judged: Judged, bins: int) -> tuple[Tensor, Tensor]:
+    """How many samples are in each cell that has any, and of each its bin, correctness, mean confidence and Brier."""
+    confidence, hit = judged.confidence, judged.correct.double()
+    size = bins * SUB_CELLS
+    # Not equal_bin(confidence, size): rounding may put a confidence at an edge of a bin into another bin's cell.
+    within = (confidence * size).ceil().long() - 1 - equal_bin(confidence, bins) * SUB_CELLS
+    place = equal_bin(confidence, bins) * SUB_CELLS + within.clamp(0, SUB_CELLS - 1) + judged.correct * size
+    counts = count(place, torch.ones_like(place), 2 * size)
+    filled = counts.nonzero().flatten()
+    columns = [confidence, (confidence - hit).square()]
+    means = [count(place, column, 2 * size)[filled] / counts[filled] for column in columns]
+    bin_of, right = filled % size // SUB_CELLS, filled >= size
+    return counts[filled], torch.stack([bin_of.double(), right.double(), *means])
+
+
+def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
+    """(R, 2 + bins) from counts (R, cells): calibration error, Brier score, and the accuracy of each bin."""
+    bin_of, right, confidence, brier = means
+    member = (bin_of.unsqueeze(1) == torch.arange(bins)).double()
+    total = counts[0].sum()
+    inside, hits = counts @ member, counts @ (member * right.unsqueeze(1))
+    error = (hits - counts @ (member * confidence.unsqueeze(1))).abs().sum(1) / total
+    return torch.cat([error.unsqueeze(1), (counts @ brier / total).unsqueeze(1), hits / inside], 1)
+
+
+def _curve(judged: Judged, bins: int, accuracies: Tensor) -> Rows:
+    """A row for each bin; `accuracies` (R, bins) are its replicates, NaN where one drew no sample of the bin."""
+    place = equal_bin(judged.confidence, bins)
+    samples = count(place, torch.ones_like(judged.confidence), bins)
+    sums = torch.stack([count(place, x.double(), bins) for x in (judged.confidence, judged.correct)])
+    confidence, accuracy = sums / samples
+    rows = []
+    for i in range(bins):
+        low, high = interval(float(accuracy[i]), accuracy[i], accuracies[:, i])
+        row = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(samples[i])}
+        row |= {"confidence": float(confidence[i]), "accuracy": float(accuracy[i])}
+        rows.append(row | {"accuracy_low": low, "accuracy_high": high})
+    return rows

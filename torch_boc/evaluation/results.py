@@ -1,0 +1,43 @@
+"""What an evaluation finds, as tables and curves: the one thing that tests, figures, pages and files are made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Results:
+    """Tables are pandas DataFrames in the order in which they are shown; shares and scores are floats, not percentages.
+
+    An interval of 95 % for a column `x` is in `x_low` and `x_high`; NaN is a value that there is none of.
+
+    Attributes:
+        settings: trials, bins, replicates, seed, classes, samples (a dict by set), accuracy (of the test set, NaN
+            without targets), date (ISO), versions (a dict of torch_boc and torch).
+        calibration: `split`, `method` (MSP, temperature, isotonic, vector scaling, BoC), `ece`, `nll`, `brier` with
+            intervals, `accuracy`, `temperature`. MSP and BoC need no split and have "" there.
+        ood: `ood` (the set), `score`, `auroc`, `fpr95`, `aupr` with intervals, `versus_msp` (the difference of the
+            AUROC from that of msp, with a paired interval), `kind` ("score", "detector", "column"), `upside_down`
+            (bool).
+        leaks: `split`, `samples`, `accuracy`, `test_accuracy`, `z`, `p_value`, `suspicious` (bool).
+        gaps: one row a set: `set`, `kind` ("id" or "ood"), `samples`, `confidence`, `dominance`, `gap`, `forced_gap`,
+            `free_gap`, `concentration`, `r2` (of the gap on its forced part), `rejection_rate`, `p_value`.
+        trials: `variant` ("deterministic" or "Monte Carlo"), `trials`, `ece` (NaN without targets), and for each OOD
+            set a row with `ood` and `auroc` (of the paper's score). Without OOD sets `ood` is "" and `auroc` NaN.
+        coherence: mean gap by confidence: `set`, `bin_low`, `bin_high`, `samples`, `confidence`, `gap`, `forced_gap`.
+        reliability: `split`, `method`, `bin_low`, `bin_high`, `samples`, `confidence`, `accuracy` with interval.
+        roc: `ood`, `score`, `fpr`, `tpr`: at most some 500 points a curve.
+        histograms: `score` (`gap` stands for the coherence gap itself, not its negative), `set`, `bin_low`, `bin_high`,
+            `share`: the same bins for every set of a score.
+    """
+
+    settings: Mapping[str, Any]
+    calibration: Any
+    ood: Any
+    leaks: Any
+    gaps: Any
+    trials: Any
+    coherence: Any
+    reliability: Any
+    roc: Any
+    histograms: Any

@@ -1,0 +1,89 @@
+"""What an evaluation keeps of each sample of a set, from one pass over its logits."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..functional.coins import Coins, coins_from_rows
+from ..functional.precision import widen
+from ..functional.registry import Evidence, scores
+from ..functional.rows import wide_row_sums
+from .data import LogitSet
+
+# Logits in one piece: a few hundred thousand rows of ten classes, some 100 MB of temporary memory.
+BLOCK_ELEMENTS = 2**21
+
+
+@dataclass(frozen=True)
+class ProbedSet:
+    """A set and its samples' columns, in float64; nothing else has the class axis.
+
+    Attributes:
+        data: the set itself.
+        coins: of each sample.
+        scores: every score of the registry.
+        trials: the number of coin flips of those that are p-values.
+        nll: the negative log-likelihood of the target, None without targets.
+    """
+
+    data: LogitSet
+    coins: Coins
+    scores: dict[str, Tensor]
+    trials: int
+    nll: Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        """What tables call the set."""
+        return self.data.name
+
+    @property
+    def correct(self) -> Tensor | None:
+        """Which predictions are right, None without targets."""
+        return None if self.data.target is None else self.coins.prediction == self.data.target
+
+
+def probe_set(data: LogitSet, trials: int = 100) -> ProbedSet:
+    """The columns of `data`, computed block by block.
+
+    >>> probed = probe_set(LogitSet(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0])))
+    >>> probed.correct, probed.nll.round(decimals=3)
+    (tensor([ True, False]), tensor([0.1270, 1.3130], dtype=torch.float64))
+    """
+    parts = [_probe_rows(*block, trials) for block in row_blocks(data)]
+    coins = Coins(*(torch.cat(column) for column in zip(*(part[0] for part in parts), strict=True)))
+    columns = {name: torch.cat([part[1][name] for part in parts]) for name in scores}
+    return ProbedSet(data, coins, columns, trials, _joined([part[2] for part in parts]))
+
+
+def row_blocks(data: LogitSet) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Logits and targets of `data`, in pieces of bounded size."""
+    size = max(1, BLOCK_ELEMENTS // data.num_classes)
+    for start in range(0, len(data), size):
+        rows = slice(start, start + size)
+        yield data.logits[rows], None if data.target is None else data.target[rows]
+
+
+def ordered(values: Tensor) -> Tensor:
+    """`values` in rising order, by NumPy, whose sort is many times as fast as that of torch on the CPU."""
+    array = values.double().clone().numpy()
+    array.sort()
+    return torch.from_numpy(array)
+
+
+def _probe_rows(logits: Tensor, target: Tensor | None, trials: int) -> tuple[Coins, dict[str, Tensor], Tensor | None]:
+    rows = wide_row_sums(logits, extras=True)
+    coins = coins_from_rows(rows, logits.shape[1])
+    evidence = Evidence(rows, coins, logits.shape[1], trials)
+    columns = {name: score.function(evidence) for name, score in scores.items()}
+    if target is None:
+        return coins, columns, None
+    own = widen(logits.gather(1, target.unsqueeze(1)).squeeze(1))
+    return coins, columns, torch.log1p(rows.odds) + (rows.top - own)
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    whole = [part for part in parts if part is not None]
+    return torch.cat(whole) if whole else None

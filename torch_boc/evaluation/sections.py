@@ -1,0 +1,76 @@
+"""The order of a report and its standing texts, for the HTML page and for Markdown alike."""
+
+from typing import NamedTuple
+
+from .layout import Table, calibration_table, gap_table, leak_table, ood_tables, trial_table
+from .results import Results
+
+TITLE = "Bag-of-Coins report"
+GLOSSARY = (
+    ("p̂", "confidence: the largest softmax probability (MSP)."),
+    ("q̄", "dominance: the mean chance that the predicted class beats a rival in a coin flip weighted by their logits."),
+    ("Δ", "coherence gap, q̄ − p̂. It is never negative, and 0 for two classes."),
+    ("forced", "the part of Δ that follows from p̂ and the number of classes: Δ if all rivals were equally strong."),
+    ("free", "the rest of Δ: what the geometry of the logits adds."),
+    ("ρ", "concentration: 0 when the rivals share the rest evenly, 1 when it sits on as few rivals as possible."),
+    ("k, p*", "number of coin flips, and the p-value of the expected wins, Pr{Binomial(k, p̂) ≥ round(k q̄)}."),
+    (
+        "s_BoC",
+        "the paper’s score, 1 − p*: higher means less confident: upside down for a score of familiarity.",
+    ),
+)
+CALIBRATION = (
+    "Does a confidence of 80 % mean that 80 % are right? Each method’s confidence is compared with how often it is "
+    "right. BoC is dominance taken for a confidence, as in the paper. Isotonic and BoC give a confidence only: their "
+    "NLL is that of MSP."
+)
+DETECTION = (
+    "How well does a score tell samples of the test set from others? An AUROC of 0.5 is chance; below, it ranks "
+    "backwards. FPR95 is the share of the others that pass when 95 % of the test set do: lower is better."
+)
+GAP = (
+    "Given a confidence, the gap can only lie in a narrow band. What confidence forces tells nothing new; what is free "
+    "is what the geometry of the logits adds."
+)
+FLIPS = "The deterministic variant uses the expected number of wins, the Monte Carlo variant draws it."
+
+
+class Section(NamedTuple):
+    """A heading, a paragraph, tables, and the names of the figures that belong to it."""
+
+    title: str
+    text: str
+    tables: list[Table]
+    figures: tuple[str, ...]
+
+
+def sections(results: Results) -> list[Section]:
+    """The parts of the report between the verdict and the notes, without those that have nothing to show."""
+    calibrated = _present(calibration_table(results), leak_table(results))
+    parts = [
+        Section("Calibration", CALIBRATION, calibrated, ("reliability",)),
+        Section("Out-of-distribution detection", DETECTION, ood_tables(results), ("roc", "scores")),
+        Section("What the gap is made of", GAP, _present(gap_table(results)), ("coherence", "gaps")),
+        Section("Number of flips", FLIPS, _present(trial_table(results)), ("trials",)),
+    ]
+    return [part for part in parts if part.tables]
+
+
+def measured_how(results: Results) -> list[tuple[str, str]]:
+    """The settings, as pairs of a name and a value."""
+    settings = results.settings
+    versions = ", ".join(f"{name} {version}" for name, version in settings.get("versions", {}).items())
+    pairs = [
+        ("samples", ", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())),
+        ("classes", str(settings["classes"])),
+        ("calibration error", f"{settings['bins']} bins of equal width, closed on the right"),
+        ("coin flips", f"k = {settings['trials']}"),
+        ("intervals", f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}"),
+        ("date", str(settings.get("date", ""))),
+        ("versions", versions),
+    ]
+    return [(name, value) for name, value in pairs if value]
+
+
+def _present(*tables: Table | None) -> list[Table]:
+    return [table for table in tables if table is not None]

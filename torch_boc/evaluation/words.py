@@ -1,0 +1,98 @@
+"""Numbers and names as the report prints them."""
+
+import math
+from typing import Any
+
+# How scores are called in tables and figures: the symbol where there is one.
+SYMBOLS = {
+    "msp": "MSP",
+    "max_logit": "max logit",
+    "logit_gap": "logit gap",
+    "dominance": "q̄",
+    "gap": "−Δ",
+    "p_value": "p*",
+    "concentration": "−ρ",
+    "structural_score": "s_BoC",
+    "mahalanobis": "Mahalanobis",
+    "odin": "ODIN",
+}
+
+
+def number(value: float, digits: int = 4, *, sign: bool = False) -> str:
+    """A number with a fixed count of decimals and a true minus sign; a dash for NaN.
+
+    >>> number(0.05321), number(-0.00002), number(0.25, 3, sign=True), number(float("nan"))
+    ('0.0532', '0.0000', '+0.250', '–')
+    """
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    value = round(value, digits) or 0.0
+    return f"{value:{'+' if sign and value else ''}.{digits}f}".replace("-", "−")
+
+
+def small_number(value: float) -> str:
+    """A number that may be very small, such as a p-value.
+
+    >>> small_number(0.03), small_number(2.5e-7), small_number(0.0)
+    ('0.0300', '2.5e−07', '< 1e−300')
+    """
+    if math.isnan(value) or value >= 1e-4:
+        return number(value)
+    return "< 1e−300" if value < 1e-300 else f"{value:.1e}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share in percent; a dash for NaN.
+
+    >>> percent(0.954)
+    '95.4 %'
+    """
+    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def interval(row: Any, column: str, *, sign: bool = False) -> str:
+    """The 95 % interval of a column, or "" if there is none."""
+    low, high = (float(row.get(f"{column}_{end}", math.nan)) for end in ("low", "high"))
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return f"{number(low, sign=sign)} to {number(high, sign=sign)}"
+
+
+def symbol(score: str) -> str:
+    """How a score is called in tables and figures.
+
+    >>> symbol("gap"), symbol("energy")
+    ('−Δ', 'energy')
+    """
+    return SYMBOLS.get(score, score)
+
+
+def names(column: Any) -> list[str]:
+    """The different values of a column of names, in order; "" is no name."""
+    return [str(name) for name in dict.fromkeys(column) if name]
+
+
+def p_text(value: float) -> str:
+    """A p-value to stand after "p"."""
+    text = small_number(value)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def quoted(name: Any) -> str:
+    """A name that a user gave."""
+    return f"“{name}”"
+
+
+def listed(parts: list[str]) -> str:
+    """Parts joined by commas and a last "and".
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+
+
+def measured(row: Any, column: str) -> str:
+    """A value with its interval."""
+    around = interval(row, column)
+    return f"{number(row[column])} ({around})" if around else number(row[column])

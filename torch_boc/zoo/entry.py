@@ -1,0 +1,102 @@
+"""Entries of the zoo: `NAME.npz` has the arrays, `NAME.json` the card.
+
+A card lists its sets as {"role": "id" | "ood" | "calibration", "name": ..., "columns": [...], ...}; the arrays of a set
+are called ROLE/NAME/logits (float16), ROLE/NAME/target, if there are targets, and ROLE/NAME/COLUMN. A new entry is two
+new files.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..evaluation.data import LogitSet
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The logits of one model.
+
+    Attributes:
+        name: as in `names()`.
+        card: what is known of the logits: model, data, how and when they were made, sources and licences, the sets with
+            their accuracy, and a few numbers computed from the stored logits.
+        id: the test set of the data that the model was trained for, complete.
+        ood: other data, by name.
+        calibration: splits to fit calibrators on, by name; `held_out()` makes another from the test set.
+
+    Logits are stored in float16 and given in float32.
+    """
+
+    name: str
+    card: Mapping[str, Any]
+    id: LogitSet
+    ood: Mapping[str, LogitSet]
+    calibration: Mapping[str, LogitSet]
+
+    def held_out(self) -> tuple[LogitSet, LogitSet]:
+        """The first half of the test set, to calibrate on, and the other half, to test on."""
+        half = len(self.id) // 2
+        return _rows(self.id, slice(half), "held-out half"), _rows(self.id, slice(half, None), self.id.name)
+
+
+def names() -> tuple[str, ...]:
+    """The entries that there are, in alphabetical order."""
+    return _names(files(__package__))
+
+
+def load(name: str) -> Entry:
+    """The entry called `name`; needs NumPy.
+
+    >>> entry = load("resnet20-cifar10")
+    >>> tuple(entry.id.logits.shape), list(entry.ood), list(entry.calibration), sorted(entry.id.columns)
+    ((10000, 10), ['svhn'], ['training samples'], ['mahalanobis', 'odin'])
+    """
+    return read_entry(files(__package__), name)
+
+
+def read_entry(folder: Traversable, name: str) -> Entry:
+    """The entry called `name` in `folder`."""
+    known = _names(folder)
+    if name not in known:
+        raise ValueError(f"expected an entry among {', '.join(known)}, got {name!r}")
+    card = json.loads(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    numpy = _require_numpy()
+    with folder.joinpath(f"{name}.npz").open("rb") as file, numpy.load(file, allow_pickle=False) as arrays:
+        found: dict[str, dict[str, LogitSet]] = {"id": {}, "ood": {}, "calibration": {}}
+        for part in card["sets"]:
+            found[part["role"]][part["name"]] = _read_set(arrays, part)
+    (test,) = found["id"].values()
+    return Entry(name, card, test, found["ood"], found["calibration"])
+
+
+def _names(folder: Traversable) -> tuple[str, ...]:
+    return tuple(sorted(x.name.removesuffix(".json") for x in folder.iterdir() if x.name.endswith(".json")))
+
+
+def _require_numpy() -> Any:
+    try:
+        import numpy
+    except ImportError as error:
+        raise ImportError("the zoo needs NumPy: pip install 'torch-boc[eval]'") from error
+    return numpy
+
+
+def _read_set(arrays: Any, part: Mapping[str, Any]) -> LogitSet:
+    def read(array: str) -> Tensor:
+        return torch.from_numpy(arrays[f"{part['role']}/{part['name']}/{array}"])
+
+    target = read("target").long() if f"{part['role']}/{part['name']}/target" in arrays else None
+    columns = {column: read(column).float() for column in part["columns"]}
+    return LogitSet(read("logits").float(), target, columns, part["name"])
+
+
+def _rows(data: LogitSet, rows: slice, name: str) -> LogitSet:
+    target = None if data.target is None else data.target[rows]
+    columns = {column: values[rows] for column, values in data.columns.items()}
+    return LogitSet(data.logits[rows], target, columns, name)
