@@ -29,6 +29,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.metric
 	$(BIN)/python -m benchmarks.callback
 	$(BIN)/python -m benchmarks.predictor
+	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.band
 
 clean:

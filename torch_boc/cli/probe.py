@@ -14,7 +14,6 @@ from torch import Tensor
 from ..evaluation.data import LogitSet
 from ..functional import sample_columns
 from ..functional.blocks import block_elements
-from ..metrics import BoCMetric
 from ..tables import ParquetFile, require_pyarrow
 from .console import counting, screen, working
 from .inputs import read
@@ -49,6 +48,8 @@ def probe(
         _check_output(out, path)
     with working(f"reading {path}"):
         data = read(path)
+    from ..metrics import BoCMetric
+
     metric = BoCMetric(trials=trials, validate_args=False)
     with counting("probing", len(data)) as advance, _table(out) as write:
         for block, rows in _blocks(data):

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from ..functional.precision import accumulator, widen
-from ..inference.device import device_of, evaluating
-from ..inference.loaders import as_loader
 from ..nn import find_logits
 from .mahalanobis import mahalanobis_scores
 
@@ -45,6 +43,9 @@ def odin_scores(
     Returns:
         (N,) scores in float64 on the CPU, higher = more in-distribution.
     """
+    from ..inference.device import device_of, evaluating
+    from ..inference.loaders import as_loader
+
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
     if not temperature > 0 or not epsilon >= 0:

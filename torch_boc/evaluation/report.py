@@ -123,6 +123,7 @@ def image(figure: Any, kind: str) -> bytes:
         # A name in a script that the font lacks is drawn as boxes; the tables have it right.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else {"Software": None})
+    figure.set_layout_engine("none")  # the layout is found: another drawing need not search for it again
     return buffer.getvalue()
 
 

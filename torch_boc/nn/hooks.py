@@ -1,13 +1,15 @@
 """Watch a module's logits while it runs in somebody else's loop."""
 
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..metrics import BoCMetric
 from .outputs import find_logits
+
+if TYPE_CHECKING:
+    from ..metrics import BoCMetric
 
 
 class Watch:
@@ -17,7 +19,7 @@ class Watch:
         metric: what the logits are added to, at every call of the module.
     """
 
-    def __init__(self, module: nn.Module, metric: BoCMetric) -> None:
+    def __init__(self, module: nn.Module, metric: "BoCMetric") -> None:
         self.metric = metric
         self._handle: RemovableHandle | None = module.register_forward_hook(self._add)
 
@@ -48,7 +50,7 @@ class Watch:
         self.remove()
 
 
-def watch(module: nn.Module, metric: BoCMetric | None = None) -> Watch:
+def watch(module: nn.Module, metric: "BoCMetric | None" = None) -> Watch:
     """Feed the logits that `module` returns, with classes on their last axis, to a metric while it runs.
 
     Every call of the module is one update: a module that runs several times in a step (gradient accumulation, a forward
@@ -65,4 +67,6 @@ def watch(module: nn.Module, metric: BoCMetric | None = None) -> Watch:
     >>> watching.compute()["samples"]
     tensor(8., dtype=torch.float64)
     """
+    from ..metrics import BoCMetric
+
     return Watch(module, BoCMetric() if metric is None else metric)
