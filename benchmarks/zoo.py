@@ -1,7 +1,11 @@
 """Compute an entry of the zoo: `python -m benchmarks.zoo resnet20-cifar10` writes torch_boc/zoo/resnet20-cifar10.*.
 
-Needs a folder with the images, the checkpoint and a load.py that reads the images (`--data-dir`). Pieces that are done
-are kept in `--cache`, so that an interrupted run goes on where it was.
+Needs a folder with the images, the checkpoint and a load.py that reads the images (`--data-dir`). The others,
+
+    python -m benchmarks.zoo vit-cifar10 --data-dir DATA --checkpoint RUN/best.ckpt
+
+and roberta-agnews, are those of models that the examples trained, on data as `benchmarks.layouts` writes them. Pieces
+that are done are kept in `--cache`, so that an interrupted run goes on where it was.
 """
 
 import argparse
@@ -16,6 +20,7 @@ from torch import Tensor, nn
 from benchmarks.entries import Cache, Sets, save_entry
 from benchmarks.layouts import reader
 from benchmarks.resnet20 import load_resnet20, normalise
+from benchmarks.trained import roberta_agnews, vit_cifar10
 from torch_boc.evaluation.data import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
 
@@ -69,9 +74,9 @@ def compute_odin(model: nn.Module, pixels: Tensor, batch: int = 250) -> Tensor:
     return odin_scores(model, (normalise(x) for x in pixels.split(batch)), temperature=1000.0, epsilon=0.0014)
 
 
-def resnet20_cifar10(data_dir: Path, cache_dir: Path) -> tuple[Sets, dict[str, Any]]:
+def resnet20_cifar10(data_dir: Path, cache_dir: Path, checkpoint: Path | None = None) -> tuple[Sets, dict[str, Any]]:
     """ResNet-20: CIFAR-10 test, SVHN test, and the last 5,000 training images as a split that leaks."""
-    checkpoint = data_dir / "cifar10_resnet20.th"
+    checkpoint = checkpoint or data_dir / "cifar10_resnet20.th"
     digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     model, cache = load_resnet20(checkpoint), Cache(cache_dir / digest[:12])
 
@@ -96,7 +101,7 @@ def resnet20_cifar10(data_dir: Path, cache_dir: Path) -> tuple[Sets, dict[str, A
     return sets, RESNET20_CARD | {"checkpoint_sha256": digest}
 
 
-RECIPES = {"resnet20-cifar10": resnet20_cifar10}
+RECIPES = {"resnet20-cifar10": resnet20_cifar10, "vit-cifar10": vit_cifar10, "roberta-agnews": roberta_agnews}
 
 
 def main() -> None:
@@ -104,10 +109,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=list(RECIPES))
     parser.add_argument("--data-dir", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--checkpoint", type=Path, help="of the trained model; ResNet-20 has its own in --data-dir")
     parser.add_argument("--out", type=Path, default=ROOT / "torch_boc" / "zoo")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "torch-boc-zoo")
     args = parser.parse_args()
-    sets, card = RECIPES[args.name](args.data_dir, args.cache / args.name)
+    if args.checkpoint is None and args.name != "resnet20-cifar10":
+        parser.error(f"{args.name} needs the --checkpoint of a trained model")
+    sets, card = RECIPES[args.name](args.data_dir, args.cache / args.name, args.checkpoint)
     save_entry(args.out, args.name, sets, card)
     print(f"wrote {args.out / args.name}.npz and .json", flush=True)
 
