@@ -32,10 +32,15 @@ def page(results: Results, images: Mapping[str, Picture]) -> str:
         _list("How it was measured", measured_how(results)),
         _list("Symbols", GLOSSARY),
     ]
+    return document(TITLE, parts)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """A complete HTML file of parts that are HTML already."""
     return (
         "<!DOCTYPE html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-        f"<title>{TITLE}</title>\n<style>\n{STYLE.read_text(encoding='utf-8')}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE.read_text(encoding='utf-8')}</style>\n</head>\n"
         "<body>\n<main>\n" + "\n".join(parts) + "\n</main>\n</body>\n</html>\n"
     )
 

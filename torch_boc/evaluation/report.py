@@ -90,13 +90,17 @@ class Report:
             write(path, text.encode())
         return text
 
-    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+    def save(self, folder: str | os.PathLike[str], drawn: Mapping[str, Any] | None = None) -> list[Path]:
         """Write report.html, report.md, report.json and a PNG file for each figure into `folder`.
+
+        Args:
+            folder: made if it is not there.
+            drawn: what `figures()` gave, if they are drawn already.
 
         Returns:
             The paths, report.html first.
         """
-        folder, drawn = Path(folder), self.figures()
+        folder, drawn = Path(folder), self.figures() if drawn is None else drawn
         links = {name: f"{name}.png" for name in drawn}
         paths = [write(folder / "report.html", self._page(drawn))]
         paths.append(write(folder / "report.md", markdown(self.results, links).encode()))
