@@ -119,3 +119,11 @@ def test_large_splits_are_drawn_from_the_same_way_each_time():
     assert mean_nll(calibrated, target) == pytest.approx(mean_nll(best, target), rel=0.02)
     with pytest.raises(ValueError, match="max_samples"):
         VectorScaling(max_samples=1)
+
+
+def test_a_fit_that_takes_minutes_says_so_before(monkeypatch):
+    logits, target = 2 * torch.eye(3).repeat(20, 1), torch.arange(60) % 3
+    monkeypatch.setattr("torch_boc.calibration.vector.SLOW", 60 * 9 - 1)
+    with pytest.warns(UserWarning, match="vector scaling: 3 classes and 60 samples take minutes") as caught:
+        VectorScaling().fit(logits, target)
+    assert caught[0].filename == __file__

@@ -1,6 +1,7 @@
 """`torch-boc report` and `demo`: both tables in 80 columns, JSON alone on stdout, and the files."""
 
 import json
+import os
 import re
 from functools import partial
 from io import StringIO
@@ -221,3 +222,26 @@ def test_the_demo_for_machines(run, tmp_path):
     }
     assert {"odin", "mahalanobis"} <= set(content["tables"]["ood"]["score"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_narrow_terminal_cuts_names_and_no_numbers(run, files, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    name = "a validation split with a long name"
+    code, out, _ = run("report", *OPTIONS, "--calibration", f"{name}=val.npz")
+    assert code == 0
+    tables = out[: out.index("What this says")]
+    assert all(cell_len(line) <= 60 for line in tables.splitlines())
+    assert len(numbers(tables)["energy"]) == 4
+    assert not re.search(r"\d…", tables)
+
+
+@pytest.mark.parametrize("args", [("report", "--id", "test.npz", "--out"), ("probe", "test.npz", "-o")])
+def test_a_place_that_takes_no_files_is_known_before_the_work(run, files, monkeypatch, args):
+    monkeypatch.setattr("torch_boc.evaluation.files.read_logits", None)
+    code, out, err = run(*args, "noise.npz/new/out.csv")
+    assert (code, out) == (2, "")
+    assert "noise.npz/new" in err
+    assert "below the file" in err
+    allowed = os.access
+    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK | os.X_OK and allowed(path, mode))
+    assert "no permission to write to" in run(*args, "new/out.csv").err

@@ -89,3 +89,24 @@ def test_what_is_refused(source, message):
 def test_targets_between_classes_are_refused():
     with pytest.raises(TypeError, match="integer class indices"):
         logit_set((torch.zeros(2, 3), [0.5, 1.0]), "test")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (
+            [torch.ones(2, 3), torch.zeros(2)],
+            r"val: expected logits as a tensor .* got a list .*tuple \(logits, target\)",
+        ),
+        (None, "val: expected logits as a tensor or an array of numbers, got a NoneType"),
+        ((LOGITS, ["a", "b"]), "val: expected target as a tensor or an array of numbers, got a list"),
+        ((LOGITS, [0, 1, 2]), r"val: expected target of shape \(2,\)"),
+        ((LOGITS, [0.5, 1.0]), "val: expected target as integer class indices"),
+        (torch.ones(3, 1), "val: expected at least 2 classes"),
+        ({"logits": LOGITS, "knn": ["a", "b"]}, "val: expected column 'knn' as a tensor"),
+        ({"logits": LOGITS, 5: [1.0, 2.0]}, "val: expected names of columns as strings, got 5"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_name_of_the_set(source, words):
+    with pytest.raises((TypeError, ValueError), match=f"^{words}"):
+        logit_set(source, "val")

@@ -197,3 +197,24 @@ def test_names_that_are_taken():
         evaluate(z, z, detectors={"energy": lambda x: x[:, 0]})
     with pytest.raises(ValueError, match="got 'mahalanobis', a detector already"):
         evaluate(z, z, train=labelled(), detectors={"mahalanobis": lambda x: x[:, 0]})
+
+
+def test_a_detector_that_fails_is_named():
+    def broken(logits):
+        raise RuntimeError("no luck")
+
+    with pytest.raises(RuntimeError, match="no luck") as caught:
+        evaluate(labelled(), unfamiliar(), detectors={"mine": broken}, replicates=2)
+    assert caught.value.__notes__[0].startswith("in detector 'mine', on logits of shape")
+    for answer, words in (
+        (lambda x: x, r"mine: expected scores of shape"),
+        (lambda x: None, "mine: expected .* scores"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            evaluate(labelled(), unfamiliar(), detectors={"mine": answer}, replicates=2)
+
+
+@pytest.mark.parametrize("detectors", [[max], {3: max}, {"": max}])
+def test_detectors_have_names(detectors):
+    with pytest.raises((TypeError, ValueError), match=r"expected (names of )?detectors as"):
+        evaluate(labelled(), unfamiliar(), detectors=detectors, replicates=2)

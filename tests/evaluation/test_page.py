@@ -9,8 +9,10 @@ import torch
 
 from tests.evaluation.report_cases import LEAK, Outline, make_results
 from torch_boc.evaluation import page as page_module
-from torch_boc.evaluation.figures import reliability
+from torch_boc.evaluation.captions import caption
+from torch_boc.evaluation.figures import figures, reliability
 from torch_boc.evaluation.report import Report, image
+from torch_boc.evaluation.sections import GLOSSARY, measured_how
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +144,17 @@ def test_page_stays_small_with_many_sets_and_long_curves(tmp_path):
 def test_a_page_is_the_same_each_time(report, source):
     first = base64.b64decode(Outline(source).all("img")[0]["src"].split(",")[1])
     assert image(reliability(report.results), "svg") == first
+
+
+def test_the_text_of_the_score_histograms_names_what_they_show():
+    results = make_results()
+    titles = [axis.get_title().removeprefix("log ") for axis in figures(results)["scores"].axes]
+    assert re.findall(r"[:,] ([^:,]+?) 0\.\d{3}", caption("scores", results).alt) == titles
+
+
+def test_the_page_says_how_every_interval_was_made_and_what_each_column_is():
+    assert "AUROC vs MSP by DeLong’s method" in dict(measured_how(make_results()))["intervals"]
+    assert "DeLong" not in dict(measured_how(make_results((), ())))["intervals"]
+    glossary = dict(GLOSSARY)
+    assert "1 − Var(free) / Var(Δ)" in glossary["R²"]
+    assert "0.05" in glossary["rejected"]

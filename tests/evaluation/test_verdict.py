@@ -210,3 +210,41 @@ def test_scores_without_an_auroc_are_passed_over():
 
 def test_listed():
     assert listed(["a", "b"]) == "a and b"
+
+
+def test_methods_within_chance_of_the_best_are_named():
+    text = verdict(make_results(("held out",)))[0]
+    assert text.startswith(
+        "Best calibrated is isotonic fitted on “held out”, within chance of temperature fitted on “held out” and "
+        "vector scaling fitted on “held out”: ECE 0.0093"
+    )
+
+
+def test_of_many_sets_those_without_a_useful_score_are_told_apart():
+    results = make_results((), ("a", "b", "c"))
+    results = changed(results, "ood", "ood != 'a' and score != 'structural_score'", auroc=0.5)
+    assert sentence(results, "Scores to use").endswith("msp on “a”.")
+    assert sentence(results, "no score") == "On “b” and “c” no score does better than chance."
+    results = changed(results, "ood", "score != 'structural_score'", auroc=0.5)
+    assert not any("Scores to use" in text for text in verdict(results))
+
+
+def test_within_chance_the_paper_score_does_not_rank_backwards():
+    results = score(make_results(), "structural_score", 0.497)
+    assert "AUROC 0.4970" in sentence(results, "does not rank backwards here")
+
+
+def test_a_wide_interval_does_not_show_that_the_gap_adds_nothing():
+    values = {"versus_msp": -0.01, "versus_msp_low": -0.4, "versus_msp_high": 0.2}
+    results = changed(make_results(), "ood", "score == 'gap'", **values)
+    assert sentence(results, "forces").endswith("so whether it adds anything is more than so few samples tell.")
+
+
+def test_what_is_not_known_leaves_no_empty_brackets():
+    values = {"versus_msp": 0.0, "versus_msp_low": NAN, "versus_msp_high": NAN}
+    results = changed(make_results(), "ood", "score == 'gap'", **values)
+    text = sentence(changed(results, "gaps", "gap > 0", r2=NAN), "forces")
+    assert "95.4 % on “test” and 95.4 % on “svhn”; the AUROC of −Δ differs from that of msp by 0.0000, so" in text
+    assert "more than so few samples tell" in text
+    many = changed(make_results((), ("a", "b", "c")), "gaps", "gap > 0", r2=NAN)
+    assert "95.4 % to 95.4 %;" in sentence(many, "forces")

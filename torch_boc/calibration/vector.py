@@ -13,6 +13,8 @@ from .base import Calibrated, Calibrator, coins_of, require_sklearn
 MAX_ITERATIONS = 2000
 # A tenth of scikit-learn's own, with which the error after calibration depends on where the search began.
 TOLERANCE = 1e-5
+# Products in a step of the search, samples times weights: with so many the fit takes more than a minute on one core.
+SLOW = 10**10
 
 
 class VectorScaling(Calibrator):
@@ -46,6 +48,12 @@ class VectorScaling(Calibrator):
 
     def _fit(self, logits: Tensor, target: Tensor) -> None:
         logits, target = _draw(logits, target, self.max_samples)
+        if len(logits) * logits.shape[1] ** 2 > SLOW:
+            warnings.warn(
+                f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples take minutes, perhaps many; "
+                "fewer samples take less",
+                stacklevel=3,
+            )
         lowest = logits[logits.isfinite()].min().item()
         rows = _finite(logits, lowest).cpu().double()
         mean = rows.mean(0)

@@ -1,5 +1,6 @@
 """What a command leaves behind: tables on the screen, JSON, and files that appear whole or not at all."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,20 @@ FOLDER = Path("boc-report")
 
 
 def check_folder(folder: Path) -> Path:
-    """Return `folder` unless something else has its name: better known before the work than after."""
+    """Return `folder` unless it cannot be written to: better known before the work than after."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder to write the report to, got a file")
+    check_place(folder)
     return folder
+
+
+def check_place(path: Path) -> None:
+    """Raise unless the nearest folder above `path` that exists, or `path` itself, takes new files."""
+    nearest = next(x for x in (path.absolute(), *path.absolute().parents) if x.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{path}: expected a place in a folder, got one below the file {nearest}")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(f"{path}: no permission to write to {nearest}")
 
 
 def save(report: Any, folder: Path | None, tell: Callable[[str], None]) -> list[Path]:

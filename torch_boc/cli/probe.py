@@ -17,7 +17,7 @@ from ..functional.blocks import block_elements
 from ..tables import ParquetFile, require_pyarrow
 from .console import counting, screen, working
 from .inputs import read
-from .output import csv_file, list_files
+from .output import check_place, csv_file, list_files
 
 SHOWN = {
     "accuracy": "accuracy",
@@ -67,6 +67,7 @@ def _check_output(out: Path, source: Path) -> None:
         raise ValueError(f"{out}: expected a file to write to, got a folder")
     if out.exists() and source.exists() and out.samefile(source):
         raise ValueError(f"{out}: expected another file than the input to write to")
+    check_place(out.parent)
 
 
 def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:

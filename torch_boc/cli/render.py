@@ -18,11 +18,11 @@ def show(report: Any, console: Console) -> None:
     """Both tables and what they say; intervals and diagnostics are in the files."""
     calibration = layout.calibration_table(report.results)
     if calibration is not None:
-        console.print("\nCalibration: lower is better", style="bold")
-        console.print(terminal_table(calibration))
+        console.print("\nCalibration: lower errors (ECE, NLL, Brier) are better", style="bold")
+        console.print(terminal_table(calibration, console.width))
     for name, table in zip(dict.fromkeys(report.ood["ood"]), layout.ood_tables(report.results), strict=True):
         console.print(f"\nOut of distribution, {name}: higher AUROC and AUPR, lower FPR95 are better", style="bold")
-        console.print(terminal_table(table))
+        console.print(terminal_table(table, console.width))
     console.print("\nWhat this says", style="bold")
     sentences = Table.grid(padding=(0, 1))
     for sentence in report.verdict:
@@ -30,7 +30,7 @@ def show(report: Any, console: Console) -> None:
     console.print(sentences)
 
 
-def terminal_table(table: layout.Table) -> Table:
+def terminal_table(table: layout.Table, width: int = WIDTH) -> Table:
     """A table with the best values bold, notes cut short if they must, and numbers never."""
     marks = ", ".join(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark))
     result = Table(
@@ -40,7 +40,7 @@ def terminal_table(table: layout.Table) -> Table:
         padding=(0, 1, 0, 0),
     )
     notes = [_note(name) for name, *_ in table.rows]
-    _add_columns(result, table, notes)
+    _add_columns(result, table, notes, min(width, WIDTH))
     for (name, *values), note in zip(table.rows, notes, strict=True):
         cells = [Text(cell.text, style="bold" if cell.best else "") for cell in values]
         row = [Text(name.text), *([Text(note)] if any(notes) else []), *cells]
@@ -48,12 +48,12 @@ def terminal_table(table: layout.Table) -> Table:
     return result
 
 
-def _add_columns(result: Table, table: layout.Table, notes: list[str]) -> None:
-    """Numbers take the room they need, names and then notes what is left of 80 columns."""
+def _add_columns(result: Table, table: layout.Table, notes: list[str], limit: int) -> None:
+    """Numbers take the room they need, names and then notes what is left of the terminal, or of 80 columns."""
     widths = [
         max(cell_len(x) for x in (title, *(row[i].text for row in table.rows))) for i, title in enumerate(table.columns)
     ]
-    left = WIDTH - 1 - sum(width + 2 for width in widths[1:]) - (4 if any(notes) else 2)
+    left = max(8, limit - 1 - sum(width + 2 for width in widths[1:]) - (4 if any(notes) else 2))
     named = min(widths[0], max(left // 2, left - max(map(cell_len, notes), default=0)))
     result.add_column(table.columns[0], no_wrap=True, overflow="ellipsis", width=named)
     if any(notes):

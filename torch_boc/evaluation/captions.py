@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from .figures import HISTOGRAM_SCORES, main_scores, reliability_curves, roc_sets
+from .figures import histogram_scores, main_scores, reliability_curves, roc_sets
 from .layout import UPSIDE_DOWN, forced_share, known_set
 from .results import Results
 from .words import listed, names, number, percent, symbol
@@ -72,7 +72,9 @@ def _scores(results: Results) -> str:
     parts = []
     for name in names(results.ood["ood"]):
         table = results.ood[results.ood["ood"] == name].set_index("score")["auroc"]
-        areas = [f"{symbol(score)} {number(table[score], 3)}" for score in HISTOGRAM_SCORES if score in table.index]
+        areas = [
+            f"{symbol(score)} {number(table[score], 3)}" for score in histogram_scores(results) if score in table.index
+        ]
         parts.append(f"AUROC against {name}: {', '.join(areas)}")
     sets = ", ".join(names(results.histograms["set"]))
     return ". ".join([f"Small histograms of the main scores for {sets}", *parts])

@@ -1,7 +1,8 @@
 """Logits with their targets, from whatever people hold them in."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,8 @@ class LogitSet:
     name: str = "logits"
 
     def __post_init__(self) -> None:
-        check_logits(self.logits, -1)
+        with naming(self.name):
+            check_logits(self.logits, -1)
         got = f"shape {tuple(self.logits.shape)}"
         if self.logits.ndim != 2 or len(self.logits) == 0:
             raise ValueError(f"{self.name}: expected logits of shape (N, C) with at least one row, got {got}")
@@ -51,7 +53,8 @@ class LogitSet:
                     f"got shape {tuple(column.shape)}" + ("" if bool(column.isfinite().all()) else " with NaN or inf")
                 )
         if self.target is not None:
-            check_target(self.target, self.logits.shape[:1])
+            with naming(self.name):
+                check_target(self.target, self.logits.shape[:1])
             outside = (self.target < 0) | (self.target >= self.num_classes)
             if bool(outside.any()):
                 raise ValueError(
@@ -83,32 +86,62 @@ def logit_set(source: Any, name: str) -> LogitSet:
         from .files import read_logits
 
         return read_logits(source, name)
+    with naming(name):
+        parts = _parts(source)
+    return LogitSet(*parts, name=name)
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Puts the name of the set before what is wrong with it."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _parts(source: Any) -> tuple[Tensor, Tensor | None, Mapping[str, Tensor]]:
+    """Logits, targets and columns."""
     if isinstance(source, Mapping):
-        return _from_mapping(source, name)
+        return _from_mapping(source)
     if isinstance(source, tuple) and len(source) == 2:
-        return LogitSet(_floating(source[0]), _indices(source[1]), name=name)
-    return LogitSet(_floating(source), name=name)
+        return _floating(source[0]), _indices(source[1]), {}
+    return _floating(source), None, {}
 
 
-def _from_mapping(source: Mapping[str, Any], name: str) -> LogitSet:
+def _from_mapping(source: Mapping[str, Any]) -> tuple[Tensor, Tensor | None, Mapping[str, Tensor]]:
     if "logits" not in source:
-        raise ValueError(f"{name}: expected a mapping with 'logits', got the keys {', '.join(map(str, source))}")
+        raise ValueError(f"expected a mapping with 'logits', got the keys {', '.join(map(str, source))}")
     found = [key for key in TARGET_NAMES if source.get(key) is not None]
     if len(found) > 1:
-        raise ValueError(f"{name}: expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(found)}")
+        raise ValueError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(found)}")
     target = _indices(source[found[0]]) if found else None
-    columns = {key: _floating(value) for key, value in source.items() if key not in ("logits", *TARGET_NAMES)}
-    return LogitSet(_floating(source["logits"]), target, columns, name)
+    further = {key: value for key, value in source.items() if key not in ("logits", *TARGET_NAMES)}
+    for key in further:
+        if not isinstance(key, str) or not key:
+            raise ValueError(f"expected names of columns as strings, got {key!r}")
+    columns = {key: _floating(value, f"column {key!r}") for key, value in further.items()}
+    return _floating(source["logits"]), target, columns
 
 
-def _floating(values: Any) -> Tensor:
-    tensor = torch.as_tensor(values).detach().cpu()
+def _tensor(values: Any, what: str) -> Tensor:
+    try:
+        return torch.as_tensor(values).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        remedy = "; give a pair as the tuple (logits, target), several sets as a mapping" if what == "logits" else ""
+        raise TypeError(
+            f"expected {what} as a tensor or an array of numbers, got a {type(values).__name__} ({error}){remedy}"
+        ) from None
+
+
+def _floating(values: Any, what: str = "logits") -> Tensor:
+    tensor = _tensor(values, what)
     return tensor if tensor.is_floating_point() else tensor.double()
 
 
 def _indices(values: Any) -> Tensor:
     """Class indices; a float column that holds whole numbers, as from CSV, serves as well."""
-    tensor = torch.as_tensor(values).detach().cpu()
+    tensor = _tensor(values, "target")
     if tensor.is_floating_point() and bool((tensor == tensor.round()).all()):
         tensor = tensor.long()
     return tensor if tensor.is_floating_point() else tensor.long()

@@ -30,6 +30,8 @@ def collect_scores(
     sets: Sequence[ProbedSet], train: LogitSet | None = None, detectors: Mapping[str, Any] | None = None
 ) -> list[ScoredSets]:
     """The scores to compare: the registry's, Mahalanobis if there is training data, detectors, given columns."""
+    if detectors is not None and not isinstance(detectors, Mapping):
+        raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
     detectors = dict(detectors or {})
     _check_names(sets, train, detectors)
     found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores]
@@ -37,7 +39,7 @@ def collect_scores(
         distances = mahalanobis_scores(train, *(x.data.logits for x in sets))
         found.append(_scored(MAHALANOBIS, "detector", sets, distances))
     for name, detector in detectors.items():
-        found.append(_scored(name, "detector", sets, [detector_scores(detector, x.data.logits) for x in sets]))
+        found.append(_scored(name, "detector", sets, [_detect(name, detector, x.data.logits) for x in sets]))
     return found + _columns(sets)
 
 
@@ -94,6 +96,15 @@ def _scored(name: str, kind: str, sets: Sequence[ProbedSet], values: Sequence[Te
     return ScoredSets(name, kind, {x.name: value for x, value in zip(sets, values, strict=True)})
 
 
+def _detect(name: str, detector: Any, logits: Tensor) -> Tensor:
+    """The scores of a user's detector; an error of its own is told apart by a note."""
+    try:
+        return detector_scores(detector, logits, name)
+    except Exception as error:
+        error.add_note(f"in detector {name!r}, on logits of shape {tuple(logits.shape)}")
+        raise
+
+
 def _columns(sets: Sequence[ProbedSet]) -> list[ScoredSets]:
     """The columns that the test set shares with others; a warning names those that stand alone."""
     test, *others = sets
@@ -113,6 +124,8 @@ def _columns(sets: Sequence[ProbedSet]) -> list[ScoredSets]:
 def _check_names(sets: Sequence[ProbedSet], train: LogitSet | None, detectors: Mapping[str, Any]) -> None:
     taken = dict.fromkeys(scores, "score") | ({} if train is None else {MAHALANOBIS: "detector"})
     for name in detectors:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"expected names of detectors as strings, got {name!r}")
         if name in taken:
             raise ValueError(f"expected a new name for a detector, got {name!r}, a {taken[name]} already; rename it")
     taken |= dict.fromkeys(detectors, "detector")

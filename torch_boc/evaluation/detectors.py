@@ -62,7 +62,7 @@ def odin_scores(
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
-def detector_scores(detector: Any, logits: Tensor) -> Tensor:
+def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> Tensor:
     """The scores that a callable or a fitted detector of pytorch-ood gives to logits.
 
     Args:
@@ -70,6 +70,7 @@ def detector_scores(detector: Any, logits: Tensor) -> Tensor:
             in-distribution; or a detector of pytorch-ood with `predict_logits` or `predict_features`, which is given
             float32 and whose scores are negated, for theirs are higher = more out-of-distribution.
         logits: (N, C).
+        name: how messages call the detector; its own name by default.
 
     Returns:
         (N,) in float64 on the CPU, higher = more in-distribution.
@@ -77,7 +78,7 @@ def detector_scores(detector: Any, logits: Tensor) -> Tensor:
     >>> detector_scores(lambda logits: logits.amax(1), torch.tensor([[2.0, 1.0], [0.0, 5.0]]))
     tensor([2., 5.], dtype=torch.float64)
     """
-    name = getattr(detector, "__name__", type(detector).__name__)
+    name = name or str(getattr(detector, "__name__", type(detector).__name__))
     predict = _predict(detector)
     with torch.no_grad():
         if predict is not None:
@@ -135,7 +136,10 @@ def _fitted(predict: Callable[[Tensor], Tensor], logits: Tensor, name: str) -> T
 
 def _checked(scores: Any, samples: int, name: str) -> Tensor:
     """`scores` as float64 on the CPU, if there is a finite one for each sample."""
-    values = torch.as_tensor(scores, dtype=torch.float64, device="cpu").detach()
+    try:
+        values = torch.as_tensor(scores, dtype=torch.float64, device="cpu").detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: expected {samples} scores, got a {type(scores).__name__} ({error})") from None
     if values.shape != (samples,):
         raise ValueError(f"{name}: expected scores of shape ({samples},), got {tuple(values.shape)}")
     bad = ~values.isfinite()

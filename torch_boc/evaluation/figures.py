@@ -184,12 +184,16 @@ def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
     axis.set_ylim(0, 1 if column == "auroc" else 1.6 * table[column].max() or 1)
 
 
+def histogram_scores(results: Results) -> list[str]:
+    """The scores that have a small histogram: the main ones, the last of them giving way to two that users add."""
+    present = set(results.histograms["score"])
+    own = [name for name in names(results.ood[results.ood["kind"] != "score"]["score"]) if name in present][:2]
+    return [name for name in HISTOGRAM_SCORES if name in present][: HISTOGRAMS - len(own)] + own
+
+
 def score_histograms(results: Results) -> Any:
     """Small histograms of the main scores, known samples against the others."""
-    table = results.histograms
-    present = set(table["score"])
-    own = [name for name in names(results.ood[results.ood["kind"] != "score"]["score"]) if name in present][:2]
-    chosen = [name for name in HISTOGRAM_SCORES if name in present][: HISTOGRAMS - len(own)] + own
+    table, chosen = results.histograms, histogram_scores(results)
     if not chosen or len(names(table["set"])) < 2:
         return None
     figure, axes = panels(len(chosen), SMALL)

@@ -48,6 +48,7 @@ def read_logits(path: str | os.PathLike[str], name: str | None = None) -> LogitS
     name = path.stem if name is None else name
     reader = READERS[_suffix(path)]
     try:
+        formats.refuse_pickle(path)
         return _checked(_select(reader(path)), name)
     except ImportError as error:
         raise ImportError(f"{path}: {error}") from error

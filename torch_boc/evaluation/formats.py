@@ -44,7 +44,6 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         from safetensors.torch import load_file
     except ImportError as error:
         raise ImportError("reading it needs safetensors: pip install 'torch-boc[eval]'") from error
-    _refuse_pickle(path)
     return {name: _wide(tensor) for name, tensor in load_file(path).items()}
 
 
@@ -116,16 +115,17 @@ def _reason(error: ValueError, what: str) -> ValueError:
 
 def _expect(path: Path, start: bytes, what: str) -> None:
     """Raise unless the file begins with `start`; NumPy takes anything unknown for a pickle."""
-    _refuse_pickle(path)
     with path.open("rb") as file:
         if file.read(len(start)) != start:
             raise ValueError(f"it does not begin as {what}")
 
 
-def _refuse_pickle(path: Path) -> None:
+def refuse_pickle(path: Path) -> None:
+    """Raise if the file is a pickle; what torch.save wrote before it wrote archives begins like one of protocol 2."""
     with path.open("rb") as file:
         start = file.read(2)
-    if start[:1] == b"\x80" and start[1:] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+    legacy = start == b"\x80\x02" and path.suffix.lower() in (".pt", ".pth")
+    if start[:1] == b"\x80" and start[1:] in (b"\x02", b"\x03", b"\x04", b"\x05") and not legacy:
         raise ContentError(f"it is a pickle, whatever its name says; {REFUSAL}")
 
 

@@ -65,7 +65,7 @@ def calibration_table(results: Results) -> Table | None:
         if borrowed.iloc[i]:
             values[1] = Cell("as MSP")
         rows.append([method, *values, Cell(number(row["accuracy"])), Cell(number(row["temperature"], 3))])
-    caption = f"Calibration on {known_set(results)}, with 95 % intervals; lower is better"
+    caption = f"Calibration on {known_set(results)}, with 95 % intervals; lower errors are better"
     return Table(caption, ["method", "ECE", "NLL", "Brier", "accuracy", "T"], rows)
 
 

@@ -12,8 +12,13 @@ GLOSSARY = (
     ("Δ", "coherence gap, q̄ − p̂. It is never negative, and 0 for two classes."),
     ("forced", "the part of Δ that follows from p̂ and the number of classes: Δ if all rivals were equally strong."),
     ("free", "the rest of Δ: what the geometry of the logits adds."),
+    (
+        "R²",
+        "1 − Var(free) / Var(Δ) over the samples of a set: how much of what Δ varies follows the forced part.",
+    ),
     ("ρ", "concentration: 0 when the rivals share the rest evenly, 1 when it sits on as few rivals as possible."),
     ("k, p*", "number of coin flips, and the p-value of the expected wins, Pr{Binomial(k, p̂) ≥ round(k q̄)}."),
+    ("rejected", "the share of samples with p* of at most 0.05; the column p-value is their mean p*."),
     (
         "s_BoC",
         "the paper’s score, 1 − p*: higher means less confident: upside down for a score of familiarity.",
@@ -65,11 +70,17 @@ def measured_how(results: Results) -> list[tuple[str, str]]:
         ("classes", str(settings["classes"])),
         ("calibration error", f"{settings['bins']} bins of equal width, closed on the right"),
         ("coin flips", f"k = {settings['trials']}"),
-        ("intervals", f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}"),
+        ("intervals", _intervals(results)),
         ("date", str(settings.get("date", ""))),
         ("versions", versions),
     ]
     return [(name, value) for name, value in pairs if value]
+
+
+def _intervals(results: Results) -> str:
+    settings = results.settings
+    text = f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}"
+    return f"{text}; of AUROC vs MSP by DeLong’s method" if len(results.ood) else text
 
 
 def _present(*tables: Table | None) -> list[Table]:

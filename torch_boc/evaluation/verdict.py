@@ -1,16 +1,18 @@
 """What the numbers say, in plain sentences."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .layout import forced_share, known_set, suspicious_splits
 from .results import Results
-from .words import interval, listed, measured, names, number, p_text, percent, quoted
+from .words import listed, measured, names, number, p_text, percent, quoted
 
 # Preferred, in this order, over a score that is no better by more than chance.
 STANDARD = ("msp", "energy", "max_logit", "entropy")
 # With more sets than this the reader gets one sentence for all of them.
 FEW = 2
+# An interval that reaches further does not show that two AUROC are the same.
+TELLING = 0.02
 
 
 def verdict(results: Results) -> list[str]:
@@ -44,9 +46,16 @@ def _calibration(results: Results) -> Iterable[str]:
     else:
         doubt = ", though that split looks like training data" if best["split"] in suspicious_splits(results) else ""
         yield (
-            f"Best calibrated is {method(best)}{doubt}: ECE {measured(best, 'ece')}, "
+            f"Best calibrated is {method(best)}{doubt}{_ties(best, table)}: ECE {measured(best, 'ece')}, "
             f"against {measured(msp, 'ece')} of plain confidence (MSP)."
         )
+
+
+def _ties(best: Any, table: Any) -> str:
+    """The other methods that chance alone may have put behind the best."""
+    rest = table[(table["method"] != "MSP") & (table.index != best.name)]
+    close = [method(row) for _, row in rest.iterrows() if overlap(row, best, "ece")]
+    return f", within chance of {listed(close)}" if close else ""
 
 
 def _leaks(results: Results) -> Iterable[str]:
@@ -72,25 +81,35 @@ def _detection(results: Results) -> Iterable[str]:
     elif len(sets) <= FEW:
         yield from (_advice(results, name) for name in sets)
     else:
-        groups: dict[str, list[str]] = {}
-        for name in sets:
-            groups.setdefault(choose(of_set(results, name))["score"], []).append(quoted(name))
+        yield from _choices({name: of_set(results, name) for name in sets})
+
+
+def _choices(tables: Mapping[str, Any]) -> Iterable[str]:
+    """A sentence for all sets on which some score helps, and one for the rest."""
+    groups: dict[str, list[str]] = {}
+    for name, table in tables.items():
+        score = "" if is_chance(highest(table)) else choose(table)["score"]
+        groups.setdefault(score, []).append(quoted(name))
+    hopeless = groups.pop("", [])
+    if groups:
         choices = "; ".join(f"{score} on {listed(group)}" for score, group in groups.items())
         yield f"Scores to use, a simple one where the best is within chance of it: {choices}."
+    if hopeless:
+        yield f"On {listed(hopeless)} no score does better than chance."
 
 
 def _advice(results: Results, name: str) -> str:
     table = of_set(results, name)
-    best, chosen = table.loc[table["auroc"].idxmax()], choose(table)
+    best, chosen = highest(table), choose(table)
     where, value = f"On {quoted(name)}", measured(best, "auroc")
-    if best["auroc"] <= 0.5 or best["auroc_low"] <= 0.5:
+    if is_chance(best):
         return f"{where} no score does better than chance: the highest AUROC is {value}, of {best['score']}."
     if chosen["score"] == best["score"]:
         msp = table[table["score"] == "msp"]
         against = f", against {number(msp.iloc[0]['auroc'])} of msp" if len(msp) and best["score"] != "msp" else ""
         return f"{where} use {best['score']}: AUROC {value}, the highest{against}."
     if chosen["score"] == "msp" and best["versus_msp_low"] > 0:
-        difference = f"{number(best['versus_msp'], sign=True)} ({interval(best, 'versus_msp', sign=True)})"
+        difference = measured(best, "versus_msp", sign=True)
         return (
             f"{where} msp is nearly as good as any: AUROC {number(chosen['auroc'])}; the highest, {best['score']} with "
             f"{value}, is better by {difference}: more than chance, but little."
@@ -101,9 +120,19 @@ def _advice(results: Results, name: str) -> str:
     )
 
 
+def highest(table: Any) -> Any:
+    """The row with the highest AUROC."""
+    return table.loc[table["auroc"].idxmax()]
+
+
+def is_chance(row: Any) -> bool:
+    """Whether the AUROC is no more than that of a coin, as far as its interval tells."""
+    return bool(row["auroc"] <= 0.5 or row["auroc_low"] <= 0.5)
+
+
 def choose(table: Any) -> Any:
     """The row of the score to use: a standard one, if it lies within the interval of the best."""
-    best = table.loc[table["auroc"].idxmax()]
+    best = highest(table)
     for score in STANDARD:
         row = table[table["score"] == score]
         if len(row) and row.iloc[0]["auroc"] >= min(best["auroc"], best["auroc_low"]):
@@ -119,7 +148,8 @@ def of_set(results: Results, name: str) -> Any:
 
 def _paper_score(results: Results) -> Iterable[str]:
     table = results.ood[(results.ood["score"] == "structural_score") & results.ood["auroc"].notna()]
-    backwards, forwards = table[table["auroc"] < 0.5], table[table["auroc"] >= 0.5]
+    below = table["auroc_high"].fillna(table["auroc"]) < 0.5
+    backwards, forwards = table[below], table[~below]
     if len(backwards):
         yield (
             f"The paper’s score s_BoC ranks backwards here (AUROC {aurocs(backwards)}): "
@@ -141,11 +171,13 @@ def _gap(results: Results) -> Iterable[str]:
         return
     shares = [forced_share(row) for _, row in table.iterrows()]
     parts = [
-        f"{percent(share)} on {quoted(row['set'])} (R² {number(row['r2'], 3)})"
+        f"{percent(share)} on {quoted(row['set'])}"
+        + (f" (R² {number(row['r2'], 3)})" if row["r2"] == row["r2"] else "")
         for share, (_, row) in zip(shares, table.iterrows(), strict=True)
     ]
     if len(parts) > FEW + 1:
-        parts = [f"{percent(min(shares))} to {percent(max(shares))} (R² at least {number(table['r2'].min(), 3)})"]
+        lowest = f" (R² at least {number(table['r2'].min(), 3)})" if table["r2"].notna().any() else ""
+        parts = [f"{percent(min(shares))} to {percent(max(shares))}{lowest}"]
     scores = results.ood[(results.ood["score"] == "gap") & results.ood["versus_msp"].notna()]
     start = f"Confidence alone forces {'most' if min(shares) > 0.5 else 'part'} of Δ: {listed(parts)}"
     yield f"{start}; {_against_msp(scores)}." if len(scores) else f"{start}."
@@ -154,8 +186,7 @@ def _gap(results: Results) -> Iterable[str]:
 def _against_msp(scores: Any) -> str:
     """Whether −Δ ranks better than confidence, over all sets."""
     differences = [
-        f"{number(row['versus_msp'], sign=True)} ({interval(row, 'versus_msp', sign=True)})"
-        + (f" on {quoted(row['ood'])}" if len(scores) > 1 else "")
+        measured(row, "versus_msp", sign=True) + (f" on {quoted(row['ood'])}" if len(scores) > 1 else "")
         for _, row in scores.iterrows()
     ]
     if len(scores) > FEW:
@@ -163,8 +194,10 @@ def _against_msp(scores: Any) -> str:
         differences = [f"{' to '.join(number(end, sign=True) for end in ends)} on {len(scores)} sets"]
     # As printed: nobody should read that 0.0000 is worse.
     better, worse = (scores["versus_msp_low"].round(4) > 0).any(), (scores["versus_msp_high"].round(4) < 0).any()
+    widest = scores[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False)
+    neither = "it adds nothing that confidence does not tell"
     meaning = {
-        (False, False): "it adds nothing that confidence does not tell",
+        (False, False): neither if widest <= TELLING else "whether it adds anything is more than so few samples tell",
         (True, False): "it adds something to confidence",
         (False, True): "it ranks worse than confidence",
         (True, True): "it ranks better than confidence on some sets and worse on others",

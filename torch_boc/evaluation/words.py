@@ -92,7 +92,7 @@ def listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
-def measured(row: Any, column: str) -> str:
+def measured(row: Any, column: str, *, sign: bool = False) -> str:
     """A value with its interval."""
-    around = interval(row, column)
-    return f"{number(row[column])} ({around})" if around else number(row[column])
+    value, around = number(row[column], sign=sign), interval(row, column, sign=sign)
+    return f"{value} ({around})" if around else value
