@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torch_boc.evaluation.data import LogitSet
+from torch_boc.experiments.cache import Pieces
 from torch_boc.functional import auroc, boc_summary, compute_scores
 from torch_boc.writing import replacing
 
@@ -101,18 +102,14 @@ class Cache:
     """Results by samples, computed piece by piece and kept in `folder`."""
 
     def __init__(self, folder: Path, *, piece: int = 1000) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.piece = folder, piece
+        self.pieces = Pieces(folder, piece=piece)
 
     def __call__(self, key: str, images: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """`function(images)`, of which only the missing pieces are computed."""
-        parts = []
-        for start in range(0, len(images), self.piece):
-            path = self.folder / f"{key}-{start:06}.npy"
-            stop = min(start + self.piece, len(images))
-            if not path.exists():
-                with replacing(path) as temporary, temporary.open("wb") as file:
-                    np.save(file, function(images[start:stop]).numpy())
-                print(f"{key}: {stop:6} of {len(images)}", flush=True)
-            parts.append(torch.from_numpy(np.load(path, allow_pickle=False)))
-        return torch.cat(parts)
+
+        def compute(start: int, stop: int) -> Tensor:
+            rows = function(images[start:stop])
+            print(f"{key}: {stop:6} of {len(images)}", flush=True)
+            return rows
+
+        return self.pieces(key, len(images), compute)

@@ -107,7 +107,7 @@ def read_texts(folder: Path) -> tuple[Texts, Texts, Texts]:
 
 def main() -> None:
     """Train, validate each epoch, and print the last values."""
-    args = arguments(__doc__.splitlines()[0], epochs=6, lr=1e-3, batch_size=64)
+    args = arguments(__doc__.splitlines()[0], epochs=3, lr=1e-3, batch_size=64)
     pl.seed_everything(42)
     if args.smoke:
         args.lr = 5e-3

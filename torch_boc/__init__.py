@@ -7,7 +7,7 @@ from . import functional
 from .functional import Coins, bag_of_coins
 
 if TYPE_CHECKING:
-    from . import calibration, evaluation, inference, metrics, nn, zoo
+    from . import calibration, evaluation, experiments, inference, metrics, nn, zoo
     from .inference import BoCPredictor
     from .metrics import BoCMetric, BoCSeparation, CoherenceGap
     from .nn import BoCClassifier, BoCProbe, watch
@@ -26,6 +26,7 @@ __all__ = [
     "bag_of_coins",
     "calibration",
     "evaluation",
+    "experiments",
     "functional",
     "inference",
     "metrics",
@@ -44,7 +45,7 @@ _HOMES = {
     "CoherenceGap": "metrics",
     "watch": "nn",
 }
-_MODULES = ("calibration", "evaluation", "inference", "metrics", "nn", "zoo")
+_MODULES = ("calibration", "evaluation", "experiments", "inference", "metrics", "nn", "zoo")
 
 
 def __getattr__(name: str) -> Any:

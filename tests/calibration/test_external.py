@@ -1,9 +1,9 @@
 """Public records, against figures of an independent implementation."""
 
-import numpy as np
 import pytest
 import torch
 
+from tests.arrays import read_arrays
 from tests.calibration.cases import DATA, mean_nll
 from tests.reference import calibration_error
 from torch_boc.calibration import IsotonicCalibration, TemperatureScaling, Uncalibrated, VectorScaling
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not DATA.exists(), reason="needs the public reco
 
 
 def halves(name):
-    record = np.load(DATA / f"{name}.npz")
+    record = read_arrays(DATA / f"{name}.npz")
     logits = torch.from_numpy(record["predictions"]).clamp_min(1e-30).log()
     target = torch.from_numpy(record["ground_truth"]).long().reshape(-1)
     return (logits[:5000], target[:5000]), (logits[5000:], target[5000:])

@@ -9,6 +9,7 @@ import torch
 from pyarrow import csv, parquet
 
 import torch_boc.cli.probe as command
+from tests.arrays import read_arrays
 from torch_boc.functional import boc_summary, sample_columns
 
 READ = {".parquet": parquet.read_table, ".csv": csv.read_csv}
@@ -19,7 +20,7 @@ def test_the_columns_are_those_of_the_library(run, files, monkeypatch, kind):
     monkeypatch.setattr(command, "block_elements", lambda device: 4 * 64)  # 200 rows in four pieces
     assert run("probe", "test.npz", "-o", f"new/out{kind}", "--trials", "50").code == 0
     table = READ[kind](files / "new" / f"out{kind}")
-    data = np.load(files / "test.npz")
+    data = read_arrays(files / "test.npz")
     expected = sample_columns(torch.from_numpy(data["logits"]), trials=50)
     assert table.column_names == ["index", "target", *expected]
     assert table["index"].to_pylist() == list(range(200))
@@ -30,7 +31,7 @@ def test_the_columns_are_those_of_the_library(run, files, monkeypatch, kind):
 
 
 def test_without_targets_there_is_no_column(run, files):
-    np.save(files / "bare.npy", np.load(files / "test.npz")["logits"])
+    np.save(files / "bare.npy", read_arrays(files / "test.npz")["logits"])
     code, out, err = run("probe", "bare.npy", "-o", "out.parquet")
     assert (code, err) == (0, "")
     assert "accuracy" not in out
@@ -38,7 +39,7 @@ def test_without_targets_there_is_no_column(run, files):
 
 
 def test_the_summary_is_that_of_the_library(run, files):
-    data = np.load(files / "test.npz")
+    data = read_arrays(files / "test.npz")
     expected = boc_summary(torch.from_numpy(data["logits"]), torch.from_numpy(data["target"]), trials=20)
     code, out, err = run("probe", "test.npz", "--trials", "20", "--json")
     assert (code, err) == (0, "")
@@ -52,7 +53,7 @@ def test_the_summary_is_that_of_the_library(run, files):
 
 
 def test_json_has_null_for_what_there_is_none_of(run, files):
-    np.save(files / "bare.npy", np.load(files / "test.npz")["logits"])
+    np.save(files / "bare.npy", read_arrays(files / "test.npz")["logits"])
     result = json.loads(run("probe", "bare.npy", "-o", "a.csv", "--json").out, parse_constant=pytest.fail)
     assert result["accuracy"] is None
     assert result["output"] == "a.csv"

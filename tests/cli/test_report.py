@@ -11,6 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from tests.arrays import read_arrays
 from tests.cli.cases import samples
 from torch_boc import zoo
 from torch_boc.cli import inputs, output, render
@@ -81,7 +82,7 @@ def test_json_with_a_folder_and_quiet(run, files, monkeypatch):
 
 
 def test_without_targets_and_without_ood(run, files):
-    np.save(files / "bare.npy", np.load(files / "test.npz")["logits"])
+    np.save(files / "bare.npy", read_arrays(files / "test.npz")["logits"])
     code, out, err = run("report", "--id", "bare.npy", "--replicates", "5")
     assert (code, err) == (0, "")
     assert "Calibration:" not in out

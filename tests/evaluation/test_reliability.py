@@ -9,11 +9,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tests import reference
+from tests.arrays import read_arrays
 from tests.evaluation.sets import labelled, unfamiliar
 from tests.metrics.test_external import DATA
 from torch_boc.calibration import LeakWarning, TemperatureScaling, VectorScaling
 from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.reliability import Judged, _cells, calibration_error, judge
+from torch_boc.evaluation.reliability import Judged, _cells, calibration_error, chance_error, judge
 from torch_boc.functional import bag_of_coins, boc_summary
 
 RECORDS = {"netcal_lenet5_cifar10": (0.11926, 1.3736, 0.02243), "netcal_wrn16_cifar100": (0.05832, 1.1099, 0.04358)}
@@ -139,7 +140,7 @@ def test_calibration_needs_targets():
 @pytest.mark.skipif(not DATA.exists(), reason="needs the public records")
 @pytest.mark.parametrize("name", RECORDS)
 def test_public_records(name):
-    record = np.load(DATA / f"{name}.npz")
+    record = read_arrays(DATA / f"{name}.npz")
     logits = np.log(np.maximum(record["predictions"], 1e-30))
     target = record["ground_truth"].reshape(-1)
     with warnings.catch_warnings():
@@ -152,3 +153,27 @@ def test_public_records(name):
     assert table.loc["MSP", "ece"] == pytest.approx(raw, abs=1e-5)
     assert table.loc["temperature", "temperature"] == pytest.approx(temperature, abs=1e-3)
     assert table.loc["temperature", "ece"] == pytest.approx(after, abs=1e-4)
+
+
+@pytest.mark.parametrize("samples", [300, 5000])
+def test_chance_error_is_that_of_perfect_confidences(samples):
+    generator = torch.Generator().manual_seed(samples)
+    confidence = 1 - 0.6 * torch.rand(samples, generator=generator, dtype=torch.float64) ** 3
+    errors = torch.tensor(
+        [calibration_error(confidence, torch.rand(samples, generator=generator) < confidence) for _ in range(600)]
+    )
+    mean, most = chance_error(confidence)
+    assert mean == pytest.approx(float(errors.mean()), rel=0.06)
+    assert 0.92 < float((errors <= most).double().mean()) < 0.98
+
+
+def test_a_split_that_cannot_be_fitted_is_left_out_alone():
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randint(3, (400,), generator=generator)
+    logits = 2 * torch.eye(3)[target] + torch.randn(400, 3, generator=generator)
+    one_class = (logits[target == 0], target[target == 0])
+    with pytest.warns(UserWarning, match="calibration split 'sorted': .*vector scaling is left out"):
+        report = evaluate((logits, target), calibration={"sorted": one_class, "good": (logits, target)}, replicates=20)
+    methods = report.calibration.groupby("split")["method"].apply(list).to_dict()
+    assert "vector scaling" not in methods["sorted"]
+    assert methods["good"] == ["temperature", "isotonic", "vector scaling"]

@@ -102,7 +102,7 @@ def test_markdown(report):
         "## What this says",
         "## Calibration",
     ]
-    assert "| isotonic (fitted on held out) | **0.0093** (0.0053 to 0.0133) | as MSP |" in text
+    assert "| isotonic (fitted on held out) | **0.0093** (0.0053 to 0.0133) | 0.0052 | as MSP |" in text
     assert r"| s\_BoC (structural\_score) *upside down* | 0.1094 (0.1054 to 0.1134) |" in text
     assert "![" not in text
     assert all(escape(sentence) in text for sentence in report.verdict)
@@ -164,7 +164,7 @@ def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):
 
 def test_short_forms(report):
     lines = repr(report).split("\n")
-    assert lines[0].startswith("Report: test 10,000, svhn 26,032, held out 5,000, training samples 5,000 samples")
+    assert lines[0].startswith("Report: test 10,000, svhn 26,032, held out 5,000, training samples 5,000")
     assert lines[1:] == [f"- {sentence}" for sentence in report.verdict]
     fragment = Outline(report._repr_html_())
     assert len(fragment.all("table")) == 2

@@ -248,3 +248,18 @@ def test_what_is_not_known_leaves_no_empty_brackets():
     assert "more than so few samples tell" in text
     many = changed(make_results((), ("a", "b", "c")), "gaps", "gap > 0", r2=NAN)
     assert "95.4 % to 95.4 %;" in sentence(many, "forces")
+
+
+def test_an_error_that_chance_explains_may_be_perfect():
+    results = make_results(("held out",))
+    table = results.calibration.assign(ece_chance=0.0088, ece_chance_most=0.0120)
+    text = " ".join(verdict(dataclasses.replace(results, calibration=table)))
+    assert "Chance alone gives perfectly calibrated confidences 0.0088: it may be perfect." in text
+    assert "it may be perfect" not in " ".join(verdict(results))
+
+
+def test_few_samples_are_named():
+    results = make_results(())
+    settings = {**results.settings, "samples": {"test": 60, "svhn": 26_032}}
+    sentence = verdict(dataclasses.replace(results, settings=settings))[0]
+    assert sentence == "Below 100 samples the numbers are rough and the intervals too narrow: “test” has 60."

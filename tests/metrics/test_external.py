@@ -8,6 +8,7 @@ import torch
 from torchmetrics.classification import BinaryCalibrationError, MulticlassCalibrationError
 
 from tests import reference
+from tests.arrays import read_arrays
 from tests.metrics.cases import joined, labelled_batches
 from torch_boc import BoCMetric
 from torch_boc.functional import bag_of_coins, boc_summary
@@ -75,7 +76,7 @@ def test_calibration_error_of_any_score_is_that_of_binary_torchmetrics():
 @pytest.mark.skipif(not DATA.exists(), reason="needs the public records")
 @pytest.mark.parametrize("name", RECORDS)
 def test_public_records(name):
-    record = np.load(DATA / f"{name}.npz")
+    record = read_arrays(DATA / f"{name}.npz")
     logits = torch.from_numpy(record["predictions"]).clamp_min(1e-30).log()
     target = torch.from_numpy(record["ground_truth"]).long().reshape(-1)
     accuracy, error = RECORDS[name]

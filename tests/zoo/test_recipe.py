@@ -29,7 +29,7 @@ def test_cache_goes_on_where_it_was(tmp_path):
     torch.testing.assert_close(cache("logits", images, twice), 2 * images)
     torch.testing.assert_close(cache("logits", images, twice), 2 * images)
     assert seen == [10, 10, "interrupted", 5]
-    assert len(list((tmp_path / "new").iterdir())) == 3
+    assert len(list((tmp_path / "new" / "logits").iterdir())) == 3
 
 
 def test_missing_data_is_named(tmp_path):

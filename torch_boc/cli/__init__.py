@@ -1,4 +1,4 @@
-"""The command line: `torch-boc demo`, `torch-boc report` and `torch-boc probe`."""
+"""The command line: `torch-boc demo`, `report`, `probe` and `experiment`."""
 
 import sys
 from collections.abc import Sequence

@@ -10,6 +10,7 @@ import typer
 from .. import __version__
 from .console import say
 from .demo import demo
+from .experiment import experiment
 from .probe import probe
 from .report import report
 
@@ -29,6 +30,12 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "torch-boc probe logits.npz",
         "torch-boc probe logits.npz -o samples.parquet",
         "torch-boc probe logits.csv -o samples.csv --trials 200 --json",
+    ),
+    experiment: (
+        "torch-boc experiment vit",
+        "torch-boc experiment resnet --samples 500 --out /tmp/report",
+        "torch-boc experiment resnet --checkpoint resnet20.pt --data-dir data",
+        "torch-boc experiment roberta --model folder --data-dir data --json",
     ),
 }
 

@@ -40,7 +40,8 @@ def demo(
         entry = zoo.load(ENTRY)
         held_out, test = entry.held_out()
         splits = {held_out.name: held_out, **entry.calibration}
-        report = evaluate(test, entry.ood, calibration=splits, progress=tell)
+        title = f"{entry.card['model']}: {entry.card['data']}"
+        report = evaluate(test, entry.ood, calibration=splits, progress=tell, title=title)
         paths = save(report, folder, tell)
     present(report, paths, title=provenance(entry.card), json=json)
 

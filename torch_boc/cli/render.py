@@ -18,6 +18,7 @@ def show(report: Any, console: Console) -> None:
     """Both tables and what they say; intervals and diagnostics are in the files."""
     calibration = layout.calibration_table(report.results)
     if calibration is not None:
+        calibration = without(calibration, "by chance")
         console.print("\nCalibration: lower errors (ECE, NLL, Brier) are better", style="bold")
         console.print(terminal_table(calibration, console.width))
     for name, table in zip(dict.fromkeys(report.ood["ood"]), layout.ood_tables(report.results), strict=True):
@@ -28,6 +29,13 @@ def show(report: Any, console: Console) -> None:
     for sentence in report.verdict:
         sentences.add_row("-", Text(sentence))
     console.print(sentences)
+
+
+def without(table: layout.Table, title: str) -> layout.Table:
+    """The table without a column that there is no room for."""
+    place = table.columns.index(title)
+    rows = [row[:place] + row[place + 1 :] for row in table.rows]
+    return layout.Table(table.caption, table.columns[:place] + table.columns[place + 1 :], rows)
 
 
 def terminal_table(table: layout.Table, width: int = WIDTH) -> Table:

@@ -67,6 +67,7 @@ def report(
             replicates=replicates,
             seed=seed,
             progress=tell,
+            title=str(test),
         )
         paths = save(result, folder, tell)
     if json or not quiet:

@@ -24,7 +24,10 @@ def _with_interval(*names: str) -> list[str]:
 
 
 COLUMNS = {
-    "calibration": ["split", "method", *_with_interval("ece", "nll", "brier"), "accuracy", "temperature"],
+    "calibration": [
+        *("split", "method", *_with_interval("ece", "nll", "brier")),
+        *("ece_chance", "ece_chance_most", "accuracy", "temperature"),
+    ],
     "ood": ["ood", "score", *_with_interval("auroc", "fpr95", "aupr", "versus_msp"), "kind", "upside_down"],
     "leaks": ["split", "samples", "accuracy", "test_accuracy", "z", "p_value", "suspicious"],
     "gaps": [
@@ -52,6 +55,7 @@ def evaluate(
     seed: int = 42,
     trial_counts: Sequence[int] = (20, 50, 100, 200),
     progress: Callable[[str], object] | None = None,
+    title: str = "",
 ) -> Report:
     """Calibration, out-of-distribution detection and the coherence gap of a classifier, from its logits.
 
@@ -69,6 +73,7 @@ def evaluate(
         seed: of the bootstrap and of Monte Carlo trials; the result depends on nothing else that is random.
         trial_counts: numbers of coin flips to compare.
         progress: told in a few words what begins.
+        title: what was evaluated, for the head of the report.
 
     Returns:
         A Report. Columns that `id` and an OOD set have in common are compared as scores: higher = more in-distribution.
@@ -104,7 +109,8 @@ def evaluate(
         "roc": roc,
         "histograms": histograms,
     }
-    settings: dict[str, Any] = {"trials": trials, "bins": bins, "replicates": replicates, "seed": seed}
+    settings: dict[str, Any] = {"title": str(title), "trials": trials, "bins": bins}
+    settings |= {"replicates": replicates, "seed": seed}
     settings |= _describe(sets[0], (test, *oods.values(), *splits.values(), *training.values()))
     return Report(Results(settings, **{name: table(rows[name], columns=columns) for name, columns in COLUMNS.items()}))
 

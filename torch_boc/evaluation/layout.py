@@ -42,7 +42,7 @@ def suspicious_splits(results: Results) -> list[str]:
 def headline(results: Results) -> str:
     """The sets, their sizes and the settings in a line."""
     settings = results.settings
-    parts = [", ".join(f"{name} {count:,}" for name, count in settings["samples"].items()) + " samples"]
+    parts = [", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())]
     accuracy = float(settings.get("accuracy", math.nan))
     if not math.isnan(accuracy):
         parts.append(f"accuracy {number(accuracy)}")
@@ -64,9 +64,10 @@ def calibration_table(results: Results) -> Table | None:
         values = [Cell(number(row[name]), interval(row, name), flags[i]) for name, flags in columns]
         if borrowed.iloc[i]:
             values[1] = Cell("as MSP")
+        values.insert(1, Cell(number(row["ece_chance"])))
         rows.append([method, *values, Cell(number(row["accuracy"])), Cell(number(row["temperature"], 3))])
     caption = f"Calibration on {known_set(results)}, with 95 % intervals; lower errors are better"
-    return Table(caption, ["method", "ECE", "NLL", "Brier", "accuracy", "T"], rows)
+    return Table(caption, ["method", "ECE", "by chance", "NLL", "Brier", "accuracy", "T"], rows)
 
 
 def leak_table(results: Results) -> Table | None:

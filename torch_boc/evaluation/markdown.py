@@ -13,7 +13,8 @@ from .verdict import verdict
 def markdown(results: Results, images: Mapping[str, str] | None = None) -> str:
     """The report in Markdown; `images` are links to the figures by name, which are left out without it."""
     images = images or {}
-    parts = [f"# {TITLE}", escape(headline(results)), "## What this says"]
+    title = str(results.settings.get("title", ""))
+    parts = [f"# {TITLE}", *([escape(title)] if title else []), escape(headline(results)), "## What this says"]
     parts.append("\n".join(f"- {escape(sentence)}" for sentence in verdict(results)))
     for section in sections(results):
         parts += [f"## {section.title}", escape(section.text)]

@@ -26,7 +26,7 @@ class Picture(NamedTuple):
 def page(results: Results, images: Mapping[str, Picture]) -> str:
     """The whole page; `images` are its figures by name."""
     parts = [
-        f"<header><h1>{TITLE}</h1><p class='headline'>{escape(headline(results))}</p></header>",
+        f"<header><h1>{TITLE}</h1>{_subtitle(results)}<p class='headline'>{escape(headline(results))}</p></header>",
         verdict_html(results),
         *(section_html(section, results, images) for section in sections(results)),
         _list("How it was measured", measured_how(results)),
@@ -43,6 +43,11 @@ def document(title: str, parts: Iterable[str]) -> str:
         f"<title>{escape(title)}</title>\n<style>\n{STYLE.read_text(encoding='utf-8')}</style>\n</head>\n"
         "<body>\n<main>\n" + "\n".join(parts) + "\n</main>\n</body>\n</html>\n"
     )
+
+
+def _subtitle(results: Results) -> str:
+    title = str(results.settings.get("title", ""))
+    return f"<p>{escape(title)}</p>" if title else ""
 
 
 def verdict_html(results: Results) -> str:

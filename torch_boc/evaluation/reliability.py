@@ -38,6 +38,22 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> fl
     return float(excess.abs().sum()) / len(confidence)
 
 
+def chance_error(confidence: Tensor, bins: int = 15) -> tuple[float, float]:
+    """The error that chance alone makes of perfectly calibrated confidences: its mean, and what 95 % stay below.
+
+    The excess of right predictions in a bin is then normal with the variance sum p (1 - p), and its absolute value has
+    the mean sqrt(2 / pi) and the variance 1 - 2 / pi of that.
+
+    >>> mean, most = chance_error(torch.full((10_000,), 0.9))
+    >>> round(mean, 4), round(most, 4)
+    (0.0024, 0.0054)
+    """
+    wide = confidence.double()
+    variance = count(equal_bin(wide, bins), wide * (1 - wide), bins) / len(wide) ** 2
+    mean = float(variance.sqrt().sum()) * math.sqrt(2 / math.pi)
+    return mean, mean + 1.645 * math.sqrt(float(variance.sum()) * (1 - 2 / math.pi))
+
+
 def calibration_tables(
     test: ProbedSet,
     splits: Mapping[str, LogitSet],
@@ -59,8 +75,8 @@ def calibration_tables(
     for split, method in methods:
         label = {"split": split, "method": method.name}
         progress(f"calibration: {method.name}" + (f" on {split}" if split else ""))
-        if split:
-            method.fit(*_labelled(splits[split]))
+        if split and not _fitted(method, split, splits[split]):
+            continue
         row, curve = judge(_apply(method, test), bins, replicates, random_numbers(seed, "calibration", *label.values()))
         temperature = float(method.temperature) if hasattr(method, "temperature") else math.nan
         table.append(label | row | {"temperature": temperature})
@@ -84,6 +100,7 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
         "brier": interval(values["brier"], observed[1], drawn[:, 1]),
     }
     row = with_intervals(values, intervals) | {"accuracy": float(correct.double().mean())}
+    row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(confidence, bins), strict=True))
     return row, _curve(judged, bins, drawn[:, 2:])
 
 
@@ -106,6 +123,16 @@ def leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> Rows:
             )
             warnings.warn(message, LeakWarning, stacklevel=3)
     return rows
+
+
+def _fitted(method: Any, split: str, data: LogitSet) -> bool:
+    """Whether `method` could be fitted on a split; if not, the others go on without it."""
+    try:
+        method.fit(*_labelled(data))
+    except ValueError as error:
+        warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=4)
+        return False
+    return True
 
 
 def _labelled(data: LogitSet) -> tuple[Tensor, Tensor]:

@@ -12,10 +12,11 @@ class Results:
     An interval of 95 % for a column `x` is in `x_low` and `x_high`; NaN is a value that there is none of.
 
     Attributes:
-        settings: trials, bins, replicates, seed, classes, samples (a dict by set), accuracy (of the test set, NaN
-            without targets), date (ISO), versions (a dict of torch_boc and torch).
+        settings: title, trials, bins, replicates, seed, classes, samples (a dict by set), accuracy (of the test set,
+            NaN without targets), date (ISO), versions (a dict of torch_boc and torch).
         calibration: `split`, `method` (MSP, temperature, isotonic, vector scaling, BoC), `ece`, `nll`, `brier` with
-            intervals, `accuracy`, `temperature`. MSP and BoC need no split and have "" there.
+            intervals, `ece_chance` (what chance alone makes of perfectly calibrated confidences) and `ece_chance_most`
+            (what it stays below in 95 % of cases), `accuracy`, `temperature`. MSP and BoC need no split and have "".
         ood: `ood` (the set), `score`, `auroc`, `fpr95`, `aupr` with intervals, `versus_msp` (the difference of the
             AUROC from that of msp, with a paired interval), `kind` ("score", "detector", "column"), `upside_down`
             (bool).

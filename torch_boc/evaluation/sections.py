@@ -26,8 +26,9 @@ GLOSSARY = (
 )
 CALIBRATION = (
     "Does a confidence of 80 % mean that 80 % are right? Each method’s confidence is compared with how often it is "
-    "right. BoC is dominance taken for a confidence, as in the paper. Isotonic and BoC give a confidence only: their "
-    "NLL is that of MSP."
+    "right; “by chance” is the error that perfectly calibrated confidences would show with as many samples. BoC is "
+    "dominance taken for a confidence, as in the paper. Isotonic and BoC give a confidence only: their NLL is that of "
+    "MSP."
 )
 DETECTION = (
     "How well does a score tell samples of the test set from others? An AUROC of 0.5 is chance; below, it ranks "

@@ -3,14 +3,17 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .layout import forced_share, known_set, suspicious_splits
+from .layout import forced_share
 from .results import Results
-from .words import listed, measured, names, number, p_text, percent, quoted
+from .sentences import calibrated, dominance, few_samples, leaks
+from .words import listed, measured, names, number, percent, quoted
 
 # Preferred, in this order, over a score that is no better by more than chance.
 STANDARD = ("msp", "energy", "max_logit", "entropy")
 # With more sets than this the reader gets one sentence for all of them.
 FEW = 2
+# A higher AUROC is worth a less simple score.
+WORTH = 0.01
 # An interval that reaches further does not show that two AUROC are the same.
 TELLING = 0.02
 
@@ -18,60 +21,14 @@ TELLING = 0.02
 def verdict(results: Results) -> list[str]:
     """Four to seven sentences: calibration and its splits, which score to use, and what the gap adds to confidence."""
     return [
-        *_calibration(results),
-        *_leaks(results),
+        *few_samples(results),
+        *calibrated(results),
+        *leaks(results),
         *_detection(results),
         *_paper_score(results),
         *_gap(results),
-        *_dominance(results),
+        *dominance(results),
     ]
-
-
-def _calibration(results: Results) -> Iterable[str]:
-    table = results.calibration[results.calibration["ece"].notna()]
-    plain = table[table["method"] == "MSP"]
-    if not len(plain):
-        yield f"{quoted(known_set(results))} has no targets, so nothing is said of calibration."
-        return
-    msp, best = plain.iloc[0], table.loc[table["ece"].idxmin()]
-    fitted = len(names(table["split"])) > 0
-    if best["ece"] >= msp["ece"]:
-        rivals = "No method beats" if fitted else "No calibration set was given, and BoC does not beat"
-        yield f"{rivals} plain confidence (MSP), whose ECE is {measured(msp, 'ece')}."
-    elif overlap(best, msp, "ece"):
-        yield (
-            f"No method clearly beats plain confidence (MSP): the lowest ECE, {measured(best, 'ece')} of "
-            f"{method(best)}, overlaps with {measured(msp, 'ece')}."
-        )
-    else:
-        doubt = ", though that split looks like training data" if best["split"] in suspicious_splits(results) else ""
-        yield (
-            f"Best calibrated is {method(best)}{doubt}{_ties(best, table)}: ECE {measured(best, 'ece')}, "
-            f"against {measured(msp, 'ece')} of plain confidence (MSP)."
-        )
-
-
-def _ties(best: Any, table: Any) -> str:
-    """The other methods that chance alone may have put behind the best."""
-    rest = table[(table["method"] != "MSP") & (table.index != best.name)]
-    close = [method(row) for _, row in rest.iterrows() if overlap(row, best, "ece")]
-    return f", within chance of {listed(close)}" if close else ""
-
-
-def _leaks(results: Results) -> Iterable[str]:
-    fits = results.calibration[results.calibration["method"] == "temperature"]
-    for _, row in results.leaks.iterrows():
-        if not row["suspicious"]:
-            continue
-        fit = fits[(fits["split"] == row["split"]) & (fits["temperature"] < 1)]
-        fault = "what is fitted on it does not carry over"
-        if len(fit):
-            fault = f"the temperature fitted on it, {number(fit.iloc[0]['temperature'], 3)}, is below 1 and sharpens"
-        yield (
-            f"The calibration split {quoted(row['split'])} looks like training data: accuracy "
-            f"{number(row['accuracy'])} there against {number(row['test_accuracy'])} on test "
-            f"(p {p_text(row['p_value'])}); {fault}. Do not use it."
-        )
 
 
 def _detection(results: Results) -> Iterable[str]:
@@ -131,11 +88,14 @@ def is_chance(row: Any) -> bool:
 
 
 def choose(table: Any) -> Any:
-    """The row of the score to use: a standard one, if it lies within the interval of the best."""
+    """The row of the score to use: a standard one, if the best is within chance of it or hardly better."""
     best = highest(table)
     for score in STANDARD:
         row = table[table["score"] == score]
-        if len(row) and row.iloc[0]["auroc"] >= min(best["auroc"], best["auroc_low"]):
+        if not len(row) or row.iloc[0]["auroc"] < min(best["auroc"], best["auroc_low"]):
+            continue
+        surely_worse = score == "msp" and best["versus_msp_low"] > 0
+        if not surely_worse or best["versus_msp"] <= WORTH:
             return row.iloc[0]
     return best
 
@@ -203,32 +163,6 @@ def _against_msp(scores: Any) -> str:
         (True, True): "it ranks better than confidence on some sets and worse on others",
     }[bool(better), bool(worse)]
     return f"the AUROC of −Δ differs from that of msp by {listed(differences)}, so {meaning}"
-
-
-def _dominance(results: Results) -> Iterable[str]:
-    table = results.calibration[results.calibration["ece"].notna()]
-    plain, boc = table[table["method"] == "MSP"], table[table["method"] == "BoC"]
-    if not len(plain) or not len(boc) or results.settings["classes"] == 2:
-        return
-    msp, other = plain.iloc[0], boc.iloc[0]
-    figures = f"ECE {measured(other, 'ece')} against {measured(msp, 'ece')} of MSP"
-    if overlap(other, msp, "ece"):
-        yield f"Dominance q̄ taken for a confidence is calibrated about as well as confidence itself: {figures}."
-    elif other["ece"] > msp["ece"]:
-        yield f"Dominance q̄ taken for a confidence is worse calibrated: {figures}."
-    else:
-        yield f"Dominance q̄ taken for a confidence is better calibrated, for confidence itself is too low: {figures}."
-
-
-def overlap(one: Any, other: Any, column: str) -> bool:
-    """Whether the intervals of a column overlap; values without an interval are told apart by themselves."""
-    low, high = f"{column}_low", f"{column}_high"
-    return bool(one[low] <= other[high] and other[low] <= one[high])
-
-
-def method(row: Any) -> str:
-    """A calibration method and the split it was fitted on."""
-    return f"{row['method']} fitted on {quoted(row['split'])}" if row["split"] else str(row["method"])
 
 
 def aurocs(table: Any) -> str:

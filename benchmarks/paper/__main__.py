@@ -1,0 +1,31 @@
+"""Write the page and its figures: `python -m benchmarks.paper`."""
+
+from benchmarks.paper import figures
+from benchmarks.paper.curves import read_curves
+from benchmarks.paper.experiments import FOLDER, available, compute, published
+from benchmarks.paper.page import page
+from torch_boc.evaluation.report import image, write
+
+
+def main() -> None:
+    """Compute what the zoo has, say what it has not."""
+    papers = published()
+    entries = available(papers)
+    found = {}
+    for name, entry in entries.items():
+        print(f"computing {name}", flush=True)
+        found[name] = compute(entry)
+    experiments = [(paper, found.get(paper.entry)) for paper in papers]
+    curves = read_curves()
+    drawn = {"comparison": figures.comparison(experiments)}
+    drawn |= {"beyond": figures.beyond(list(found.values()))} if found else {}
+    drawn |= {"training": figures.training(curves)} if curves else {}
+    for name, figure in drawn.items():
+        write(FOLDER / f"{name}.png", image(figure, "png"))
+    path = write(FOLDER / "README.md", page(experiments, curves).encode())
+    missing = [paper.name for paper in papers if paper.entry not in found]
+    print(f"wrote {path}" + (f"; not run: {', '.join(missing)}" if missing else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""What is beyond confidence: known answers by construction, direct sums, invariances, and sets that are too small."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from tests.evaluation.sets import labelled, unfamiliar
+from torch_boc.evaluation.beyond import QUANTITIES, SPLINE, beyond_confidence
+from torch_boc.evaluation.separation import paired_difference, rank, separate
+from torch_boc.evaluation.strata import confidence_strata, interval_within, pairs_within, separate_within
+from torch_boc.functional import bag_of_coins, free_gap
+
+ALPHA = {"even": 5.0, "concentrated": 0.5}
+
+
+def made(samples, rivals, *, doubt=-1.0, spread=1.0, classes=6, seed=0):
+    """Logits whose odds are logistic normal around `doubt`, and whose rivals share them evenly or not."""
+    generator = torch.Generator().manual_seed(seed)
+    odds = torch.sigmoid(doubt + spread * torch.randn(samples, 1, generator=generator, dtype=torch.float64))
+    alpha = torch.full((samples, classes - 1), ALPHA[rivals], dtype=torch.float64)
+    shares = torch._standard_gamma(alpha, generator=generator).clamp_min(1e-12)
+    shares = shares / shares.sum(1, keepdim=True)
+    return torch.cat([torch.zeros(samples, 1, dtype=torch.float64), (odds * shares).log()], 1)
+
+
+def row(table, how, what):
+    (found,) = table[(table["how"] == how) & (table["what"] == what)].to_dict("records")
+    return found
+
+
+@pytest.fixture(scope="module")
+def informative():
+    """The same confidences, but strange samples have concentrated rivals."""
+    return beyond_confidence(made(3000, "even", seed=1), made(4000, "concentrated", seed=2), replicates=200)
+
+
+@pytest.fixture(scope="module")
+def uninformative():
+    """Strange samples are less confident, and that is all."""
+    known, strange = made(3000, "even", doubt=-2.0, seed=3), made(4000, "even", doubt=-0.5, seed=4)
+    return beyond_confidence(known, strange, replicates=200)
+
+
+def test_rows_and_columns(informative):
+    how = ["alone"] * 4 + ["strata"] * 4 + ["model"] * 5
+    assert informative["how"].tolist() == how
+    assert informative["what"].tolist() == [*QUANTITIES, *QUANTITIES, "confidence", SPLINE, *QUANTITIES[1:]]
+    assert informative.notna().all(axis=None)
+    assert (informative["auroc_low"] <= informative["auroc"]).all()
+    assert (informative["auroc"] <= informative["auroc_high"]).all()
+    assert informative["pairs"].iloc[0] == 3000 * 4000
+
+
+@pytest.mark.parametrize("what", QUANTITIES[1:])
+def test_what_rivals_tell_is_found(informative, what):
+    within, model = row(informative, "strata", what), row(informative, "model", what)
+    assert within["auroc_low"] > 0.8
+    assert model["auroc"] > 0.8
+    assert model["versus_confidence_low"] > 0.3
+    for how in ("alone", "strata", "model"):
+        confidence = row(informative, how, "confidence")
+        assert confidence["auroc_low"] < 0.5 < confidence["auroc_high"]
+
+
+def test_what_rivals_tell_is_found_the_other_way_round():
+    table = beyond_confidence(made(500, "concentrated", seed=1), made(500, "even", seed=2), strata=10, replicates=50)
+    assert row(table, "strata", "concentration")["auroc_high"] < 0.2
+    assert row(table, "model", "concentration")["auroc"] > 0.8  # a model learns the direction
+
+
+def test_nothing_is_found_where_there_is_nothing(uninformative):
+    within = row(uninformative, "strata", "concentration")
+    assert within["auroc_low"] < 0.5 < within["auroc_high"]
+    assert row(uninformative, "alone", "gap")["auroc"] > 0.75
+    for what in QUANTITIES[1:]:
+        model = row(uninformative, "model", what)
+        assert model["versus_confidence_low"] < 0
+        assert -0.01 < model["versus_confidence"] < 0.001  # the noise of a useless feature costs a little
+
+
+def test_thin_strata_leave_less_of_confidence():
+    known, strange = made(2000, "even", doubt=-2.0, seed=3), made(2000, "even", doubt=-0.5, seed=4)
+    left = [
+        row(beyond_confidence(known, strange, strata=strata, replicates=2), "strata", "confidence")["auroc"]
+        for strata in (1, 10, 100)
+    ]
+    assert left[0] > 0.75 > left[1] > left[2] > 0.45
+
+
+def test_confidence_may_separate_without_being_monotone():
+    """Strange samples are very sure or very unsure: only the spline can use it."""
+    known = made(1000, "even", doubt=0.0, spread=0.3, seed=5)
+    strange = torch.cat([made(500, "even", doubt=x, spread=0.3, seed=6) for x in (-1.5, 1.5)])
+    table = beyond_confidence(known, strange, replicates=50)
+    assert row(table, "model", "confidence")["auroc"] < 0.65
+    assert row(table, "model", SPLINE)["auroc"] > 0.95
+    assert abs(row(table, "model", "concentration")["versus_confidence"]) < 0.01
+
+
+def direct(known, strange, strata):
+    """Every pair of the same stratum, one by one."""
+    wins = pairs = 0.0
+    for x, s in zip(known.tolist(), strata[0].tolist(), strict=True):
+        for y, t in zip(strange.tolist(), strata[1].tolist(), strict=True):
+            wins += (s == t) * ((x > y) + 0.5 * (x == y))
+            pairs += s == t
+    return wins / pairs, pairs
+
+
+@pytest.mark.parametrize("strata", [1, 4, 25])
+def test_strata_are_those_of_direct_sums(strata):
+    known, strange = labelled(90, seed=3)[0], unfamiliar(70, seed=4)
+    coins = [bag_of_coins(x.double()) for x in (known, strange)]
+    columns = {
+        "confidence": [-x.odds for x in coins],
+        "gap": [-x.gap for x in coins],
+        "free_gap": [-free_gap(x.odds, x.concentration, 5) for x in coins],
+        "concentration": [-x.concentration for x in coins],
+    }
+    pooled = torch.cat(columns["confidence"]).sort().values
+    edges = [float(pooled[i * 160 // strata]) for i in range(1, strata)]
+    places = [torch.tensor([sum(x >= edge for edge in edges) for x in c.tolist()]) for c in columns["confidence"]]
+    table = beyond_confidence(known, strange, strata=strata, replicates=5)
+    for what, pair in columns.items():
+        auroc, pairs = direct(*pair, places)
+        assert row(table, "strata", what)["auroc"] == pytest.approx(auroc, abs=1e-12)
+        assert row(table, "strata", what)["pairs"] == pairs
+
+
+def test_alone_is_the_auroc_of_sklearn(uninformative):
+    coins = [bag_of_coins(made(n, "even", doubt=d, seed=s)) for n, d, s in ((3000, -2.0, 3), (4000, -0.5, 4))]
+    truth = [1] * 3000 + [0] * 4000
+    expected = roc_auc_score(truth, -torch.cat([x.gap for x in coins]))
+    assert row(uninformative, "alone", "gap")["auroc"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_one_stratum_is_separation_itself():
+    generator = torch.Generator().manual_seed(0)
+    known = [torch.randn(80, generator=generator).round(decimals=1) + 1 for _ in range(2)]
+    strange = [torch.randn(60, generator=generator).round(decimals=1) for _ in range(2)]
+    places = torch.zeros(80, dtype=torch.long), torch.zeros(60, dtype=torch.long)
+    ours = [separate_within(pair, places) for pair in zip(known, strange, strict=True)]
+    theirs = [separate(rank(x), rank(y)) for x, y in zip(known, strange, strict=True)]
+    assert paired_difference(*ours) == pytest.approx(paired_difference(*theirs), abs=1e-12)
+    torch.testing.assert_close(ours[0].id_placement, theirs[0].id_placement)
+    torch.testing.assert_close(ours[0].ood_placement, theirs[0].ood_placement)
+
+
+def test_intervals_cover_and_the_paired_one_agrees_with_a_plain_bootstrap():
+    """Three strata of different sizes and shifts; the standard errors of three methods agree."""
+    generator = torch.Generator().manual_seed(0)
+    places = tuple(torch.randint(3, (n,), generator=generator) for n in (300, 400))
+    first = tuple(torch.randn(len(x), generator=generator) + (1 - i) * (x == 2) for i, x in enumerate(places))
+    second = tuple(x + torch.randn(len(x), generator=generator) for x in first)
+    results = [separate_within(x, places) for x in (first, second)]
+    value, low, high = paired_difference(*results)
+    drawn = []
+    for _ in range(300):
+        chosen = [torch.randint(len(x), (len(x),), generator=generator) for x in places]
+        again = tuple(x[c] for x, c in zip(places, chosen, strict=True))
+        drawn.append([separate_within(tuple(map(torch.take, x, chosen)), again).auroc for x in (first, second)])
+    drawn = torch.tensor(drawn)
+    assert (high - low) / 3.92 == pytest.approx(float((drawn[:, 0] - drawn[:, 1]).std()), rel=0.15)
+    assert value == pytest.approx(results[0].auroc - results[1].auroc, abs=1e-12)
+    cells = interval_within(results[0].auroc, first, places, 1000, np.random.default_rng(0))
+    assert cells[0] < results[0].auroc < cells[1]
+    assert (cells[1] - cells[0]) / 3.92 == pytest.approx(float(drawn[:, 0].std()), rel=0.15)
+
+
+def test_equal_confidences_share_a_stratum():
+    confidence = torch.tensor([1.0, 1.0, 1.0, 0.5]), torch.tensor([1.0, 0.2, 1.0])
+    known, strange = confidence_strata(confidence, 5)
+    assert len({*known[:3].tolist(), strange[0].item(), strange[2].item()}) == 1
+    assert pairs_within((known, strange)) == 6
+
+
+def test_shifts_and_permutations_of_classes_change_nothing():
+    known, strange = labelled(300)[0].double(), unfamiliar(300).double()
+    one = beyond_confidence(known, strange, replicates=20)
+    order = torch.tensor([3, 1, 4, 0, 2])
+    other = beyond_confidence(known[:, order] + 8.0, strange[:, order] - 4.0, replicates=20)
+    for column in ("auroc", "versus_confidence"):
+        assert one[column].tolist() == pytest.approx(other[column].tolist(), abs=2e-3)
+    assert one["auroc"][:8].tolist() == pytest.approx(other["auroc"][:8].tolist(), abs=1e-4)
+
+
+def test_swapped_sets_turn_round():
+    known, strange = labelled(200)[0], unfamiliar(300)
+    one, other = beyond_confidence(known, strange, replicates=5), beyond_confidence(strange, known, replicates=5)
+    assert one["auroc"][:8].tolist() == pytest.approx((1 - other["auroc"][:8]).tolist(), abs=1e-12)
+
+
+def test_seed_decides_and_nothing_else():
+    known, strange = labelled(200)[0], unfamiliar(200)
+    one, same, other = (beyond_confidence(known, strange, replicates=20, seed=seed) for seed in (1, 1, 2))
+    assert one.equals(same)
+    assert one["auroc"][:8].equals(other["auroc"][:8])
+    assert not one["auroc"][8:].equals(other["auroc"][8:])
+    assert not one["auroc_low"][:8].equals(other["auroc_low"][:8])
+
+
+def test_sources_are_those_of_logit_sets():
+    known, strange = labelled(50), unfamiliar(50)
+    one = beyond_confidence(known, strange, replicates=5)
+    assert one.equals(beyond_confidence({"logits": known[0].numpy(), "y": known[1]}, (strange, known[1]), replicates=5))
+
+
+def test_two_classes_have_nothing_beyond_confidence():
+    table = beyond_confidence(labelled(300, 2)[0], unfamiliar(300, 2), replicates=50)
+    for how in ("alone", "strata"):
+        for what in QUANTITIES[1:]:
+            assert row(table, how, what)["auroc"] == 0.5
+    models = table[table["how"] == "model"]
+    spline = row(table, "model", SPLINE)
+    assert models["auroc"].iloc[2:].tolist() == [spline["auroc"]] * 3
+    assert models["versus_confidence"].iloc[2:].tolist() == [spline["versus_confidence"]] * 3
+    assert row(table, "model", "confidence")["auroc"] > 0.6
+
+
+def test_constant_confidence_tells_nothing():
+    logits = torch.tensor([[2.0, 0.0, 0.0, -1.0]])
+    table = beyond_confidence(logits.repeat(40, 1), logits.repeat(30, 1), replicates=20)
+    assert (table["auroc"] == 0.5).all()
+    assert (table["versus_confidence"] == 0).all()
+    assert (table["auroc_low"] == 0.5).all()
+    assert (table["auroc_high"] == 0.5).all()
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 40), (2, 2), (3, 2), (7, 30)])
+def test_tiny_sets(sizes):
+    table = beyond_confidence(labelled(sizes[0])[0], unfamiliar(sizes[1]), replicates=10)
+    alone, models = table[table["how"] == "alone"], table[table["how"] == "model"]
+    assert alone["auroc"].between(0, 1).all()
+    if min(sizes) == 1:
+        assert models["auroc"].isna().all()
+        assert (models["pairs"] == 0).all()
+        assert table["versus_confidence_low"].isna().all()
+    else:
+        assert models["auroc"].between(0, 1).all()
+
+
+def test_sets_that_are_apart():
+    known, strange = 30 * torch.eye(5).repeat(40, 1), 0.1 * unfamiliar(200)
+    table = beyond_confidence(known, strange, replicates=10)
+    assert row(table, "alone", "confidence")["auroc"] == 1
+    assert row(table, "model", "confidence")["auroc"] == 1
+    assert math.isnan(row(table, "strata", "confidence")["auroc"])
+    assert row(table, "strata", "confidence")["pairs"] == 0
+
+
+@pytest.mark.parametrize("option", [{"folds": 1}, {"folds": 0}, {"strata": 0}, {"replicates": 0}, {"seed": -1}])
+def test_options_that_make_no_sense(option):
+    with pytest.raises(ValueError, match=f"expected {next(iter(option))} as"):
+        beyond_confidence(labelled(9)[0], unfamiliar(9), **option)
+
+
+def test_sets_of_different_classes():
+    with pytest.raises(ValueError, match="expected as many classes in every set, got 5 in 'id' and 4 in 'ood'"):
+        beyond_confidence(labelled(9, 5)[0], unfamiliar(9, 4))

@@ -1,0 +1,83 @@
+"""`torch-boc experiment`: the paper's three experiments from their public sources."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .console import counting, working
+from .output import FOLDER, check_folder, present, save
+
+
+def experiment(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="vit, resnet or roberta.")],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="Another model: a name on the hub, a folder or a file."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="FILE", help="Weights of a ResNet for CIFAR-10.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="FOLDER", help="Local copies of the data; no downloads.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option("--samples", metavar="N", min=1, help="At most N of each set, for a quick look.")
+    ] = None,
+    train_samples: Annotated[
+        int | None, typer.Option("--train-samples", metavar="N", min=1, help="At most N to fit Mahalanobis on.")
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", metavar="N", min=1, help="Samples at a time.", show_default="as in the paper"),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda:1, ...", show_default="a GPU if any")
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option("--cache", metavar="FOLDER", help="For downloads and logits.", show_default="~/.cache/torch_boc"),
+    ] = None,
+    trials: Annotated[int, typer.Option("--trials", metavar="N", min=1, help="Coin flips of the paper's test.")] = 100,
+    replicates: Annotated[
+        int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")
+    ] = 1000,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of the splits, the bootstrap and Monte Carlo.")
+    ] = 42,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            help="Folder for the page and the figures.",
+            show_default=f"./{FOLDER}; none with --json",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """One of the paper's experiments, from public model and data to the report.
+
+    vit and resnet compare CIFAR-10 with SVHN, roberta AG News with DBPedia-14. A folder of local copies has the
+    unpacked cifar-10-batches-py and test_32x32.mat; or ag_news_csv and dbpedia_csv, each with its .csv files.
+
+    Logits are kept in the cache as they come: an interrupted run goes on where it was, and a second one is quick.
+    """
+    folder = check_folder(out or FOLDER) if out or not json else None
+    with working("loading libraries") as tell:
+        from .. import experiments
+        from ..evaluation.layout import headline
+
+        chosen, place = experiments.find_experiment(name), experiments.find_device(device)
+        kept = cache or experiments.default_cache()
+        tell("looking for the model")
+        path = experiments.find_model(chosen, model, checkpoint)
+        tell("reading data")
+        sets = experiments.load_sets(chosen, data_dir, kept, seed=seed, samples=samples, train_samples=train_samples)
+    found = experiments.compute_logits(chosen, path, sets, kept, batch_size=batch_size, device=place, bar=counting)
+    with working("evaluating") as tell:
+        result = experiments.report(chosen, found, trials=trials, replicates=replicates, seed=seed, progress=tell)
+        paths = save(result, folder, tell)
+    own = checkpoint or model
+    title = f"Bag of coins: {chosen.title}" + (f" ({own})" if own else "")
+    present(result, paths, title=[title, headline(result.results)], json=json)

@@ -1,0 +1,99 @@
+"""What was computed stays on disk, in pieces, so that an interrupted run goes on where it was."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..writing import replacing
+
+PIECE = 512
+
+
+def default_cache() -> Path:
+    """The user's cache folder: `torch_boc` in $XDG_CACHE_HOME, or in ~/.cache."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "torch_boc"
+
+
+def digest_files(paths: Iterable[Path]) -> str:
+    """A short text that differs when the names or the contents of the files do."""
+    state = hashlib.sha256()
+    for path in sorted(paths):
+        with path.open("rb") as file:
+            state.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()} ".encode())
+    return state.hexdigest()[:16]
+
+
+class Pieces:
+    """Rows of numbers that are computed piece by piece and kept in `folder`.
+
+    Args:
+        folder: what makes two computations different must be in its name.
+        piece: rows of one file; all that an interruption loses.
+
+    >>> import tempfile
+    >>> pieces = Pieces(Path(tempfile.mkdtemp()), piece=2)
+    >>> pieces("squares", 3, lambda start, stop: torch.arange(start, stop) ** 2)
+    tensor([0, 1, 4])
+    >>> pieces("squares", 3, lambda start, stop: 1 / 0)
+    tensor([0, 1, 4])
+    """
+
+    def __init__(self, folder: Path, *, piece: int = PIECE) -> None:
+        self.folder, self.piece = folder, piece
+
+    def __call__(
+        self,
+        key: str,
+        total: int,
+        compute: Callable[[int, int], Tensor],
+        skip: Callable[[int], object] = lambda rows: None,
+    ) -> Tensor:
+        """Rows 0 to `total`, of which `compute(start, stop)` is asked for the missing pieces only.
+
+        Args:
+            key: of the rows, in `folder`.
+            total: the number of rows.
+            compute: gives the rows from `start` up to `stop`, on the CPU.
+            skip: told of rows that are there already.
+        """
+        parts = []
+        for start in range(0, total, self.piece):
+            stop = min(start + self.piece, total)
+            path = self.folder / key / f"{start:07}-{stop:07}.npy"
+            rows = _read(path, stop - start)
+            if rows is None:
+                rows = compute(start, stop)
+                _write(path, rows)
+            else:
+                skip(stop - start)
+            parts.append(rows)
+        return torch.cat(parts)
+
+
+def _read(path: Path, rows: int) -> Tensor | None:
+    """The piece, or None if it is not there or damaged."""
+    try:
+        array = require_numpy().load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return torch.from_numpy(array) if len(array) == rows else None
+
+
+def _write(path: Path, rows: Tensor) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        require_numpy().save(file, rows.numpy())
+
+
+def require_numpy() -> Any:
+    """NumPy, or an error that says how to get it."""
+    try:
+        import numpy
+    except ImportError as error:
+        raise ImportError("experiments need NumPy: pip install 'torch-boc[eval]'") from error
+    return numpy
