@@ -30,6 +30,7 @@ LEAKS = "training samples of the model: a calibration split that leaks"
 LICENCE = {"model": "trained by this project's own example", "logits": "under the licence of the package"}
 VIT_CARD = {
     "model": "compact ViT with a convolutional stem: 6 layers, width 96, 8 x 8 patches",
+    "checkpoint": "best epoch by validation loss; the checkpoint itself is not redistributed",
     "data": "CIFAR-10 test against SVHN test",
     "sources": {
         "CIFAR-10 test": "the 10,000 test images of CIFAR-10, in the official order",
@@ -45,6 +46,7 @@ VIT_CARD = {
 }
 ROBERTA_CARD = {
     "model": "compact RoBERTa with its own byte-level BPE of 8,000 tokens: 2 layers, width 128",
+    "checkpoint": "best epoch by validation loss; the checkpoint itself is not redistributed",
     "data": "AG News test against DBPedia",
     "sources": {
         "AG News test": "the 7,600 test texts of AG News, in the official order",
