@@ -1,0 +1,80 @@
+"""The sums of the kernels against the path in torch and the definitions. Run by `test_kernels.py`."""
+
+import pytest
+import torch
+
+from tests import reference
+from tests.functional.cases import confident_logits, relative_error
+from tests.kernels.cases import CLASSES, DEVICE, DTYPES, LIMIT, UNDEFINED, make_logits, odd_rows, sums
+from torch_boc.functional import rows
+from torch_boc.functional.coins import coins_from_rows
+from torch_boc.functional.precision import accumulator
+
+over_classes = pytest.mark.parametrize("classes", CLASSES)
+over_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def assert_same_sums(logits, *, extras=True):
+    """As the path in torch, up to the order of summation; of several equal tops, any."""
+    actual, expected = sums(logits, extras=extras), rows.row_sums(logits, extras=extras)
+    limit = LIMIT[accumulator(logits.dtype)]
+    chosen = logits.gather(-1, actual.prediction[..., None]).squeeze(-1).to(actual.top.dtype)
+    torch.testing.assert_close(chosen, expected.top, rtol=0, atol=0)
+    assert (actual.surprise is None) == (not extras)
+    for value, other in zip(actual[1:], expected[1:], strict=True):
+        if value is not None:
+            torch.testing.assert_close(value, other, rtol=limit, atol=1e-37)
+
+
+@over_dtypes
+@over_classes
+def test_sums(classes, dtype):
+    assert_same_sums(make_logits(7 if classes < 50257 else 2, classes, dtype))
+
+
+@pytest.mark.parametrize("classes", [2, 1025, 20000])
+@pytest.mark.parametrize("count", [0, 1, 7, 600])
+def test_any_number_of_rows(classes, count):
+    assert_same_sums(make_logits(count if classes == 2 else min(count, 7), classes), extras=False)
+
+
+STRIDES = {
+    "every other row": lambda z: z[::2],
+    "part of each row": lambda z: z[:, 3:-4],
+    "the same row": lambda z: z[:1].expand(5, -1),
+    "transposed": lambda z: z.T.contiguous().T,
+    "every other class": lambda z: z[:, ::2],
+    "one row": lambda z: z[0],
+    "three axes": lambda z: z[:6].unflatten(0, (2, 3)).transpose(0, 1),
+}
+
+
+@pytest.mark.parametrize("cut", STRIDES.values(), ids=STRIDES.keys())
+@pytest.mark.parametrize("classes", [40, 17000])
+def test_any_strides(classes, cut):
+    assert_same_sums(cut(make_logits(7, classes)))
+
+
+@over_dtypes
+@pytest.mark.parametrize("classes", [5, 1025, 17001])
+def test_undefined_rows_and_ties(classes, dtype):
+    logits = odd_rows(classes, dtype)
+    actual = sums(logits, extras=True)
+    for value in actual[1:]:
+        assert value.isnan().tolist() == UNDEFINED
+    assert ((actual.prediction >= 0) & (actual.prediction < classes)).all()
+    assert_same_sums(logits[4:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("classes", "odds"), [(c, r) for c in (2, 3, 10, 1000) for r in (0.5, 1e-7, 1e-20, 1e-30)] + [(50257, 1e-20)]
+)
+def test_agrees_with_the_definitions(classes, odds, dtype):
+    """The limits of tests/functional/test_accuracy.py; at u = 1e-30, rounding x log2(e) alone can cost 3e-6."""
+    logits = confident_logits(classes, odds, seed=classes).float()[None]
+    (probe,) = (reference.probe(row) for row in logits.tolist())
+    coins = coins_from_rows(sums(logits.to(DEVICE, dtype)), classes)
+    for name in ("odds", "loss", "gap"):
+        error = relative_error(getattr(coins, name).cpu(), [getattr(probe, name)]).item()
+        assert error <= {torch.float32: 5e-6, torch.float64: 1e-12}[dtype], f"{name}: relative error {error:.2g}"

@@ -1,0 +1,42 @@
+"""Runs the checks of the kernels in a process of their own: Triton decides at import whether it interprets."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
+
+
+def run_checks(name, **environment):
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(HERE / f"{name}.py")]
+    # NumPy, on which the interpreter computes, warns of infinities that a GPU takes as they come.
+    command += ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]
+    run = subprocess.run(
+        command, cwd=HERE.parents[1], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_in_the_interpreter(name):
+    pytest.importorskip("triton", minversion="3.3")  # the interpreter of 3.2 fails with NumPy 2.4
+    run_checks(name, TRITON_INTERPRET="1")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_on_the_gpu(name):
+    run_checks(name, TRITON_INTERPRET="0")
+
+
+def test_importing_the_kernels_needs_no_triton():
+    code = "import sys; sys.modules['triton'] = None; import torch, torch_boc.kernels as k; "
+    code += "assert 'torch_boc.kernels.rows_triton' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=HERE.parents[1])

@@ -1,0 +1,186 @@
+"""The one pass over the logits as Triton kernels; `functional/rows.py` says what is summed, and why in this scaling.
+
+A row that fits on chip is read once and stays in registers. A longer one is read twice, first for its top and then for
+its sums: the second time from the cache. Backward reads every row once and writes its gradient once. This module needs
+Triton, and is imported when the first kernel is launched.
+"""
+
+# mypy: ignore-errors
+# What Triton compiles is not Python: arguments are pointers and blocks, and have no types to write down.
+
+import torch
+import triton
+import triton.language as tl
+
+DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
+UP = tl.constexpr(2.0**100)
+DOWN = tl.constexpr(2.0**-100)
+
+
+@triton.jit
+def _coins(below, rival):
+    """2^100 u and u / (1 + u) of each class, both 0 where it is no rival; and `below`, made finite.
+
+    In float32, exp(x) = 2^n exp(r) with x = n ln 2 + r (Cody and Waite): what the GPU has for exp multiplies x by
+    log2(e) first, whose rounding can cost 3e-6 at u = 1e-30. Adding 1.5 * 2^23 rounds to an integer and leaves it in
+    the low bits, from where it becomes the exponent, that of 2^100 included.
+    """
+    if below.dtype == tl.float64:
+        finite = tl.maximum(below, -1e4)
+        scaled = tl.exp(finite) * UP
+    else:
+        finite = tl.maximum(below, -156.0)  # u = 2^-225, nearly the smallest whose scaled exponent float32 holds
+        shifted = finite * 1.4426950408889634 + 12582912.0
+        n = shifted - 12582912.0
+        rest = (finite - n * 0.693359375) + n * 2.12194440e-4
+        power = ((shifted.to(tl.int32, bitcast=True) + 227) << 23).to(tl.float32, bitcast=True)
+        scaled = tl.exp2(rest * 1.4426950408889634) * power
+    scaled = tl.where(rival, scaled, 0.0)
+    odds = scaled * DOWN
+    return scaled, odds / (1.0 + odds), finite
+
+
+@triton.jit
+def _load(pointers, mask, dtype: tl.constexpr):
+    """Logits in the accumulator's dtype; a NaN as +inf, which makes a row as undefined, but can be compared."""
+    z = tl.load(pointers, mask=mask, other=-float("inf")).to(dtype)
+    return tl.where(z == z, z, float("inf"))
+
+
+@triton.jit
+def short_rows(
+    logits, prediction, top, odds, squares, surprise, margin, rows, classes, stride,
+    dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """`height` whole rows per program, of at most `width` classes each; `surprise` and `margin` may be None."""
+    row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
+    column = tl.arange(0, width)[None, :]
+    real = row < rows
+    inside = real[:, None] & (column < classes)
+    z = _load(logits + row[:, None] * stride + column, inside, dtype)
+    best = tl.max(z, 1)
+    place = tl.min(tl.where(z == best[:, None], column, width), 1)
+    below = z - best[:, None]
+    rival = inside & (column != place[:, None])
+    scaled, loses, finite = _coins(below, rival)
+    undefined = best - best  # 0, or NaN where the top is infinite: such a row has no geometry
+    tl.store(prediction + row, place.to(tl.int64), mask=real)
+    tl.store(top + row, best + undefined, mask=real)
+    tl.store(odds + row, tl.sum(scaled, 1) * DOWN + undefined, mask=real)
+    tl.store(squares + row, tl.sum(loses * scaled, 1).to(tl.float64) * DOWN + undefined, mask=real)
+    if surprise is not None:
+        tl.store(surprise + row, undefined - tl.sum(finite * scaled, 1) * DOWN, mask=real)
+        tl.store(margin + row, undefined - tl.sum(tl.where(rival, below, 0.0), 1), mask=real)
+
+
+@triton.jit
+def long_rows(
+    logits, prediction, top, odds, squares, surprise, margin, classes, stride,
+    dtype: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """One row per program, `width` classes at a time: each place of the block keeps a top and sums of its own."""
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * stride
+    place_in_block = tl.arange(0, width)
+    bests, places = tl.full([width], -float("inf"), dtype), tl.zeros([width], tl.int32)
+    for start in range(0, classes, width):
+        column = start + place_in_block
+        z = _load(logits + column, column < classes, dtype)
+        places = tl.where(z > bests, column, places)
+        bests = tl.maximum(bests, z)
+    best = tl.max(bests, 0)
+    place = tl.min(tl.where(bests == best, places, classes), 0)
+    sums, products = tl.zeros([width], dtype), tl.zeros([width], dtype)
+    surprises, margins = tl.zeros([width], dtype), tl.zeros([width], dtype)
+    for start in range(0, classes, width):
+        column = start + place_in_block
+        below = _load(logits + column, column < classes, dtype) - best
+        rival = (column < classes) & (column != place)
+        scaled, loses, finite = _coins(below, rival)
+        sums += scaled
+        products += loses * scaled
+        if surprise is not None:
+            surprises += finite * scaled
+            margins += tl.where(rival, below, 0.0)
+    undefined = best - best
+    tl.store(prediction + row, place.to(tl.int64))
+    tl.store(top + row, best + undefined)
+    tl.store(odds + row, tl.sum(sums, 0) * DOWN + undefined)
+    tl.store(squares + row, tl.sum(products, 0).to(tl.float64) * DOWN + undefined)
+    if surprise is not None:
+        tl.store(surprise + row, undefined - tl.sum(surprises, 0) * DOWN)
+        tl.store(margin + row, undefined - tl.sum(margins, 0))
+
+
+@triton.jit
+def _pull(below, rival, on_odds, on_squares, on_surprise, on_margin, extras: tl.constexpr):
+    """The gradient of each rival's logit from those of the sums, 0 where it is no rival."""
+    scaled, loses, finite = _coins(below, rival)
+    # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u); the gradient of Q comes scaled down until it has met w.
+    each = on_odds + (on_squares * loses) * (2.0 * UP - UP * loses)
+    if extras:
+        each -= on_surprise * (1.0 + finite)
+        pull = scaled * DOWN * each - on_margin
+    else:
+        pull = scaled * DOWN * each
+    return tl.where(rival, pull, 0.0)
+
+
+@triton.jit
+def short_gradients(
+    logits, prediction, top, on_top, on_odds, on_squares, on_surprise, on_margin, gradient, rows, classes, stride,
+    dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """The gradient of `height` whole rows per program; what pulls on the rivals pushes the top."""
+    row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
+    column = tl.arange(0, width)[None, :]
+    real = row < rows
+    inside = real[:, None] & (column < classes)
+    place = tl.load(prediction + row, mask=real, other=0).to(tl.int32)[:, None]
+    best = tl.load(top + row, mask=real, other=0.0)[:, None]
+    pull_odds = tl.load(on_odds + row, mask=real, other=0.0)[:, None] + (best - best)  # NaN for an undefined row
+    pull_squares = (tl.load(on_squares + row, mask=real, other=0.0)[:, None] * DOWN).to(dtype)
+    pull_surprise, pull_margin = pull_odds, pull_odds
+    if on_surprise is not None:
+        pull_surprise = tl.load(on_surprise + row, mask=real, other=0.0)[:, None]
+        pull_margin = tl.load(on_margin + row, mask=real, other=0.0)[:, None]
+    below = tl.load(logits + row[:, None] * stride + column, mask=inside, other=-float("inf")).to(dtype) - best
+    rival = inside & (column != place)
+    extras: tl.constexpr = on_surprise is not None
+    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, extras)
+    push = tl.load(on_top + row, mask=real, other=0.0) - tl.sum(pull, 1)
+    tl.store(gradient + row[:, None] * classes + column, tl.where(column == place, push[:, None], pull), mask=inside)
+
+
+@triton.jit
+def long_gradients(
+    logits, prediction, top, on_top, on_odds, on_squares, on_surprise, on_margin, gradient, classes, stride,
+    dtype: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """The gradient of one row per program, `width` classes at a time; the block with the top in it comes last."""
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * stride
+    gradient += row * classes
+    place, best = tl.load(prediction + row).to(tl.int32), tl.load(top + row)
+    pull_odds = tl.load(on_odds + row) + (best - best)
+    pull_squares = (tl.load(on_squares + row) * DOWN).to(dtype)
+    pull_surprise, pull_margin = pull_odds, pull_odds
+    if on_surprise is not None:
+        pull_surprise, pull_margin = tl.load(on_surprise + row), tl.load(on_margin + row)
+    extras: tl.constexpr = on_surprise is not None
+    blocks, last = tl.cdiv(classes, width), place // width
+    pulls = tl.zeros([width], dtype)
+    for block in range(1, blocks):
+        column = (last + block) % blocks * width + tl.arange(0, width)
+        inside = column < classes
+        below = tl.load(logits + column, mask=inside, other=-float("inf")).to(dtype) - best
+        pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, extras)
+        tl.store(gradient + column, pull, mask=inside)
+        pulls += pull
+    column = last * width + tl.arange(0, width)
+    inside = column < classes
+    below = tl.load(logits + column, mask=inside, other=-float("inf")).to(dtype) - best
+    rival = inside & (column != place)
+    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, extras)
+    push = tl.load(on_top + row) - tl.sum(pulls + pull, 0)
+    tl.store(gradient + column, tl.where(column == place, push, pull), mask=inside)
