@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from benchmarks.entries import Cache, Sets, save_entry
 from benchmarks.layouts import reader
-from benchmarks.resnet20 import load_resnet20, normalise
 from benchmarks.trained import roberta_agnews, vit_cifar10
 from torch_boc.evaluation.data import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
+from torch_boc.experiments.resnet import NORMALISATION, load_resnet
 
 ROOT = Path(__file__).parents[1]
 SPLIT = 5000  # training images that serve as a calibration split
@@ -63,6 +63,12 @@ def read_images(data_dir: Path, name: str) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(pixels), torch.from_numpy(labels).long()
 
 
+def normalise(pixels: Tensor) -> Tensor:
+    """What the model takes, from uint8 images (N, 32, 32, 3)."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in NORMALISATION["linear"])
+    return (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
+
+
 @torch.inference_mode()
 def compute_logits(model: nn.Module, pixels: Tensor, batch: int = 250) -> Tensor:
     """(N, C) logits in float32."""
@@ -78,7 +84,7 @@ def resnet20_cifar10(data_dir: Path, cache_dir: Path, checkpoint: Path | None = 
     """ResNet-20: CIFAR-10 test, SVHN test, and the last 5,000 training images as a split that leaks."""
     checkpoint = checkpoint or data_dir / "cifar10_resnet20.th"
     digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
-    model, cache = load_resnet20(checkpoint), Cache(cache_dir / digest[:12])
+    model, cache = load_resnet(checkpoint).eval(), Cache(cache_dir / digest[:12])
 
     def logits_of(key: str, pixels: Tensor) -> Tensor:
         return cache(f"{key}-logits", pixels, lambda x: compute_logits(model, x))

@@ -23,7 +23,7 @@ class VectorScaling(Calibrator):
     It finds what `LogisticRegression(C=strength)` would find for the logits as they are, given the time: here they are
     centred and scaled, all by the same factor and the penalty with them, which changes nothing but the convergence.
     Calibrated logits are the decision function, in float64. The C^2 weights need many samples (5,000 are too few for a
-    hundred classes), and their fit takes ten seconds for 100 classes, but many minutes for 1000.
+    hundred classes), and their fit takes ten seconds for 100 classes, but minutes for 1000.
 
     A class without a sample in the calibration split gets odds of 1 to n + 1, for n samples, against all that have one:
     1 / (n + 2) by Laplace's rule, so that the likelihood of such a target is small but not 0. A logit of -inf counts as

@@ -2,35 +2,25 @@
 
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from .console import working
-from .output import FOLDER, check_folder, present, save
+from .options import Json, Out
+from .output import choose_folder, present, save
 
 ENTRY = "resnet20-cifar10"
 
 
 def demo(
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Folder for the page and the figures.",
-            show_default=f"./{FOLDER}; none with --json",
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of tables.")] = False,
+    out: Out = None,
+    json: Json = False,
 ) -> None:
     """The whole report on real logits: a ResNet-20 on CIFAR-10 against SVHN.
 
     Calibration is tested on the second half of the CIFAR-10 test set. The calibrators are fitted twice: on the first
     half, and, as in the paper, on samples that the network was trained on, which shows what that does.
     """
-    folder = check_folder(out or FOLDER) if out or not json else None
+    folder = choose_folder(out, json=json)
     with working("loading logits") as tell, warnings.catch_warnings():
         from .. import zoo
         from ..calibration import LeakWarning

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from .console import counting, working
-from .output import FOLDER, check_folder, present, save
+from .options import Json, Out, Replicates, Trials
+from .output import choose_folder, present, save
 
 
 def experiment(
@@ -38,23 +39,13 @@ def experiment(
         Path | None,
         typer.Option("--cache", metavar="FOLDER", help="For downloads and logits.", show_default="~/.cache/torch_boc"),
     ] = None,
-    trials: Annotated[int, typer.Option("--trials", metavar="N", min=1, help="Coin flips of the paper's test.")] = 100,
-    replicates: Annotated[
-        int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")
-    ] = 1000,
+    trials: Trials = 100,
+    replicates: Replicates = 1000,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of the splits, the bootstrap and Monte Carlo.")
     ] = 42,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Folder for the page and the figures.",
-            show_default=f"./{FOLDER}; none with --json",
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of tables.")] = False,
+    out: Out = None,
+    json: Json = False,
 ) -> None:
     """One of the paper's experiments, from public model and data to the report.
 
@@ -63,7 +54,7 @@ def experiment(
 
     Logits are kept in the cache as they come: an interrupted run goes on where it was, and a second one is quick.
     """
-    folder = check_folder(out or FOLDER) if out or not json else None
+    folder = choose_folder(out, json=json)
     with working("loading libraries") as tell:
         from .. import experiments
         from ..evaluation.layout import headline

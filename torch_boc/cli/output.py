@@ -15,8 +15,11 @@ from .render import show
 FOLDER = Path("boc-report")
 
 
-def check_folder(folder: Path) -> Path:
-    """Return `folder` unless it cannot be written to: better known before the work than after."""
+def choose_folder(out: Path | None, *, json: bool) -> Path | None:
+    """Where to write the report, if anywhere; what cannot be written to is better known before the work than after."""
+    if json and out is None:
+        return None
+    folder = out or FOLDER
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder to write the report to, got a file")
     check_place(folder)

@@ -17,6 +17,7 @@ from ..functional.blocks import block_elements
 from ..tables import ParquetFile, require_pyarrow
 from .console import counting, screen, working
 from .inputs import read
+from .options import Trials
 from .output import check_place, csv_file, list_files
 
 SHOWN = {
@@ -35,7 +36,7 @@ def probe(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="A row for each sample: .parquet or .csv.")
     ] = None,
-    trials: Annotated[int, typer.Option("--trials", metavar="N", min=1, help="Coin flips of the paper's test.")] = 100,
+    trials: Trials = 100,
     json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Confidence, dominance, coherence gap and p-value of each sample.

@@ -7,7 +7,8 @@ import typer
 
 from .console import working
 from .inputs import read, read_named
-from .output import FOLDER, check_folder, present, save
+from .options import Json, Out, Replicates, Trials
+from .output import choose_folder, present, save
 
 FILES = ".npz, .npy, .safetensors, .pt, .parquet or .csv"
 
@@ -25,23 +26,13 @@ def report(
     train: Annotated[
         Path | None, typer.Option("--train", metavar="PATH", help="Training logits with targets, for Mahalanobis.")
     ] = None,
-    trials: Annotated[int, typer.Option("--trials", metavar="N", min=1, help="Coin flips of the paper's test.")] = 100,
-    replicates: Annotated[
-        int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")
-    ] = 1000,
+    trials: Trials = 100,
+    replicates: Replicates = 1000,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Of the bootstrap and the Monte Carlo variant.")
     ] = 42,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Folder for the page and the figures.",
-            show_default=f"./{FOLDER}; none with --json",
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of tables.")] = False,
+    out: Out = None,
+    json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print nothing; write the files.")] = False,
 ) -> None:
     """Calibration, OOD detection and the coherence gap of your logits.
@@ -49,7 +40,7 @@ def report(
     A file holds "logits" (N, C), perhaps "target" (N), and further columns of scores (N), higher = more
     in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target. Pickles are refused.
     """
-    folder = check_folder(out or FOLDER) if out or not json else None
+    folder = choose_folder(out, json=json)
     with working(f"reading {test}") as tell:
         known = read(test)
         others = read_named("--ood", ood or [], tell, known)

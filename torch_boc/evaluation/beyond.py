@@ -23,7 +23,7 @@ from ..functional.coins import Coins, coins_from_rows
 from ..functional.rows import wide_row_sums
 from .bootstrap import random_numbers, with_intervals
 from .data import LogitSet
-from .evaluate import TEST, _check_sets, _positive, _require_pandas, _seed, _single
+from .inputs import TEST, check_positive, check_seed, check_sets, require_pandas, single_set
 from .samples import ordered, row_blocks
 from .separation import paired_difference
 from .strata import Pair, confidence_strata, interval_within, pairs_within, separate_within
@@ -69,12 +69,12 @@ def beyond_confidence(
     {'how': ['alone', 'alone', 'strata', 'strata'], 'what': ['confidence', 'gap', 'confidence', 'gap'],
     'auroc': [0.65, 0.63, 0.53, 0.46]}
     """
-    pandas = _require_pandas()
-    folds, strata, replicates = _positive(folds=folds, strata=strata, replicates=replicates)
+    pandas = require_pandas()
+    folds, strata, replicates = check_positive(folds=folds, strata=strata, replicates=replicates)
     if folds < 2:
         raise ValueError(f"expected folds as an integer of at least 2, got {folds}")
-    sets, seed = (_single(id, TEST), _single(ood, "ood")), _seed(seed)
-    _check_sets(sets[0], {"ood": sets[1]})
+    sets, seed = (single_set(id, TEST), single_set(ood, "ood")), check_seed(seed)
+    check_sets(sets[0], {"ood": sets[1]})
     columns = _quantities(sets)
     places = confidence_strata(columns["confidence"], 1), confidence_strata(columns["confidence"], strata)
     parts = {

@@ -1,6 +1,5 @@
 """The paper's protocol as one function: from logits to every table of the report."""
 
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -8,15 +7,14 @@ from typing import Any
 import torch
 
 from ..functional.checks import check_trials
-from .data import LogitSet, logit_set
+from .data import LogitSet
 from .detection import collect_scores, detection_tables
 from .diagnostics import coherence_rows, gap_rows, trial_rows
+from .inputs import TEST, check_positive, check_seed, check_sets, require_pandas, several_sets, single_set
 from .reliability import calibration_tables, leak_rows
 from .report import Report
 from .results import Results
 from .samples import ProbedSet, probe_set
-
-TEST = "id"
 
 
 def _with_interval(*names: str) -> list[str]:
@@ -83,13 +81,13 @@ def evaluate(
     >>> report.ood[["ood", "score", "auroc"]].round(2).head(2).to_dict("list")
     {'ood': ['noise', 'noise'], 'score': ['msp', 'energy'], 'auroc': [0.68, 0.79]}
     """
-    table = _require_pandas().DataFrame  # or an error before the work
+    table = require_pandas().DataFrame  # or an error before the work
     say = progress or (lambda message: None)
-    trials, bins, replicates = _positive(trials=trials, bins=bins, replicates=replicates)
-    trial_counts, seed = [check_trials(count) for count in trial_counts], _seed(seed)
-    test, oods, splits = _single(id, TEST), _several(ood, "ood"), _several(calibration, "calibration")
-    training = {} if train is None else {"train": _single(train, "train")}
-    _check_sets(test, oods, splits, training)
+    trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
+    trial_counts, seed = [check_trials(count) for count in trial_counts], check_seed(seed)
+    test, oods, splits = single_set(id, TEST), several_sets(ood, "ood"), several_sets(calibration, "calibration")
+    training = {} if train is None else {"train": single_set(train, "train")}
+    check_sets(test, oods, splits, training)
     sets = []
     for data in (test, *oods.values()):
         say(f"probing {data.name}")
@@ -126,66 +124,3 @@ def _describe(test: ProbedSet, sets: Iterable[LogitSet]) -> dict[str, Any]:
         "date": date.today().isoformat(),
         "versions": {"torch_boc": __version__, "torch": str(torch.__version__)},
     }
-
-
-def _require_pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError("evaluation needs pandas: pip install 'torch-boc[eval]'") from error
-    return pandas
-
-
-def _single(source: Any, name: str) -> LogitSet:
-    """On the CPU, where all the work is done."""
-    data = logit_set(source, name)
-    target = None if data.target is None else data.target.detach().cpu().long()
-    columns = {key: column.detach().cpu() for key, column in data.columns.items()}
-    return LogitSet(data.logits.detach().cpu(), target, columns, name)
-
-
-def _several(source: Any, name: str) -> dict[str, LogitSet]:
-    """A set called `name`, or those of a mapping under the names it gives."""
-    if source is None:
-        return {}
-    if not isinstance(source, Mapping) or _is_array(source.get("logits")):
-        return {name: _single(source, name)}
-    for key in source:
-        if not isinstance(key, str) or not key:
-            raise ValueError(f"{name}: expected names of sets as strings, got {key!r}")
-    return {key: _single(value, key) for key, value in source.items()}
-
-
-def _is_array(value: Any) -> bool:
-    """Logits themselves, rather than a set that happens to be called "logits"."""
-    return hasattr(value, "shape") or isinstance(value, list)
-
-
-def _check_sets(test: LogitSet, *groups: Mapping[str, LogitSet]) -> None:
-    """Every set has its own name and the test set's number of classes, and what fits something has targets."""
-    names = [TEST]
-    for group in groups:
-        for name, data in group.items():
-            if name in names:
-                raise ValueError(f"expected a name of its own for each set, got {name!r} twice; rename one")
-            names.append(name)
-            if data.num_classes != test.num_classes:
-                raise ValueError(
-                    f"expected as many classes in every set, got {test.num_classes} in {TEST!r} and "
-                    f"{data.num_classes} in {name!r}"
-                )
-            if group is not groups[0] and data.target is None:
-                raise ValueError(f"{name}: expected logits with targets, got none; give (logits, target)")
-
-
-def _positive(**values: int) -> list[int]:
-    for name, value in values.items():
-        if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 1:
-            raise ValueError(f"expected {name} as a positive integer, got {value!r}")
-    return [operator.index(value) for value in values.values()]
-
-
-def _seed(value: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 0:
-        raise ValueError(f"expected seed as an integer of at least 0, got {value!r}")
-    return operator.index(value)

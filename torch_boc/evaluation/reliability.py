@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..functional.coins import bag_of_coins
-from ..functional.samples import take_samples
+from ..functional.samples import log_loss, take_samples
 from ..functional.tally import count, equal_bin
 from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
 from .data import LogitSet
@@ -150,7 +150,7 @@ def _apply(method: Any, test: ProbedSet) -> Judged:
         if result.logits is not None:
             samples = take_samples(result.logits, target)
             assert samples.distance is not None
-            nll = torch.log1p(samples.coins.odds) + samples.distance
+            nll = log_loss(samples.coins.odds, samples.distance)
         parts.append(Judged(result.confidence.double(), result.prediction == target, nll))
         start += len(logits)
     return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))

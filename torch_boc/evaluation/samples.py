@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from ..functional.coins import Coins, coins_from_rows
-from ..functional.precision import widen
 from ..functional.registry import Evidence, scores
 from ..functional.rows import wide_row_sums
+from ..functional.samples import distance_below_top, log_loss
 from .data import LogitSet
 
-# Logits in one piece: a few hundred thousand rows of ten classes, some 100 MB of temporary memory.
+# Logits in one piece: a few hundred thousand rows of ten classes.
 BLOCK_ELEMENTS = 2**21
 
 
@@ -80,8 +80,7 @@ def _probe_rows(logits: Tensor, target: Tensor | None, trials: int) -> tuple[Coi
     columns = {name: score.function(evidence) for name, score in scores.items()}
     if target is None:
         return coins, columns, None
-    own = widen(logits.gather(1, target.unsqueeze(1)).squeeze(1))
-    return coins, columns, torch.log1p(rows.odds) + (rows.top - own)
+    return coins, columns, log_loss(rows.odds, distance_below_top(logits, target, coins.prediction))
 
 
 def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:

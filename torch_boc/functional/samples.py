@@ -41,7 +41,7 @@ def take_samples(
     counted = _which_count(coins.odds, target, ignore_index)
     if target is None:
         return Samples(coins, counted)
-    return Samples(coins, counted, target, _distance(rows, target, coins.prediction))
+    return Samples(coins, counted, target, distance_below_top(rows, target, coins.prediction))
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:
@@ -77,8 +77,13 @@ def is_class(target: Tensor, num_classes: int) -> Tensor:
     return (target >= 0) & (target < num_classes)
 
 
-def _distance(rows: Tensor, target: Tensor, prediction: Tensor) -> Tensor:
+def distance_below_top(rows: Tensor, target: Tensor, prediction: Tensor) -> Tensor:
     """How far the target's logit is below the top."""
     own = torch.where(is_class(target, rows.shape[-1]), target, prediction)
     top, own = widen(rows.gather(-1, torch.stack([prediction, own], -1))).unbind(-1)
     return top - own
+
+
+def log_loss(odds: Tensor, distance: Tensor) -> Tensor:
+    """The negative log-likelihood of the target: log(1 + R), and how far its logit is below the top."""
+    return torch.log1p(odds) + distance

@@ -11,7 +11,7 @@ from torch import Tensor
 from .bounds import forced_gap, free_gap
 from .coins import Coins
 from .precision import widen
-from .samples import Samples, is_class, settle, take_samples
+from .samples import Samples, is_class, log_loss, settle, take_samples
 from .trials import log_p_value
 
 # The histogram of the gap: a first bin for all below 1e-12, then 50 bins to the decade up to 1.
@@ -142,7 +142,7 @@ def _sums(coins: Coins, view: _View, p_value: Tensor, valid: Tensor, classes: in
 
 def _labelled_sums(odds: Tensor, view: _View, distance: Tensor, labelled: Tensor, correct: Tensor) -> Tensor:
     weight, hit = labelled.to(distance.dtype), correct.to(distance.dtype)
-    nll = torch.where(labelled, torch.log1p(odds) + distance, 0.0)  # the distance may be infinite
+    nll = torch.where(labelled, log_loss(odds, distance), 0.0)  # the distance may be infinite
     brier = [(score - hit).square() * weight for score in (view.confidence, view.dominance)]
     return torch.stack([nll, *brier, view.gap * hit, view.gap * (weight - hit)]).sum(1)
 

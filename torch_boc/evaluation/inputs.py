@@ -1,0 +1,72 @@
+"""What an evaluation is given, checked: sets on the CPU under names of their own, numbers in their range."""
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from .data import LogitSet, logit_set
+
+TEST = "id"
+
+
+def require_pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("evaluation needs pandas: pip install 'torch-boc[eval]'") from error
+    return pandas
+
+
+def single_set(source: Any, name: str) -> LogitSet:
+    """On the CPU, where all the work is done."""
+    data = logit_set(source, name)
+    target = None if data.target is None else data.target.detach().cpu().long()
+    columns = {key: column.detach().cpu() for key, column in data.columns.items()}
+    return LogitSet(data.logits.detach().cpu(), target, columns, name)
+
+
+def several_sets(source: Any, name: str) -> dict[str, LogitSet]:
+    """A set called `name`, or those of a mapping under the names it gives."""
+    if source is None:
+        return {}
+    if not isinstance(source, Mapping) or _is_array(source.get("logits")):
+        return {name: single_set(source, name)}
+    for key in source:
+        if not isinstance(key, str) or not key:
+            raise ValueError(f"{name}: expected names of sets as strings, got {key!r}")
+    return {key: single_set(value, key) for key, value in source.items()}
+
+
+def _is_array(value: Any) -> bool:
+    """Logits themselves, rather than a set that happens to be called "logits"."""
+    return hasattr(value, "shape") or isinstance(value, list)
+
+
+def check_sets(test: LogitSet, *groups: Mapping[str, LogitSet]) -> None:
+    """Every set has its own name and the test set's number of classes, and what fits something has targets."""
+    names = [TEST]
+    for group in groups:
+        for name, data in group.items():
+            if name in names:
+                raise ValueError(f"expected a name of its own for each set, got {name!r} twice; rename one")
+            names.append(name)
+            if data.num_classes != test.num_classes:
+                raise ValueError(
+                    f"expected as many classes in every set, got {test.num_classes} in {TEST!r} and "
+                    f"{data.num_classes} in {name!r}"
+                )
+            if group is not groups[0] and data.target is None:
+                raise ValueError(f"{name}: expected logits with targets, got none; give (logits, target)")
+
+
+def check_positive(**values: int) -> list[int]:
+    for name, value in values.items():
+        if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 1:
+            raise ValueError(f"expected {name} as a positive integer, got {value!r}")
+    return [operator.index(value) for value in values.values()]
+
+
+def check_seed(value: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 0:
+        raise ValueError(f"expected seed as an integer of at least 0, got {value!r}")
+    return operator.index(value)
