@@ -88,7 +88,7 @@ def read_images(folder: Path, name: str) -> tuple[Tensor, Tensor]:
 
 
 class Images(Dataset):
-    """Images in memory, normalised and, if `varied`, shifted and flipped; a batch at a time, for speed on a CPU."""
+    """Images in memory, normalised and, if `varied`, augmented; a batch at a time, for speed on a CPU."""
 
     def __init__(self, pixels: Tensor, labels: Tensor, *, varied: bool = False) -> None:
         self.pixels, self.labels, self.varied = pixels, labels, varied
@@ -99,7 +99,7 @@ class Images(Dataset):
     def __getitems__(self, places: list[int]) -> tuple[Tensor, Tensor]:
         """A whole batch, as DataLoader asks for it where a data set can give one."""
         images = self.pixels[places]
-        images = shifted_and_flipped(images) if self.varied else images
+        images = with_a_hole(shifted_and_flipped(images)) if self.varied else images
         mean, std = (255 * torch.tensor(x).view(3, 1, 1) for x in (MEAN, STD))
         return (images - mean) / std, self.labels[places]
 
@@ -113,6 +113,16 @@ def shifted_and_flipped(images: Tensor, by: int = 4) -> Tensor:
     columns = torch.where(torch.rand(count, 1) < 0.5, columns.flip(1), columns) + right
     rows = torch.arange(height) + down
     return padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
+
+
+def with_a_hole(images: Tensor, size: int = 8) -> Tensor:
+    """Each image with a square of `size` pixels at a place of its own blackened (cutout)."""
+    count, _, height, width = images.shape
+    down, right = (torch.randint(side + 1 - size, (count, 1)) for side in (height, width))
+    rows, columns = (
+        (torch.arange(side) - at).div(size, rounding_mode="floor") == 0 for side, at in ((height, down), (width, right))
+    )
+    return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0)
 
 
 def whole(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
