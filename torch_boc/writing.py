@@ -1,9 +1,15 @@
-"""Files that appear whole or not at all."""
+"""Where files go, and how they appear: whole or not at all."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def default_cache() -> Path:
+    """The user's cache folder: `torch_boc` in $XDG_CACHE_HOME, or in ~/.cache."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "torch_boc"
 
 
 def temporary_name(path: Path) -> Path:

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from torch_boc.experiments.cache import Pieces, default_cache, digest_files
+from torch_boc.experiments.cache import Pieces, digest_files
+from torch_boc.writing import default_cache
 
 
 def test_interruption_and_resumption(tmp_path):

@@ -1,6 +1,7 @@
 """Runs the checks of the kernels in a process of their own: Triton decides at import whether it interprets."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from torch_boc.kernels.build import COMPILERS
+
 HERE = Path(__file__).parent
 needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
+
+
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, COMPILERS)) and "CXX" not in os.environ, reason="needs a C++ compiler"
+)
 
 
 def run_checks(name, **environment):
@@ -27,6 +35,12 @@ def run_checks(name, **environment):
 def test_in_the_interpreter(name):
     pytest.importorskip("triton", minversion="3.3")  # the interpreter of 3.2 fails with NumPy 2.4
     run_checks(name, TRITON_INTERPRET="1")
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_compiled_for_the_cpu(name):
+    run_checks(name, TRITON_INTERPRET="0", TORCH_BOC_CHECKS_ON="cpu")
 
 
 @pytest.mark.gpu

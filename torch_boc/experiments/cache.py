@@ -1,7 +1,6 @@
 """What was computed stays on disk, in pieces, so that an interrupted run goes on where it was."""
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,6 @@ from torch import Tensor
 from ..writing import replacing
 
 PIECE = 512
-
-
-def default_cache() -> Path:
-    """The user's cache folder: `torch_boc` in $XDG_CACHE_HOME, or in ~/.cache."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "torch_boc"
 
 
 def digest_files(paths: Iterable[Path]) -> str:

@@ -12,6 +12,7 @@ because the square of a u below 1e-19 underflows in float32: that leaves room fo
 below. The factor is written out where it is used: torch.compile takes a float by name for an input.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -40,7 +41,14 @@ class Rows(NamedTuple):
 
 
 def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
-    """The sums over the last axis of `logits`, with `surprise` and `margin` if `extras` are asked for."""
+    """The sums over the last axis of `logits`, with `surprise` and `margin` if `extras` are asked for.
+
+    By the fused kernels where `torch_boc.kernels` says so; what follows is the path in torch's own operations.
+    """
+    from .. import kernels  # here, for they are built on this layer
+
+    if kernels.choice.fuse_rows(logits):
+        return Rows(*kernels.row_sums(logits, extras))
     return Rows(*_RowSums.apply(logits, extras))
 
 
@@ -55,7 +63,7 @@ class _RowSums(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
-        return blockwise(lambda z: _sums(z, extras), logits)
+        return sums_by_blocks(logits, extras)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -71,12 +79,21 @@ class _RowSums(torch.autograd.Function):
             return _gradient(logits, *columns), None
         # Of whatever kind the logits or a gradient is: vmap may have batched one and not the others.
         kind = logits[..., :1] + sum(columns)
-        out = kind.new_empty(logits.shape, dtype=logits.dtype)
-        return fill_blockwise(out, _gradient, logits, *columns), None
+        return gradient_by_blocks(kind.new_empty(logits.shape, dtype=logits.dtype), logits, grads), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], logits: Tensor, extras: bool) -> tuple[tuple[Tensor, ...], int]:
         return _RowSums.apply(logits.movedim(in_dims[0], 0), extras), 0
+
+
+def sums_by_blocks(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
+    """The fields of Rows."""
+    return blockwise(lambda z: _sums(z, extras), logits)
+
+
+def gradient_by_blocks(out: Tensor, logits: Tensor, grads: Sequence[Tensor]) -> Tensor:
+    """`out` filled with the gradient of the logits from those of top, odds, squares and so on."""
+    return fill_blockwise(out, _gradient, logits, *(grad.unsqueeze(-1) for grad in grads))
 
 
 def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
@@ -86,9 +103,9 @@ def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
     loses, odds = _coins(below, prediction)
     undefined = top - top  # 0, or NaN where the top is NaN or infinite: such a row has no geometry
     rows = [prediction, top + undefined, odds.sum(-1, keepdim=True) * 2.0**-100 + undefined]
-    rows += [widen(loses.mul_(odds).sum(-1, keepdim=True)) * 2.0**-100]
+    rows += [widen(loses.mul_(odds).sum(-1, keepdim=True)) * 2.0**-100 + undefined]
     if finite is not None and margin is not None:
-        rows += [finite.mul_(odds).sum(-1, keepdim=True) * -(2.0**-100), margin]
+        rows += [finite.mul_(odds).sum(-1, keepdim=True) * -(2.0**-100) + undefined, margin + undefined]
     return tuple(x.squeeze(-1) for x in rows)
 
 
@@ -110,7 +127,8 @@ def _gradient(
     logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor, surprise: Tensor | None = None, margin: Any = 0.0
 ) -> Tensor:
     """The gradient of the logits from those of the sums; what pulls on the rivals pushes the top."""
-    prediction, _, below = _top(logits)
+    prediction, largest, below = _top(logits)
+    odds = odds + (largest - largest)  # NaN where the top is infinite: such a row has no gradient
     loses = _put(torch.sigmoid(below), prediction, 0.0)
     # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u). The gradient of Q grows as 1/R^2, past what float32
     # can hold: it is scaled until it has met w.

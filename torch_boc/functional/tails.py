@@ -127,7 +127,7 @@ def _ratio_by_terms(count: Tensor, trials: int, chance: Tensor, other: Tensor) -
 
 def _ratio(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
     """The continued fraction from its last step back to the first."""
-    half = math.ceil(3.6 * trials ** (1 / 3)) + 1
+    half = continued_steps(trials)
     odd = count * chance
     even = (trials + 1.0) * chance - odd
     base, one = count + 2.0 * half, torch.ones((), dtype=count.dtype, device=count.device)
@@ -137,6 +137,11 @@ def _ratio(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
         numerator = torch.add(odd, chance, alpha=step - 1)
         fraction = torch.addcdiv(base.sub_(one), numerator, fraction, value=-(trials + step))
     return other * count / fraction
+
+
+def continued_steps(trials: int) -> int:
+    """Half the number of steps of the continued fraction; on the far side of the mean they reach 1e-12."""
+    return math.ceil(3.6 * math.cbrt(trials)) + 1
 
 
 @torch.library.custom_op("torch_boc::tail_ratio", mutates_args=())
@@ -154,8 +159,8 @@ def _log_mass(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tens
     """The log of Pr{X = w}."""
     rest, place = float(trials) - count, torch.where(count.isnan(), 1.0, count).long()
     if trials <= MOST_TRIALS_BY_FACTORS:
-        log_choices = _log_choices(trials, count)[place]
-        return log_choices + count * _log_chance(chance, other) + rest * _log_chance(other, chance)
+        choices = log_choices(trials, count)[place]
+        return choices + count * _log_chance(chance, other) + rest * _log_chance(other, chance)
     excess, rest_or_one = count - float(trials) * chance, rest.clamp_min(1.0)
     log_hits = _log_ratio(float(trials) * chance / count, -excess / count)
     log_misses = _log_ratio(float(trials) * other / rest_or_one, excess / rest_or_one)
@@ -167,7 +172,7 @@ def _log_chance(chance: Tensor, other: Tensor) -> Tensor:
     return torch.where(chance < 0.5, chance.log(), (-other).log1p())
 
 
-def _log_choices(trials: int, like: Tensor) -> Tensor:
+def log_choices(trials: int, like: Tensor) -> Tensor:
     """For each w in 0..k, the log of binomial(k, w)."""
     step = torch.arange(1, trials + 1, dtype=like.dtype, device=like.device)
     return torch.nn.functional.pad((((trials + 1.0) - step) / step).log().cumsum(0), (1, 0))

@@ -1,9 +1,11 @@
 """Fused fast paths behind `torch_boc.functional`; nothing above knows which path ran.
 
-Importing this package needs torch alone: Triton is imported with the first launch.
+`use` chooses among them. Importing this package needs torch alone: Triton is imported with the first launch, and a
+compiler is looked for when it is asked for.
 """
 
+from .choice import use
 from .launch import available
 from .ops import row_sums, row_sums_backward
 
-__all__ = ["available", "row_sums", "row_sums_backward"]
+__all__ = ["available", "row_sums", "row_sums_backward", "use"]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,11 +22,25 @@ MOST_WARPS = 16
 PROGRAM_BYTES = 2**12
 
 
-def available(device: torch.device) -> bool:
-    """Whether the Triton kernels can run on tensors of `device`: on a GPU, or anywhere in Triton's interpreter."""
-    if importlib.util.find_spec("triton") is None:
-        return False
-    return device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+def available(device: str) -> bool:
+    """Whether the Triton kernels can run on tensors of this type of device: a GPU, or any in Triton's interpreter."""
+    return _has_triton() and ((device == "cuda" and _is_recent()) or interpreted())
+
+
+def interpreted() -> bool:
+    """Whether Triton interprets its kernels, for tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@lru_cache(maxsize=1)
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@lru_cache(maxsize=1)
+def _is_recent() -> bool:
+    """Triton's least GPU is Volta. Tensors of a GPU that is not there are fake, and no kernel will run on them."""
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability() >= (7, 0)
 
 
 def empty_rows(logits: Tensor, extras: bool) -> list[Tensor]:
@@ -61,7 +76,7 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
         return
     from . import rows_triton as kernels
 
-    matrix = _as_matrix(logits)
+    matrix = as_matrix(logits)
     (rows, classes), stride = matrix.shape, matrix.stride(0)
     dtype = accumulator(logits.dtype)
     options = {**geometry(classes, dtype), "dtype": kernels.DTYPES[dtype]}
@@ -84,7 +99,7 @@ def geometry(classes: int, dtype: torch.dtype) -> dict[str, Any]:
     return {"height": height, "width": width, "num_warps": min(MOST_WARPS, warps)}
 
 
-def _as_matrix(logits: Tensor) -> Tensor:
+def as_matrix(logits: Tensor) -> Tensor:
     """The rows as a matrix of unit stride along the classes; a view, unless the strides forbid it."""
     matrix = logits.reshape(-1, logits.shape[-1])
     return matrix if matrix.stride(1) == 1 else matrix.contiguous()

@@ -1,0 +1,133 @@
+"""Who computes what: the user's word, the device, the dtype, transforms and the compiler decide."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.functional.cases import random_logits
+from torch_boc.functional import bag_of_coins, binomial_log_tail, log_p_value
+from torch_boc.kernels import choice, use
+
+FUSED = {"torch_boc::row_sums", "torch_boc::log_tail", "torch_boc::log_p_value"}
+
+
+class Calls(TorchDispatchMode):
+    """The names of the operators that ran."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.name().split(".")[0])
+        return func(*args, **(kwargs or {}))
+
+
+def fused(function, *args):
+    with Calls() as calls:
+        function(*args)
+    return FUSED & set(calls.names)
+
+
+def probe(logits):
+    return log_p_value(bag_of_coins(logits))
+
+
+@pytest.fixture
+def fake_gpu():
+    pytest.importorskip("triton")
+    with FakeTensorMode():
+        yield torch.empty(5, 10, device="cuda")
+
+
+@pytest.mark.parametrize("path", ["auto", "triton", "compiled"])
+def test_a_gpu_computes_by_the_kernels(fake_gpu, path):
+    with use(path):
+        assert fused(probe, fake_gpu) == {"torch_boc::row_sums", "torch_boc::log_p_value"}
+        assert fused(binomial_log_tail, torch.ones(5, device="cuda"), 10**6, fake_gpu[:, 0]) == {"torch_boc::log_tail"}
+
+
+def test_a_gpu_launches_two_kernels_and_little_else(fake_gpu):
+    """The sums of the rows and the tails; what lies between them is one number per row."""
+    with Calls() as calls:
+        probe(fake_gpu)
+    assert sum(name in FUSED for name in calls.names) == 2
+
+
+def test_torch_means_torch(fake_gpu):
+    with use("torch"):
+        assert not fused(probe, fake_gpu)
+        assert not fused(probe, random_logits(5, 10))
+
+
+@pytest.mark.parametrize("path", ["auto", "torch"])
+def test_the_cpu_computes_in_torch(path):
+    with use(path):
+        assert not fused(probe, random_logits(5, 10))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_compiled_path_of_the_cpu(dtype):
+    logits = random_logits(5, 10, dtype=dtype)
+    with use("compiled"):
+        assert fused(probe, logits) == {"torch_boc::row_sums", "torch_boc::log_p_value"}
+        assert fused(binomial_log_tail, torch.ones(5), 1000, torch.ones(5)) == {"torch_boc::log_tail"}
+
+
+def test_what_the_compiled_path_leaves_to_torch():
+    with use("compiled"):
+        assert "torch_boc::row_sums" not in fused(probe, random_logits(5, 10).double())
+        assert not fused(binomial_log_tail, torch.ones(5), 1001, torch.ones(5))
+        assert not fused(binomial_log_tail, torch.ones(5), 10, torch.ones(5, requires_grad=True))
+        assert not fused(lambda: vmap(lambda z: bag_of_coins(z).gap)(random_logits(5, 10)))
+
+
+def test_triton_without_a_gpu_is_an_error():
+    with use("triton"), pytest.raises(RuntimeError, match="got tensors on cpu"):
+        bag_of_coins(random_logits(5, 10))
+
+
+@pytest.mark.parametrize("path", ["cuda", "", "Triton"])
+def test_unknown_paths(path):
+    with pytest.raises(ValueError, match="expected a path among auto, torch, triton, compiled"), use(path):
+        pass
+
+
+def test_the_choice_ends_with_its_block():
+    with use("torch"):
+        with pytest.raises(ZeroDivisionError), use("compiled"):
+            raise ZeroDivisionError
+        assert choice._chosen == "torch"
+    assert choice._chosen == "auto"
+
+
+@pytest.mark.parametrize("path", ["auto", "compiled"])
+def test_torch_compile_gets_the_formulas(path):
+    """The compiler fuses them; and a choice made between two calls is seen."""
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    compiled = torch.compile(probe, backend=backend, fullgraph=True)
+    with use(path):
+        compiled(random_logits(5, 10))
+    assert not any("torch_boc" in str(node.target) for graph in graphs for node in graph.graph.nodes)
+
+
+@pytest.mark.parametrize("path", ["auto", "torch", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_every_path_gives_the_same(path, dtype):
+    for classes in (2, 10, 48, 49, 1000):
+        logits = random_logits(33, classes, dtype=dtype)
+        expected = bag_of_coins(logits)
+        with use(path):
+            actual = bag_of_coins(logits)
+            value = log_p_value(actual)
+        for x, y in zip(actual, expected, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(value, log_p_value(actual), rtol=1e-11, atol=0)

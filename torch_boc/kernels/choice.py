@@ -1,0 +1,71 @@
+"""Which path computes what: decided here alone, by the user's word, the device, the dtype and the size."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from .compiled import DTYPES, MOST_TRIALS
+from .launch import available
+
+PATHS = ("auto", "torch", "triton", "compiled")
+TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+_chosen = "auto"
+
+
+@contextmanager
+def use(path: str) -> Iterator[None]:
+    """Choose how the probe is computed within a `with` block, in the whole process; results agree up to rounding.
+
+    Args:
+        path: one of
+            "auto": Triton kernels on a GPU that Triton knows, torch's own operations elsewhere; as without a block;
+            "torch": torch's own operations, the reference;
+            "triton": the Triton kernels; other tensors than those of such a GPU are an error. Inside of torch.compile
+            they stay one operator each, where "auto" leaves everything to the compiler;
+            "compiled": on the CPU, kernels in C++ that the machine's own compiler makes within seconds, once, and that
+            are kept in ~/.cache/torch_boc. float64 logits, and more than 1,000 trials, go by "torch", and other
+            devices by "auto".
+
+    >>> with use("torch"):
+    ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
+    """
+    global _chosen
+    if path not in PATHS:
+        raise ValueError(f"expected a path among {', '.join(PATHS)}, got {path!r}")
+    before, _chosen = _chosen, path
+    try:
+        yield
+    finally:
+        _chosen = before
+
+
+def fuse_rows(logits: Tensor) -> bool:
+    """Whether `torch_boc::row_sums` is to take the sums of these logits."""
+    return _fuse(logits.device.type, logits.dtype)
+
+
+def fuse_tails(odds: Tensor, trials: int) -> bool:
+    """Whether `torch_boc::log_tail` and `torch_boc::log_p_value` are to take the tails of these odds."""
+    if odds.device.type == "cpu" and _chosen == "compiled" and (trials > MOST_TRIALS or odds.requires_grad):
+        return False
+    return _fuse(odds.device.type, torch.float32)
+
+
+def _fuse(device: str, dtype: torch.dtype) -> bool:
+    if _chosen == "torch":
+        return False
+    if _chosen == "triton":
+        if not available(device):
+            raise RuntimeError(
+                f'expected tensors on a GPU that Triton knows, got tensors on {device}: choose "auto" or "torch"'
+            )
+        return dtype in TRITON_DTYPES
+    # The compiler fuses torch's operations with what is around them; transforms have rules for them, nested ones too.
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    if device == "cpu":
+        return _chosen == "compiled" and dtype in DTYPES
+    return device == "cuda" and available(device) and dtype in TRITON_DTYPES

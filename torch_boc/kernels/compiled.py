@@ -1,0 +1,47 @@
+"""From tensors on the CPU to the compiled kernels: which one, and how its arguments are passed."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from .build import library
+from .launch import as_matrix, empty_rows
+
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+# Up to here rows are transposed, so that a vector holds one class of many rows: measured, beside the loop over rows.
+TALL_CLASSES = 48
+# Up to here the continued fraction stays in the range of float64, and the table of binomials is exact enough.
+MOST_TRIALS = 1000
+
+
+def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
+    """The sums of each row in one pass; in torch's operations where there is no kernel for the dtype."""
+    if logits.dtype not in DTYPES:
+        from ..functional.rows import sums_by_blocks
+
+        return list(sums_by_blocks(logits, extras))
+    out = empty_rows(logits, extras)
+    if logits.numel() == 0:
+        return out
+    matrix = as_matrix(logits)
+    rows, classes = matrix.shape
+    run = getattr(library(), f"row_sums_{DTYPES[logits.dtype]}")
+    sizes = [ctypes.c_int64(size) for size in (rows, classes, matrix.stride(0))]
+    run(_place(matrix), *sizes, int(classes <= TALL_CLASSES), *map(_place, [*out, None, None][:6]))
+    return out
+
+
+def log_tails(given: Tensor, trials: int, odds: Tensor, *, expected: bool) -> Tensor:
+    """Log tails in float64 from wins or, if they are `expected`, from the losses that the wins follow from."""
+    from ..functional.tails import continued_steps, log_choices
+
+    given, odds = given.double().contiguous(), odds.double().contiguous()
+    out, table = torch.empty_like(odds), log_choices(trials, odds)
+    sizes = ctypes.c_int64(odds.numel()), ctypes.c_int64(trials), continued_steps(trials)
+    library().log_tails(_place(given), _place(odds), *sizes, int(expected), _place(table), _place(out))
+    return out
+
+
+def _place(tensor: Tensor | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
