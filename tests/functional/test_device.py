@@ -89,7 +89,7 @@ def test_the_gradient_of_the_sums_stays_on_the_gpu(fake_cuda, shape, dim, dtype)
 
 def test_the_slope_of_the_tail_stays_on_the_gpu(fake_cuda):
     odds = torch.empty(4, device="cuda", dtype=torch.float64)
-    assert_on_cuda(tails._log_tail(odds, 100, odds), (4,), torch.float64)
+    assert_on_cuda(tails.log_tail_and_slope(odds, 100, odds), (4,), torch.float64)
 
 
 @over_shapes

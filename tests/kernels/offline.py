@@ -25,10 +25,6 @@ class Compiled(NamedTuple):
 
 def compile_kernel(name: str, classes: int, dtype: torch.dtype, *, extras: bool, target: tuple) -> Compiled:
     """`short_<name>` or `long_<name>` as `launch.py` would start it on contiguous logits."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     from torch_boc.kernels import rows_triton
 
     options = geometry(classes, accumulator(dtype))
@@ -39,12 +35,33 @@ def compile_kernel(name: str, classes: int, dtype: torch.dtype, *, extras: bool,
     types = {n: "constexpr" if n in constants else _type(n, dtype) for n in kernel.arg_names}
     # As Triton finds them at a launch: pointers are aligned, and numbers are where 16 divides them.
     aligned = [n[0] == "*" or (classes % 16 == 0 and a in ("classes", "stride")) for a, n in types.items()]
+    asm = _compile(kernel, types, constants, aligned, target, num_warps=warps, enable_fp_fusion=True)
+    elements = options.get("height", 1) * options["width"]
+    return Compiled(asm, 32 * warps, elements, "height" not in options)
+
+
+def compile_tails(name: str, dtype: torch.dtype, *, target: tuple) -> Compiled:
+    """The kernel `name` as `tail_ops.py` would start it."""
+    from torch_boc.kernels import tails_triton
+    from torch_boc.kernels.tail_ops import BLOCK, WARPS
+
+    kernel = getattr(tails_triton, name)
+    first, odds, *rest = kernel.arg_names
+    types = {first: f"*{NAMES[dtype]}", odds: f"*{NAMES[dtype]}"}
+    types |= {n: "i32" if n in ("size", "trials", "steps") else "*fp64" for n in rest} | {"block": "constexpr"}
+    aligned = [n[0] == "*" for n in types.values()]
+    asm = _compile(kernel, types, {"block": BLOCK}, aligned, target, num_warps=WARPS, enable_fp_fusion=False)
+    return Compiled(asm, 32 * WARPS, BLOCK, long=False)
+
+
+def _compile(kernel, types: dict, constants: dict, aligned: list[bool], target: tuple, **flags: int) -> dict:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
     attributes = {(i,): [["tt.divisibility", 16]] for i, yes in enumerate(aligned) if yes}
     source = ASTSource(kernel, types, constants, attributes)
-    flags = {"num_warps": warps, "enable_fp_fusion": True}
-    compiled = triton.compile(source, target=GPUTarget(*target), options=flags)
-    elements = options.get("height", 1) * options["width"]
-    return Compiled(compiled.asm, 32 * warps, elements, "height" not in options)
+    return triton.compile(source, target=GPUTarget(*target), options=flags).asm
 
 
 def _type(argument: str, dtype: torch.dtype) -> str:
@@ -60,6 +77,23 @@ def moved_bytes(ptx: str, operation: str) -> int:
     """Bytes that one thread moves by all instructions `ld.global` or `st.global` that stand in the code."""
     found = re.findall(rf"\b{operation}\.global[\w:.]*?(?:\.v(\d))?\.b(\d+)\b", ptx)
     return sum(int(count or 1) * int(bits) // 8 for count, bits in found)
+
+
+def wide_instructions(ptx: str) -> tuple[int, int]:
+    """Instructions of the float64 pipe inside the loop of a kernel that has one, and outside; a division is ten."""
+    counts = [0, 0]
+    start, end = (ptx.index(label) for label in _loop(ptx))
+    for found in re.finditer(r"\b(add|sub|mul|fma|setp|div)[\w.]*\.f64\b", ptx):
+        counts[not start < found.start() < end] += 10 if found.group(1) == "div" else 1
+    return counts[0], counts[1]
+
+
+def _loop(ptx: str) -> tuple[str, str]:
+    """Where the one loop begins, at a label, and the branch back to it."""
+    labels = re.findall(r"^(\$L__BB\w+):", ptx, re.MULTILINE)
+    back = [(f"{x}:", f"bra \t{x};") for x in labels if 0 < ptx.find(f"{x}:") < ptx.find(f"bra \t{x};")]
+    assert len(back) == 1, back
+    return back[0]
 
 
 def assemble(ptx: str, path: Path) -> tuple[int, int]:

@@ -60,8 +60,13 @@ def binomial_log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     """
     trials = check_trials(trials)
     wide, count = torch.broadcast_tensors(widen(odds), widen(wins).ceil())
+    from .. import kernels  # here, for they are built on this layer
+
+    if kernels.choice.fuse_tails(wide, trials):
+        fused: Tensor = kernels.log_tail(count, trials, wide)[0]
+        return fused
     if not wide.requires_grad:
-        return _log_tail(count, trials, wide, slope=False)[0]
+        return log_tail_and_slope(count, trials, wide, slope=False)[0]
     log_tail: Tensor = _LogTail.apply(count, trials, wide)[0]
     return log_tail
 
@@ -73,7 +78,7 @@ class _LogTail(torch.autograd.Function):
 
     @staticmethod
     def forward(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
-        return _log_tail(wins, trials, odds)
+        return log_tail_and_slope(wins, trials, odds)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -87,7 +92,7 @@ class _LogTail(torch.autograd.Function):
         return None, None, grad * slope
 
 
-def _log_tail(wins: Tensor, trials: int, odds: Tensor, *, slope: bool = True) -> tuple[Tensor, Tensor]:
+def log_tail_and_slope(wins: Tensor, trials: int, odds: Tensor, *, slope: bool = True) -> tuple[Tensor, Tensor]:
     """The log tail and its derivative in `odds`, or itself again without `slope`."""
     sure = odds == 0.0
     # No chance has negative odds; and in the limit of 0 the derivative is a number, at 0 it would be 0/0.
@@ -97,7 +102,8 @@ def _log_tail(wins: Tensor, trials: int, odds: Tensor, *, slope: bool = True) ->
     count = torch.where(near, (trials + 1.0) - wins, wins).clamp(1, trials)
     chance, other = torch.where(near, lose, win), torch.where(near, win, lose)
     log_first = _log_mass(count, trials, chance, other)
-    log_sum = log_first + _tail_over_mass(count, trials, chance, other).log()
+    ratio = _tail_over_mass(count, trials, chance, other)
+    log_sum = log_first + ratio.log()
     log_tail = torch.where(near, (-log_sum.exp()).log1p(), log_sum)
     certain, never = (wins <= 0.0) & (odds >= 0.0), (wins > trials) & (odds >= 0.0)  # not so for NaN
     result = torch.where(certain | (sure & (wins <= trials)), 0.0, log_tail)
@@ -105,8 +111,8 @@ def _log_tail(wins: Tensor, trials: int, odds: Tensor, *, slope: bool = True) ->
     if not slope:
         return result, result
     # d tail / d odds = -w pmf(w) / (1 + R), and on the near side w pmf(w) = (k - w + 1) pmf(w - 1) / R.
-    scale = torch.where(near, 1 / odds, 1.0) / (1 + odds)
-    return result, torch.where(certain | never, 0.0, -count * (log_first - log_tail).exp() * scale)
+    mass_over_tail = torch.where(near, (log_first - log_tail).exp() / odds, ratio.reciprocal())
+    return result, torch.where(certain | never, 0.0, -count * mass_over_tail / (1 + odds))
 
 
 def _tail_over_mass(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:

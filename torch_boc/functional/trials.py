@@ -85,8 +85,12 @@ def log_p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) 
     >>> log_p_value(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
     tensor([-12.4672], dtype=torch.float64)
     """
-    count = expected_wins(coins, trials) if wins is None else wins
-    return binomial_log_tail(count, trials, coins.odds)
+    from .. import kernels  # here, for they are built on this layer
+
+    if wins is None and kernels.choice.fuse_tails(coins.odds, check_trials(trials)):
+        fused: Tensor = kernels.log_p_value(coins.loss, trials, coins.odds)[0]
+        return fused
+    return binomial_log_tail(expected_wins(coins, trials) if wins is None else wins, trials, coins.odds)
 
 
 def p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> Tensor:

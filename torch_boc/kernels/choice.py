@@ -49,7 +49,7 @@ def fuse_rows(logits: Tensor) -> bool:
 
 def fuse_tails(odds: Tensor, trials: int) -> bool:
     """Whether `torch_boc::log_tail` and `torch_boc::log_p_value` are to take the tails of these odds."""
-    if odds.device.type == "cpu" and _chosen == "compiled" and (trials > MOST_TRIALS or odds.requires_grad):
+    if odds.device.type == "cpu" and _chosen == "compiled" and trials > MOST_TRIALS:
         return False
     return _fuse(odds.device.type, torch.float32)
 
@@ -57,15 +57,14 @@ def fuse_tails(odds: Tensor, trials: int) -> bool:
 def _fuse(device: str, dtype: torch.dtype) -> bool:
     if _chosen == "torch":
         return False
-    if _chosen == "triton":
-        if not available(device):
-            raise RuntimeError(
-                f'expected tensors on a GPU that Triton knows, got tensors on {device}: choose "auto" or "torch"'
-            )
-        return dtype in TRITON_DTYPES
-    # The compiler fuses torch's operations with what is around them; transforms have rules for them, nested ones too.
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return False
-    if device == "cpu":
+    if _chosen == "triton" and not available(device):
+        raise RuntimeError(
+            f'expected tensors on a GPU that Triton knows, got tensors on {device}: choose "auto" or "torch"'
+        )
+    if torch.compiler.is_compiling():
+        return _chosen == "triton" and dtype in TRITON_DTYPES  # else the compiler fuses torch's operations as it likes
+    if torch._C._are_functorch_transforms_active():
+        return False  # for which torch's operations have rules, nested ones too
+    if device == "cpu" and not available(device):
         return _chosen == "compiled" and dtype in DTYPES
-    return device == "cuda" and available(device) and dtype in TRITON_DTYPES
+    return available(device) and dtype in TRITON_DTYPES

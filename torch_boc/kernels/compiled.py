@@ -32,15 +32,19 @@ def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
     return out
 
 
-def log_tails(given: Tensor, trials: int, odds: Tensor, *, expected: bool) -> Tensor:
-    """Log tails in float64 from wins or, if they are `expected`, from the losses that the wins follow from."""
-    from ..functional.tails import continued_steps, log_choices
+def log_tails(given: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple[Tensor, Tensor]:
+    """Log tails and their slopes from wins or, if they are `expected`, from the losses that the wins follow from."""
+    from ..functional import tails
 
     given, odds = given.double().contiguous(), odds.double().contiguous()
-    out, table = torch.empty_like(odds), log_choices(trials, odds)
-    sizes = ctypes.c_int64(odds.numel()), ctypes.c_int64(trials), continued_steps(trials)
-    library().log_tails(_place(given), _place(odds), *sizes, int(expected), _place(table), _place(out))
-    return out
+    if trials > MOST_TRIALS:
+        wins = torch.round(trials * (1.0 - given)) if expected else given.ceil()
+        return tails.log_tail_and_slope(wins, trials, odds)
+    out, slope, table = torch.empty_like(odds), torch.empty_like(odds), tails.log_choices(trials, odds)
+    sizes = ctypes.c_int64(odds.numel()), ctypes.c_int64(trials), tails.continued_steps(trials)
+    places = [_place(x) for x in (given, odds, table, out, slope)]
+    library().log_tails(*places, *sizes, int(expected))
+    return out, slope
 
 
 def _place(tensor: Tensor | None) -> ctypes.c_void_p:

@@ -27,8 +27,13 @@ def available(device: str) -> bool:
     return _has_triton() and ((device == "cuda" and _is_recent()) or interpreted())
 
 
+def on_triton(x: Tensor) -> bool:
+    """Whether an operator is to launch a Triton kernel on this tensor: anywhere but on the CPU, there for tests."""
+    return x.device.type != "cpu" or interpreted()
+
+
 def interpreted() -> bool:
-    """Whether Triton interprets its kernels, for tests."""
+    """Whether Triton interprets its kernels."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from . import compiled
-from .launch import empty_gradient, empty_rows, interpreted, launch_gradient, launch_rows
+from .launch import empty_gradient, empty_rows, launch_gradient, launch_rows, on_triton
 
 
 # The schema is written out because torch 2.6 does not infer it from list[Tensor].
 @torch.library.custom_op("torch_boc::row_sums", mutates_args=(), schema="(Tensor logits, bool extras) -> Tensor[]")
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
     """`functional.rows.row_sums` in one pass: the fields of its Rows, the last two only with `extras`."""
-    return (launch_rows if _on_triton(logits) else compiled.row_sums)(logits, extras)
+    return (launch_rows if on_triton(logits) else compiled.row_sums)(logits, extras)
 
 
 @torch.library.custom_op("torch_boc::row_sums_backward", mutates_args=())
@@ -29,15 +29,11 @@ def row_sums_backward(
 ) -> Tensor:
     """The gradient of the logits from those of the sums, recomputed from the logits and their tops."""
     grads = [on_top, on_odds, on_squares, on_surprise, on_margin]
-    if _on_triton(logits):
+    if on_triton(logits):
         return launch_gradient(logits, prediction, top, grads)
     from ..functional.rows import gradient_by_blocks
 
     return gradient_by_blocks(empty_gradient(logits), logits, [x for x in grads if x is not None])
-
-
-def _on_triton(x: Tensor) -> bool:
-    return x.device.type != "cpu" or interpreted()
 
 
 @row_sums.register_fake

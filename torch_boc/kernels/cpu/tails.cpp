@@ -33,16 +33,16 @@ static inline Doubles log_of_one_and(Doubles x) {
     return log_of(y) - (x < 0x1p60 && y > 0.0 ? ((y - 1.0) - x) / y : doubles(0.0));
 }
 
-// exp(x) for x <= 0; 0 below the normal numbers.
+// exp(x) for x <= 0; 0 below 2^-1022, where exp(-708.5) is.
 static inline Doubles exp_of(Doubles x) {
     constexpr double magic = 0x1.8p52 + 1023.0;
-    const Doubles small = x < -708.0 ? doubles(-708.0) : x;
+    const Doubles small = x < -708.5 ? doubles(-708.5) : x;
     const Doubles shifted = small * 1.44269504088896338700 + magic, n = shifted - magic;
     const Doubles r = (small - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
     Doubles p = doubles(1.0 / 479001600.0);
     constexpr double factorials[] = {39916800, 3628800, 362880, 40320, 5040, 720, 120, 24, 6, 2, 1, 1};
     for (double factorial : factorials) p = p * r + 1.0 / factorial;
-    return x < -708.0 ? doubles(0.0) : p * (Doubles)((Longs)shifted << 52);
+    return x < -708.5 ? doubles(0.0) : p * (Doubles)((Longs)shifted << 52);
 }
 
 // Pr{X >= w} / Pr{X = w} on the far side of the mean: the continued fraction from its last step back to the first, as
@@ -60,7 +60,17 @@ static inline Doubles ratio_of(Doubles count, double trials, Doubles chance, Dou
     return other * count * below / above;
 }
 
-static inline Doubles log_tail(Doubles wins, Doubles odds, double trials, int half, const double *log_choices) {
+// To the nearest integer, half to even; not contracted with the product before it, which would round another number.
+static inline Doubles rounded(Doubles x) {
+    volatile Doubles exact = x;
+    return (exact + 0x1.8p52) - 0x1.8p52;
+}
+
+struct Tails {
+    Doubles log, slope;
+};
+
+static inline Tails log_tail(Doubles wins, Doubles odds, double trials, int half, const double *log_choices) {
     const Doubles real = odds < 0.0 ? doubles(NAN) : odds < DBL_MIN ? doubles(DBL_MIN) : odds;
     const Doubles win = 1.0 / (1.0 + real), inverse = 1.0 / real, lose = 1.0 / (1.0 + inverse);
     const Doubles log_win = -log_of_one_and(real), log_lose = -log_of_one_and(inverse);
@@ -75,22 +85,29 @@ static inline Doubles log_tail(Doubles wins, Doubles odds, double trials, int ha
     const Doubles ratio = ratio_of(count, trials, chance, other, half);
     const Doubles complement = -ratio * exp_of(log_first);
     const Doubles value = near ? log_of_one_and(complement) : log_first + log_of(ratio);
-    const Longs defined = odds >= 0.0;
-    const Doubles sure = defined & ((wins <= 0.0) | ((odds == 0.0) & (wins <= trials))) ? doubles(0.0) : value;
-    return defined & (wins > trials) ? doubles(-INFINITY) : sure;
+    // On the near side over the odds too, whose logarithm is log_lose - log_win: the mass alone may underflow.
+    const Doubles mass_over_tail = near ? exp_of(log_first - log_lose + log_win) / (1.0 + complement) : 1.0 / ratio;
+    const Longs defined = odds >= 0.0, certain = defined & (wins <= 0.0), never = defined & (wins > trials);
+    const Longs sure = certain | ((odds == 0.0) & (wins <= trials));
+    return {never ? doubles(-INFINITY) : sure ? doubles(0.0) : value,
+            certain | never ? doubles(0.0) : -count * mass_over_tail * win};
 }
 
-// `given` are the wins, or with `expected` the losses 1 - q, from which the wins are round(k q), half to even.
-extern "C" void log_tails(const double *given, const double *odds, int64_t size, int64_t trials, int32_t half,
-                          int32_t expected, const double *log_choices, double *out) {
+// `given` are the wins or, with `expected`, the losses 1 - q, from which the wins are round(k q), half to even.
+extern "C" void log_tails(const double *given, const double *odds, const double *log_choices, double *log, double *slope,
+                          int64_t size, int64_t trials, int32_t half, int32_t expected) {
 #pragma omp parallel for schedule(static) if (size > 512)
     for (int64_t i = 0; i < size; i += WIDE) {
         const size_t bytes = sizeof(double) * (size - i < WIDE ? size - i : WIDE);
         Doubles wins = {}, against = {};
         memcpy(&wins, given + i, bytes);
         memcpy(&against, odds + i, bytes);
-        if (expected) wins = (double(trials) * (1.0 - wins) + 0x1.8p52) - 0x1.8p52;
-        const Doubles result = log_tail(wins, against, double(trials), half, log_choices);
-        memcpy(out + i, &result, bytes);
+        if (expected)
+            wins = rounded(double(trials) * (1.0 - wins));
+        else  // rounded up, as whole wins are
+            wins = rounded(wins) < wins ? rounded(wins) + 1.0 : rounded(wins);
+        const Tails tails = log_tail(wins, against, double(trials), half, log_choices);
+        memcpy(log + i, &tails.log, bytes);
+        memcpy(slope + i, &tails.slope, bytes);
     }
 }

@@ -1,0 +1,158 @@
+"""Write what the kernels must move and compute at least: `python -m benchmarks.roofline`, to results/roofline.md."""
+
+import textwrap
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from benchmarks import traffic
+from benchmarks.harness import RESULTS
+from benchmarks.probe import DTYPES, SHAPES
+from benchmarks.traffic import GPUS, Traffic, is_long
+from torch_boc.functional.tails import continued_steps
+from torch_boc.writing import replacing
+
+PAGE = RESULTS / "roofline.md"
+TRIALS = (1, 100, 1_000, 10_000, 1_000_000)
+INTRODUCTION = """# What the kernels must move
+
+Written by `python -m benchmarks.roofline`. **Nothing on this page was measured, and nothing ran on a GPU**: the bytes
+follow from the code that starts the kernels, and a time is those bytes over the published memory bandwidth, or
+instructions over the published float64 rate ({published}). No launch can be faster; how close one comes is for
+`pytest -m gpu` to say. 1 MB is 10^6 bytes."""
+SUMS = """## Sums of the rows, one launch
+
+A short row is read once and stays in registers. A long row is read twice, the second time from the L2 cache if it is
+still there; where two numbers stand, the second is for the case that it never is. Softmax reads the logits and writes
+as much, at the very least."""
+FLIGHT = """Whether a long row is still in the cache is decided by how many are worked on at once. If nothing but
+threads limits that, they are, beside {caches} of L2 cache:"""
+GRADIENTS = """## Gradient of the logits, one launch
+
+Every row is read once, long or short, and its gradient is written once. The backward of softmax reads its result and a
+gradient, and writes one: three times the logits."""
+TAILS = """## P-values, one launch
+
+Two numbers are read and two are written for each row, {each} bytes, but what takes the time is float64: a step of the
+continued fraction has {step} instructions, and the rest of a tail about {other} (in the PTX, a division counted as
+ten). A GPU starts half as many as the published rate has operations, because that takes a fused multiply-add for two.
+Fewer tails than fill the device take longer than their share: each is a chain of instructions that wait for another."""
+LAUNCHES = """## The whole probe
+
+Coins and p-value of one batch are {count} launches: one for the sums, {between} of torch on one number per row (loss
+and concentration; what they move, {each} bytes per row, can stay in the cache), and one for the p-values. At the least,
+with {trials} trials, the two kernels take:"""
+
+
+def batches() -> list[Tensor]:
+    """Logits of every shape and dtype, without their memory."""
+    return [torch.empty(shape, dtype=dtype, device="meta") for dtype in DTYPES for shape in SHAPES]
+
+
+def page() -> str:
+    """The whole page."""
+    peaks = (f"{name} SXM: {x.bandwidth / 1e9:,.0f} GB/s and {x.float64 / 1e12:g} TFLOPS" for name, x in GPUS.items())
+    caches = " and ".join(f"{x.cache / 1e6:.0f} MB ({name})" for name, x in GPUS.items())
+    parts = [
+        _wrap(INTRODUCTION.format(published="; ".join(peaks))),
+        _wrap(SUMS),
+        traffic_table(traffic.rows_traffic, softmax=2),
+        _wrap(FLIGHT.format(caches=caches)),
+        flight_table(),
+        _wrap(GRADIENTS),
+        traffic_table(traffic.gradients_traffic, softmax=3),
+        *tails(),
+        _wrap(launches()),
+        probe_table(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def traffic_table(moved_by: Callable[[Tensor], Traffic], *, softmax: int) -> str:
+    """Bytes and least times of one kernel, beside softmax, which moves the logits `softmax` times."""
+    columns = ["rows", "bytes per row", "read, MB", "written, MB", "of softmax's bytes"]
+    columns += [f"{name}, µs" for name in GPUS] + [f"softmax {name}, µs" for name in GPUS]
+    rows = []
+    for logits in batches():
+        moved, theirs = moved_by(logits), softmax * logits.nbytes
+        both = sorted({moved.least, moved.most})
+        cells = ["long" if is_long(logits) else "short", " / ".join(f"{x / len(logits):,.0f}" for x in both)]
+        cells += [
+            f"{moved.read / 1e6:.2f}",
+            f"{moved.written / 1e6:.2f}",
+            " / ".join(f"{x / theirs:.2f}" for x in both),
+        ]
+        cells += [" / ".join(f"{1e6 * x / gpu.bandwidth:.1f}" for x in both) for gpu in GPUS.values()]
+        cells += [f"{1e6 * theirs / gpu.bandwidth:.1f}" for gpu in GPUS.values()]
+        rows.append([*_name(logits), *cells])
+    return _table(["logits", "dtype", *columns], rows)
+
+
+def flight_table() -> str:
+    """Long rows that are worked on at once."""
+    rows = [
+        [*_name(logits), *(f"{traffic.bytes_in_flight(logits, gpu) / 1e6:.0f}" for gpu in GPUS.values())]
+        for logits in batches()
+        if is_long(logits)
+    ]
+    return _table(["logits", "dtype", *(f"{name}, MB" for name in GPUS)], rows)
+
+
+def tails() -> list[str]:
+    """What a tail takes, and the least times of a million of them, by trials."""
+    tails = 10**6
+    moved = traffic.tails_traffic(torch.empty(tails, 2, device="meta")).least
+    counts = {"step": traffic.STEP_INSTRUCTIONS, "other": traffic.OTHER_INSTRUCTIONS}
+    rows = []
+    for trials in TRIALS:
+        cells = [f"{trials:,}", str(continued_steps(trials)), f"{traffic.tail_instructions(trials):,}"]
+        cells += [f"{1e6 * traffic.tail_seconds(tails, trials, gpu):,.0f}" for gpu in GPUS.values()]
+        rows.append([*cells, *(f"{1e6 * moved / gpu.bandwidth:.0f}" for gpu in GPUS.values())])
+    columns = ["trials", "steps", "instructions per tail", *(f"10^6 tails {name}, µs" for name in GPUS)]
+    columns += [f"their {moved // 10**6} MB {name}, µs" for name in GPUS]
+    return [_wrap(TAILS.format(each=moved // tails, **counts)), _table(columns, rows)]
+
+
+def launches(trials: int = 100) -> str:
+    """How many launches the probe has, the same for every shape."""
+    ((count, moved),) = {traffic.probe_operators(logits, trials) for logits in batches()}
+    return LAUNCHES.format(count=count, between=count - 2, each=moved, trials=trials)
+
+
+def probe_table(trials: int = 100) -> str:
+    """Least times of the sums and the p-values, beside softmax."""
+    columns = [f"{kernel} {name}, µs" for name in GPUS for kernel in ("sums", "p-values", "softmax")]
+    rows = []
+    for logits in batches():
+        cells = []
+        for gpu in GPUS.values():
+            seconds = [x / gpu.bandwidth for x in (traffic.rows_traffic(logits).least, 2 * logits.nbytes)]
+            seconds.insert(1, traffic.tail_seconds(len(logits), trials, gpu))
+            cells += [f"{1e6 * x:.1f}" if x >= 5e-8 else "< 0.1" for x in seconds]
+        rows.append([*_name(logits), *cells])
+    return _table(["logits", "dtype", *columns], rows)
+
+
+def _wrap(text: str) -> str:
+    return "\n\n".join(textwrap.fill(part, 120, break_on_hyphens=False) for part in text.split("\n\n"))
+
+
+def _name(logits: Tensor) -> list[str]:
+    return [f"{logits.shape[0]:,} × {logits.shape[1]:,}", str(logits.dtype).removeprefix("torch.")]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main() -> None:
+    """Write the page."""
+    with replacing(PAGE) as temporary:
+        temporary.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What the kernels move and compute, taken from the code that starts them: nothing here needs a GPU, or Triton."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from torch_boc.functional.coins import coins_from_rows
+from torch_boc.functional.precision import accumulator
+from torch_boc.functional.rows import Rows
+from torch_boc.functional.tails import continued_steps
+from torch_boc.kernels import row_sums
+from torch_boc.kernels.launch import empty_gradient, empty_rows, geometry
+from torch_boc.kernels.tail_ops import empty_tails, log_p_value
+
+# Instructions of the float64 pipe in the PTX of the tail, a division taken as ten of them: in each step of the
+# continued fraction, and outside. tests/kernels/test_offline_tails.py counts them.
+STEP_INSTRUCTIONS = 16
+OTHER_INSTRUCTIONS = 345
+
+
+class Gpu(NamedTuple):
+    """A device by its name in torch, with published peaks: bytes per second, and float64 operations per second.
+
+    The latter without tensor cores. Beside them the bytes of the L2 cache, and how many threads run at once.
+    """
+
+    device: str
+    bandwidth: float
+    float64: float
+    cache: int
+    threads: int
+
+
+GPUS = {
+    "A100": Gpu("A100-SXM4-80GB", 2039e9, 9.7e12, 40 * 2**20, 108 * 2048),
+    "H100": Gpu("H100 80GB HBM3", 3350e9, 34e12, 50 * 2**20, 132 * 2048),
+}
+
+
+class Traffic(NamedTuple):
+    """Bytes that a launch reads for the first time, reads a second time, and writes."""
+
+    read: int
+    again: int
+    written: int
+
+    @property
+    def least(self) -> int:
+        """Bytes from and to the memory if every second reading finds its row in the cache."""
+        return self.read + self.written
+
+    @property
+    def most(self) -> int:
+        """Bytes from and to the memory if none does."""
+        return self.least + self.again
+
+
+def rows_traffic(logits: Tensor) -> Traffic:
+    """The sums: the logits once, or twice where a row is long, and the results of each row."""
+    return Traffic(logits.nbytes, logits.nbytes if is_long(logits) else 0, _bytes(empty_rows(logits, False)))
+
+
+def gradients_traffic(logits: Tensor) -> Traffic:
+    """The gradient: the logits, their top classes and the gradients of the sums, each once; and itself."""
+    prediction, top, *sums = empty_rows(logits, False)
+    given = [logits, prediction, top, *(torch.empty_like(x) for x in (top, *sums))]
+    return Traffic(_bytes(given), 0, empty_gradient(logits).nbytes)
+
+
+def tails_traffic(logits: Tensor) -> Traffic:
+    """The p-values: loss and odds of each row, and two results."""
+    odds = empty_rows(logits, False)[2]
+    return Traffic(2 * odds.nbytes, 0, _bytes(empty_tails(odds)))
+
+
+def is_long(logits: Tensor) -> bool:
+    """Whether a row does not fit on chip."""
+    return "height" not in geometry(logits.shape[-1], accumulator(logits.dtype))
+
+
+def bytes_in_flight(logits: Tensor, gpu: Gpu) -> int:
+    """Bytes of the long rows that the device works on at once, if threads are all that limits them."""
+    threads = 32 * geometry(logits.shape[-1], accumulator(logits.dtype))["num_warps"]
+    return min(logits.shape[0], gpu.threads // threads) * logits[0].nbytes
+
+
+def tail_instructions(trials: int) -> int:
+    """Instructions of the float64 pipe for one tail."""
+    return OTHER_INSTRUCTIONS + STEP_INSTRUCTIONS * continued_steps(trials)
+
+
+def tail_seconds(tails: int, trials: int, gpu: Gpu) -> float:
+    """The least time that the float64 pipe needs; its peak counts a fused multiply-add as two operations."""
+    return 2 * tails * tail_instructions(trials) / gpu.float64
+
+
+def probe_operators(logits: Tensor, trials: int = 100) -> tuple[int, int]:
+    """How many operators the probe with its p-value starts, and the bytes per row of those between its kernels."""
+    with _Operators() as seen:
+        coins = coins_from_rows(Rows(*row_sums(logits, False)), logits.shape[-1])
+        log_p_value(coins.loss, trials, coins.odds)
+    return len(seen.moved), sum(seen.moved[1:-1]) // len(logits)
+
+
+class _Operators(TorchDispatchMode):
+    """The bytes that each operator moves which starts something: not those of constants and views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        made, given = ([x for x in tree_leaves(tree) if isinstance(x, Tensor) and x.ndim] for tree in (result, args))
+        if made and not any(x.alias_info for x in func._schema.returns):
+            self.moved.append(_bytes(made) + _bytes(given))
+        return result
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(x.nbytes for x in tensors)

@@ -1,0 +1,62 @@
+"""What the compilers make of the tails, without a GPU: no local memory, every number moved once, and how much work."""
+
+import sys
+
+import pytest
+import torch
+
+from benchmarks.traffic import OTHER_INSTRUCTIONS, STEP_INSTRUCTIONS
+from tests.kernels.cases import INTERPRETED
+from tests.kernels.offline import assemble, compile_tails, moved_bytes, wide_instructions
+from tests.kernels.test_offline import MI300, over_nvidia
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux"),
+    pytest.mark.skipif(INTERPRETED, reason="what is interpreted is not compiled"),
+]
+over_kernels = pytest.mark.parametrize("name", ["log_tails", "log_p_values"])
+over_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
+@pytest.fixture(autouse=True)
+def _compiler(monkeypatch, tmp_path):
+    pytest.importorskip("triton", minversion="3.3")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+
+@over_nvidia
+@over_dtypes
+@over_kernels
+def test_nothing_spills_and_every_number_moves_once(name, dtype, target, tmp_path):
+    compiled = compile_tails(name, dtype, target=target)
+    ptx, each = compiled.asm["ptx"], compiled.elements // compiled.threads
+    registers, local = assemble(ptx, tmp_path / "kernel.ptx")
+    assert local == 0, f"{local} bytes of local memory with {registers} registers"
+    assert registers <= 64  # so that 1024 of at most 2048 threads share a multiprocessor
+    assert moved_bytes(ptx, "ld") == each * 2 * dtype.itemsize
+    assert moved_bytes(ptx, "st") == each * 2 * 8
+
+
+@over_nvidia
+@over_kernels
+def test_the_work_is_as_counted(name, target):
+    """No division and no logarithm within a step; what the page of the roofline says of both is what is compiled."""
+    step, other = wide_instructions(compile_tails(name, torch.float32, target=target).asm["ptx"])
+    assert step == STEP_INSTRUCTIONS
+    assert other == pytest.approx(OTHER_INSTRUCTIONS, rel=0.05)  # logarithm and exponential come with the compiler
+
+
+@over_nvidia
+def test_the_product_that_is_rounded_is_not_fused(target):
+    """Two roundings: that of k (1 - loss), and that to a whole number, by adding 1.5 * 2^52."""
+    ptx = compile_tails("log_p_values", torch.float32, target=target).asm["ptx"]
+    line = next(line for line in ptx.splitlines() if "0d4338000000000000" in line)
+    assert line.split()[0] == "add.rn.f64"
+
+
+@over_kernels
+def test_amd(name):
+    code = " ".join(compile_tails(name, torch.float32, target=MI300).asm["amdgcn"].split())
+    for kind in ("vgpr", "sgpr"):
+        assert f".{kind}_spill_count: 0" in code
+    assert (code.count("global_load_dword "), code.count("global_store_dwordx2 ")) == (2, 2)

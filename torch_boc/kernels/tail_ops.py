@@ -1,0 +1,100 @@
+"""The binomial log-tail as operators of torch, each one launch: for given wins, and for those that a loss leads to."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import compiled
+from .launch import on_triton
+
+# One thread for each tail: there is much to compute and little to read.
+BLOCK, WARPS = 128, 4
+
+
+def _tails(first: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple[Tensor, Tensor]:
+    if first.shape != odds.shape:
+        raise ValueError(f"expected two tensors of one shape, got {tuple(first.shape)} and {tuple(odds.shape)}")
+    if on_triton(odds):
+        return _launch("log_p_values" if expected else "log_tails", first, trials, odds)
+    return compiled.log_tails(first, trials, odds, expected=expected)
+
+
+def _launch(name: str, first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+    """Start the kernel `name` on every pair of elements; nothing to start for none."""
+    out = empty_tails(odds)
+    if odds.numel():
+        from ..functional.tails import continued_steps
+        from . import tails_triton
+
+        grid = (-(-odds.numel() // BLOCK),)
+        inputs = (first.contiguous(), odds.contiguous())
+        with torch.cuda.device_of(odds):
+            getattr(tails_triton, name)[grid](
+                *inputs, *out, odds.numel(), trials, continued_steps(trials),
+                block=BLOCK, num_warps=WARPS, enable_fp_fusion=False,
+            )  # fmt: skip
+    return out
+
+
+def empty_tails(odds: Tensor) -> tuple[Tensor, Tensor]:
+    """Room for the results: the logarithm and its derivative, whatever the dtype of the odds is."""
+    shape = odds.shape
+    return odds.new_empty(shape, dtype=torch.float64), odds.new_empty(shape, dtype=torch.float64)
+
+
+# The schemas are written out because torch would infer SymInt for trials, on which the number of steps depends.
+@torch.library.custom_op(
+    "torch_boc::log_tail",
+    mutates_args=(),
+    schema="(Tensor wins, int trials, Tensor odds) -> (Tensor log_tail, Tensor slope)",
+)
+def log_tail(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+    """`functional.binomial_log_tail` of tensors of one shape, and its derivative in `odds`, both in float64.
+
+    Differentiable once, in `odds`: a second derivative is an error, as it is there. The derivative itself is a result
+    without a gradient.
+    """
+    return _tails(wins, trials, odds, expected=False)
+
+
+@torch.library.custom_op(
+    "torch_boc::log_p_value",
+    mutates_args=(),
+    schema="(Tensor loss, int trials, Tensor odds) -> (Tensor log_p, Tensor slope)",
+)
+def log_p_value(loss: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+    """`log_tail` at the expected wins round(trials (1 - loss)), half to even, which let no gradient through."""
+    return _tails(loss, trials, odds, expected=True)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(output[1])
+    ctx.dtype = inputs[2].dtype
+
+
+@once_differentiable
+def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[None, None, Tensor]:
+    (slope,) = ctx.saved_tensors
+    return None, None, (grad * slope).to(ctx.dtype)
+
+
+def _register(operator: Any) -> None:
+    """What both have in common: shapes, gradient, and the rule of vmap."""
+
+    def mapped(info: Any, in_dims: tuple[Any, ...], first: Tensor, trials: int, odds: Tensor) -> tuple[Any, Any]:
+        first, odds = (
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in ((first, in_dims[0]), (odds, in_dims[2]))
+        )
+        return operator(first, trials, odds), (0, 0)
+
+    operator.register_fake(lambda first, trials, odds: empty_tails(odds))
+    operator.register_autograd(_backward, setup_context=_save)
+    operator.register_vmap(mapped)
+
+
+_register(log_tail)
+_register(log_p_value)

@@ -1,0 +1,129 @@
+"""The binomial log-tail as an element-wise Triton kernel; `functional/tails.py` says what is computed, and why so.
+
+Each thread takes one tail: two inputs are read once, two results are written once, and no table is read. The mass is
+taken by deviances and Stirling errors (Loader, 2000) whatever the trials, and the continued fraction is carried as the
+two numbers whose quotient it is, so that a step needs no division. This module needs Triton, and is imported when the
+first kernel is launched.
+
+The compiler may not fuse a product with a sum of its own accord, because W* is the rounding of a rounded product.
+"""
+
+# mypy: ignore-errors
+# What Triton compiles is not Python: arguments are pointers and blocks, and have no types to write down.
+
+import triton
+import triton.language as tl
+
+TINY = tl.constexpr(2.0**-1022)  # the smallest normal number
+EXPONENT = tl.constexpr(0x7FF << 52)  # where float64 keeps its exponent
+ROUND = tl.constexpr(1.5 * 2.0**52)  # what is added to this is rounded to a whole number, half to even
+PER_TURN = tl.constexpr(0.15915494309189535)  # 1 / (2 pi)
+
+
+@triton.jit
+def _stirling_error(n, inverse):
+    """lgamma(n + 1) minus Stirling's formula, for n = 1, 2, ...: an asymptotic series, and below 8 what it is."""
+    square = inverse * inverse
+    later = 1 / 1680 - square * (1 / 1188 - square * (691 / 360360 - square * (1 / 156)))
+    error = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * later)))
+    error = tl.where(n == 1.0, 0.08106146679532726, error)
+    error = tl.where(n == 2.0, 0.041340695955409294, error)
+    error = tl.where(n == 3.0, 0.02767792568499834, error)
+    error = tl.where(n == 4.0, 0.020790672103765093, error)
+    error = tl.where(n == 5.0, 0.016644691189821193, error)
+    error = tl.where(n == 6.0, 0.013876128823070748, error)
+    return tl.where(n == 7.0, 0.01189670994589177, error)
+
+
+@triton.jit
+def _log_ratio(ratio, change):
+    """log(ratio), where ratio = 1 + change; near 1 the change knows what the rounding of the ratio lost."""
+    return tl.log(ratio) + tl.where(tl.abs(change) < 0.5, change - (ratio - 1.0), 0.0)
+
+
+@triton.jit
+def _fraction(count, trials, chance, steps):
+    """The continued fraction, from its last step back to the first, as a numerator and a denominator.
+
+    b + a / (x / y) = (b x + a y) / x, and only the quotient counts: after each step, in which it can grow as the
+    square of the count, both are scaled by the power of 2 that brings the numerator back to between 2 and 4: its
+    exponent is that of the numerator with every bit turned over.
+    """
+    step = steps.to(tl.float64)
+    base = count + 2.0 * step
+    above, below = base, tl.zeros_like(base) + 1.0
+    for _ in range(steps):
+        even = ((trials + 1.0 - count) - step) * step * chance
+        odd = ((1.0 - count) - step) * (trials + step) * chance
+        middle = tl.fma(base - 1.0, above, even * below)
+        base -= 2.0
+        above, below = tl.fma(base, middle, odd * above), middle
+        scale = (~above.to(tl.int64, bitcast=True) & EXPONENT).to(tl.float64, bitcast=True)
+        above, below = above * scale, below * scale
+        step -= 1.0
+    return above, below
+
+
+@triton.jit
+def _log_multiple(ratio, count, trials, chance, other):
+    """The log of Pr{X = w} times `ratio`."""
+    rest = trials - count
+    inner = rest > 0.0  # Stirling's formula has no 0: all wins have the mass chance^k
+    per_count, per_rest = 1.0 / count, 1.0 / tl.where(inner, rest, 1.0)
+    excess = tl.fma(-trials, chance, count)
+    log_hits = _log_ratio(trials * chance * per_count, -excess * per_count)
+    log_misses = _log_ratio(trials * other * per_rest, excess * per_rest)
+    error = _stirling_error(trials, 1.0 / trials) - _stirling_error(count, per_count) - _stirling_error(rest, per_rest)
+    square = tl.where(inner, (trials * per_count) * (PER_TURN * per_rest), 1.0) * ratio * ratio
+    return tl.where(inner, error, 0.0) + 0.5 * tl.log(square) + count * log_hits + rest * log_misses
+
+
+@triton.jit
+def _log_tail(wins, trials, odds, steps):
+    """The log tail and its derivative in `odds`, for whole `wins`."""
+    real, sure = odds >= 0.0, odds == 0.0
+    odds = tl.where(odds < TINY, TINY, odds)  # in the limit of 0 the derivative is a number, at 0 it would be 0/0
+    win = 1.0 / (1.0 + odds)
+    lose = tl.where(odds < 1.0, odds * win, 1.0 - win)
+    near = win * (trials + 3.0) >= wins + 1.0  # the near side: Pr{X >= w} = 1 - Pr{k - X >= k - w + 1}
+    count = tl.where(near, (trials + 1.0) - wins, wins)
+    count = tl.where(count < 1.0, 1.0, tl.where(count > trials, trials, count))  # and a NaN stays what it is
+    chance, other = tl.where(near, lose, win), tl.where(near, win, lose)
+    above, below = _fraction(count, trials, chance, steps)
+    log_sum = _log_multiple(other * count * (below / above), count, trials, chance, other)
+    missing = tl.where(near, tl.exp(log_sum), 0.0)
+    left = 1.0 - missing
+    log_left = tl.log(left) - ((left - 1.0) + missing) / left  # log1p(-missing)
+    # -w pmf(w) / ((1 + R) tail), in which the fraction stands for all but the tails and R; R last, for it may be tiny.
+    slope = -(above / below) * tl.where(near, missing / left, 1.0) / odds
+    certain, never = wins <= 0.0, wins > trials
+    log_tail = tl.where(certain | (sure & (wins <= trials)), 0.0, tl.where(near, log_left, log_sum))
+    log_tail = tl.where(never, -float("inf"), log_tail)
+    slope = tl.where(certain | never, 0.0, slope)
+    return tl.where(real, log_tail, float("nan")), tl.where(real, slope, float("nan"))
+
+
+@triton.jit(do_not_specialize=["trials", "steps"])
+def log_tails(wins, odds, log_tail, slope, size, trials, steps, block: tl.constexpr):
+    """`block` tails per program; counts between two whole numbers are the upper one."""
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = place < size
+    count = tl.ceil(tl.load(wins + place, mask=inside, other=0.0).to(tl.float64))
+    against = tl.load(odds + place, mask=inside, other=1.0).to(tl.float64)
+    value, change = _log_tail(count, trials.to(tl.float64), against, steps)
+    tl.store(log_tail + place, value, mask=inside)
+    tl.store(slope + place, change, mask=inside)
+
+
+@triton.jit(do_not_specialize=["trials", "steps"])
+def log_p_values(loss, odds, log_p, slope, size, trials, steps, block: tl.constexpr):
+    """`block` tails per program, at the expected wins round(k (1 - loss))."""
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = place < size
+    dominance = 1.0 - tl.load(loss + place, mask=inside, other=0.0).to(tl.float64)
+    against = tl.load(odds + place, mask=inside, other=1.0).to(tl.float64)
+    total = trials.to(tl.float64)
+    count = (total * dominance + ROUND) - ROUND
+    value, change = _log_tail(count, total, against, steps)
+    tl.store(log_p + place, value, mask=inside)
+    tl.store(slope + place, change, mask=inside)
