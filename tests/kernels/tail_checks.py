@@ -26,11 +26,11 @@ def pairs(wins, odds):
 
 
 def assert_as_in_torch(wins, trials, odds):
-    """Values to 1e-11 of the tail or of its logarithm, slopes to 1e-9 of themselves."""
+    """Values to 1e-11 of the tail or of its logarithm, slopes to 1e-9 of themselves, where torch does not underflow."""
     value, slope = log_tail(wins, trials, odds)
     expected, expected_slope = tails.log_tail_and_slope(wins.ceil(), trials, odds)
     torch.testing.assert_close(value, expected, rtol=1e-11, atol=1e-11, equal_nan=True)
-    torch.testing.assert_close(slope, expected_slope, rtol=1e-9, atol=1e-300, equal_nan=True)
+    torch.testing.assert_close(slope, expected_slope, rtol=1e-9, atol=1e-280, equal_nan=True)
 
 
 @over_trials
