@@ -31,6 +31,11 @@ def verdict(results: Results) -> list[str]:
     ]
 
 
+def key_sentences(results: Results) -> list[str]:
+    """The few of them that a reader of several reports needs: the rest is plain from a table side by side."""
+    return [*few_samples(results), *calibrated(results), *_detection(results), *_gap(results)]
+
+
 def _detection(results: Results) -> Iterable[str]:
     sets = [name for name in names(results.ood["ood"]) if len(of_set(results, name))]
     if not sets:
