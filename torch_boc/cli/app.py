@@ -20,7 +20,11 @@ EXPECTED = (ValueError, OSError, ImportError)
 FAILED = 2
 
 EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
-    demo: ("torch-boc demo", "torch-boc demo --out /tmp/report", "torch-boc demo --json | jq .settings"),
+    demo: (
+        "torch-boc demo",
+        "torch-boc demo resnet20-cifar10 --out /tmp/report",
+        "torch-boc demo --json | jq '.[].verdict'",
+    ),
     report: (
         "torch-boc report --id test.npz",
         "torch-boc report --id test.npz --ood svhn=svhn.npz --ood noise.npy",
