@@ -17,7 +17,7 @@ On “svhn” MSP is as good as any: AUROC 0.8907, within the interval of the hi
 The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p* (p_value) or −Δ (gap), which are the \
 right way up, instead.
 Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996) and 95.4 % on “svhn” (R² 0.994); the AUROC of \
-−Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so it adds nothing that confidence does not tell.
+−Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so as a score it adds nothing to confidence.
 Dominance q̄ taken for a confidence is worse calibrated: ECE 0.0790 (0.0750 to 0.0830) against 0.0532 (0.0492 \
 to 0.0572) of MSP."""
 
@@ -161,7 +161,7 @@ def test_the_paper_score_may_do_both():
     [
         (0.01, "by +0.0100 (+0.0097 to +0.0103), so it adds something to confidence."),
         (-0.01, "by −0.0100 (−0.0103 to −0.0097), so it ranks worse than confidence."),
-        (0.0002, "so it adds nothing that confidence does not tell."),
+        (0.0002, "so as a score it adds nothing to confidence."),
     ],
 )
 def test_what_the_gap_adds(versus, words):

@@ -161,7 +161,7 @@ def _against_msp(scores: Any) -> str:
     # As printed: nobody should read that 0.0000 is worse.
     better, worse = (scores["versus_msp_low"].round(4) > 0).any(), (scores["versus_msp_high"].round(4) < 0).any()
     widest = scores[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False)
-    neither = "it adds nothing that confidence does not tell"
+    neither = "as a score it adds nothing to confidence"
     meaning = {
         (False, False): neither if widest <= TELLING else "whether it adds anything is more than so few samples tell",
         (True, False): "it adds something to confidence",
