@@ -3,11 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import functional
-from .functional import Coins, bag_of_coins
-
 if TYPE_CHECKING:
-    from . import calibration, evaluation, experiments, inference, metrics, nn, zoo
+    from . import calibration, evaluation, experiments, functional, inference, metrics, nn, zoo
+    from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
     from .metrics import BoCMetric, BoCSeparation, CoherenceGap
     from .nn import BoCClassifier, BoCProbe, watch
@@ -36,6 +34,7 @@ __all__ = [
 ]
 
 # Imported when first asked for: torchmetrics takes longer to import than torch, and probing logits does not need it.
+# Nor is torch imported before the command line is there to say that it was interrupted.
 _HOMES = {
     "BoCClassifier": "nn",
     "BoCMetric": "metrics",
@@ -43,9 +42,11 @@ _HOMES = {
     "BoCProbe": "nn",
     "BoCSeparation": "metrics",
     "CoherenceGap": "metrics",
+    "Coins": "functional",
+    "bag_of_coins": "functional",
     "watch": "nn",
 }
-_MODULES = ("calibration", "evaluation", "experiments", "inference", "metrics", "nn", "zoo")
+_MODULES = ("calibration", "evaluation", "experiments", "functional", "inference", "metrics", "nn", "zoo")
 
 
 def __getattr__(name: str) -> Any:

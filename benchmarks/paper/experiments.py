@@ -11,7 +11,7 @@ from torch_boc import zoo
 from torch_boc.calibration import LeakWarning
 from torch_boc.evaluation import Results, evaluate
 from torch_boc.evaluation.beyond import beyond_confidence
-from torch_boc.zoo.entry import Entry
+from torch_boc.zoo.entry import Entry, is_training
 
 FOLDER = Path(__file__).parent
 REPLICATES = 300
@@ -103,11 +103,6 @@ class Ours:
         """By score, with intervals."""
         table = self.results.ood[self.results.ood["ood"] == self.ood]
         return {row["score"]: row for row in table.to_dict("records")}
-
-
-def is_training(split: str) -> bool:
-    """Whether a split has samples that the network was trained on, by its name."""
-    return split.startswith("training")
 
 
 def calibration_of(results: Results, split: str | None) -> dict[str, dict[str, float]]:

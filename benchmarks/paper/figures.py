@@ -3,16 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.paper.curves import Curve, ood_of
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from benchmarks.paper.curves import GAP, Curve, ood_of
 from benchmarks.paper.experiments import Ours, Published, calibration_of
 from benchmarks.paper.sentences import NAMES
 from torch_boc.evaluation.axes import TEXT, finish, panels, plain
 from torch_boc.evaluation.beyond import QUANTITIES
-from torch_boc.evaluation.words import symbol
+from torch_boc.evaluation.words import percent, symbol
 from torch_boc.plots import BLUE, CYCLE, GREEN, GREY, ORANGE
 
 Experiments = Sequence[tuple[Published, Ours | None]]
 SMALL = (4.3, 2.9)
+NARROW = (3.3, 3.0)
 
 
 def comparison(experiments: Experiments) -> Any:
@@ -86,29 +90,43 @@ def beyond(entries: Sequence[Ours]) -> Any:
 
 
 def training(curves: Mapping[str, Curve]) -> Any:
-    """The gap of both sets in each epoch, with its forced part, above; accuracy and AUROC below."""
-    figure, _ = panels(1)
-    figure.clear()
-    figure.set_size_inches(4.6 * len(curves), 5.6)
-    axes = figure.subplots(2, len(curves), squeeze=False, sharex="col")
-    for (name, curve), (above, below) in zip(curves.items(), axes.T, strict=True):
+    """The mean gap of both sets in each epoch, a panel for each model, with the part that confidence forces."""
+    count = len(curves)
+    figure, axes = panels(4 if count == 3 else count, NARROW if count > 1 else SMALL)  # two in a row can be read small
+    for spare in axes[count:]:
+        spare.remove()
+    for (name, curve), axis in zip(curves.items(), axes, strict=False):
         ood = ood_of(curve)
-        for label, prefix, colour in (("ID", "val/boc", BLUE), (ood, f"val/boc/{ood}", ORANGE)):
-            _line(above, curve, f"{prefix}/gap", "o-", colour, f"Δ, {label}")
-            _line(above, curve, f"{prefix}/forced_gap", ":", colour, f"forced by p̂, {label}")
-        _line(below, curve, "val/boc/accuracy", "o-", BLUE, "accuracy")
-        _line(below, curve, f"val/boc/{ood}/msp_auroc", "s-", GREEN, f"AUROC of MSP, {ood}")
-        _line(below, curve, f"val/boc/{ood}/gap_auroc", "--", ORANGE, f"AUROC of −Δ, {ood}")
-        above.set_title(plain(name), fontsize=TEXT + 1)
-        above.set_ylim(0, 1.6 * above.dataLim.y1)  # room for the legend
-        below.set(xlabel="epoch", ylim=(0, 1))
-        below.xaxis.get_major_locator().set_params(integer=True)
-    axes[0, 0].set_ylabel("mean coherence gap Δ")
-    finish(figure, list(axes[0]), "upper right")
-    return finish(figure, list(axes[1]), "lower right")
+        ours, others = "val/boc", f"val/boc/{ood}"
+        places = ["top", "bottom"] if curve[-1].get(f"{others}/gap", 1.0) >= curve[-1][GAP] else ["bottom", "top"]
+        _course(axis, curve, ours, "o", BLUE, "Δ, in-distribution", places[0])
+        _course(axis, curve, others, "s", ORANGE, "Δ, out-of-distribution", places[1])
+        axis.set_title(plain(f"{name}, OOD: {ood}" if ood else name), fontsize=TEXT + 1)
+        axis.set(xlabel="epoch", ylabel="mean coherence gap Δ")
+        axis.set_ylim(bottom=0)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    finish(figure, axes[:count], None)
+    handles = {label: handle for handle, label in zip(*axes[0].get_legend_handles_labels(), strict=True)}
+    handles["what confidence alone forces"] = Line2D([], [], linestyle=":", color=GREY, linewidth=1.4)
+    handles["the rest, which is free"] = Patch(color=GREY, alpha=0.4, linewidth=0)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, fontsize=TEXT, frameon=False)
+    return figure
 
 
-def _line(axis: Any, curve: Curve, key: str, style: str, colour: str, label: str) -> None:
-    points = [(row["epoch"] + 1, row[key]) for row in curve if key in row]
-    if points:
-        axis.plot(*zip(*points, strict=True), style, color=colour, markersize=3.5, linewidth=1.4, label=label)
+def _course(axis: Any, curve: Curve, prefix: str, mark: str, colour: str, label: str, place: str) -> None:
+    """Δ as a line, the forced part below it as another, what is free as the ribbon between, and the share at the end.
+
+    The top or the bottom of the share is where the line ends, so that the shares of two lines do not meet.
+    """
+    keys = (f"{prefix}/gap", f"{prefix}/forced_gap")
+    points = [(row["epoch"] + 1, *(row[key] for key in keys)) for row in curve if all(key in row for key in keys)]
+    if not points:
+        return
+    epochs, gaps, forced = zip(*points, strict=True)
+    axis.plot(epochs, gaps, f"{mark}-", color=colour, markersize=3.5, linewidth=1.4, label=label)
+    axis.plot(epochs, forced, ":", color=colour, linewidth=1.4)
+    axis.fill_between(epochs, forced, gaps, color=colour, alpha=0.3, linewidth=0)
+    if gaps[-1] > 0:
+        style = {"color": colour, "fontsize": TEXT - 1, "linespacing": 1.0, "va": place, "annotation_clip": False}
+        share = f"{percent(forced[-1] / gaps[-1])}\nforced"
+        axis.annotate(share, (epochs[-1], gaps[-1]), xytext=(7, 0), textcoords="offset points", **style)

@@ -275,14 +275,43 @@ def test_figures_show_what_there_is(everything, nothing, metrics, tmp_path):
         figures.beyond([ours for _, ours in everything]),
         figures.training(read_curves(tmp_path / "training")),
     ]
-    assert [len(figure.axes) for figure in drawn] == [6, 6, 2, 2]
+    assert [len(figure.axes) for figure in drawn] == [6, 6, 2, 1]
     assert [sum(len(axis.lines) for axis in figure.axes) > 0 for figure in drawn] == [True] * 4
     assert "not run" in drawn[1].axes[0].get_title()
-    gaps = drawn[3].axes[0].lines[0]
-    assert list(gaps.get_xdata()) == [1, 2, 3]
-    assert list(gaps.get_ydata()) == pytest.approx([0.2, 0.18, 0.16])
     for figure in drawn:
         assert image(figure, "png").startswith(b"\x89PNG")
+
+
+def test_training_curves_show_both_sets_and_what_is_forced(metrics, tmp_path):
+    convert([metrics], tmp_path / "training" / "vit-cifar10.csv")
+    (axis,) = figures.training(read_curves(tmp_path / "training")).axes
+    expected = [[0.2, 0.18, 0.16], [0.18, 0.16, 0.14], [0.4] * 3, [0.3] * 3]
+    for line, values in zip(axis.lines, expected, strict=True):
+        assert list(line.get_xdata()) == [1, 2, 3]
+        assert list(line.get_ydata()) == pytest.approx(values)
+    assert axis.get_title() == "vit-cifar10, OOD: svhn"
+    assert [text.get_text() for text in axis.texts] == ["87.5 %\nforced", "75.0 %\nforced"]
+    texts = [text.get_text() for text in axis.figure.legends[0].texts]
+    assert texts == [
+        "Δ, in-distribution",
+        "Δ, out-of-distribution",
+        "what confidence alone forces",
+        "the rest, which is free",
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_training_curves_of_several_models(metrics, tmp_path, count):
+    """Runs of any length, with and without an OOD set and a gap, two panels in a row."""
+    convert([metrics], tmp_path / "training" / "a.csv")
+    whole = read_curves(tmp_path / "training")["a"]
+    alone = [{key: value for key, value in row.items() if "svhn" not in key} for row in whole]
+    flat = [dict.fromkeys(whole[0], 0.0) | {"epoch": 0}]
+    curves = dict(zip("abcd", [whole, alone, flat, whole[:2]], strict=True))
+    figure = figures.training({name: curves[name] for name in "abcd"[:count]})
+    assert [axis.get_title()[0] for axis in figure.axes] == list("abcd"[:count])
+    assert figure.get_size_inches()[0] <= 2 * 3.5
+    assert image(figure, "png").startswith(b"\x89PNG")
 
 
 def test_command_writes_the_page(monkeypatch, tmp_path, capsys):

@@ -1,8 +1,11 @@
 """Help, version, usage errors, warnings, progress and the process around it all."""
 
+import os
+import signal
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -100,8 +103,29 @@ def test_progress_is_for_terminals_and_goes_to_stderr(capsys, monkeypatch):
         assert ("probing [b]" in err, "counting" in err) == (terminal, terminal)
 
 
+def process(folder, *args):
+    """A command line as a process of its own in `folder`, with this checkout's package."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(torch_boc.__file__).parents[1])}
+    command = [sys.executable, "-m", "torch_boc.cli", *args]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
 def test_as_a_process(tmp_path):
-    command = [sys.executable, "-m", "torch_boc.cli", "probe", "absent.npy"]
-    outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    outcome = process(tmp_path, "probe", "absent.npy")
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert outcome.stderr == "torch-boc: error: absent.npy: no such file\n"
+
+
+@pytest.mark.parametrize("module", ["rich", "typer", "torch"])
+def test_an_interruption_while_libraries_are_imported(tmp_path, module):
+    """Even in one that goes on after an exception, as torch does when NumPy cannot be imported."""
+    code = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    pass\n"
+    (tmp_path / f"{module}.py").write_text(code)
+    outcome = process(tmp_path, "demo")
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (130, "", "torch-boc: interrupted\n")
+
+
+def test_interruptions_are_as_before_when_libraries_are_imported(run):
+    before = signal.getsignal(signal.SIGINT)
+    assert run("--version").code == 0
+    assert signal.getsignal(signal.SIGINT) is before

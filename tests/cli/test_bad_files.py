@@ -131,6 +131,11 @@ BAD = {
         text("1.5,2.5\n3,4\n"),
         "expected columns logit_0, logit_1, ... (or 0, 1, ...; or 'logits' of lists), g",
     ),
+    "semicolons.csv": (
+        text("logit_0;logit_1;target\n1,5;2,5;0\n"),
+        "expected commas between the columns, got semicolons: 'logit_0;logit_1;target'; save it with commas",
+    ),
+    "tabs.csv": (text("logit_0\tlogit_1\n1\t2\n"), "expected commas between the columns, got tabs: "),
     "missing.csv": (text("logit_0,logit_2\n1,2\n"), "expected columns logit_0 to logit_2, got 2 of them: logit_1 is m"),
     "both.csv": (text("logit_0,logit_1,0,1\n1,2,3,4\n"), "got both logit_0, logit_1, ... and 0, 1, ..."),
     "twice.csv": (text("logit_0,logit_1,logit_1\n1,2,3\n"), "got 'logit_1' twice"),

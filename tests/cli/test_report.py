@@ -1,9 +1,8 @@
-"""`torch-boc report` and `demo`: both tables in 80 columns, JSON alone on stdout, and the files."""
+"""`torch-boc report`: both tables in 80 columns, JSON alone on stdout, and the files."""
 
 import json
 import os
 import re
-from functools import partial
 from io import StringIO
 
 import numpy as np
@@ -12,24 +11,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tests.arrays import read_arrays
-from tests.cli.cases import samples
-from torch_boc import zoo
+from tests.cli.cases import numbers, samples
 from torch_boc.cli import inputs, output, render
 from torch_boc.evaluation import evaluate, layout
 from torch_boc.evaluation.report import Report
 
 FILES = {"report.html", "report.md", "report.json"}
 OPTIONS = ("--id", "test.npz", "--ood", "far=noise.npz", "--replicates", "10")
-
-
-def numbers(text):
-    """Lines of a table, by their first word, as lists of numbers."""
-    rows = {}
-    for line in text.splitlines():
-        found = re.findall(r"[+−]?\d+\.\d{4}(?!\d)", line)
-        if len(found) >= 3 and "(" not in line:
-            rows[line.split()[0]] = [float(x.replace("−", "-")) for x in found]
-    return rows
 
 
 def test_tables_verdict_and_files(run, files):
@@ -187,42 +175,6 @@ def test_the_sizes_of_files():
     assert [output.size(n) for n in (0, 999, 1000, 999_949, 2.5e6, 7.1e9, 4e12)] == [
         *("0 B", "999 B", "1.0 kB", "999.9 kB", "2.5 MB", "7.1 GB", "4000.0 GB")
     ]
-
-
-@pytest.fixture
-def few_replicates(monkeypatch):
-    monkeypatch.setattr("torch_boc.evaluation.evaluate", partial(evaluate, replicates=5))
-
-
-@pytest.mark.usefixtures("few_replicates")
-def test_the_demo(run, tmp_path):
-    code, out, err = run("demo")
-    assert (code, err) == (0, "")
-    assert out.startswith("Bag of coins: resnet20-cifar10 (CIFAR-10 test against SVHN test, 20")
-    assert out.splitlines()[1] == zoo.load("resnet20-cifar10").card["model"]
-    assert max(map(cell_len, out.splitlines())) <= 80
-    rows = {line[:37].strip(): line[37:].split() for line in out.splitlines()}
-    assert rows["temperature     held-out half"][:2] == ["0.0103", "0.2359"]
-    assert rows["temperature     † training samples"][4] == "0.630"
-    assert "† looks like training data" in out
-    assert numbers(out)["MSP"][:2] == [0.891, 0.7089]
-    assert numbers(out)["s_BoC"][0] == 0.1091
-    assert {path.name for path in (tmp_path / "boc-report").iterdir()} >= {*FILES, "reliability.png", "roc.png"}
-
-
-@pytest.mark.usefixtures("few_replicates")
-def test_the_demo_for_machines(run, tmp_path):
-    code, out, err = run("demo", "--json")
-    assert (code, err) == (0, "")
-    content = json.loads(out, parse_constant=pytest.fail)
-    assert content["settings"]["samples"] == {
-        "id": 5000,
-        "svhn": 26032,
-        "held-out half": 5000,
-        "training samples": 5000,
-    }
-    assert {"odin", "mahalanobis"} <= set(content["tables"]["ood"]["score"])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_narrow_terminal_cuts_names_and_no_numbers(run, files, monkeypatch):

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
@@ -52,6 +53,13 @@ def test_rows_and_columns(informative):
     assert (informative["auroc_low"] <= informative["auroc"]).all()
     assert (informative["auroc"] <= informative["auroc_high"]).all()
     assert informative["pairs"].iloc[0] == 3000 * 4000
+
+
+def test_fewer_ways_and_quantities_give_the_same_rows(informative):
+    sets = made(3000, "even", seed=1), made(4000, "concentrated", seed=2)
+    some = beyond_confidence(*sets, how=["model"], what=["concentration"], replicates=200)
+    wanted = informative["what"].isin(["confidence", SPLINE, "concentration"]) & (informative["how"] == "model")
+    pd.testing.assert_frame_equal(some, informative[wanted].reset_index(drop=True))
 
 
 @pytest.mark.parametrize("what", QUANTITIES[1:])
@@ -251,7 +259,11 @@ def test_sets_that_are_apart():
     assert row(table, "strata", "confidence")["pairs"] == 0
 
 
-@pytest.mark.parametrize("option", [{"folds": 1}, {"folds": 0}, {"strata": 0}, {"replicates": 0}, {"seed": -1}])
+OPTIONS = [{"folds": 1}, {"folds": 0}, {"strata": 0}, {"replicates": 0}, {"seed": -1}]
+OPTIONS += [{"how": ["bins"]}, {"how": "model"}, {"what": ["confidence"]}]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
 def test_options_that_make_no_sense(option):
     with pytest.raises(ValueError, match=f"expected {next(iter(option))} as"):
         beyond_confidence(labelled(9)[0], unfamiliar(9), **option)

@@ -1,9 +1,14 @@
 """Several reports side by side."""
 
+import json
+
+import pandas as pd
 import pytest
 
 from tests.evaluation.report_cases import LEAK, Outline, make_results
+from torch_boc.evaluation.beyond import SPLINE
 from torch_boc.evaluation.compare import Comparison
+from torch_boc.evaluation.layout import LEAKING, Cell
 from torch_boc.evaluation.report import Report
 
 
@@ -25,9 +30,58 @@ def test_a_column_for_each_model_and_no_empty_rows(comparison):
     assert all(any(value != "–" for value in values) for values in rows.values())
 
 
-def test_calibrators_of_an_honest_split_come_first(comparison):
-    cells = {name.text: first for name, first, _ in comparison.table().rows}
-    assert cells["ECE, temperature"].small == "fitted on held out"
+def test_calibrators_of_an_honest_split_and_of_one_that_leaks(comparison):
+    rows = [(name.text, name.mark, first) for name, first, _ in comparison.table().rows]
+    (split,) = (first for text, _, first in rows if text == "calibrated on")
+    assert split == Cell("held out")
+    errors = [(mark, first.text) for text, mark, first in rows if text == "ECE, temperature"]
+    assert errors == [("", "0.0112"), (LEAKING, "0.0644")]
+
+
+def test_a_split_that_leaks_is_called_so_where_there_is_no_other():
+    table = Comparison({"a": Report(make_results((LEAK,)))}).table()
+    rows = {(name.text, name.mark): value for name, value in table.rows}
+    assert rows["calibrated on", ""] == Cell(LEAK, mark=LEAKING)
+    assert rows["ECE, temperature", ""].text == "0.0644"
+    assert ("ECE, temperature", LEAKING) not in rows
+
+
+BETTER, MAYBE = (0.82, 0.04, 0.03, 0.05), (0.78, 0.001, -0.002, 0.004)
+
+
+def beyond(auroc, difference, low, high):
+    """What `beyond_confidence` gives for models, with the numbers of the last."""
+    table = pd.DataFrame(
+        {"how": "model", "what": ["confidence", SPLINE, "concentration"], "auroc": [0.76, 0.78, auroc]}
+    )
+    table["versus_confidence"], table["versus_confidence_low"], table["versus_confidence_high"] = difference, low, high
+    return table.assign(auroc_low=table["auroc"] - 0.01, auroc_high=table["auroc"] + 0.01)
+
+
+def test_what_is_beyond_confidence_has_rows_and_a_sentence():
+    reports = {name: Report(make_results()) for name in "abc"}
+    comparison = Comparison(reports, {"a": beyond(*BETTER), "b": beyond(*MAYBE)})
+    rows = {name.text: values for name, *values in comparison.table().rows}
+    assert rows["AUROC, model of p̂"] == [Cell("0.7800", "0.7700 to 0.7900")] * 2 + [Cell("–")]
+    assert [cell.text for cell in rows["AUROC, model of p̂ and ρ"]] == ["0.8200", "0.7800", "–"]
+    assert rows["gained by ρ"][0] == Cell("+0.0400", "+0.0300 to +0.0500")
+    expected = "In a model beside p̂, ρ tells more: AUROC 0.8200 against 0.7800 of p̂ alone, a difference of +0.0400 "
+    assert comparison.sentences("a")[-1] == f"{expected}(+0.0300 to +0.0500)."
+    assert "ρ is not shown to tell more" in comparison.sentences("b")[-1]
+    assert not any("ρ" in sentence for sentence in comparison.sentences("c"))
+    assert "gained by ρ" not in {name.text for name, *_ in Comparison(reports).table().rows}
+
+
+def test_beyond_belongs_to_a_report():
+    with pytest.raises(ValueError, match="expected beyond for models among a, got 'b'"):
+        Comparison({"a": Report(make_results())}, {"b": beyond(*MAYBE)})
+
+
+def test_json_has_every_report(comparison):
+    content = json.loads(comparison.to_json(), parse_constant=pytest.fail)
+    assert content == {name: json.loads(report.to_json()) for name, report in comparison.reports.items()}
+    more = Comparison({"a": Report(make_results())}, {"a": beyond(*MAYBE)})
+    assert json.loads(more.to_json())["a"]["tables"]["beyond"]["auroc"] == [0.76, 0.78, 0.78]
 
 
 def test_page_links_to_each_report(comparison, tmp_path):
@@ -35,11 +89,12 @@ def test_page_links_to_each_report(comparison, tmp_path):
     assert paths[0] == tmp_path / "index.html"
     assert all(path.exists() for path in paths)
     source = paths[0].read_text(encoding="utf-8")
-    assert len(Outline(source).all("h2")) == 2
+    assert len(Outline(source).all("h2")) == 3  # and the symbols
     assert "<20>" not in source
     for folder in ("ResNet--20-", "no-targets"):
         assert (tmp_path / folder / "report.html") in paths
         assert f"href='{folder}/report.html'" in source
+        assert "href='../index.html'" in (tmp_path / folder / "report.html").read_text(encoding="utf-8")
     for sentence in comparison.reports["no/targets"].verdict:
         assert sentence[:30] in source
 

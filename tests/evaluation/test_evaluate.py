@@ -11,9 +11,10 @@ import torch
 
 from tests.evaluation.sets import labelled, logit_sets, unfamiliar
 from torch_boc import zoo
-from torch_boc.calibration import LeakWarning
+from torch_boc.calibration import LeakWarning, calibrators
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.evaluate import COLUMNS
+from torch_boc.evaluation.reliability import METHODS
 from torch_boc.functional import bag_of_coins
 
 FAST = {"replicates": 30, "trial_counts": (20, 50)}
@@ -91,6 +92,19 @@ def test_tables_have_their_columns_and_settings_are_told():
     assert set(settings["versions"]) == {"torch_boc", "torch"}
     assert "probing ood" in said
     assert "calibration: temperature on calibration" in said
+
+
+def test_calibrators_can_be_left_out_and_the_others_stay_as_they_were():
+    assert [calibrator.name for calibrator in calibrators()] == ["MSP", *METHODS, "BoC"]
+    splits = {"a": labelled(100, seed=9), "b": labelled(100, seed=10)}
+    whole = evaluate(labelled(200), calibration=splits, **FAST)
+    some = evaluate(labelled(200), calibration=splits, methods=["temperature", "isotonic"], **FAST)
+    for name in ("calibration", "reliability"):
+        expected = tables(whole)[name].query("method != 'vector scaling'").reset_index(drop=True)
+        pd.testing.assert_frame_equal(tables(some)[name], expected)
+    assert some.verdict
+    none = evaluate(labelled(200), calibration=splits, methods=[], **FAST)
+    assert none.calibration["method"].tolist() == ["MSP", "BoC"]
 
 
 def test_without_unfamiliar_data():
@@ -187,6 +201,8 @@ def test_logits_of_any_precision(dtype):
         ({"bins": 1.5}, "bins as a positive integer, got 1.5"),
         ({"replicates": True}, "replicates as a positive integer, got True"),
         ({"seed": -1}, "seed as an integer of at least 0, got -1"),
+        ({"methods": ["platt"]}, "methods as a list of names among temperature, isotonic, vector scaling, got 'platt'"),
+        ({"methods": "isotonic"}, "methods as a list of names among temperature, isotonic, vector scaling, got 'isoto"),
         ({"trial_counts": [0]}, "trials as a positive integer, got 0"),
     ],
 )

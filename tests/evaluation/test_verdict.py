@@ -12,12 +12,12 @@ EXPECTED = """\
 No method beats plain confidence (MSP), whose ECE is 0.0532 (0.0492 to 0.0572).
 The calibration split “training samples” looks like training data: accuracy 0.9976 there against 0.9173 on test \
 (p = 1.0e−90); the temperature fitted on it, 0.631, is below 1 and sharpens. Do not use it.
-On “svhn” msp is as good as any: AUROC 0.8907, within the interval of the highest, dominance with 0.8908 \
+On “svhn” MSP is as good as any: AUROC 0.8907, within the interval of the highest, q̄ with 0.8908 \
 (0.8868 to 0.8948).
-The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p_value or −Δ (gap), which are the \
+The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p* (p_value) or −Δ (gap), which are the \
 right way up, instead.
 Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996) and 95.4 % on “svhn” (R² 0.994); the AUROC of \
-−Δ differs from that of msp by 0.0000 (−0.0003 to +0.0003), so it adds nothing that confidence does not tell.
+−Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so as a score it adds nothing to confidence.
 Dominance q̄ taken for a confidence is worse calibrated: ECE 0.0790 (0.0750 to 0.0830) against 0.0532 (0.0492 \
 to 0.0572) of MSP."""
 
@@ -95,14 +95,23 @@ def test_a_leaking_split_whose_temperature_does_not_sharpen(temperature):
     assert "what is fitted on it does not carry over. Do not use it." in sentence(results, "training data")
 
 
+def test_scores_are_called_as_in_the_tables():
+    """A score of the registry by its symbol or its name in words, a user's own as the user calls it."""
+    for key, name in (("logit_gap", "logit gap"), ("dominance", "q̄"), ("odin", "ODIN"), ("energy", "energy")):
+        assert sentence(score(make_results(), key, 0.95), "On “svhn”").startswith(f"On “svhn” use {name}: AUROC 0.9500")
+    results = make_results()
+    own = dataclasses.replace(results, ood=results.ood.replace({"score": {"odin": "my_score"}}))
+    assert "On “svhn” use my_score: " in sentence(score(own, "my_score", 0.95), "On “svhn”")
+
+
 def test_a_score_that_is_clearly_best_is_advised():
     text = sentence(score(make_results(), "mahalanobis", 0.95), "On “svhn”")
-    assert text == "On “svhn” use mahalanobis: AUROC 0.9500 (0.9460 to 0.9540), the highest, against 0.8907 of msp."
+    assert text == "On “svhn” use Mahalanobis: AUROC 0.9500 (0.9460 to 0.9540), the highest, against 0.8907 of MSP."
 
 
 def test_msp_is_advised_if_it_is_the_best():
     text = sentence(score(make_results(), "dominance", 0.88), "On “svhn”")
-    assert text == "On “svhn” use msp: AUROC 0.8907 (0.8867 to 0.8947), the highest."
+    assert text == "On “svhn” use MSP: AUROC 0.8907 (0.8867 to 0.8947), the highest."
 
 
 def test_a_standard_score_is_preferred_to_one_that_is_no_better():
@@ -112,7 +121,7 @@ def test_a_standard_score_is_preferred_to_one_that_is_no_better():
 
 def test_a_small_difference_beyond_chance_is_called_so():
     text = sentence(score(make_results(), "energy", 0.8930), "On “svhn”")
-    assert text.startswith("On “svhn” msp is nearly as good as any: AUROC 0.8907; the highest, energy with 0.8930")
+    assert text.startswith("On “svhn” MSP is nearly as good as any: AUROC 0.8907; the highest, energy with 0.8930")
     assert "is better by +0.0023 (+0.0020 to +0.0026): more than chance, but little." in text
 
 
@@ -127,7 +136,7 @@ def test_scores_no_better_than_chance_are_not_advised():
 
 def test_many_sets_share_a_sentence():
     results = score(make_results((), ("a", "b", "c")), "energy", 0.99, ood="b")
-    assert "msp on “a” and “c”; energy on “b”." in sentence(results, "Scores to use")
+    assert "MSP on “a” and “c”; energy on “b”." in sentence(results, "Scores to use")
     assert "AUROC 0.1094 to 0.1094 on 3 sets" in sentence(results, "backwards")
     assert "95.4 % to 95.4 % (R² at least 0.994)" in sentence(results, "forces")
     assert len(verdict(results)) <= 7
@@ -135,7 +144,7 @@ def test_many_sets_share_a_sentence():
 
 def test_the_upside_down_score_is_never_advised():
     results = score(make_results(), "structural_score", 0.99)
-    assert "msp" in sentence(results, "On “svhn”")
+    assert "MSP" in sentence(results, "On “svhn”")
     text = sentence(results, "does not rank backwards here")
     assert "AUROC 0.9900 on “svhn”" in text
     assert not any("ranks backwards" in other for other in verdict(results))
@@ -152,7 +161,7 @@ def test_the_paper_score_may_do_both():
     [
         (0.01, "by +0.0100 (+0.0097 to +0.0103), so it adds something to confidence."),
         (-0.01, "by −0.0100 (−0.0103 to −0.0097), so it ranks worse than confidence."),
-        (0.0002, "so it adds nothing that confidence does not tell."),
+        (0.0002, "so as a score it adds nothing to confidence."),
     ],
 )
 def test_what_the_gap_adds(versus, words):
@@ -205,7 +214,7 @@ def test_values_without_intervals():
 def test_scores_without_an_auroc_are_passed_over():
     results = make_results()
     results = dataclasses.replace(results, ood=results.ood.assign(auroc=NAN, versus_msp=NAN))
-    assert not any("On “svhn”" in text or "backwards" in text or "msp by" in text for text in verdict(results))
+    assert not any("On “svhn”" in text or "backwards" in text or "MSP by" in text for text in verdict(results))
 
 
 def test_listed():
@@ -223,7 +232,7 @@ def test_methods_within_chance_of_the_best_are_named():
 def test_of_many_sets_those_without_a_useful_score_are_told_apart():
     results = make_results((), ("a", "b", "c"))
     results = changed(results, "ood", "ood != 'a' and score != 'structural_score'", auroc=0.5)
-    assert sentence(results, "Scores to use").endswith("msp on “a”.")
+    assert sentence(results, "Scores to use").endswith("MSP on “a”.")
     assert sentence(results, "no score") == "On “b” and “c” no score does better than chance."
     results = changed(results, "ood", "score != 'structural_score'", auroc=0.5)
     assert not any("Scores to use" in text for text in verdict(results))
@@ -244,7 +253,7 @@ def test_what_is_not_known_leaves_no_empty_brackets():
     values = {"versus_msp": 0.0, "versus_msp_low": NAN, "versus_msp_high": NAN}
     results = changed(make_results(), "ood", "score == 'gap'", **values)
     text = sentence(changed(results, "gaps", "gap > 0", r2=NAN), "forces")
-    assert "95.4 % on “test” and 95.4 % on “svhn”; the AUROC of −Δ differs from that of msp by 0.0000, so" in text
+    assert "95.4 % on “test” and 95.4 % on “svhn”; the AUROC of −Δ differs from that of MSP by 0.0000, so" in text
     assert "more than so few samples tell" in text
     many = changed(make_results((), ("a", "b", "c")), "gaps", "gap > 0", r2=NAN)
     assert "95.4 % to 95.4 %;" in sentence(many, "forces")

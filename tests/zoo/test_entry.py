@@ -14,6 +14,7 @@ from benchmarks.entries import save_entry
 from torch_boc import zoo
 from torch_boc.evaluation.data import LogitSet
 from torch_boc.functional import auroc, boc_summary, scores
+from torch_boc.zoo.entry import is_training
 
 FOLDER = Path(zoo.__file__).parent
 CARD_KEYS = {
@@ -103,6 +104,26 @@ class TestEveryEntry:
             torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=0)
         for half in (first, second):  # each has every class
             assert half.target.unique().numel() == entry.id.num_classes
+
+
+class TestSplits:
+    def test_the_first_is_honest(self):
+        for name in zoo.names():
+            entry = zoo.load(name)
+            test, splits = entry.test_and_splits()
+            first, *others = splits
+            assert not is_training(first)
+            assert set(entry.calibration) <= set(splits)
+            halved = first == "held-out half"
+            assert halved == all(map(is_training, entry.calibration))
+            assert (test is entry.id) == (not halved)
+            assert others
+
+    def test_without_any_split(self):
+        data = LogitSet(torch.eye(4), torch.arange(4), name="test")
+        test, splits = zoo.Entry("bare", {}, data, {}, {}).test_and_splits()
+        assert torch.equal(test.logits, torch.eye(4)[2:])
+        assert [(name, x.target.tolist()) for name, x in splits.items()] == [("held-out half", [0, 1])]
 
 
 class TestResNet20:

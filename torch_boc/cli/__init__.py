@@ -1,11 +1,24 @@
 """The command line: `torch-boc demo`, `report`, `probe` and `experiment`."""
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+INTERRUPTED = 130
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """The console script: the commands, or how to install what they need."""
+    with _quitting_at_once():
+        run = _load()
+    sys.exit(run(sys.argv[1:] if args is None else args))
+
+
+def _load() -> Callable[[Sequence[str]], int]:
     try:
         import rich
         import typer
@@ -14,4 +27,24 @@ def main(args: Sequence[str] | None = None) -> None:
     del rich, typer
     from .app import run
 
-    sys.exit(run(sys.argv[1:] if args is None else args))
+    return run
+
+
+@contextmanager
+def _quitting_at_once() -> Iterator[None]:
+    """Ctrl-C ends the process without an exception, which a library might take for a fault of its own import."""
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not ignored, nor somebody else's matter
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, _quit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _quit(*_: Any) -> NoReturn:
+    sys.stderr.write("torch-boc: interrupted\n")
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)

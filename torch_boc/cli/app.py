@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from . import INTERRUPTED
 from .console import say
 from .demo import demo
 from .experiment import experiment
@@ -16,10 +17,14 @@ from .report import report
 
 HELP = "Does a classifier's confidence agree with the geometry of its logits?"
 EXPECTED = (ValueError, OSError, ImportError)
-FAILED, INTERRUPTED = 2, 130
+FAILED = 2
 
 EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
-    demo: ("torch-boc demo", "torch-boc demo --out /tmp/report", "torch-boc demo --json | jq .settings"),
+    demo: (
+        "torch-boc demo",
+        "torch-boc demo resnet20-cifar10 --out /tmp/report",
+        "torch-boc demo --json | jq '.[].verdict'",
+    ),
     report: (
         "torch-boc report --id test.npz",
         "torch-boc report --id test.npz --ood svhn=svhn.npz --ood noise.npy",

@@ -1,39 +1,80 @@
-"""`torch-boc demo`: the report on logits that come with the package."""
+"""`torch-boc demo`: reports on logits that come with the package."""
 
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from .console import working
 from .options import Json, Out
-from .output import choose_folder, present, save
+from .output import choose_folder, present, present_all, save
 
-ENTRY = "resnet20-cifar10"
+if TYPE_CHECKING:
+    from ..evaluation import Comparison, Report
+    from ..zoo import Entry
+
+TITLE = "Bag of coins: real logits of {count} models, side by side"
 
 
 def demo(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One model in full, such as resnet20-cifar10.")
+    ] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """The whole report on real logits: a ResNet-20 on CIFAR-10 against SVHN.
+    """Reports on real logits of several models, side by side; with NAME, the whole report on one.
 
-    Calibration is tested on the second half of the CIFAR-10 test set. The calibrators are fitted twice: on the first
-    half, and, as in the paper, on samples that the network was trained on, which shows what that does.
+    The calibrators are fitted twice: on samples that the network has not seen (the first half of the test set, if there
+    are no others), and, as in the paper, on samples that it was trained on, which shows what that does.
     """
     folder = choose_folder(out, json=json)
-    with working("loading logits") as tell, warnings.catch_warnings():
+    with working("loading libraries") as tell, warnings.catch_warnings():
         from .. import zoo
         from ..calibration import LeakWarning
-        from ..evaluation import evaluate
 
         warnings.simplefilter("ignore", LeakWarning)  # one split leaks on purpose, as the table and the text say
-        entry = zoo.load(ENTRY)
-        held_out, test = entry.held_out()
-        splits = {held_out.name: held_out, **entry.calibration}
-        title = f"{entry.card['model']}: {entry.card['data']}"
-        report = evaluate(test, entry.ood, calibration=splits, progress=tell, title=title)
-        paths = save(report, folder, tell)
-    present(report, paths, title=provenance(entry.card), json=json)
+        if name is None:
+            comparison = compare([zoo.load(entry) for entry in zoo.names()], tell)
+            paths = save(comparison, folder, tell)
+        else:
+            entry = zoo.load(name)
+            report = evaluate_entry(entry, tell)
+            paths = save(report, folder, tell)
+    if name is None:
+        present_all(comparison, paths, title=TITLE.format(count=len(comparison.reports)), json=json)
+    else:
+        present(report, paths, title=provenance(entry.card), json=json)
+
+
+def compare(entries: list["Entry"], tell: Callable[[str], None]) -> "Comparison":
+    """Every entry evaluated, with what the concentration tells beyond confidence on its first OOD set."""
+    from ..evaluation import Comparison, beyond_confidence
+
+    reports, beyond = {}, {}
+    for place, entry in enumerate(entries, start=1):
+        where = f"{entry.name} ({place} of {len(entries)})"
+        reports[entry.name] = evaluate_entry(entry, partial(_tell_where, tell, where))
+        tell(f"{where}: beyond confidence")
+        test, _ = entry.test_and_splits()
+        for ood in list(entry.ood.values())[:1]:
+            beyond[entry.name] = beyond_confidence(test, ood, how=["model"], what=["concentration"])
+    return Comparison(reports, beyond)
+
+
+def _tell_where(tell: Callable[[str], None], where: str, message: str) -> None:
+    tell(f"{where}: {message}")
+
+
+def evaluate_entry(entry: "Entry", tell: Callable[[str], None]) -> "Report":
+    """The report on an entry, with calibrators fitted on all its splits."""
+    from ..evaluation import evaluate
+
+    test, splits = entry.test_and_splits()
+    title = f"{entry.card['model']}: {entry.card['data']}"
+    return evaluate(test, entry.ood, calibration=splits, progress=tell, title=title)
 
 
 def provenance(card: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..writing import replacing
 from .console import screen
-from .render import show
+from .render import show, show_all
 
 FOLDER = Path("boc-report")
 
@@ -54,6 +54,21 @@ def present(report: Any, paths: list[Path], *, title: list[str], json: bool) -> 
         console.print(line, style=style)
     show(report, console)
     list_files(paths, console)
+
+
+def present_all(comparison: Any, paths: list[Path], *, title: str, json: bool) -> None:
+    """The same for several reports side by side; of the files the page, and the folder of each report."""
+    console = screen()
+    if json:
+        console.file.write(comparison.to_json())
+        return
+    console.print(title, style="bold")
+    show_all(comparison, console)
+    list_files(paths[:1], console)
+    for folder in dict.fromkeys(path.parent for path in paths[1:]):
+        inside = [path for path in paths if path.parent == folder]
+        total = size(sum(path.stat().st_size for path in inside))
+        console.print(f"{total:>9}  {folder / 'report.html'} and {len(inside) - 1} more", soft_wrap=True)
 
 
 def list_files(paths: list[Path], console: Console) -> None:

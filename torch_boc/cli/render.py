@@ -1,5 +1,6 @@
 """A report in a terminal of 80 columns."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -11,7 +12,9 @@ from rich.text import Text
 from ..evaluation import layout
 
 WIDTH = 80
-MARK = "†"
+MARKS = "†‡§"
+GUTTER = 2
+FRAME = 6  # of a table whose names have signs beside them
 
 
 def show(report: Any, console: Console) -> None:
@@ -25,29 +28,61 @@ def show(report: Any, console: Console) -> None:
         console.print(f"\nOut of distribution, {name}: higher AUROC and AUPR, lower FPR95 are better", style="bold")
         console.print(terminal_table(table, console.width))
     console.print("\nWhat this says", style="bold")
-    sentences = Table.grid(padding=(0, 1))
-    for sentence in report.verdict:
-        sentences.add_row("-", Text(sentence))
-    console.print(sentences)
+    console.print(bullets(report.verdict))
+
+
+def show_all(comparison: Any, console: Console) -> None:
+    """All models in one table, then what each report says; intervals are in the files."""
+    table = comparison.table()
+    console.print("\nLower ECE, higher AUROC are better", style="bold")
+    for part in fitting(table, min(console.width, WIDTH)):
+        console.print(terminal_table(part, console.width))
+    for name, report in comparison.reports.items():
+        console.print(f"\n{name}", style="bold")
+        console.print(report.results.settings["title"], style="dim")
+        console.print(bullets(comparison.sentences(name)))
+
+
+def bullets(sentences: Iterable[str]) -> Table:
+    """A list that hangs."""
+    grid = Table.grid(padding=(0, 1))
+    for sentence in sentences:
+        grid.add_row("-", Text(sentence))
+    return grid
+
+
+def fitting(table: layout.Table, width: int) -> list[layout.Table]:
+    """The table in parts of as many columns as there is room for, each with the names of the rows."""
+    first, *widths = _widths(table)
+    groups: list[list[int]] = [[]]
+    for place, _ in enumerate(widths):
+        taken = FRAME + first + sum(widths[i] + GUTTER for i in (*groups[-1], place))
+        if groups[-1] and taken > width:
+            groups.append([])
+        groups[-1].append(place)
+    return [_only(table, [0, *(place + 1 for place in group)]) for group in groups]
 
 
 def without(table: layout.Table, title: str) -> layout.Table:
     """The table without a column that there is no room for."""
-    place = table.columns.index(title)
-    rows = [row[:place] + row[place + 1 :] for row in table.rows]
-    return layout.Table(table.caption, table.columns[:place] + table.columns[place + 1 :], rows)
+    return _only(table, [i for i, other in enumerate(table.columns) if other != title])
+
+
+def _only(table: layout.Table, places: list[int]) -> layout.Table:
+    rows = [[row[i] for i in places] for row in table.rows]
+    return layout.Table(table.caption, [table.columns[i] for i in places], rows)
 
 
 def terminal_table(table: layout.Table, width: int = WIDTH) -> Table:
     """A table with the best values bold, notes cut short if they must, and numbers never."""
-    marks = ", ".join(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark))
+    marks = dict(zip(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark), MARKS, strict=False))
     result = Table(
-        caption=Text(f"{MARK} {marks}") if marks else None,
+        caption=Text(", ".join(f"{sign} {mark}" for mark, sign in marks.items())) if marks else None,
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    notes = [_note(name) for name, *_ in table.rows]
+    notes = [_note(name, marks.get(name.mark, "")) for name, *_ in table.rows]
     _add_columns(result, table, notes, min(width, WIDTH))
     for (name, *values), note in zip(table.rows, notes, strict=True):
         cells = [Text(cell.text, style="bold" if cell.best else "") for cell in values]
@@ -58,10 +93,8 @@ def terminal_table(table: layout.Table, width: int = WIDTH) -> Table:
 
 def _add_columns(result: Table, table: layout.Table, notes: list[str], limit: int) -> None:
     """Numbers take the room they need, names and then notes what is left of the terminal, or of 80 columns."""
-    widths = [
-        max(cell_len(x) for x in (title, *(row[i].text for row in table.rows))) for i, title in enumerate(table.columns)
-    ]
-    left = max(8, limit - 1 - sum(width + 2 for width in widths[1:]) - (4 if any(notes) else 2))
+    widths = _widths(table)
+    left = max(8, limit - 1 - sum(width + GUTTER for width in widths[1:]) - (4 if any(notes) else 2))
     named = min(widths[0], max(left // 2, left - max(map(cell_len, notes), default=0)))
     result.add_column(table.columns[0], no_wrap=True, overflow="ellipsis", width=named)
     if any(notes):
@@ -71,6 +104,13 @@ def _add_columns(result: Table, table: layout.Table, notes: list[str], limit: in
         result.add_column(title, justify="right", no_wrap=True, width=width)
 
 
-def _note(name: layout.Cell) -> str:
-    """What stands beside a name: the split or the key, and a mark that the line below the table explains."""
-    return f"{MARK * bool(name.mark)}{' ' * bool(name.mark and name.small)}{name.small.removeprefix('fitted on ')}"
+def _widths(table: layout.Table) -> list[int]:
+    """The room that each column needs."""
+    return [
+        max(cell_len(x) for x in (title, *(row[i].text for row in table.rows))) for i, title in enumerate(table.columns)
+    ]
+
+
+def _note(name: layout.Cell, sign: str) -> str:
+    """What stands beside a name: the split or the key, and a sign that the line below the table explains."""
+    return f"{sign}{' ' * bool(sign and name.small)}{name.small.removeprefix('fitted on ')}"

@@ -12,7 +12,7 @@ The concentration follows it least, and is the one to look at.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,12 +23,13 @@ from ..functional.coins import Coins, coins_from_rows
 from ..functional.rows import wide_row_sums
 from .bootstrap import random_numbers, with_intervals
 from .data import LogitSet
-from .inputs import TEST, check_positive, check_seed, check_sets, require_pandas, single_set
+from .inputs import TEST, check_names, check_positive, check_seed, check_sets, require_pandas, single_set
 from .samples import ordered, row_blocks
 from .separation import paired_difference
 from .strata import Pair, confidence_strata, interval_within, pairs_within, separate_within
 
 QUANTITIES = ("confidence", "gap", "free_gap", "concentration")
+WAYS = ("alone", "strata", "model")
 SPLINE = "confidence_spline"
 KNOTS = 9
 SAMPLES_A_KNOT = 50
@@ -38,13 +39,23 @@ DECIMALS = 9
 
 
 def beyond_confidence(
-    id: Any, ood: Any, *, folds: int = 5, strata: int = 100, replicates: int = 1000, seed: int = 42
+    id: Any,
+    ood: Any,
+    *,
+    how: Collection[str] = WAYS,
+    what: Collection[str] = QUANTITIES[1:],
+    folds: int = 5,
+    strata: int = 100,
+    replicates: int = 1000,
+    seed: int = 42,
 ) -> Any:
     """How well confidence, gap, free gap and concentration separate two sets: alone, at equal confidence, in a model.
 
     Args:
         id: the in-distribution set, as anything that `logit_set` takes.
         ood: the out-of-distribution set, likewise.
+        how: the ways to ask, among alone, strata and model: fewer take less time.
+        what: the quantities to ask about, among gap, free_gap and concentration; confidence is always there.
         folds: of the cross-validation, at most as many as the smaller set has samples.
         strata: of confidence, about equally many samples of both sets together in each; equal confidences share one.
             Few strata leave much of confidence in each, many leave few pairs to compare.
@@ -73,16 +84,19 @@ def beyond_confidence(
     folds, strata, replicates = check_positive(folds=folds, strata=strata, replicates=replicates)
     if folds < 2:
         raise ValueError(f"expected folds as an integer of at least 2, got {folds}")
+    check_names(how, WAYS, "how")
+    check_names(what, QUANTITIES[1:], "what")
     sets, seed = (single_set(id, TEST), single_set(ood, "ood")), check_seed(seed)
     check_sets(sets[0], {"ood": sets[1]})
-    columns = _quantities(sets)
-    places = confidence_strata(columns["confidence"], 1), confidence_strata(columns["confidence"], strata)
-    parts = {
-        "alone": (columns, places[0]),
-        "strata": (columns, places[1]),
-        "model": _model_scores(columns, folds, seed),
-    }
-    return pandas.DataFrame([row for how, part in parts.items() for row in _rows(how, *part, replicates, seed)])
+    columns = {name: pair for name, pair in _quantities(sets).items() if name == "confidence" or name in what}
+    rows: list[dict[str, Any]] = []
+    for way in (way for way in WAYS if way in how):
+        if way == "model":
+            scores, places = _model_scores(columns, folds, seed)
+        else:
+            scores, places = columns, confidence_strata(columns["confidence"], strata if way == "strata" else 1)
+        rows += _rows(way, scores, places, replicates, seed)
+    return pandas.DataFrame(rows)
 
 
 def _rows(how: str, scores: Mapping[str, Pair], places: Pair, replicates: int, seed: int) -> list[dict[str, Any]]:
@@ -120,7 +134,7 @@ def _model_scores(columns: Mapping[str, Pair], folds: int, seed: int) -> tuple[d
         fold = known.long()
     pooled = {name: torch.cat(pair) for name, pair in columns.items()}
     said = {"confidence": [pooled["confidence"]], SPLINE: [pooled["confidence"]]}
-    said |= {name: [pooled["confidence"], pooled[name]] for name in QUANTITIES[1:]}
+    said |= {name: [pooled["confidence"], x] for name, x in pooled.items() if name != "confidence"}
     scores = {}
     for name, chosen in said.items():
         knots = 0 if name == "confidence" else min(KNOTS, len(known) // SAMPLES_A_KNOT)

@@ -1,6 +1,6 @@
 """The paper's protocol as one function: from logits to every table of the report."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -10,8 +10,8 @@ from ..functional.checks import check_trials
 from .data import LogitSet
 from .detection import collect_scores, detection_tables
 from .diagnostics import coherence_rows, gap_rows, trial_rows
-from .inputs import TEST, check_positive, check_seed, check_sets, require_pandas, several_sets, single_set
-from .reliability import calibration_tables, leak_rows
+from .inputs import TEST, check_names, check_positive, check_seed, check_sets, require_pandas, several_sets, single_set
+from .reliability import METHODS, calibration_tables, leak_rows
 from .report import Report
 from .results import Results
 from .samples import ProbedSet, probe_set
@@ -48,6 +48,7 @@ def evaluate(
     train: Any = None,
     trials: int = 100,
     detectors: Mapping[str, Any] | None = None,
+    methods: Collection[str] = METHODS,
     bins: int = 15,
     replicates: int = 1000,
     seed: int = 42,
@@ -66,6 +67,8 @@ def evaluate(
         trials: the number of coin flips, k.
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
             or fitted detectors of pytorch-ood that work on logits.
+        methods: the calibrators to fit on each split, among temperature, isotonic and vector scaling; the last takes
+            the longest where there are many classes.
         bins: equal bins of confidence.
         replicates: of the bootstrap, for intervals of 95 %.
         seed: of the bootstrap and of Monte Carlo trials; the result depends on nothing else that is random.
@@ -85,6 +88,7 @@ def evaluate(
     say = progress or (lambda message: None)
     trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
     trial_counts, seed = [check_trials(count) for count in trial_counts], check_seed(seed)
+    check_names(methods, METHODS, "methods")
     test, oods, splits = single_set(id, TEST), several_sets(ood, "ood"), several_sets(calibration, "calibration")
     training = {} if train is None else {"train": single_set(train, "train")}
     check_sets(test, oods, splits, training)
@@ -94,8 +98,9 @@ def evaluate(
         sets.append(probe_set(data, trials))
     found = collect_scores(sets, training.get("train"), detectors)
     leaks = leak_rows(sets[0], splits)
-    calibrated, curves = calibration_tables(sets[0], splits, bins=bins, replicates=replicates, seed=seed, progress=say)
-    detected, roc, histograms = detection_tables(found, TEST, replicates=replicates, seed=seed, progress=say)
+    how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
+    calibrated, curves = calibration_tables(sets[0], splits, methods=methods, bins=bins, **how)
+    detected, roc, histograms = detection_tables(found, TEST, **how)
     rows = {
         "calibration": calibrated,
         "ood": detected,

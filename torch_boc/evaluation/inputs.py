@@ -1,7 +1,7 @@
 """What an evaluation is given, checked: sets on the CPU under names of their own, numbers in their range."""
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from .data import LogitSet, logit_set
@@ -64,6 +64,13 @@ def check_positive(**values: int) -> list[int]:
         if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 1:
             raise ValueError(f"expected {name} as a positive integer, got {value!r}")
     return [operator.index(value) for value in values.values()]
+
+
+def check_names(given: Collection[str], known: Collection[str], what: str) -> None:
+    """Every name is a known one; a string would be a collection of letters."""
+    unknown = [given] if isinstance(given, str) else [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(f"expected {what} as a list of names among {', '.join(known)}, got {unknown[0]!r}")
 
 
 def check_seed(value: int) -> int:

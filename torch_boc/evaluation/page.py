@@ -23,14 +23,15 @@ class Picture(NamedTuple):
     wide: bool
 
 
-def page(results: Results, images: Mapping[str, Picture]) -> str:
-    """The whole page; `images` are its figures by name."""
+def page(results: Results, images: Mapping[str, Picture], up: str | None = None) -> str:
+    """The whole page; `images` are its figures by name, `up` is where the page of all models is, if there is one."""
     parts = [
+        *([f"<nav><a href='{escape(up)}'>All models side by side</a></nav>"] if up else []),
         f"<header><h1>{TITLE}</h1>{_subtitle(results)}<p class='headline'>{escape(headline(results))}</p></header>",
         verdict_html(results),
         *(section_html(section, results, images) for section in sections(results)),
-        _list("How it was measured", measured_how(results)),
-        _list("Symbols", GLOSSARY),
+        list_html("How it was measured", measured_how(results)),
+        list_html("Symbols", GLOSSARY),
     ]
     return document(TITLE, parts)
 
@@ -51,9 +52,14 @@ def _subtitle(results: Results) -> str:
 
 
 def verdict_html(results: Results) -> str:
-    """The sentences of the verdict as a list."""
-    sentences = "\n".join(f"<li>{_text(sentence)}</li>" for sentence in verdict(results))
-    return f"<section class='verdict'>\n<h2>What this says</h2>\n<ul>\n{sentences}\n</ul>\n</section>"
+    """The sentences of the verdict under a heading."""
+    return f"<section class='verdict'>\n<h2>What this says</h2>\n{sentences_html(verdict(results))}\n</section>"
+
+
+def sentences_html(sentences: Iterable[str]) -> str:
+    """Sentences as a list."""
+    items = "\n".join(f"<li>{_text(sentence)}</li>" for sentence in sentences)
+    return f"<ul>\n{items}\n</ul>"
 
 
 def section_html(section: Section, results: Results, images: Mapping[str, Picture]) -> str:
@@ -106,6 +112,7 @@ def _cell(cell: Cell) -> str:
     return f"{_text(cell.text)}{mark}{small}"
 
 
-def _list(title: str, pairs: Iterable[tuple[str, str]]) -> str:
+def list_html(title: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and what they mean, under a heading."""
     items = "\n".join(f"<dt>{escape(name)}</dt><dd>{_text(text)}</dd>" for name, text in pairs)
     return f"<section>\n<h2>{title}</h2>\n<dl>\n{items}\n</dl>\n</section>"

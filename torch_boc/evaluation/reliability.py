@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +17,8 @@ from .samples import ProbedSet, row_blocks
 
 # Cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
 SUB_CELLS = 64
+# The calibrators that are fitted on splits, by their names in the tables.
+METHODS = ("temperature", "isotonic", "vector scaling")
 Rows = list[dict[str, Any]]
 
 
@@ -58,6 +60,7 @@ def calibration_tables(
     test: ProbedSet,
     splits: Mapping[str, LogitSet],
     *,
+    methods: Collection[str],
     bins: int,
     replicates: int,
     seed: int,
@@ -69,10 +72,10 @@ def calibration_tables(
     if test.correct is None:
         return [], []
     first, *_, last = calibrators()
-    methods = [("", first), *((split, method) for split in splits for method in calibrators()[1:-1]), ("", last)]
+    fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
     table: Rows = []
     curves: Rows = []
-    for split, method in methods:
+    for split, method in [("", first), *fitted, ("", last)]:
         label = {"split": split, "method": method.name}
         progress(f"calibration: {method.name}" + (f" on {split}" if split else ""))
         if split and not _fitted(method, split, splits[split]):

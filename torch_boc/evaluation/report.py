@@ -74,8 +74,13 @@ class Report:
         """
         return write(path, self._page(self.figures()))
 
-    def _page(self, drawn: Mapping[str, Any]) -> bytes:
-        return page(self.results, {name: picture(figure) for name, figure in drawn.items()}).encode()
+    def _page(self, drawn: Mapping[str, Any], up: str | None = None) -> bytes:
+        return page(self.results, {name: picture(figure) for name, figure in drawn.items()}, up).encode()
+
+    def content(self) -> dict[str, Any]:
+        """`settings`, `verdict` and `tables`, a table as a dict of its columns."""
+        tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
+        return {"settings": self.results.settings, "verdict": self.verdict, "tables": tables}
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The report as strict JSON, written to `path` if there is one.
@@ -83,26 +88,27 @@ class Report:
         An object of `settings`, `verdict` and `tables`; a table is an object of columns, so that
         `pandas.DataFrame(tables["ood"])` gives it back. NaN and infinite numbers are null.
         """
-        tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
-        content = {"settings": self.results.settings, "verdict": self.verdict, "tables": tables}
-        text = json.dumps(strict(content), ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(strict(self.content()), ensure_ascii=False, allow_nan=False) + "\n"
         if path is not None:
             write(path, text.encode())
         return text
 
-    def save(self, folder: str | os.PathLike[str], drawn: Mapping[str, Any] | None = None) -> list[Path]:
+    def save(
+        self, folder: str | os.PathLike[str], drawn: Mapping[str, Any] | None = None, *, up: str | None = None
+    ) -> list[Path]:
         """Write report.html, report.md, report.json and a PNG file for each figure into `folder`.
 
         Args:
             folder: made if it is not there.
             drawn: what `figures()` gave, if they are drawn already.
+            up: where a link at the head of the page goes, if the report is one of several.
 
         Returns:
             The paths, report.html first.
         """
         folder, drawn = Path(folder), self.figures() if drawn is None else drawn
         links = {name: f"{name}.png" for name in drawn}
-        paths = [write(folder / "report.html", self._page(drawn))]
+        paths = [write(folder / "report.html", self._page(drawn, up))]
         paths.append(write(folder / "report.md", markdown(self.results, links).encode()))
         self.to_json(folder / "report.json")
         paths.append(folder / "report.json")

@@ -13,6 +13,8 @@ from .data import TARGET_NAMES
 from .formats import ContentError, as_tensor, require_numpy
 
 LOGIT = re.compile(r"\s*(logit_)?(\d+)\s*")
+# What stands between columns in files that some programs call CSV all the same.
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def read_parquet(path: Path) -> dict[str, Tensor]:
@@ -121,7 +123,12 @@ def _lists(column: Any) -> Tensor:
 
 def _header(path: Path) -> list[str]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        return next(csv.reader(file), [])
+        names = next(csv.reader(file), [])
+    found = next((word for mark, word in SEPARATORS.items() if len(names) == 1 and mark in names[0]), None)
+    if found:
+        start = names[0] if len(names[0]) <= 40 else f"{names[0][:40]}..."
+        raise ContentError(f"expected commas between the columns, got {found}: {start!r}; save it with commas")
+    return names
 
 
 def _as_numbers(column: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from .layout import forced_share
 from .results import Results
 from .sentences import calibrated, dominance, few_samples, leaks
-from .words import listed, measured, names, number, percent, quoted
+from .words import listed, measured, names, number, percent, quoted, symbol
 
 # Preferred, in this order, over a score that is no better by more than chance.
 STANDARD = ("msp", "energy", "max_logit", "entropy")
@@ -31,6 +31,11 @@ def verdict(results: Results) -> list[str]:
     ]
 
 
+def key_sentences(results: Results) -> list[str]:
+    """The few of them that a reader of several reports needs: the rest is plain from a table side by side."""
+    return [*few_samples(results), *calibrated(results), *_detection(results), *_gap(results)]
+
+
 def _detection(results: Results) -> Iterable[str]:
     sets = [name for name in names(results.ood["ood"]) if len(of_set(results, name))]
     if not sets:
@@ -49,7 +54,7 @@ def _choices(tables: Mapping[str, Any]) -> Iterable[str]:
         groups.setdefault(score, []).append(quoted(name))
     hopeless = groups.pop("", [])
     if groups:
-        choices = "; ".join(f"{score} on {listed(group)}" for score, group in groups.items())
+        choices = "; ".join(f"{symbol(score)} on {listed(group)}" for score, group in groups.items())
         yield f"Scores to use, a simple one where the best is within chance of it: {choices}."
     if hopeless:
         yield f"On {listed(hopeless)} no score does better than chance."
@@ -59,21 +64,22 @@ def _advice(results: Results, name: str) -> str:
     table = of_set(results, name)
     best, chosen = highest(table), choose(table)
     where, value = f"On {quoted(name)}", measured(best, "auroc")
+    first, simple = symbol(best["score"]), symbol(chosen["score"])
     if is_chance(best):
-        return f"{where} no score does better than chance: the highest AUROC is {value}, of {best['score']}."
+        return f"{where} no score does better than chance: the highest AUROC is {value}, of {first}."
     if chosen["score"] == best["score"]:
         msp = table[table["score"] == "msp"]
-        against = f", against {number(msp.iloc[0]['auroc'])} of msp" if len(msp) and best["score"] != "msp" else ""
-        return f"{where} use {best['score']}: AUROC {value}, the highest{against}."
+        against = f", against {number(msp.iloc[0]['auroc'])} of MSP" if len(msp) and best["score"] != "msp" else ""
+        return f"{where} use {first}: AUROC {value}, the highest{against}."
     if chosen["score"] == "msp" and best["versus_msp_low"] > 0:
         difference = measured(best, "versus_msp", sign=True)
         return (
-            f"{where} msp is nearly as good as any: AUROC {number(chosen['auroc'])}; the highest, {best['score']} with "
+            f"{where} {simple} is nearly as good as any: AUROC {number(chosen['auroc'])}; the highest, {first} with "
             f"{value}, is better by {difference}: more than chance, but little."
         )
     return (
-        f"{where} {chosen['score']} is as good as any: AUROC {number(chosen['auroc'])}, within the interval of the "
-        f"highest, {best['score']} with {value}."
+        f"{where} {simple} is as good as any: AUROC {number(chosen['auroc'])}, within the interval of the "
+        f"highest, {first} with {value}."
     )
 
 
@@ -113,7 +119,7 @@ def _paper_score(results: Results) -> Iterable[str]:
     if len(backwards):
         yield (
             f"The paper’s score s_BoC ranks backwards here (AUROC {aurocs(backwards)}): "
-            "use p_value or −Δ (gap), which are the right way up, instead."
+            "use p* (p_value) or −Δ (gap), which are the right way up, instead."
         )
     if len(forwards):
         yield (
@@ -155,14 +161,14 @@ def _against_msp(scores: Any) -> str:
     # As printed: nobody should read that 0.0000 is worse.
     better, worse = (scores["versus_msp_low"].round(4) > 0).any(), (scores["versus_msp_high"].round(4) < 0).any()
     widest = scores[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False)
-    neither = "it adds nothing that confidence does not tell"
+    neither = "as a score it adds nothing to confidence"
     meaning = {
         (False, False): neither if widest <= TELLING else "whether it adds anything is more than so few samples tell",
         (True, False): "it adds something to confidence",
         (False, True): "it ranks worse than confidence",
         (True, True): "it ranks better than confidence on some sets and worse on others",
     }[bool(better), bool(worse)]
-    return f"the AUROC of −Δ differs from that of msp by {listed(differences)}, so {meaning}"
+    return f"the AUROC of −Δ differs from that of MSP by {listed(differences)}, so {meaning}"
 
 
 def aurocs(table: Any) -> str:

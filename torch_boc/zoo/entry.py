@@ -28,7 +28,7 @@ class Entry:
             their accuracy, and a few numbers computed from the stored logits.
         id: the test set of the data that the model was trained for, complete.
         ood: other data, by name.
-        calibration: splits to fit calibrators on, by name; `held_out()` makes another from the test set.
+        calibration: splits to fit calibrators on, by name; `test_and_splits()` has an honest one in any case.
 
     Logits are stored in float16 and given in float32.
     """
@@ -39,10 +39,27 @@ class Entry:
     ood: Mapping[str, LogitSet]
     calibration: Mapping[str, LogitSet]
 
+    def test_and_splits(self) -> tuple[LogitSet, dict[str, LogitSet]]:
+        """What to test on, and splits to calibrate on, the first of samples that the model was not trained on.
+
+        Where the entry has no such split, the first half of the test set is one, and the other half is tested on.
+        """
+        seen = {name: data for name, data in self.calibration.items() if is_training(name)}
+        unseen = {name: data for name, data in self.calibration.items() if name not in seen}
+        if unseen:
+            return self.id, unseen | seen
+        held_out, test = self.held_out()
+        return test, {held_out.name: held_out, **seen}
+
     def held_out(self) -> tuple[LogitSet, LogitSet]:
         """The first half of the test set, to calibrate on, and the other half, to test on."""
         half = len(self.id) // 2
         return _rows(self.id, slice(half), "held-out half"), _rows(self.id, slice(half, None), self.id.name)
+
+
+def is_training(split: str) -> bool:
+    """Whether a split has samples that the model was trained on, which its name says."""
+    return split.startswith("training")
 
 
 def names() -> tuple[str, ...]:
