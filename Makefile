@@ -26,6 +26,7 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.probe
+	$(BIN)/python -m benchmarks.paths
 	$(BIN)/python -m benchmarks.metric
 	$(BIN)/python -m benchmarks.callback
 	$(BIN)/python -m benchmarks.predictor

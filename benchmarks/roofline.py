@@ -40,9 +40,9 @@ ten). A GPU starts half as many as the published rate has operations, because th
 Fewer tails than fill the device take longer than their share: each is a chain of instructions that wait for another."""
 LAUNCHES = """## The whole probe
 
-Coins and p-value of one batch are {count} launches: one for the sums, {between} of torch on one number per row (loss
-and concentration; what they move, {each} bytes per row, can stay in the cache), and one for the p-values. At the least,
-with {trials} trials, the two kernels take:"""
+Coins and p-value of one batch are {count} launches where no gradient is needed: one for the sums, {between} for loss
+and concentration ({each} bytes per row, which can stay in the cache), and one for the p-values. At the least, with
+{trials} trials, the first and the last take:"""
 
 
 def batches() -> list[Tensor]:

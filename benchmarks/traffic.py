@@ -8,16 +8,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from torch_boc.functional.coins import coins_from_rows
 from torch_boc.functional.precision import accumulator
-from torch_boc.functional.rows import Rows
 from torch_boc.functional.tails import continued_steps
-from torch_boc.kernels import row_sums
+from torch_boc.kernels import coins, row_sums
 from torch_boc.kernels.launch import empty_gradient, empty_rows, geometry
 from torch_boc.kernels.tail_ops import empty_tails, log_p_value
 
 # Instructions of the float64 pipe in the PTX of the tail, a division taken as ten of them: in each step of the
-# continued fraction, and outside. tests/kernels/test_offline_tails.py counts them.
+# continued fraction, and outside. tests/kernels/test_offline_samples.py counts them.
 STEP_INSTRUCTIONS = 16
 OTHER_INSTRUCTIONS = 345
 
@@ -101,8 +99,9 @@ def tail_seconds(tails: int, trials: int, gpu: Gpu) -> float:
 def probe_operators(logits: Tensor, trials: int = 100) -> tuple[int, int]:
     """How many operators the probe with its p-value starts, and the bytes per row of those between its kernels."""
     with _Operators() as seen:
-        coins = coins_from_rows(Rows(*row_sums(logits, False)), logits.shape[-1])
-        log_p_value(coins.loss, trials, coins.odds)
+        _, _, odds, squares = row_sums(logits, False)
+        loss, _ = coins(odds, squares, logits.shape[-1])
+        log_p_value(loss, trials, odds)
     return len(seen.moved), sum(seen.moved[1:-1]) // len(logits)
 
 

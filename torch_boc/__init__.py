@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import calibration, evaluation, experiments, functional, inference, metrics, nn, zoo
+    from . import calibration, evaluation, experiments, functional, inference, kernels, metrics, nn, zoo
     from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
     from .metrics import BoCMetric, BoCSeparation, CoherenceGap
@@ -27,6 +27,7 @@ __all__ = [
     "experiments",
     "functional",
     "inference",
+    "kernels",
     "metrics",
     "nn",
     "watch",
@@ -46,7 +47,7 @@ _HOMES = {
     "bag_of_coins": "functional",
     "watch": "nn",
 }
-_MODULES = ("calibration", "evaluation", "experiments", "functional", "inference", "metrics", "nn", "zoo")
+_MODULES = ("calibration", "evaluation", "experiments", "functional", "inference", "kernels", "metrics", "nn", "zoo")
 
 
 def __getattr__(name: str) -> Any:

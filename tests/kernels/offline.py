@@ -54,6 +54,27 @@ def compile_tails(name: str, dtype: torch.dtype, *, target: tuple) -> Compiled:
     return Compiled(asm, 32 * WARPS, BLOCK, long=False)
 
 
+def compile_coins(dtype: torch.dtype, *, target: tuple) -> Compiled:
+    """Loss and concentration as `coin_ops.py` would start them."""
+    from torch_boc.kernels import coins_triton
+    from torch_boc.kernels.coin_ops import BLOCK, WARPS
+
+    narrow = f"*{NAMES[dtype]}"
+    types = {
+        "odds": narrow,
+        "squares": "*fp64",
+        "loss": narrow,
+        "concentration": narrow,
+        "size": "i32",
+        "rivals": "i32",
+    }
+    types["block"] = "constexpr"
+    aligned = [n[0] == "*" for n in types.values()]
+    flags = {"num_warps": WARPS, "enable_fp_fusion": False}
+    asm = _compile(coins_triton.coins, types, {"block": BLOCK}, aligned, target, **flags)
+    return Compiled(asm, 32 * WARPS, BLOCK, long=False)
+
+
 def _compile(kernel, types: dict, constants: dict, aligned: list[bool], target: tuple, **flags: int) -> dict:
     import triton
     from triton.backends.compiler import GPUTarget

@@ -10,7 +10,8 @@ from tests.functional.cases import random_logits
 from torch_boc.functional import bag_of_coins, binomial_log_tail, log_p_value
 from torch_boc.kernels import choice, use
 
-FUSED = {"torch_boc::row_sums", "torch_boc::log_tail", "torch_boc::log_p_value"}
+PROBE = ["torch_boc::row_sums", "torch_boc::coins", "torch_boc::log_p_value"]
+FUSED = {*PROBE, "torch_boc::log_tail"}
 
 
 class Calls(TorchDispatchMode):
@@ -45,15 +46,16 @@ def fake_gpu():
 @pytest.mark.parametrize("path", ["auto", "triton", "compiled"])
 def test_a_gpu_computes_by_the_kernels(fake_gpu, path):
     with use(path):
-        assert fused(probe, fake_gpu) == {"torch_boc::row_sums", "torch_boc::log_p_value"}
+        assert fused(probe, fake_gpu) == set(PROBE)
         assert fused(binomial_log_tail, torch.ones(5, device="cuda"), 10**6, fake_gpu[:, 0]) == {"torch_boc::log_tail"}
 
 
-def test_a_gpu_launches_two_kernels_and_little_else(fake_gpu):
-    """The sums of the rows and the tails; what lies between them is one number per row."""
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_gpu_launches_three_kernels_and_nothing_else(fake_gpu, dtype):
+    logits = fake_gpu.to(dtype)
     with Calls() as calls:
-        probe(fake_gpu)
-    assert sum(name in FUSED for name in calls.names) == 2
+        probe(logits)
+    assert calls.names == PROBE
 
 
 def test_torch_means_torch(fake_gpu):
@@ -72,7 +74,7 @@ def test_the_cpu_computes_in_torch(path):
 def test_the_compiled_path_of_the_cpu(dtype):
     logits = random_logits(5, 10, dtype=dtype)
     with use("compiled"):
-        assert fused(probe, logits) == {"torch_boc::row_sums", "torch_boc::log_p_value"}
+        assert fused(probe, logits) == set(PROBE)
         assert fused(binomial_log_tail, torch.ones(5), 1000, torch.ones(5)) == {"torch_boc::log_tail"}
 
 
@@ -80,6 +82,8 @@ def test_what_the_compiled_path_leaves_to_torch():
     with use("compiled"):
         assert "torch_boc::row_sums" not in fused(probe, random_logits(5, 10).double())
         assert not fused(binomial_log_tail, torch.ones(5), 1001, torch.ones(5))
+        assert "torch_boc::coins" not in fused(bag_of_coins, random_logits(5, 2))
+        assert "torch_boc::coins" not in fused(bag_of_coins, random_logits(5, 10).requires_grad_())
         assert not fused(lambda: vmap(lambda z: bag_of_coins(z).gap)(random_logits(5, 10)))
 
 

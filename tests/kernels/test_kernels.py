@@ -11,7 +11,7 @@ import pytest
 from torch_boc.kernels.build import COMPILERS
 
 HERE = Path(__file__).parent
-CHECKS = ("forward", "backward", "tail_checks", "tail_operators")
+CHECKS = ("forward", "backward", "coin_checks", "tail_checks", "tail_operators")
 needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, COMPILERS)) and "CXX" not in os.environ, reason="needs a C++ compiler"

@@ -66,7 +66,11 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
 
 def coins_from_rows(rows: Rows, num_classes: int) -> Coins:
     """Coins from the sums of each row."""
+    from .. import kernels  # here, for they are built on this layer
+
     odds = rows.odds
+    if kernels.choice.fuse_coins(odds, num_classes):
+        return Coins(rows.prediction, odds, *kernels.coins(odds, rows.squares, num_classes))
     loss = (odds - rows.squares.to(odds.dtype)) / (num_classes - 1.0)
     if num_classes == 2:  # one rival: its loss is 1 - confidence to the last bit, so that the gap is 0
         loss = odds / (1.0 + odds)

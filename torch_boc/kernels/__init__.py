@@ -5,8 +5,9 @@ compiler is looked for when it is asked for.
 """
 
 from .choice import use
+from .coin_ops import coins
 from .launch import available
 from .ops import row_sums, row_sums_backward
 from .tail_ops import log_p_value, log_tail
 
-__all__ = ["available", "log_p_value", "log_tail", "row_sums", "row_sums_backward", "use"]
+__all__ = ["available", "coins", "log_p_value", "log_tail", "row_sums", "row_sums_backward", "use"]

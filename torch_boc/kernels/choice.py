@@ -47,6 +47,12 @@ def fuse_rows(logits: Tensor) -> bool:
     return _fuse(logits.device.type, logits.dtype)
 
 
+def fuse_coins(odds: Tensor, classes: int) -> bool:
+    """Whether `torch_boc::coins` is to make coins of these sums: it has no gradient, and two classes are simpler."""
+    needs_gradient = odds.requires_grad and torch.is_grad_enabled()
+    return classes > 2 and not needs_gradient and _fuse(odds.device.type, torch.float32)
+
+
 def fuse_tails(odds: Tensor, trials: int) -> bool:
     """Whether `torch_boc::log_tail` and `torch_boc::log_p_value` are to take the tails of these odds."""
     if odds.device.type == "cpu" and _chosen == "compiled" and trials > MOST_TRIALS:

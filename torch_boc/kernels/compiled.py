@@ -9,7 +9,9 @@ from .build import library
 from .launch import as_matrix, empty_rows
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-# Up to here rows are transposed, so that a vector holds one class of many rows: measured, beside the loop over rows.
+# Logits in a vector of cpu/vectors.h: no row that is shorter may go by the loop over rows.
+LANES = 16
+# Up to here rows are transposed, so that a vector holds one class of many rows: `python -m benchmarks.paths` says why.
 TALL_CLASSES = 48
 # Up to here the continued fraction stays in the range of float64, and the table of binomials is exact enough.
 MOST_TRIALS = 1000
@@ -30,6 +32,13 @@ def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
     sizes = [ctypes.c_int64(size) for size in (rows, classes, matrix.stride(0))]
     run(_place(matrix), *sizes, int(classes <= TALL_CLASSES), *map(_place, [*out, None, None][:6]))
     return out
+
+
+def coins(odds: Tensor, squares: Tensor, loss: Tensor, concentration: Tensor, classes: int) -> None:
+    """Fill `loss` and `concentration`; all are contiguous."""
+    run = getattr(library(), f"coins_{str(odds.dtype).removeprefix('torch.')}")
+    places = [_place(x) for x in (odds, squares, loss, concentration)]
+    run(*places, ctypes.c_int64(odds.numel()), ctypes.c_double(classes - 1.0))
 
 
 def log_tails(given: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple[Tensor, Tensor]:

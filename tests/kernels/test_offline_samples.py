@@ -1,4 +1,4 @@
-"""What the compilers make of the tails, without a GPU: no local memory, every number moved once, and how much work."""
+"""What the compilers make of coins and tails, without a GPU: no local memory, numbers moved once, how much work."""
 
 import sys
 
@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.traffic import OTHER_INSTRUCTIONS, STEP_INSTRUCTIONS
 from tests.kernels.cases import INTERPRETED
-from tests.kernels.offline import assemble, compile_tails, moved_bytes, wide_instructions
+from tests.kernels.offline import assemble, compile_coins, compile_tails, moved_bytes, wide_instructions
 from tests.kernels.test_offline import MI300, over_nvidia
 
 pytestmark = [
@@ -38,6 +38,16 @@ def test_nothing_spills_and_every_number_moves_once(name, dtype, target, tmp_pat
 
 
 @over_nvidia
+@over_dtypes
+def test_coins_do_not_spill_and_every_number_moves_once(dtype, target, tmp_path):
+    compiled = compile_coins(dtype, target=target)
+    ptx, each = compiled.asm["ptx"], compiled.elements // compiled.threads
+    assert assemble(ptx, tmp_path / "kernel.ptx")[1] == 0
+    assert moved_bytes(ptx, "ld") == each * (dtype.itemsize + 8)
+    assert moved_bytes(ptx, "st") == each * 2 * dtype.itemsize
+
+
+@over_nvidia
 @over_kernels
 def test_the_work_is_as_counted(name, target):
     """No division and no logarithm within a step; what the page of the roofline says of both is what is compiled."""
@@ -60,3 +70,9 @@ def test_amd(name):
     for kind in ("vgpr", "sgpr"):
         assert f".{kind}_spill_count: 0" in code
     assert (code.count("global_load_dword "), code.count("global_store_dwordx2 ")) == (2, 2)
+
+
+def test_coins_on_amd():
+    code = " ".join(compile_coins(torch.float32, target=MI300).asm["amdgcn"].split())
+    for kind in ("vgpr", "sgpr"):
+        assert f".{kind}_spill_count: 0" in code

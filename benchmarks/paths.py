@@ -1,0 +1,65 @@
+"""Which way through the logits is the fastest on a CPU, by the number of classes: `python -m benchmarks.paths`.
+
+Writes results/paths.csv: row blocks in torch's operations, which "auto" takes; the same on transposed blocks, which
+nothing takes, for they were nowhere faster by more than the noise; and the loop over rows and the transposed blocks of
+the kernels in C++, between which `torch_boc.kernels.compiled.TALL_CLASSES` decides.
+"""
+
+import torch
+from torch import Tensor
+
+from benchmarks.harness import RESULTS, best_times, write_csv
+from torch_boc.functional.blocks import blockwise
+from torch_boc.functional.rows import sums_by_blocks
+from torch_boc.kernels import compiled
+
+CLASSES = (2, 4, 10, 20, 32, 40, 48, 56, 64, 100, 128)
+LOGITS = 4_000_000
+
+
+def transposed_sums(logits: Tensor) -> tuple[Tensor, ...]:
+    """The sums of `functional.rows._sums`, with the classes first, so that every operation runs along the rows."""
+    top, prediction = logits.max(-1)
+    below = logits.T.contiguous().sub_(top)
+    loses = below.sigmoid_().scatter_(0, prediction[None], 0.0)
+    odds = torch.rsub(loses, 2.0**-100, alpha=2.0**-100)
+    torch.div(loses, odds, out=odds)
+    squares = loses.mul_(odds).sum(0).double() * 2.0**-100
+    return prediction, top, odds.sum(0) * 2.0**-100, squares
+
+
+def in_cpp(logits: Tensor, *, tall: bool) -> list[Tensor]:
+    """The sums by the kernels in C++, transposed or not."""
+    before, compiled.TALL_CLASSES = compiled.TALL_CLASSES, logits.shape[-1] if tall else 0
+    try:
+        return compiled.row_sums(logits, False)
+    finally:
+        compiled.TALL_CLASSES = before
+
+
+def time_classes(classes: int) -> dict[str, object]:
+    """Milliseconds for one batch of about four million logits."""
+    logits = 4 * torch.randn(LOGITS // classes, classes, generator=torch.Generator().manual_seed(0))
+    there = torch.empty_like(logits)
+    contestants = {
+        "softmax into": lambda: torch.softmax(logits, -1, out=there),
+        "torch, rows": lambda: sums_by_blocks(logits, False),
+        "torch, transposed": lambda: blockwise(transposed_sums, logits),
+        "C++, transposed": lambda: in_cpp(logits, tall=True),
+    }
+    if classes >= compiled.LANES:
+        contestants["C++, rows"] = lambda: in_cpp(logits, tall=False)
+    best = best_times(contestants, seconds=3)
+    columns = ("softmax into", "torch, rows", "torch, transposed", "C++, rows", "C++, transposed")
+    row = {name: round(1e3 * best[name], 3) if name in best else "" for name in columns}
+    print(classes, row, flush=True)
+    return {"rows": len(logits), "classes": classes, **row}
+
+
+def main() -> None:
+    """Run everything and write the table."""
+    write_csv(RESULTS / "paths.csv", [time_classes(classes) for classes in CLASSES])
+
+
+if __name__ == "__main__":
+    main()

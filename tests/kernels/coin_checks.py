@@ -1,0 +1,54 @@
+"""Loss and concentration of the kernels against the formulas in torch. Run by `test_kernels.py`."""
+
+import pytest
+import torch
+from torch.func import vmap
+
+from tests.kernels.cases import DEVICE, make_logits, odd_rows, sums
+from torch_boc.functional.coins import coins_from_rows
+from torch_boc.kernels import coins, use
+
+
+def assert_same_coins(rows, classes):
+    with use("torch"):
+        expected = coins_from_rows(rows, classes)
+    actual = coins(rows.odds, rows.squares, classes)
+    # The order of operations is the same; a compiler may spare a rounding.
+    limit = {torch.float32: 1e-6, torch.float64: 1e-13}[rows.odds.dtype]
+    torch.testing.assert_close(actual[0], expected.loss, rtol=limit, atol=0, equal_nan=True)
+    torch.testing.assert_close(actual[1], expected.concentration, rtol=limit, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("classes", "count"), [(3, 0), (3, 1), (10, 600), (1000, 7)])
+@pytest.mark.parametrize("scale", [1e-8, 3.0, 40.0])
+def test_coins(classes, dtype, count, scale):
+    assert_same_coins(sums(make_logits(count, classes, dtype, scale=scale)), classes)
+
+
+@pytest.mark.parametrize("classes", [5, 1025])
+def test_undefined_rows_and_ties(classes):
+    assert_same_coins(sums(odd_rows(classes, torch.float32)), classes)
+
+
+def test_the_ends_of_the_concentration():
+    """Evenly matched rivals, all on one rival, and nothing to place."""
+    logits = torch.tensor([[2.0, 0, 0, 0], [2.0, 1.5, -200, -200], [0, 0, 0, 0], [900.0, 0, 0, 0]], device=DEVICE)
+    rows = sums(logits)
+    torch.testing.assert_close(
+        coins(rows.odds, rows.squares, 4)[1], torch.tensor([0.0, 1, 0, 0], device=DEVICE), rtol=0, atol=1e-5
+    )
+
+
+def test_shapes_and_strides():
+    rows = sums(make_logits(24, 10).unflatten(0, (4, 6)).transpose(0, 1))
+    assert_same_coins(rows, 10)
+    assert_same_coins(rows._replace(odds=rows.odds[::2], squares=rows.squares[::2]), 10)
+
+
+def test_opcheck_and_vmap():
+    rows = sums(make_logits(6, 5))
+    torch.library.opcheck(coins, (rows.odds, rows.squares, 5))
+    mapped = vmap(lambda odds, squares: coins(odds, squares, 5))(rows.odds, rows.squares)
+    for value, expected in zip(mapped, coins(rows.odds, rows.squares, 5), strict=True):
+        torch.testing.assert_close(value, expected, rtol=0, atol=0)
