@@ -29,7 +29,7 @@ ODIN = {
 LEAKS = "training samples of the model: a calibration split that leaks"
 LICENCE = {"model": "trained by this project's own example", "logits": "under the licence of the package"}
 VIT_CARD = {
-    "model": "compact ViT with a convolutional stem: 6 layers, width 96, 8 x 8 patches",
+    "model": "compact ViT with a convolutional stem: 6 layers, width 96, 64 patches",
     "checkpoint": "best epoch by validation loss; the checkpoint itself is not redistributed",
     "data": "CIFAR-10 test against SVHN test",
     "sources": {
