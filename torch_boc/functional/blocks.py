@@ -19,17 +19,17 @@ def block_elements(device: torch.device) -> int:
 
 
 def blockwise(
-    function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor, limit: int | None = None
+    function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor, limit: int | None = None, weight: int = 1
 ) -> tuple[Tensor, ...]:
     """`function(*tensors)`, computed on pieces of at most `limit` elements and joined again.
 
-    The tensors share all axes but the last, which is never split; pieces are views, whatever the strides. Under
-    torch.compile the compiler fuses the whole, so nothing is split.
+    An element counts `weight` times. The tensors share all axes but the last, which is never split; pieces are views,
+    whatever the strides. Under torch.compile the compiler fuses the whole, so nothing is split.
     """
-    axis, pieces = _cut(tensors, limit)
+    axis, pieces = _cut(tensors, limit, weight)
     if axis is None:
         return function(*tensors)
-    parts = [blockwise(function, *piece, limit=limit) for piece in pieces]
+    parts = [blockwise(function, *piece, limit=limit, weight=weight) for piece in pieces]
     return tuple(torch.cat(part, axis) for part in zip(*parts, strict=True))
 
 
@@ -43,12 +43,14 @@ def fill_blockwise(out: Tensor, function: Callable[..., Tensor], *tensors: Tenso
     return out
 
 
-def _cut(tensors: tuple[Tensor, ...], limit: int | None) -> tuple[int | None, Iterable[tuple[Tensor, ...]]]:
+def _cut(
+    tensors: tuple[Tensor, ...], limit: int | None, weight: int = 1
+) -> tuple[int | None, Iterable[tuple[Tensor, ...]]]:
     """The axis to cut the tensors along and their pieces, or None where the first is small enough as it is."""
     if torch.compiler.is_compiling():
         return None, ()
     lead = tensors[0]
-    limit = block_elements(lead.device) if limit is None else limit
+    limit = max(1, (block_elements(lead.device) if limit is None else limit) // weight)
     axis = next((i for i, size in enumerate(lead.shape[:-1]) if size > 1), None)
     if axis is None or lead.numel() <= limit:
         return None, ()

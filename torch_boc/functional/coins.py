@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from .blocks import blockwise
 from .bounds import concentration
 from .checks import check_logits
 from .rows import Rows, row_sums
@@ -61,7 +62,16 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
     (tensor([0]), tensor([0.6439]), tensor([0.8548]), tensor([0.2109]))
     """
     dim = check_logits(logits, dim)
-    return coins_from_rows(row_sums(logits.movedim(dim, -1)), logits.shape[dim])
+
+    def coins(rows: Tensor) -> Coins:
+        return coins_from_rows(row_sums(rows), rows.shape[-1])
+
+    from .. import kernels  # here, for they are built on this layer
+
+    rows = logits.movedim(dim, -1)
+    if logits.requires_grad or kernels.choice.fuse_rows(rows):
+        return coins(rows)  # backward works in blocks, and kernels need none
+    return Coins(*blockwise(coins, rows))
 
 
 def coins_from_rows(rows: Rows, num_classes: int) -> Coins:

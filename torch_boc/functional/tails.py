@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .blocks import blockwise
 from .checks import check_trials
 from .precision import widen
 
@@ -66,9 +67,18 @@ def binomial_log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
         fused: Tensor = kernels.log_tail(count, trials, wide)[0]
         return fused
     if not wide.requires_grad:
-        return log_tail_and_slope(count, trials, wide, slope=False)[0]
+        return _by_blocks(count, trials, wide)
     log_tail: Tensor = _LogTail.apply(count, trials, wide)[0]
     return log_tail
+
+
+def _by_blocks(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
+    """The log tail, piece by piece: each step makes new tensors, and those of a piece stay in the cache."""
+
+    def tails(count: Tensor, against: Tensor) -> tuple[Tensor]:
+        return (log_tail_and_slope(count, trials, against, slope=False)[0],)
+
+    return blockwise(tails, wins.unsqueeze(-1), odds.unsqueeze(-1), weight=8)[0].squeeze(-1)
 
 
 class _LogTail(torch.autograd.Function):
