@@ -32,6 +32,7 @@ def comparison(experiments: Experiments) -> Any:
         _dots(below, [(method, _errors(paper, ours, method)) for method in paper.numbers.calibration])
         below.set_xlim(left=0)
         below.set_xlabel("ECE (lower is better)")
+        below.locator_params(axis="x", nbins=5)
         above.set_title(paper.name + (": ours not run" if ours is None else ""), fontsize=TEXT + 1)
     finish(figure, axes, None)
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from .compiled import DTYPES, MOST_TRIALS
 from .launch import available
+from .trial import passes
 
 PATHS = ("auto", "torch", "triton", "compiled")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -21,10 +23,11 @@ def use(path: str) -> Iterator[None]:
 
     Args:
         path: one of
-            "auto": Triton kernels on a GPU that Triton knows, torch's own operations elsewhere; as without a block;
+            "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; torch's
+            own operations elsewhere. So it is without a block;
             "torch": torch's own operations, the reference;
-            "triton": the Triton kernels; other tensors than those of such a GPU are an error. Inside of torch.compile
-            they stay one operator each, where "auto" leaves everything to the compiler;
+            "triton": the Triton kernels, untried; tensors of other devices are an error. Inside of torch.compile they
+            stay one operator each, where "auto" leaves everything to the compiler;
             "compiled": on the CPU, kernels in C++ that the machine's own compiler makes within seconds, once, and that
             are kept in ~/.cache/torch_boc. float64 logits, and more than 1,000 trials, go by "torch", and other
             devices by "auto".
@@ -73,4 +76,10 @@ def _fuse(device: str, dtype: torch.dtype) -> bool:
         return False  # for which torch's operations have rules, nested ones too
     if device == "cpu" and not available(device):
         return _chosen == "compiled" and dtype in DTYPES
-    return available(device) and dtype in TRITON_DTYPES
+    return available(device) and dtype in TRITON_DTYPES and (_chosen == "triton" or _is_trusted())
+
+
+@lru_cache(maxsize=1)
+def _is_trusted() -> bool:
+    """Whether the kernels passed their trial. Tensors of a GPU that is not there are fake, and nothing runs on them."""
+    return not torch.cuda.is_available() or passes("cuda")
