@@ -3,11 +3,13 @@
 Writes results/metric.csv. The bare probe is coins and the log of p*; the update adds sums, histograms and labels to it.
 """
 
+from functools import partial
+
 import torch
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
 from benchmarks.harness import RESULTS, best_times, ratio, target, write_csv
-from benchmarks.probe import probe
+from benchmarks.probe import in_cpp, probe
 from torch_boc import BoCMetric
 
 SHAPES = ((8_192, 1_000), (100_000, 10))
@@ -30,6 +32,8 @@ def time_shape(rows: int, classes: int) -> dict[str, object]:
         {
             "bare probe": lambda: probe(logits),
             "BoCMetric": lambda: ours.update(logits, labels),
+            "bare probe in C++": partial(in_cpp(probe), logits),
+            "BoCMetric in C++": partial(in_cpp(ours.update), logits, labels),
             "torchmetrics": torchmetrics_update,
         }
     )
@@ -43,7 +47,8 @@ def main() -> None:
         row = time_shape(*shape)
         target(f"BoCMetric.update / bare probe, {shape}", ratio(row, "BoCMetric", "bare probe"), 1.5)
         row["BoCMetric / bare probe"] = round(ratio(row, "BoCMetric", "bare probe"), 3)
-        row["BoCMetric / torchmetrics"] = round(ratio(row, "BoCMetric", "torchmetrics"), 3)
+        for name in ("BoCMetric", "BoCMetric in C++"):
+            row[f"{name} / torchmetrics"] = round(ratio(row, name, "torchmetrics"), 3)
         rows.append(row)
     write_csv(RESULTS / "metric.csv", rows)
 

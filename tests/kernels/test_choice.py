@@ -22,7 +22,8 @@ class Calls(TorchDispatchMode):
         self.names = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if not any(x.alias_info for x in func._schema.returns):  # a view starts nothing
+        # A view, or a question for the device of a fake tensor, starts nothing.
+        if not any(x.alias_info for x in func._schema.returns) and func.namespace != "prim":
             self.names.append(func.name().split(".")[0])
         return func(*args, **(kwargs or {}))
 
@@ -126,7 +127,7 @@ def test_torch_compile_gets_the_formulas(path):
 @pytest.mark.parametrize("path", ["auto", "torch", "compiled"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_every_path_gives_the_same(path, dtype):
-    for classes in (2, 10, 48, 49, 1000):
+    for classes in (2, 10, 47, 48, 1000):
         logits = random_logits(33, classes, dtype=dtype)
         expected = bag_of_coins(logits)
         with use(path):

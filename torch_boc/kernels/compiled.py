@@ -12,7 +12,7 @@ DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "
 # Logits in a vector of cpu/vectors.h: no row that is shorter may go by the loop over rows.
 LANES = 16
 # Up to here rows are transposed, so that a vector holds one class of many rows: `python -m benchmarks.paths` says why.
-TALL_CLASSES = 48
+TALL_CLASSES = 47
 # Up to here the continued fraction stays in the range of float64, and the table of binomials is exact enough.
 MOST_TRIALS = 1000
 
