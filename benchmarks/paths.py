@@ -1,7 +1,7 @@
 """Which way through the logits is the fastest on a CPU, by the number of classes: `python -m benchmarks.paths`.
 
 Writes results/paths.csv: row blocks in torch's operations, which "auto" takes; the same on transposed blocks, which
-nothing takes, for they gain a little with 2 and 4 classes and lose from 10 on; and the loop over rows and the transposed
+nothing takes, for they gain a little with 2 and 4 classes and lose from 10 on; and the loop over rows and transposed
 blocks of the kernels in C++, between which `torch_boc.kernels.compiled.TALL_CLASSES` decides.
 """
 
