@@ -26,6 +26,9 @@ MOST_TRIALS_BY_FACTORS = 1000
 # Up to here, samples times trials, the later terms are simply added up: half a megabyte in float64.
 MOST_TERMS = 2**16
 
+# Up to here, samples, there is nothing to cut in pieces.
+ONE_PIECE = 2**16
+
 
 def binomial_tail(wins: Tensor, trials: int, probability: Tensor) -> Tensor:
     """Pr{Binomial(trials, probability) >= wins}, the chance of at least `wins` successes.
@@ -74,6 +77,8 @@ def binomial_log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
 
 def _by_blocks(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     """The log tail, piece by piece: each step makes new tensors, and those of a piece stay in the cache."""
+    if torch.compiler.is_compiling() or odds.numel() <= ONE_PIECE:
+        return log_tail_and_slope(wins, trials, odds, slope=False)[0]
 
     def tails(count: Tensor, against: Tensor) -> tuple[Tensor]:
         return (log_tail_and_slope(count, trials, against, slope=False)[0],)

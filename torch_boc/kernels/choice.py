@@ -64,7 +64,7 @@ def fuse_tails(odds: Tensor, trials: int) -> bool:
 
 
 def _fuse(device: str, dtype: torch.dtype) -> bool:
-    if _chosen == "torch":
+    if _chosen == "torch" or (_chosen == "auto" and device == "cpu"):
         return False
     if _chosen == "triton" and not available(device):
         raise RuntimeError(
@@ -74,8 +74,8 @@ def _fuse(device: str, dtype: torch.dtype) -> bool:
         return _chosen == "triton" and dtype in TRITON_DTYPES  # else the compiler fuses torch's operations as it likes
     if torch._C._are_functorch_transforms_active():
         return False  # for which torch's operations have rules, nested ones too
-    if device == "cpu" and not available(device):
-        return _chosen == "compiled" and dtype in DTYPES
+    if _chosen == "compiled" and device == "cpu":
+        return dtype in DTYPES
     return available(device) and dtype in TRITON_DTYPES and (_chosen == "triton" or _is_trusted())
 
 
