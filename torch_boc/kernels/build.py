@@ -48,7 +48,7 @@ def find_compiler() -> list[str]:
 
 
 def _compile(compiler: list[str], flags: list[str], sources: list[str], out: Path) -> None:
-    """With OpenMP, which shares its threads with torch's; without, where the compiler has none."""
+    """With OpenMP (that of GCC shares its threads with torch), or without, where the compiler has none."""
     try:
         _run([*compiler, *flags, "-fopenmp", *sources, "-o", str(out)])
     except RuntimeError:

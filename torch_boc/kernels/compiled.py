@@ -9,7 +9,7 @@ from .build import library
 from .launch import as_matrix, empty_rows
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-# Logits in a vector of cpu/vectors.h: no row that is shorter may go by the loop over rows.
+# Logits in a vector of cpu/vectors.h: shorter rows are transposed in any case.
 LANES = 16
 # Up to here rows are transposed, so that a vector holds one class of many rows: `python -m benchmarks.paths` says why.
 TALL_CLASSES = 47
