@@ -4,7 +4,8 @@
 #include <cstdint>
 
 template <typename Real>
-static void coins(const Real *odds, const double *squares, Real *loss, Real *concentration, int64_t size, double rivals) {
+static void coins(const Real *odds, const double *squares, Real *loss, Real *concentration, int64_t size,
+                  double rivals) {
 #pragma omp parallel for simd schedule(static) if (size > 4096)
     for (int64_t i = 0; i < size; i++) {
         const double against = odds[i], whole = std::floor(against), rest = against - whole;

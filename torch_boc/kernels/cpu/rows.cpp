@@ -56,7 +56,8 @@ struct Out {
     float *surprise, *margin;
 };
 
-// One row, at least LANES long (inlined, which is measurably faster than a call): every class equal to the top is left out, and all of them but one are added again.
+// One row, at least LANES long: every class equal to the top is left out, and all of them but one are added again.
+// Inlined, for a call would load every constant anew for every row.
 template <typename Logit, bool EXTRAS>
 static inline __attribute__((always_inline)) void one_row(const typename Logit::type *row, int64_t classes,
                                                           const typename Logit::type *next, int64_t i, const Out &out) {
@@ -162,8 +163,8 @@ static void all_rows(const void *data, int64_t rows, int64_t classes, int64_t st
 }
 
 template <typename Logit>
-static void row_sums(const void *logits, int64_t rows, int64_t classes, int64_t stride, int32_t tall, int64_t *prediction,
-                     float *top, float *odds, double *squares, float *surprise, float *margin) {
+static void row_sums(const void *logits, int64_t rows, int64_t classes, int64_t stride, int32_t tall,
+                     int64_t *prediction, float *top, float *odds, double *squares, float *surprise, float *margin) {
     const Out out = {prediction, top, odds, squares, surprise, margin};
     if (surprise)
         all_rows<Logit, true>(logits, rows, classes, stride, tall, out);

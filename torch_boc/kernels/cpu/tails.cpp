@@ -94,8 +94,8 @@ static inline Tails log_tail(Doubles wins, Doubles odds, double trials, int half
 }
 
 // `given` are the wins or, with `expected`, the losses 1 - q, from which the wins are round(k q), half to even.
-extern "C" void log_tails(const double *given, const double *odds, const double *log_choices, double *log, double *slope,
-                          int64_t size, int64_t trials, int32_t half, int32_t expected) {
+extern "C" void log_tails(const double *given, const double *odds, const double *log_choices, double *log,
+                          double *slope, int64_t size, int64_t trials, int32_t half, int32_t expected) {
 #pragma omp parallel for schedule(static) if (size > 512)
     for (int64_t i = 0; i < size; i += WIDE) {
         const size_t bytes = sizeof(double) * (size - i < WIDE ? size - i : WIDE);
