@@ -2,14 +2,20 @@
 
 import math
 import os
+import shutil
 
+import pytest
 import torch
 from torch import Tensor
 
 from tests.functional.cases import random_logits
 from torch_boc.functional.rows import Rows
 from torch_boc.kernels import row_sums
+from torch_boc.kernels.build import COMPILERS
 
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, COMPILERS)) and "CXX" not in os.environ, reason="needs a C++ compiler"
+)
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # On the CPU it is Triton's interpreter that runs or, without it, the kernels in C++.
 DEVICE = os.environ.get("TORCH_BOC_CHECKS_ON", "cpu" if INTERPRETED else "cuda")

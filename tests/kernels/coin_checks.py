@@ -52,3 +52,11 @@ def test_opcheck_and_vmap():
     mapped = vmap(lambda odds, squares: coins(odds, squares, 5))(rows.odds, rows.squares)
     for value, expected in zip(mapped, coins(rows.odds, rows.squares, 5), strict=True):
         torch.testing.assert_close(value, expected, rtol=0, atol=0)
+
+
+def test_what_does_not_fit_is_refused():
+    rows = sums(make_logits(6, 5))
+    with pytest.raises(ValueError, match="expected two tensors of one shape on one device"):
+        coins(rows.odds, rows.squares[:2], 5)
+    with pytest.raises(TypeError, match="expected odds in float32 or float64 and squares in float64"):
+        coins(rows.odds, rows.squares.float(), 5)

@@ -2,14 +2,14 @@
 
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+from tests.kernels.cases import needs_compiler
 from torch_boc.functional import bag_of_coins
 from torch_boc.kernels import build, use
-
-needs_compiler = pytest.mark.skipif(not any(map(shutil.which, build.COMPILERS)), reason="needs a C++ compiler")
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def cache(monkeypatch, tmp_path):
     """An empty cache, and a library that is looked for anew."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    build.library.cache_clear()
+    build._library.cache_clear()
     yield tmp_path / "torch_boc" / "kernels"
-    build.library.cache_clear()
+    build._library.cache_clear()
 
 
 def compiler(folder, body):
@@ -33,7 +33,7 @@ def compiler(folder, body):
 def test_compiled_once(cache, monkeypatch):
     build.library()
     (path,) = cache.iterdir()
-    build.library.cache_clear()
+    build._library.cache_clear()
     monkeypatch.setattr(build, "_compile", None)
     build.library()
     assert list(cache.iterdir()) == [path]
@@ -66,3 +66,19 @@ def test_a_compiler_that_fails_says_why_and_leaves_nothing(cache, monkeypatch, t
     with pytest.raises(RuntimeError, match="it went wrong"):
         build.library()
     assert not list(cache.iterdir())
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_written(cache, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(RuntimeError, match=r"could not keep .* let \$XDG_CACHE_HOME name a folder"):
+        build.library()
+
+
+@needs_compiler
+def test_threads_that_ask_at_once(cache):
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: build.library(), range(3)))
+    assert found == [found[0]] * 3
+    assert len(list(cache.iterdir())) == 1

@@ -1,21 +1,17 @@
 """Runs the checks of the kernels in a process of their own: Triton decides at import whether it interprets."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from torch_boc.kernels.build import COMPILERS
+from tests.kernels.cases import needs_compiler
 
 HERE = Path(__file__).parent
 CHECKS = ("forward", "backward", "coin_checks", "tail_checks", "tail_operators")
 needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, COMPILERS)) and "CXX" not in os.environ, reason="needs a C++ compiler"
-)
 
 
 def run_checks(name, **environment):

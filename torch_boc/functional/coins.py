@@ -38,7 +38,12 @@ class Coins(NamedTuple):
     @property
     def gap(self) -> Tensor:
         """The coherence gap, dominance - confidence, without its cancellation; never negative, 0 for two classes."""
-        return self.odds / (1.0 + self.odds) - self.loss
+        return gap_of(self.odds, self.loss)
+
+
+def gap_of(odds: Tensor, loss: Tensor) -> Tensor:
+    """The coherence gap R / (1 + R) - loss; see `Coins.gap`."""
+    return odds / (1.0 + odds) - loss
 
 
 def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
@@ -50,7 +55,8 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
 
     Args:
         logits: shape (..., C), any device and floating dtype; log-probabilities serve as well. float16 and bfloat16
-            are computed in float32. A row with NaN or +inf gives NaN in that row; -inf is a class that always loses.
+            are computed in float32. A row with NaN or +inf gives NaN in that row, and any class for its prediction;
+            -inf is a class that always loses.
         dim: the class axis.
 
     Returns:

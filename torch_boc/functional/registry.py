@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .checks import check_logits, check_trials
-from .coins import Coins, coins_from_rows
+from .coins import Coins, coins_from_rows, gap_of
 from .rows import Rows, wide_row_sums
 from .trials import log_p_value
 from .trials import structural_score as structural_score_of
@@ -133,7 +133,7 @@ def dominance(evidence: Evidence) -> Tensor:
 
 @_register("minus the coherence gap")
 def gap(evidence: Evidence) -> Tensor:
-    return -evidence.coins.gap
+    return -gap_of(evidence.coins.odds, evidence.coins.loss)  # not of a property: torch 2.7 cannot compile that
 
 
 @_register("log of the p-value of the expected wins")

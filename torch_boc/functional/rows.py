@@ -55,7 +55,8 @@ def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
 def wide_row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
     """`row_sums` with every sum in float64 (float32 on MPS), for work in which a confidence of 1 - 1e-12 is not 1."""
     rows = row_sums(logits, extras=extras)
-    return Rows(rows.prediction, *(widen(x) for x in rows[1:] if x is not None))
+    extra = [widen(x) for x in (rows.surprise, rows.margin) if x is not None]
+    return Rows(rows.prediction, widen(rows.top), widen(rows.odds), widen(rows.squares), *extra)
 
 
 class _RowSums(torch.autograd.Function):
@@ -76,7 +77,7 @@ class _RowSums(torch.autograd.Function):
         (logits,) = ctx.saved_tensors
         columns = [g.unsqueeze(-1) for g in grads]
         if torch.compiler.is_compiling():
-            return _gradient(logits, *columns), None
+            return gradient(logits, *columns), None
         # Of whatever kind the logits or a gradient is: vmap may have batched one and not the others.
         kind = logits[..., :1] + sum(columns)
         return gradient_by_blocks(kind.new_empty(logits.shape, dtype=logits.dtype), logits, grads), None
@@ -93,7 +94,7 @@ def sums_by_blocks(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
 
 def gradient_by_blocks(out: Tensor, logits: Tensor, grads: Sequence[Tensor]) -> Tensor:
     """`out` filled with the gradient of the logits from those of top, odds, squares and so on."""
-    return fill_blockwise(out, _gradient, logits, *(grad.unsqueeze(-1) for grad in grads))
+    return fill_blockwise(out, gradient, logits, *(grad.unsqueeze(-1) for grad in grads))
 
 
 def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
@@ -123,7 +124,7 @@ def _coins(below: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
     return loses, torch.div(loses, odds, out=odds)
 
 
-def _gradient(
+def gradient(
     logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor, surprise: Tensor | None = None, margin: Any = 0.0
 ) -> Tensor:
     """The gradient of the logits from those of the sums; what pulls on the rivals pushes the top."""

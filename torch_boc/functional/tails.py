@@ -180,12 +180,17 @@ def _log_mass(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tens
     """The log of Pr{X = w}."""
     rest, place = float(trials) - count, torch.where(count.isnan(), 1.0, count).long()
     if trials <= MOST_TRIALS_BY_FACTORS:
-        choices = log_choices(trials, count)[place]
+        choices = _look_up(log_choices(trials, count), place)
         return choices + count * _log_chance(chance, other) + rest * _log_chance(other, chance)
     excess, rest_or_one = count - float(trials) * chance, rest.clamp_min(1.0)
     log_hits = _log_ratio(float(trials) * chance / count, -excess / count)
     log_misses = _log_ratio(float(trials) * other / rest_or_one, excess / rest_or_one)
-    return _stirling_corrections(trials, count)[place] + count * log_hits + rest * log_misses
+    return _look_up(_stirling_corrections(trials, count), place) + count * log_hits + rest * log_misses
+
+
+def _look_up(table: Tensor, place: Tensor) -> Tensor:
+    """`table[place]`, which older versions of torch can neither map nor run on tensors that pretend to be on a GPU."""
+    return table.index_select(0, place.reshape(-1)).reshape(place.shape)
 
 
 def _log_chance(chance: Tensor, other: Tensor) -> Tensor:

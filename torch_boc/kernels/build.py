@@ -7,6 +7,7 @@ import platform
 import shlex
 import shutil
 import subprocess
+import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,20 +19,34 @@ COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-shared", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 
 
-@lru_cache(maxsize=1)
+_lock = threading.Lock()
+
+
 def library() -> ctypes.CDLL:
     """The compiled kernels, from the cache if they were compiled on such a machine before."""
+    with _lock:  # two threads that compile at once would be in each other's way
+        return _library()
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
     compiler = find_compiler()
-    sources = sorted(SOURCES.iterdir())
+    sources = sorted(x for x in SOURCES.iterdir() if x.suffix in (".cpp", ".h"))
     flags = [*FLAGS, f"-m{'arch' if platform.machine() in ('x86_64', 'AMD64') else 'cpu'}=native"]
     version = _run([*compiler, "--version"])
     facts = [*compiler, version, *flags, _processor(), *(path.read_text(encoding="utf-8") for path in sources)]
     name = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
     path = default_cache() / "kernels" / f"{name}.so"
-    if not path.exists():
-        with replacing(path) as temporary:
-            _compile(compiler, flags, [str(x) for x in sources if x.suffix == ".cpp"], temporary)
-    return ctypes.CDLL(str(path))
+    try:
+        if not path.exists():
+            with replacing(path) as temporary:
+                _compile(compiler, flags, [str(x) for x in sources if x.suffix == ".cpp"], temporary)
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RuntimeError(
+            f"could not keep the compiled kernels in {path.parent} ({error}): let $XDG_CACHE_HOME name a folder that "
+            'can be written and loaded from, or choose another path, as in torch_boc.kernels.use("torch")'
+        ) from error
 
 
 def find_compiler() -> list[str]:

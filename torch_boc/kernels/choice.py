@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from .compiled import DTYPES, MOST_TRIALS
 from .launch import available
-from .trial import passes
+from .trial import is_trusted
 
 PATHS = ("auto", "torch", "triton", "compiled")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -19,7 +18,9 @@ _chosen = "auto"
 
 @contextmanager
 def use(path: str) -> Iterator[None]:
-    """Choose how the probe is computed within a `with` block, in the whole process; results agree up to rounding.
+    """Choose how the probe is computed within a `with` block; results agree up to rounding.
+
+    The choice is that of the whole process: blocks in several threads must not overlap.
 
     Args:
         path: one of
@@ -72,14 +73,8 @@ def _fuse(device: str, dtype: torch.dtype) -> bool:
         )
     if torch.compiler.is_compiling():
         return _chosen == "triton" and dtype in TRITON_DTYPES  # else the compiler fuses torch's operations as it likes
-    if torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return False  # for which torch's operations have rules, nested ones too
     if _chosen == "compiled" and device == "cpu":
         return dtype in DTYPES
-    return available(device) and dtype in TRITON_DTYPES and (_chosen == "triton" or _is_trusted())
-
-
-@lru_cache(maxsize=1)
-def _is_trusted() -> bool:
-    """Whether the kernels passed their trial. Tensors of a GPU that is not there are fake, and nothing runs on them."""
-    return not torch.cuda.is_available() or passes("cuda")
+    return available(device) and dtype in TRITON_DTYPES and (_chosen == "triton" or is_trusted())

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from . import compiled
-from .launch import on_triton
+from .launch import check_pair, on_triton
 
 BLOCK, WARPS = 512, 4
 
@@ -21,8 +21,8 @@ def coins(odds: Tensor, squares: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
     Without a gradient: where one is needed, the formulas there have it.
     """
+    out = _empty(odds, squares)
     odds, squares = odds.contiguous(), squares.contiguous()
-    out = _empty(odds)
     if odds.numel() and on_triton(odds):
         from . import coins_triton
 
@@ -36,13 +36,18 @@ def coins(odds: Tensor, squares: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     return out
 
 
-def _empty(odds: Tensor) -> tuple[Tensor, Tensor]:
+def _empty(odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    check_pair(squares, odds)
+    if odds.dtype not in (torch.float32, torch.float64) or squares.dtype != torch.float64:
+        raise TypeError(
+            f"expected odds in float32 or float64 and squares in float64, got {odds.dtype}, {squares.dtype}"
+        )
     return odds.new_empty(odds.shape), odds.new_empty(odds.shape)
 
 
 @coins.register_fake
 def _(odds: Tensor, squares: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    return _empty(odds)
+    return _empty(odds, squares)
 
 
 @coins.register_vmap

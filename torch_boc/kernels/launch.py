@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from ..functional.precision import accumulator
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 # The longest row that stays in registers, by the accumulator: 32 float32 or 8 float64 for each of 512 threads. Twice
 # as many float64 no longer fit, for all that exp needs beside them.
 ON_CHIP_CLASSES = {torch.float32: 16384, torch.float64: 4096}
@@ -23,8 +23,8 @@ PROGRAM_BYTES = 2**12
 
 
 def available(device: str) -> bool:
-    """Whether the Triton kernels can run on tensors of this type of device: a GPU, or any in Triton's interpreter."""
-    return _has_triton() and ((device == "cuda" and _is_recent()) or interpreted())
+    """Whether there are Triton kernels for tensors of this type of device: a GPU, or any in Triton's interpreter."""
+    return HAS_TRITON and (device == "cuda" or interpreted())
 
 
 def on_triton(x: Tensor) -> bool:
@@ -37,15 +37,11 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-@lru_cache(maxsize=1)
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
-@lru_cache(maxsize=1)
-def _is_recent() -> bool:
-    """Triton's least GPU is Volta. Tensors of a GPU that is not there are fake, and no kernel will run on them."""
-    return not torch.cuda.is_available() or torch.cuda.get_device_capability() >= (7, 0)
+def check_pair(first: Tensor, odds: Tensor) -> None:
+    """One shape and one device: kernels get pointers, and do not ask."""
+    if first.shape != odds.shape or first.device != odds.device:
+        got = [f"{tuple(x.shape)} on {x.device}" for x in (first, odds)]
+        raise ValueError(f"expected two tensors of one shape on one device, got {got[0]} and {got[1]}")
 
 
 def empty_rows(logits: Tensor, extras: bool) -> list[Tensor]:

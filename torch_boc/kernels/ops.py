@@ -69,11 +69,11 @@ def _save_all(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward_twice(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Curvature is asked for rarely: it is left to the formulas in torch."""
-    from ..functional.rows import _gradient
+    from ..functional.rows import gradient
 
     logits, _, _, *grads = ctx.saved_tensors
     given = [x for x in grads if x is not None]
-    pull = torch.func.vjp(lambda z, *rest: _gradient(z, *(x.unsqueeze(-1) for x in rest)), logits, *given)[1]
+    pull = torch.func.vjp(lambda z, *rest: gradient(z, *(x.unsqueeze(-1) for x in rest)), logits, *given)[1]
     on_logits, *on_given = pull(grad)
     return on_logits, None, None, *on_given, *[None] * (5 - len(given))
 

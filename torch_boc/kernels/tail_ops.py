@@ -7,15 +7,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import compiled
-from .launch import on_triton
+from .launch import check_pair, on_triton
 
 # One thread for each tail: there is much to compute and little to read.
 BLOCK, WARPS = 128, 4
 
 
 def _tails(first: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple[Tensor, Tensor]:
-    if first.shape != odds.shape:
-        raise ValueError(f"expected two tensors of one shape, got {tuple(first.shape)} and {tuple(odds.shape)}")
+    check_pair(first, odds)
     if on_triton(odds):
         return _launch("log_p_values" if expected else "log_tails", first, trials, odds)
     return compiled.log_tails(first, trials, odds, expected=expected)
@@ -91,7 +90,11 @@ def _register(operator: Any) -> None:
         )
         return operator(first, trials, odds), (0, 0)
 
-    operator.register_fake(lambda first, trials, odds: empty_tails(odds))
+    def fake(first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+        check_pair(first, odds)
+        return empty_tails(odds)
+
+    operator.register_fake(fake)
     operator.register_autograd(_backward, setup_context=_save)
     operator.register_vmap(mapped)
 

@@ -1,43 +1,76 @@
 """A trial of the kernels on the user's own device, before "auto" relies on them."""
 
+import threading
 import warnings
 
 import torch
+from torch import Tensor
 
 # As the kernels may differ from torch's operations by the order of sums, and by nothing else.
 LIMIT = 1e-5
 
+_results: dict[int, bool] = {}
+_lock = threading.Lock()
 
-def passes(device: str, path: str = "triton") -> bool:
+
+def is_trusted() -> bool:
+    """Whether the kernels passed their trial on the current GPU, which is held once in the life of a process.
+
+    Tensors of a GPU that is not there are fake, and nothing runs on them. While a graph is captured no trial can be
+    held: until there was one, torch's operations are captured.
+    """
+    if not torch.cuda.is_available():
+        return True
+    device = torch.cuda.current_device()
+    with _lock:
+        if device not in _results:
+            if torch.cuda.is_current_stream_capturing():
+                return False
+            _results[device] = passes("cuda")
+        return _results[device]
+
+
+def passes(device: str) -> bool:
     """Whether the kernels give on a small batch what torch's operations give; a warning says why not.
 
-    Values are read back, once in the life of a process. A compiler that is missing, a GPU that the code does not suit:
-    whatever it is, torch's operations remain.
+    Values are read back. A compiler that is missing, a GPU that the code does not suit: whatever it is, torch's
+    operations remain.
     """
     try:
-        error = _largest_error(device, path)
+        error = _largest_error(device)
     except Exception as fault:
         return _warn(f"they failed: {type(fault).__name__}: {fault}")
     return error <= LIMIT or _warn(f"their results are off by {error:.2g}")
 
 
-def _largest_error(device: str, fused: str) -> float:
+def _largest_error(device: str) -> float:
     """Of odds, loss and p-value, relative to what torch's operations give."""
-    from ..functional import bag_of_coins, log_p_value
-    from .choice import use
-
-    # Rows that are long and short; without the modes of a caller, who may count or fake what runs.
+    # Without the modes of a caller, who may count or fake what runs; rows that are short and long.
     with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
         errors = []
         for classes in (5, 1000, 20_000):
             logits = torch.linspace(-6.0, 6.0, 2 * classes, device=device).sin().mul(9.0).unflatten(0, (2, classes))
-            results = []
-            for path in (fused, "torch"):
-                with use(path):
-                    coins = bag_of_coins(logits)
-                    results.append(torch.stack([coins.odds, coins.loss, log_p_value(coins).float()]).cpu())
-            errors.append(((results[0] - results[1]) / results[1]).abs().max())
+            fused, plain = _by_kernels(logits).cpu(), _by_torch(logits).cpu()
+            errors.append(((fused - plain) / plain).abs().max())
         return torch.stack(errors).max().item()  # NaN, if one is
+
+
+def _by_kernels(logits: Tensor) -> Tensor:
+    from .. import kernels
+
+    _, _, odds, squares = kernels.row_sums(logits, False)
+    loss, _ = kernels.coins(odds, squares, logits.shape[-1])
+    return torch.stack([odds, loss, kernels.log_p_value(loss, 100, odds)[0].float()])
+
+
+def _by_torch(logits: Tensor) -> Tensor:
+    from ..functional.rows import sums_by_blocks
+    from ..functional.tails import log_tail_and_slope
+
+    _, _, odds, squares = sums_by_blocks(logits, False)
+    loss = (odds - squares.to(odds.dtype)) / (logits.shape[-1] - 1.0)
+    wins = torch.round(100.0 * (1.0 - loss.double()))
+    return torch.stack([odds, loss, log_tail_and_slope(wins, 100, odds.double(), slope=False)[0].float()])
 
 
 def _warn(reason: str) -> bool:

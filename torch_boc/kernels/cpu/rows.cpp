@@ -138,7 +138,7 @@ static void tall_rows(const typename Logit::type *logits, int64_t rows, int64_t 
         store(out.top + at, best + undefined, count);
         store(out.odds + at, sums.odds * DOWN + undefined, count);
         for (int64_t lane = 0; lane < count; lane++) out.prediction[at + lane] = place[lane];
-        for (int64_t lane = 0; lane < count; lane++) 
+        for (int64_t lane = 0; lane < count; lane++)
             out.squares[at + lane] = double(sums.squares[lane]) * 0x1p-100 + undefined[lane];
         if (EXTRAS) {
             store(out.surprise + at, sums.surprise * DOWN + undefined, count);
