@@ -9,7 +9,7 @@ from . import compiled
 from .launch import empty_gradient, empty_rows, launch_gradient, launch_rows, on_triton
 
 
-# The schema is written out because torch 2.6 does not infer it from list[Tensor].
+# The schema is written out because older versions of torch do not infer it from list[Tensor].
 @torch.library.custom_op("torch_boc::row_sums", mutates_args=(), schema="(Tensor logits, bool extras) -> Tensor[]")
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
     """`functional.rows.row_sums` in one pass: the fields of its Rows, the last two only with `extras`."""
