@@ -1,7 +1,7 @@
 """A small ViT (transformers) on CIFAR-10 with Lightning: the coherence gap each epoch, with SVHN as OOD data.
 
     python examples/lightning_vit_cifar10.py --smoke           # a minute on a CPU, synthetic images
-    python examples/lightning_vit_cifar10.py --data-dir data   # the real thing: under an hour on a CPU
+    python examples/lightning_vit_cifar10.py --data-dir data   # the real thing: an hour or so on a CPU
     python examples/lightning_vit_cifar10.py --data-dir data --resume    # goes on after the last whole epoch
 
 The steps return what the model returns, an output with `.logits`; `BoCCallback()` needs no more than that.

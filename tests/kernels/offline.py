@@ -2,16 +2,26 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import torch
 
+from tests.kernels.cases import INTERPRETED
 from torch_boc.functional.precision import accumulator
 from torch_boc.kernels.launch import geometry
 
 NAMES = {torch.float32: "fp32", torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
 EXTRAS = ("surprise", "margin", "on_surprise", "on_margin")
+
+
+OFFLINE = [
+    pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux"),
+    pytest.mark.skipif(INTERPRETED, reason="what is interpreted is not compiled"),
+    pytest.mark.usefixtures("offline_compiler"),
+]
 
 
 class Compiled(NamedTuple):

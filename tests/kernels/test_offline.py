@@ -1,18 +1,12 @@
 """What the compilers make of the kernels, without a GPU: nothing in local memory, and the traffic of the design."""
 
-import sys
-
 import pytest
 import torch
 
-from tests.kernels.cases import INTERPRETED
-from tests.kernels.offline import assemble, compile_kernel, moved_bytes
+from tests.kernels.offline import OFFLINE, assemble, compile_kernel, moved_bytes
 from torch_boc.functional.precision import accumulator
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux"),
-    pytest.mark.skipif(INTERPRETED, reason="what is interpreted is not compiled"),
-]
+pytestmark = OFFLINE
 A100, H100, MI300 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 EVERY = [
@@ -21,12 +15,6 @@ EVERY = [
 FEW = [(c, d, True) for c in (10, 16384, 50272) for d in DTYPES]
 over_kernels = pytest.mark.parametrize("name", ["rows", "gradients"])
 over_nvidia = pytest.mark.parametrize("target", [A100, H100], ids=["sm_80", "sm_90"])
-
-
-@pytest.fixture(autouse=True)
-def _compiler(monkeypatch, tmp_path):
-    pytest.importorskip("triton", minversion="3.3")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
 
 @over_nvidia

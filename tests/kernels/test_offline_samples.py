@@ -1,27 +1,15 @@
 """What the compilers make of coins and tails, without a GPU: no local memory, numbers moved once, how much work."""
 
-import sys
-
 import pytest
 import torch
 
 from benchmarks.traffic import OTHER_INSTRUCTIONS, STEP_INSTRUCTIONS
-from tests.kernels.cases import INTERPRETED
-from tests.kernels.offline import assemble, compile_coins, compile_tails, moved_bytes, wide_instructions
+from tests.kernels.offline import OFFLINE, assemble, compile_coins, compile_tails, moved_bytes, wide_instructions
 from tests.kernels.test_offline import MI300, over_nvidia
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux"),
-    pytest.mark.skipif(INTERPRETED, reason="what is interpreted is not compiled"),
-]
+pytestmark = OFFLINE
 over_kernels = pytest.mark.parametrize("name", ["log_tails", "log_p_values"])
 over_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-
-
-@pytest.fixture(autouse=True)
-def _compiler(monkeypatch, tmp_path):
-    pytest.importorskip("triton", minversion="3.3")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
 
 @over_nvidia

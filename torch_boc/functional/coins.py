@@ -84,9 +84,14 @@ def coins_from_rows(rows: Rows, num_classes: int) -> Coins:
     """Coins from the sums of each row."""
     from .. import kernels  # here, for they are built on this layer
 
+    if kernels.choice.fuse_coins(rows.odds, num_classes):
+        return Coins(rows.prediction, rows.odds, *kernels.coins(rows.odds, rows.squares, num_classes))
+    return coins_by_formula(rows, num_classes)
+
+
+def coins_by_formula(rows: Rows, num_classes: int) -> Coins:
+    """Coins from the sums of each row, by torch's operations whatever path was chosen."""
     odds = rows.odds
-    if kernels.choice.fuse_coins(odds, num_classes):
-        return Coins(rows.prediction, odds, *kernels.coins(odds, rows.squares, num_classes))
     loss = (odds - rows.squares.to(odds.dtype)) / (num_classes - 1.0)
     if num_classes == 2:  # one rival: its loss is 1 - confidence to the last bit, so that the gap is 0
         loss = odds / (1.0 + odds)

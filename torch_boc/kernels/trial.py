@@ -64,13 +64,14 @@ def _by_kernels(logits: Tensor) -> Tensor:
 
 
 def _by_torch(logits: Tensor) -> Tensor:
-    from ..functional.rows import sums_by_blocks
+    from ..functional.coins import coins_by_formula
+    from ..functional.rows import Rows, sums_by_blocks
     from ..functional.tails import log_tail_and_slope
+    from ..functional.trials import expected_wins
 
-    _, _, odds, squares = sums_by_blocks(logits, False)
-    loss = (odds - squares.to(odds.dtype)) / (logits.shape[-1] - 1.0)
-    wins = torch.round(100.0 * (1.0 - loss.double()))
-    return torch.stack([odds, loss, log_tail_and_slope(wins, 100, odds.double(), slope=False)[0].float()])
+    coins = coins_by_formula(Rows(*sums_by_blocks(logits, False)), logits.shape[-1])
+    log_p, _ = log_tail_and_slope(expected_wins(coins, 100), 100, coins.odds.double(), slope=False)
+    return torch.stack([coins.odds, coins.loss, log_p.float()])
 
 
 def _warn(reason: str) -> bool:
