@@ -83,7 +83,7 @@ REFUSED = {
     "lists": (
         [{"x": [1, 2], "labels": [0, 1]}],
         TypeError,
-        "got a mapping of x: list; give the DataLoader a",
+        "got a dict with 'x': list; give the DataLoader a",
     ),
     "text": ([(X, ["cat", "dog"])], TypeError, "expected targets as integer class indices, got a list of str"),
     "soft targets": ([(X, torch.ones(2, 5))], TypeError, "expected target as integer class indices, got shape"),

@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.lightning.cases import CLASSES, LIBRARIES, QUIET, classifier, expected, loader, perceptron, points, trainer
 from torch_boc.lightning import BoCCallback
-from torch_boc.lightning.sources import LogitSource, find_target
+from torch_boc.lightning.sources import LogitSource
 
 pytestmark = QUIET
 VAL = points(37, 2)
@@ -83,32 +83,11 @@ def test_outputs_and_batches(output, batch):
 
 
 @pytest.mark.parametrize(
-    "output", [torch.tensor(0.5), torch.rand(4), TARGET, (LOGITS,), {"loss": LOGITS.sum()}, 3, None]
+    "output", [torch.tensor(0.5), torch.rand(4), TARGET, (LOGITS, LOGITS), {"loss": LOGITS.sum()}, 3, None]
 )
 def test_what_is_no_logits(output):
     with pytest.raises(TypeError, match="expected logits in what the step returned"):
         LogitSource().take(output, None, None)
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        (LOGITS, LOGITS),
-        (LOGITS, TARGET, TARGET),
-        (LOGITS, TARGET[:2]),
-        (LOGITS, TARGET > 0),
-        {"labels": nn.functional.one_hot(TARGET)},
-        {"other": TARGET},
-        TARGET,
-        None,
-    ],
-)
-def test_what_is_no_target(batch):
-    assert find_target(None, batch, (4,)) is None
-
-
-def test_targets_in_the_outputs_come_first():
-    assert find_target({"targets": TARGET + 1}, (LOGITS, TARGET), (4,))[0] == 1
 
 
 def test_class_axis_can_be_the_last():

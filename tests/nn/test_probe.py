@@ -152,7 +152,7 @@ def test_arguments_are_checked():
         BoCClassifier(lambda x: x)
     with pytest.raises(ValueError, match="expected trials as a positive integer, got 0"):
         BoCClassifier(linear(), trials=0)
-    with pytest.raises(TypeError, match="got a tuple; wrap the model"):
+    with pytest.raises(TypeError, match=r"got a tuple of Tensor \(1, 2, 4\), tuple, .*; wrap the model"):
         BoCClassifier(nn.LSTM(3, 4))(torch.ones(1, 2, 3))
     with pytest.raises(ValueError, match="at least 2 classes"):
         BoCClassifier(nn.Linear(3, 1))(torch.ones(2, 3))

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..finding import find_logits
 from ..functional.precision import accumulator, widen
-from ..nn import find_logits
 from .mahalanobis import mahalanobis_scores
 
 BATCH_SIZE = 128

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..finding import describe, split_batch
 from ..functional.checks import check_target
-
-TARGETS = ("labels", "label", "target")
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,10 @@ def _pinned(x: Tensor) -> Tensor:
 class Reader:
     """Turns what a loader yields into a `Batch` for one model.
 
-    A batch is x, (x, target), or a mapping in which the target is "labels", "label" or "target"; x is a tensor, a
-    sequence of tensors (positional arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that
-    the model's forward does not take are left out.
+    A batch is x, (x, target), or a mapping in which the target is "labels", "label", "targets", "target" or "y", unless
+    the model's forward cannot do without an argument of that name; x is a tensor, a sequence of tensors (positional
+    arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that the model's forward does not
+    take are left out.
 
     >>> batch = Reader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
     >>> batch.size, batch.target
@@ -62,17 +62,18 @@ class Reader:
         parameters = inspect.signature(model.forward).parameters.values()
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self._names = {x.name for x in parameters if x.kind in named}
+        self._required = {x.name for x in parameters if x.kind in named and x.default is inspect.Parameter.empty}
         self._any_name = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters)
 
     def read(self, batch: Any) -> Batch:
         """The arguments for one call of the model."""
-        inputs, target = _split(batch)
+        inputs, target = split_batch(batch, inputs=self._required)
         args = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
         kwargs = self._keywords(inputs) if isinstance(inputs, Mapping) else {}
         size = next((len(x) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim), None)
         if size is None:
             raise TypeError(
-                f"expected a batch with tensors of shape (N, ...), got {_describe(inputs)}; "
+                f"expected a batch with tensors of shape (N, ...), got {describe(inputs)}; "
                 "give the DataLoader a collate_fn that makes tensors, or a Hugging Face data set with_format('torch')"
             )
         return Batch(args, kwargs, _as_target(target, size), size)
@@ -84,36 +85,11 @@ class Reader:
         return taken or dict(inputs)
 
 
-def _split(batch: Any) -> tuple[Any, Any]:
-    """The inputs and the target."""
-    if isinstance(batch, Mapping):
-        key = next((key for key in TARGETS if batch.get(key) is not None), None)
-        return {name: x for name, x in batch.items() if name not in TARGETS}, None if key is None else batch[key]
-    if isinstance(batch, list | tuple):
-        if len(batch) == 1:
-            return _split(batch[0])
-        if len(batch) == 2:
-            return batch[0], batch[1]
-        raise ValueError(
-            f"expected a batch x, (x, target) or a mapping, got a {type(batch).__name__} of {len(batch)}; "
-            "with several inputs let the loader yield ((x1, x2), target) or a mapping"
-        )
-    return batch, None
-
-
 def _as_target(target: Any, size: int) -> Tensor | None:
     if target is None:
         return None
     try:
         values = torch.as_tensor(target)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"expected targets as integer class indices, got {_describe(target)}") from error
+        raise TypeError(f"expected targets as integer class indices, got {describe(target)}") from error
     return check_target(values, torch.Size([size])).long()
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "a mapping of " + ", ".join(f"{key}: {type(x).__name__}" for key, x in value.items())
-    if isinstance(value, list | tuple) and value:
-        return f"a {type(value).__name__} of {type(value[0]).__name__}"
-    return f"a {type(value).__name__}"

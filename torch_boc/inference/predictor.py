@@ -27,9 +27,9 @@ class BoCPredictor:
 
     The columns are `index` (counting samples from 0), `target` if the loader has it, and those of
     `torch_boc.functional.sample_columns`. A loader yields x, (x, target) or mappings, as tokenizers and processors make
-    them; a data set or a tensor of all inputs serves as well. The model answers with logits of shape (N, C), as a
-    tensor, in a mapping, or as `.logits`; it runs in eval and inference mode, and has its modes back afterwards. A
-    batch that does not fit in memory is halved until it does.
+    them; a data set or a tensor of all inputs serves as well. The model answers with logits of shape (N, C), in
+    any form that `torch_boc.finding.find_logits` knows; it runs in eval and inference mode, and has its modes back
+    afterwards. A batch that does not fit in memory is halved until it does.
 
     Args:
         model: the classifier.

@@ -21,8 +21,8 @@ class BoCCallback(Callback):
     (`val/boc/dataloader_idx_1/gap`, or the key of a dict of loaders).
 
     Args:
-        logits: where they come from. None: what the step returns (a mapping with "logits", an object with `.logits`, or
-            the logits). A name such as "model.classifier": what that submodule returns, at its last call in a step.
+        logits: where they come from. None: what the step returns (the logits, or what `torch_boc.finding.find_logits`
+            finds them in). A name such as "model.classifier": what that submodule returns, at its last call in a step.
             A function of (outputs, batch, pl_module): gives logits and targets, or None for these.
         dim: the class axis of the logits; 1 as in cross_entropy, -1 for the tokens of a transformer.
         keys: what to log, among the keys of `torch_boc.functional.boc_summary`. Those about targets need them in the

@@ -1,16 +1,14 @@
 """Where the logits and the targets of a step come from."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..nn import find_logits
+from ..finding import describe, find_logits, find_target
 
-TARGET_NAMES = ("target", "targets", "labels", "label", "y")
 LogitFunction = Callable[[Any, Any, Any], tuple[Tensor, Tensor | None]]
 
 
@@ -81,38 +79,15 @@ class LogitSource:
         return logits.movedim(self.dim, 1)
 
 
-def find_target(outputs: Any, batch: Any, shape: tuple[int, ...]) -> Tensor | None:
-    """Class indices of the given shape, by name in the outputs or the batch, or second in a pair (x, y).
-
-    Anything else under these names (one-hot rows, a second view of an image) is no target.
-    """
-    named = [part.get(name) for part in (outputs, batch) if isinstance(part, Mapping) for name in TARGET_NAMES]
-    second = [batch[1]] if isinstance(batch, tuple | list) and len(batch) == 2 else []
-    for candidate in named + second:
-        if isinstance(candidate, Tensor) and candidate.shape == shape and _counts(candidate):
-            return candidate
-    return None
-
-
-def _counts(x: Tensor) -> bool:
-    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
-
-
 def _returned(outputs: Any) -> Tensor:
     try:
         logits = find_logits(outputs)
         found = f"a tensor of shape {tuple(logits.shape)}"
     except TypeError:
-        logits, found = None, _description(outputs)
+        logits, found = None, describe(outputs)
     if logits is None or logits.ndim < 2 or not logits.is_floating_point():
         raise TypeError(f"expected logits in what the step returned, got {found}; {_remedies()}")
     return logits
-
-
-def _description(outputs: Any) -> str:
-    if isinstance(outputs, Mapping):
-        return f"a {type(outputs).__name__} with keys {', '.join(map(str, outputs)) or 'none'}"
-    return "nothing" if outputs is None else f"a {type(outputs).__name__}"
 
 
 def _remedies() -> str:
@@ -124,7 +99,7 @@ def _remedies() -> str:
 
 def _pair(result: Any) -> tuple[Tensor, Tensor | None]:
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor)):
-        raise TypeError(f"expected the logits function to return (logits, target or None), got {_description(result)}")
+        raise TypeError(f"expected the logits function to return (logits, target or None), got {describe(result)}")
     return result
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from .outputs import find_logits
+from ..finding import classes_last, find_logits
 
 if TYPE_CHECKING:
     from ..metrics import BoCMetric
@@ -19,12 +19,12 @@ class Watch:
         metric: what the logits are added to, at every call of the module.
     """
 
-    def __init__(self, module: nn.Module, metric: "BoCMetric") -> None:
-        self.metric = metric
+    def __init__(self, module: nn.Module, metric: "BoCMetric", dim: int | None = None) -> None:
+        self.metric, self.dim = metric, dim
         self._handle: RemovableHandle | None = module.register_forward_hook(self._add)
 
     def _add(self, module: nn.Module, args: Any, output: Any) -> None:
-        logits = find_logits(output).detach()
+        logits = classes_last(find_logits(output).detach(), self.dim)
         device = getattr(self.metric, "device", logits.device)
         if device != logits.device:
             self.metric.to(logits.device)
@@ -50,16 +50,17 @@ class Watch:
         self.remove()
 
 
-def watch(module: nn.Module, metric: "BoCMetric | None" = None) -> Watch:
-    """Feed the logits that `module` returns, with classes on their last axis, to a metric while it runs.
+def watch(module: nn.Module, metric: "BoCMetric | None" = None, *, dim: int | None = None) -> Watch:
+    """Feed the logits that `module` returns to a metric while it runs.
 
     Every call of the module is one update: a module that runs several times in a step (gradient accumulation, a forward
     pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so the
     keys that need them are NaN. The hook is removed on leaving the `with` block, also by an error.
 
     Args:
-        module: returns logits as a tensor, in a mapping under "logits", or as `.logits`.
+        module: returns logits, in any form that `torch_boc.finding.find_logits` knows.
         metric: by default a new `BoCMetric`; the same metric may watch several modules.
+        dim: the class axis; by default the last. Logits with four axes or more need it: 1 for segmentation.
 
     >>> model = torch.nn.Linear(5, 3)
     >>> with watch(model) as watching:
@@ -69,4 +70,4 @@ def watch(module: nn.Module, metric: "BoCMetric | None" = None) -> Watch:
     """
     from ..metrics import BoCMetric
 
-    return Watch(module, BoCMetric() if metric is None else metric)
+    return Watch(module, BoCMetric() if metric is None else metric, dim)

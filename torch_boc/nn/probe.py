@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
 from .. import functional
+from ..finding import classes_last, find_logits
 from ..functional.checks import check_trials
-from .outputs import find_logits
 
 
 class ProbeOutput(NamedTuple):
@@ -107,8 +107,9 @@ class BoCClassifier(nn.Module):
     ONNX model the model's own output comes after these.
 
     Args:
-        model: returns a tensor of logits, a mapping with "logits", or an object with `.logits`, of shape (..., C).
+        model: returns logits, in any form that `torch_boc.finding.find_logits` knows.
         trials: the number of coin flips of the test.
+        dim: the class axis; by default the last. Logits with four axes or more need it: 1 for segmentation.
 
     >>> classifier = BoCClassifier(torch.nn.Linear(5, 3))
     >>> result = classifier(torch.ones(2, 5))
@@ -116,15 +117,15 @@ class BoCClassifier(nn.Module):
     (torch.Size([2, 3]), torch.Size([2]))
     """
 
-    def __init__(self, model: nn.Module, trials: int = 100) -> None:
+    def __init__(self, model: nn.Module, trials: int = 100, *, dim: int | None = None) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
-        self.model = model
+        self.model, self.dim = model, dim
         self.probe = BoCProbe(trials)
 
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
         """The model's output, its logits, and what the probe says of them."""
         output = self.model(*args, **kwargs)
         logits = find_logits(output)
-        return BoCOutput(logits, self.probe(logits), output)
+        return BoCOutput(logits, self.probe(classes_last(logits, self.dim)), output)

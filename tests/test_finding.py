@@ -1,0 +1,176 @@
+"""Logits and targets are found where they are, and never guessed; every loop finds them by the same rules."""
+
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.inference.cases import predictor
+from torch_boc import BoCClassifier, functional, watch
+from torch_boc.finding import TARGET_NAMES, classes_last, find_logits, find_target, split_batch
+from torch_boc.inference.batches import Reader
+from torch_boc.lightning.sources import LogitSource
+
+LOGITS, TARGET = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
+LOSS = torch.tensor(0.5)
+
+
+@dataclass
+class Answer:
+    logits: Tensor
+    extra: int = 0
+
+
+def model_output():
+    from transformers.modeling_outputs import SequenceClassifierOutput
+
+    return SequenceClassifierOutput(loss=LOSS, logits=LOGITS)
+
+
+OUTPUTS = {
+    "tensor": lambda: LOGITS,
+    "dict": lambda: {"loss": LOSS, "logits": LOGITS},
+    "ordered dict": lambda: OrderedDict(features=torch.ones(4, 8), logits=LOGITS),
+    "segmentation": lambda: OrderedDict(out=LOGITS, aux=torch.ones(4, 3)),
+    "ModelOutput": model_output,
+    "dataclass": lambda: Answer(LOGITS),
+    "named tuple": lambda: namedtuple("Outputs", "logits aux_logits")(LOGITS, torch.ones(4, 3)),
+    "namespace": lambda: SimpleNamespace(logits=LOGITS),
+    "tuple of one": lambda: (LOGITS,),
+    "loss and logits": lambda: (LOSS, LOGITS),
+    "logits and classes": lambda: [LOGITS, TARGET],
+    "logits and nothing": lambda: (LOGITS, None, ()),
+}
+
+
+class Model(nn.Module):
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, x):
+        return self.output
+
+
+@pytest.mark.parametrize("make", OUTPUTS.values(), ids=OUTPUTS.keys())
+def test_logits_are_found_by_every_loop(make):
+    model, x = Model(make()), torch.zeros(4, 2)
+    gap = functional.bag_of_coins(LOGITS).gap
+    assert find_logits(make()) is LOGITS
+    assert BoCClassifier(model)(x).gap.equal(gap)
+    with watch(model) as watching:
+        model(x)
+    torch.testing.assert_close(watching.compute()["gap"], gap.double().mean())
+    (table,) = predictor(model).predict([x])
+    torch.testing.assert_close(table["gap"].float(), gap)
+    assert LogitSource().take(make(), None, None)[0].equal(LOGITS)
+
+
+REFUSED = {
+    "two tensors": (
+        (LOGITS, torch.ones(4, 8)),
+        r"a tuple of Tensor \(4, 3\), Tensor \(4, 8\), in which \[0\] and",
+    ),
+    "nested": ((LOGITS, (LOGITS,)), r"a tuple of Tensor \(4, 3\), tuple, in which \[0\] and \[1\] may be"),
+    "only nested": (((LOGITS,),), "a tuple of tuple"),
+    "two names": ({"logits": LOGITS, "out": LOGITS}, r"a dict with .*, in which 'logits' and 'out' may be the logits"),
+    "other keys": ({"pred": LOGITS, "aux": 3}, r"a dict with 'pred': Tensor \(4, 3\), 'aux': int"),
+    "empty mapping": ({}, "a dict with no keys"),
+    "no tensor": ({"logits": [0.0, 1.0]}, "a dict with 'logits': list"),
+    "no logits": ((LOSS, TARGET), r"a tuple of Tensor \(\), Tensor \(4,\)"),
+    "nothing": (None, "nothing"),
+}
+
+
+@pytest.mark.parametrize(("output", "found"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_may_not_be_the_logits_is_refused_by_every_loop(output, found):
+    with pytest.raises(TypeError, match=rf"expected a model output that is a tensor.* got {found}.*; wrap the model"):
+        find_logits(output)
+    with pytest.raises(TypeError, match=found.partition(", in which")[0]):
+        LogitSource().take(output, None, None)
+    for run in (BoCClassifier(Model(output)), lambda x: list(predictor(Model(output)).predict([x]))):
+        with pytest.raises(TypeError, match=found):
+            run(torch.zeros(4, 2))
+
+
+BATCHES = {
+    **{name: {"x": torch.zeros(4, 2), name: TARGET} for name in TARGET_NAMES},
+    "pair": (torch.zeros(4, 2), TARGET),
+    "list": [torch.zeros(4, 2), TARGET],
+    "the same twice": {"x": torch.zeros(4, 2), "label": TARGET, "labels": TARGET},
+    "one is empty": {"x": torch.zeros(4, 2), "label": None, "y": TARGET},
+}
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES.keys())
+def test_targets_are_found_by_every_loop(batch):
+    inputs, target = split_batch(batch)
+    assert target is TARGET
+    assert not isinstance(inputs, dict) or set(inputs) == {"x"}
+    assert find_target(None, batch, (4,)) is TARGET
+    assert LogitSource().take(LOGITS, batch, None)[1] is TARGET
+    (table,) = predictor(Model(LOGITS)).predict([batch])
+    assert table["target"].equal(TARGET)
+
+
+def test_two_different_targets_are_refused_by_every_loop():
+    batch = {"x": torch.zeros(4, 2), "label": TARGET, "y": TARGET + 1}
+    for find in (split_batch, lambda batch: find_target(None, batch, (4,)), Reader(Model(LOGITS)).read):
+        with pytest.raises(ValueError, match=r"expected one target.* got 'label' and 'y'; rename what is no target"):
+            find(batch)
+
+
+def test_what_the_model_cannot_do_without_is_no_target():
+    class Pair(nn.Module):
+        def forward(self, x, y, labels=None):
+            return x + y
+
+    batch = Reader(Pair()).read({"x": LOGITS, "y": LOGITS, "labels": TARGET})
+    assert set(batch.kwargs) == {"x", "y"}
+    assert batch.target.equal(TARGET)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (LOGITS, LOGITS),
+        (LOGITS, TARGET, TARGET),
+        (LOGITS, TARGET[:2]),
+        (LOGITS, TARGET > 0),
+        {"labels": nn.functional.one_hot(TARGET)},
+        {"other": TARGET},
+        TARGET,
+        None,
+    ],
+)
+def test_what_is_no_target(batch):
+    assert find_target(None, batch, (4,)) is None
+
+
+def test_targets_in_the_outputs_come_first():
+    assert find_target({"targets": TARGET + 1}, (LOGITS, TARGET), (4,))[0] == 1
+
+
+def test_only_what_can_be_the_target_is_ambiguous():
+    batch = {"label": TARGET, "y": nn.functional.one_hot(TARGET), "target": LOGITS}
+    assert find_target(None, batch, (4,)) is TARGET
+
+
+def test_the_class_axis_of_images_must_be_given():
+    """As torchvision's segmentation models answer: the last axis is the width."""
+    images = torch.randn(2, 5, 3, 4)
+    model, gap = Model({"out": images}), functional.bag_of_coins(images, dim=1).gap
+    with pytest.raises(ValueError, match=r"expected dim, the class axis, for logits of shape \(2, 5, 3, 4\)"):
+        BoCClassifier(model)(images)
+    with watch(model), pytest.raises(ValueError, match=r"dim=1 for one class a pixel"):
+        model(images)
+    assert BoCClassifier(model, dim=1)(images).gap.equal(gap)
+    with watch(model, dim=1) as watching:
+        model(images)
+    torch.testing.assert_close(watching.compute()["gap"], gap.double().mean())
+    assert LogitSource().take({"out": images}, None, None)[0].equal(images)
+    assert classes_last(images, -1).equal(images)
+    assert classes_last(images[0]).equal(images[0])

@@ -1,0 +1,145 @@
+"""Where the logits are in what a model returns, and where the targets are in a batch: one rule for every loop.
+
+Nothing is guessed. What fits no rule, or fits more than one, is an error that lists what was found.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LOGIT_NAMES = ("logits", "out")  # "out" is what torchvision's segmentation models call them
+TARGET_NAMES = ("labels", "label", "targets", "target", "y")
+
+
+def find_logits(output: Any) -> Tensor:
+    """The logits in a model's output.
+
+    They are the output itself if it is a tensor; what is called "logits" or "out" in a mapping or an object; or, in a
+    tuple or list, the only floating-point tensor with two or more axes, as in (loss, logits).
+
+    >>> find_logits({"loss": torch.tensor(0.5), "logits": torch.zeros(2, 3)}).shape
+    torch.Size([2, 3])
+    """
+    if isinstance(output, Tensor):
+        return output
+    found = _named_logits(output)
+    if not found and isinstance(output, tuple | list):
+        found = _placed_logits(output)
+    first = next(iter(found.values()), None)
+    if len(found) == 1 and isinstance(first, Tensor):
+        return first
+    several = f", in which {' and '.join(found)} may be the logits" if found else ""
+    raise TypeError(
+        "expected a model output that is a tensor, has one tensor called 'logits' or 'out', or is a tuple with one "
+        f"tensor of logits, got {describe(output)}{several}; wrap the model in a module whose forward returns the "
+        "logits, as in `return self.model(x)[0]`"
+    )
+
+
+def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
+    """The inputs and the target, or None, of a batch: x, (x,), (x, target), or a mapping in which it has a name.
+
+    Args:
+        batch: what a loader yields.
+        inputs: names that are never those of targets, because the model cannot do without them.
+
+    >>> split_batch({"x": 1, "labels": 2})
+    ({'x': 1}, 2)
+    """
+    if isinstance(batch, Mapping):
+        named = {name: x for name, x in named_targets(batch).items() if name not in inputs}
+        target = _only({name: x for name, x in named.items() if x is not None})
+        return {name: x for name, x in batch.items() if name not in named}, target
+    if isinstance(batch, list | tuple):
+        if len(batch) == 1:
+            return split_batch(batch[0], inputs=inputs)
+        if len(batch) == 2:
+            return batch[0], batch[1]
+        raise ValueError(
+            f"expected a batch x, (x, target) or a mapping, got a {type(batch).__name__} of {len(batch)}; "
+            "with several inputs let the loader yield ((x1, x2), target) or a mapping"
+        )
+    return batch, None
+
+
+def find_target(outputs: Any, batch: Any, shape: tuple[int, ...]) -> Tensor | None:
+    """Class indices of the given shape, by name in a step's outputs or the batch, or second in a pair (x, y).
+
+    Anything else in these places (one-hot rows, a second view of an image) is no target.
+    """
+    for part in (outputs, batch):
+        named = named_targets(part) if isinstance(part, Mapping) else {}
+        target = _only({name: x for name, x in named.items() if _are_classes(x, shape)})
+        if target is not None:
+            return target
+    second = batch[1] if isinstance(batch, tuple | list) and len(batch) == 2 else None
+    return second if _are_classes(second, shape) else None
+
+
+def named_targets(batch: Mapping[Any, Any]) -> dict[str, Any]:
+    """What a mapping holds under the names of targets."""
+    return {name: batch[name] for name in TARGET_NAMES if name in batch}
+
+
+def classes_last(logits: Tensor, dim: int | None = None) -> Tensor:
+    """Logits with the class axis `dim` moved to the end; by default it is there already.
+
+    Logits with four axes or more may have it second, as images do, or last: then it must be given.
+    """
+    if dim is None and logits.ndim > 3:
+        raise ValueError(
+            f"expected dim, the class axis, for logits of shape {tuple(logits.shape)}, got none; "
+            "dim=1 for one class a pixel, as in segmentation, dim=-1 if the classes come last"
+        )
+    return logits if dim is None else logits.movedim(dim, -1)
+
+
+def describe(value: Any) -> str:
+    """What kind of thing a value is, and what it holds, for a message."""
+    if isinstance(value, Mapping):
+        parts = ", ".join(f"{key!r}: {_kind(x)}" for key, x in value.items())
+        return f"a {type(value).__name__} with {parts or 'no keys'}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {', '.join(dict.fromkeys(map(_kind, value))) or 'nothing'}"
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def _kind(value: Any) -> str:
+    return f"Tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _named_logits(output: Any) -> dict[str, Any]:
+    if isinstance(output, Mapping):
+        named = {name: output[name] for name in LOGIT_NAMES if name in output}
+    else:
+        named = {name: getattr(output, name, None) for name in LOGIT_NAMES}
+    return {f"{name!r}": x for name, x in named.items() if isinstance(x, Tensor)}
+
+
+def _placed_logits(output: tuple[Any, ...] | list[Any]) -> dict[str, Any]:
+    """The tensors of a tuple that may be logits, and what is nested in it, for that may hold them too."""
+    found = {}
+    for place, x in enumerate(output):
+        nested = isinstance(x, tuple | list | Mapping) and len(x) > 0
+        if nested or (isinstance(x, Tensor) and x.ndim > 1 and x.is_floating_point()):
+            found[f"[{place}]"] = x
+    return found
+
+
+def _only(found: dict[str, Any]) -> Any:
+    """The one thing found under the names of targets, or None; two names for one thing are no contradiction."""
+    different = {id(x): x for x in found.values()}
+    if len(different) > 1:
+        raise ValueError(
+            f"expected one target, under {', '.join(TARGET_NAMES[:-1])} or {TARGET_NAMES[-1]}, "
+            f"got {' and '.join(map(repr, found))}; rename what is no target"
+        )
+    return next(iter(different.values()), None)
+
+
+def _are_classes(x: Any, shape: tuple[int, ...]) -> bool:
+    if not isinstance(x, Tensor) or x.shape != shape:
+        return False
+    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
