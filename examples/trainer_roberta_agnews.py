@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
@@ -42,8 +43,9 @@ TOPICS = {
 
 
 def accuracy(outcome: Any) -> dict[str, float]:
-    """Your own metrics go on as before: `predictions` are the predicted classes."""
-    return {"accuracy": (outcome.predictions == outcome.label_ids).mean()}
+    """Your own metrics go on as before."""
+    logits, labels = outcome
+    return {"accuracy": (np.argmax(logits, axis=-1) == labels).mean()}
 
 
 def run(model: Any, tokenizer: Any, train: Texts, test: Texts, arguments: TrainingArguments) -> dict[str, float]:
@@ -55,7 +57,7 @@ def run(model: Any, tokenizer: Any, train: Texts, test: Texts, arguments: Traini
         data_collator=DataCollatorWithPadding(tokenizer),
         train_dataset=encode(tokenizer, *train),
         eval_dataset=encode(tokenizer, *test),
-        **boc.arguments(),  # this line is all that the probe needs
+        **boc.arguments(model),  # this line is all that the probe needs
     )
     if arguments.num_train_epochs > 0:
         trainer.train()

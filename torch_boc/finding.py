@@ -71,7 +71,7 @@ def find_target(outputs: Any, batch: Any, shape: tuple[int, ...]) -> Tensor | No
     """
     for part in (outputs, batch):
         named = named_targets(part) if isinstance(part, Mapping) else {}
-        target = _only({name: x for name, x in named.items() if _are_classes(x, shape)})
+        target: Tensor | None = _only({name: x for name, x in named.items() if _are_classes(x, shape)})
         if target is not None:
             return target
     second = batch[1] if isinstance(batch, tuple | list) and len(batch) == 2 else None
@@ -103,11 +103,12 @@ def describe(value: Any) -> str:
         return f"a {type(value).__name__} with {parts or 'no keys'}"
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {', '.join(dict.fromkeys(map(_kind, value))) or 'nothing'}"
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    return "nothing" if value is None else f"a {_kind(value)}"
 
 
 def _kind(value: Any) -> str:
-    return f"Tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    shape = getattr(value, "shape", None)  # of tensors, and of arrays of whatever library
+    return f"{type(value).__name__} {tuple(shape)}" if isinstance(shape, tuple) else type(value).__name__
 
 
 def _named_logits(output: Any) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def make_trainer(
 ) -> Trainer:
     defaults = {"per_device_eval_batch_size": 4, "report_to": "none", "disable_tqdm": True, "use_cpu": True}
     arguments = TrainingArguments(str(folder), **{**defaults, "dataloader_pin_memory": False, **options})
-    return Trainer(model, arguments, collate, train_dataset=train_dataset, eval_dataset=data, **boc.arguments())
+    return Trainer(model, arguments, collate, train_dataset=train_dataset, eval_dataset=data, **boc.arguments(model))
 
 
 def by_hand(trainer: Trainer, *, causal: bool = False) -> dict[str, float]:

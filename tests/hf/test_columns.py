@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 import torch
 from transformers import EvalPrediction
+from transformers.trainer_pt_utils import nested_numpify
 
 from tests.dispatch import NoHostSync
 from tests.metrics.cases import labelled_batches
 from torch_boc.functional import boc_summary
 from torch_boc.functional.summary import LABELLED_KEYS, summarize
 from torch_boc.functional.tally import empty_tally
-from torch_boc.transformers import COLUMNS, BoCTrainerMetrics
+from torch_boc.transformers import COLUMNS, BoCTrainerMetrics, Predictions
 
 EVERY = tuple(summarize(empty_tally()))
 
 
-def outcome(columns, labels=None):
-    return EvalPrediction(columns.numpy(), None if labels is None else labels.numpy())
+def outcome(predictions, labels=None):
+    """As Trainer hands it over."""
+    return EvalPrediction(nested_numpify(predictions), None if labels is None else labels.numpy())
 
 
 def assert_summary(results, expected):
@@ -31,21 +33,21 @@ def assert_summary(results, expected):
 @pytest.mark.parametrize("shape", [(60,), (12, 5)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_columns_tell_all_that_the_logits_do(shape, dtype, block, monkeypatch):
-    monkeypatch.setattr("torch_boc.transformers.BLOCK", block)
+    monkeypatch.setattr("torch_boc.transformers.trainer.BLOCK", block)
     logits, target = labelled_batches(60, dtype=dtype)[0]
     logits, target = logits.reshape(*shape, 7), target.reshape(shape)
-    boc = BoCTrainerMetrics(keys=EVERY, trials=30, bins=8, alpha=0.2)
-    columns = boc.preprocess(logits, target)
-    assert columns.shape == (*shape, len(COLUMNS))
-    assert columns.dtype == torch.float64
-    assert_summary(boc(outcome(columns, target)), boc_summary(logits, target, dim=-1, trials=30, bins=8, alpha=0.2))
+    boc = BoCTrainerMetrics(keys=EVERY, trials=30, bins=8, alpha=0.2, causal=False)
+    predictions = boc.preprocess(logits, target)
+    assert predictions["columns"].shape == (*shape, len(COLUMNS))
+    assert predictions["columns"].dtype == torch.float64
+    assert_summary(boc(outcome(predictions, target)), boc_summary(logits, target, dim=-1, trials=30, bins=8, alpha=0.2))
 
 
 def test_without_labels_come_the_keys_that_need_none():
     logits = labelled_batches(30)[0][0]
     boc = BoCTrainerMetrics(keys=EVERY, compute_metrics=lambda outcome: pytest.fail("called without labels"))
     columns = boc.preprocess(logits)
-    assert columns.shape == (30, 4)
+    assert columns["columns"].shape == (30, 4)
     expected = {key: value for key, value in boc_summary(logits).items() if key not in LABELLED_KEYS}
     assert_summary(boc(outcome(columns)), expected)
     assert not any(value.isnan() for value in expected.values())
@@ -54,9 +56,9 @@ def test_without_labels_come_the_keys_that_need_none():
 @pytest.mark.parametrize("labelled", [True, False])
 def test_padding_of_trainer_does_not_count(labelled):
     logits, target = labelled_batches(60)[0]
-    boc = BoCTrainerMetrics(keys=EVERY)
+    boc = BoCTrainerMetrics(keys=EVERY, causal=False)
     columns = boc.preprocess(logits.reshape(12, 5, 7), target.reshape(12, 5) if labelled else None)
-    padded = torch.nn.functional.pad(columns, (0, 0, 0, 3), value=-100)
+    padded = Predictions({"columns": torch.nn.functional.pad(columns["columns"], (0, 0, 0, 3), value=-100)})
     assert boc(outcome(padded)) == pytest.approx(boc(outcome(columns)), rel=1e-12, nan_ok=True)
 
 
@@ -74,17 +76,17 @@ def test_causal_labels_are_those_of_the_next_position():
     logits, target = logits.reshape(12, 5, 7), target.reshape(12, 5)
     boc = BoCTrainerMetrics(keys=EVERY, causal=True)
     columns = boc.preprocess(logits, target)
-    assert columns[..., 0].equal(logits.argmax(-1).double())  # also of what does not count
+    assert columns.argmax(-1).equal(logits.argmax(-1))  # also of what does not count
     assert_summary(boc(outcome(columns)), boc_summary(logits[:, :-1], target[:, 1:], dim=-1))
 
 
 def test_first_of_several_outputs_and_labels():
     logits, target = labelled_batches(20)[0]
     boc = BoCTrainerMetrics()
-    expected = boc.preprocess(logits, target)
-    assert boc.preprocess((logits, torch.zeros(20, 8, 16)), (target, target)).equal(expected)
-    assert boc.preprocess([logits, (torch.zeros(1),)], [target]).equal(expected)
-    assert boc.preprocess(logits, ()).equal(expected[:, :4])
+    expected = boc.preprocess(logits, target)["columns"]
+    assert boc.preprocess((logits, torch.zeros(20, 8, 16)), (target, target))["columns"].equal(expected)
+    assert boc.preprocess([logits, (torch.zeros(1),)], [target])["columns"].equal(expected)
+    assert boc.preprocess(logits, ())["columns"].equal(expected[:, :4])
 
 
 def test_preprocess_reads_nothing_back():
@@ -98,7 +100,8 @@ def test_preprocess_reads_nothing_back():
 
 def test_columns_stay_on_the_device():
     logits, target = torch.randn(4, 6, 9, device="meta"), torch.zeros(4, 6, dtype=torch.long, device="meta")
-    assert BoCTrainerMetrics(causal=True).preprocess(logits, target).device.type == "meta"
+    boc = BoCTrainerMetrics(causal=True, keep_logits=True)
+    assert {part.device.type for part in boc.preprocess(logits, target).values()} == {"meta"}
 
 
 def test_batches_add_up_and_the_next_evaluation_starts_anew():
@@ -176,7 +179,13 @@ def test_bad_arguments(arguments, match):
     [
         (torch.randn(4, 1), torch.randn(4), {}, ValueError, "at least 2 classes"),
         (torch.randn(4, 3), torch.randn(4, 3), {}, TypeError, "integer class indices"),
-        (torch.randn(4, 6, 3), torch.zeros(4, dtype=torch.long), {}, ValueError, r"target of shape \(4, 6\)"),
+        (
+            torch.randn(4, 6, 3),
+            torch.zeros(4, dtype=torch.long),
+            {"causal": False},
+            ValueError,
+            r"target of shape \(4, 6\)",
+        ),
         (torch.randn(4, 3), torch.zeros(4, dtype=torch.long), {"causal": True}, ValueError, r"\(N, T\) with causal"),
         (torch.zeros(4, 6, dtype=torch.long), None, {}, TypeError, "floating-point"),
     ],
@@ -189,17 +198,19 @@ def test_bad_logits_and_labels(logits, labels, options, error, match):
 
 def test_forgotten_preprocess():
     boc = BoCTrainerMetrics()
-    with pytest.raises(ValueError, match=r"Trainer\(..., \*\*boc.arguments\(\)\)"):
-        boc(outcome(torch.randn(10, 6)))
-    with pytest.raises(ValueError, match=r"got shape \(10, 6\)"):
+    with pytest.raises(TypeError, match=r"got a Tensor \(10, 6\); .*Trainer\(model, ..., \*\*boc.arguments\(model\)\)"):
+        boc(EvalPrediction(torch.randn(10, 6), None))
+    with pytest.raises(TypeError, match=r"got a ndarray \(10, 3\)"):
+        boc(EvalPrediction(np.zeros((10, 3)), None))
+    with pytest.raises(TypeError, match=r"got a tuple of ndarray \(10, 6\), ndarray \(10, 8, 16\)"):
         boc(EvalPrediction((np.zeros((10, 6)), np.zeros((10, 8, 16))), None))
-    boc.preprocess(torch.randn(10, 3))
-    with pytest.raises(ValueError, match=r"got shape \(10, 3\)"):
-        boc(outcome(torch.randn(10, 3)))
+    with pytest.raises(ValueError, match="that this BoCTrainerMetrics made, got those of another"):
+        boc(EvalPrediction(BoCTrainerMetrics().preprocess(torch.randn(10, 3)), None))
 
 
 def test_missing_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.delitem(sys.modules, "torch_boc.transformers")
+    for name in [name for name in sys.modules if name.startswith("torch_boc.transformers")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError, match=r"pip install 'torch-boc\[transformers\]'"):
         import torch_boc.transformers  # noqa: F401

@@ -7,6 +7,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch import Tensor
+from transformers import Trainer
 
 from tests.hf.cases import bert_tagger, by_hand, make_trainer, tagged
 from torch_boc.functional import boc_summary
@@ -15,15 +17,21 @@ from torch_boc.transformers import BoCTrainerMetrics
 EVERY = tuple(boc_summary(torch.zeros(1, 3)))
 
 
+def classes(trainer: Trainer) -> Tensor:
+    """The predicted classes of the tokens that have a label."""
+    output = trainer.predict(tagged())
+    return torch.tensor(output.predictions.argmax(-1)[output.label_ids != -100])
+
+
 def work(rank: int, port: int, folder: str) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     torch.set_num_threads(1)
     found = []
     for by_batch in (False, True):
-        boc = BoCTrainerMetrics(keys=EVERY)
+        boc = BoCTrainerMetrics(keys=EVERY, keep_logits=by_batch)
         trainer = make_trainer(bert_tagger(), tagged(), boc, folder, ddp_backend="gloo", batch_eval_metrics=by_batch)
-        found.append(trainer.evaluate())
+        found.append(trainer.evaluate() | {"classes": classes(trainer)})
     assert trainer.args.world_size == 2
     torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
@@ -34,8 +42,10 @@ def test_two_processes_are_one(tmp_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     mp.spawn(work, (port, str(tmp_path)), nprocs=2)
-    expected = by_hand(make_trainer(bert_tagger(), tagged(), BoCTrainerMetrics(), tmp_path))
+    one = make_trainer(bert_tagger(), tagged(), BoCTrainerMetrics(), tmp_path)
+    expected = by_hand(one)
     for rank in range(2):
         for results in torch.load(tmp_path / f"{rank}.pt"):
             found = {key: results[f"eval_boc_{key}"] for key in EVERY}
             assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)  # other padding, other float32 rounding
+            assert results["classes"].equal(classes(one))

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+import scipy.special
 import torch
+from transformers import Trainer, TrainingArguments
 
-from tests.hf.cases import bert_tagger, by_hand, gpt2, llama, make_trainer, roberta, tagged, texts
+from tests.hf.cases import bert_tagger, by_hand, collate, gpt2, llama, make_trainer, roberta, tagged, texts
 from torch_boc.functional import boc_summary
 from torch_boc.functional.summary import SHORT_KEYS
-from torch_boc.transformers import BoCTrainerMetrics
+from torch_boc.transformers import BoCTrainerMetrics, Predictions
 
 EVERY = tuple(boc_summary(torch.zeros(1, 3)))
 LOOPS = {
@@ -41,7 +43,7 @@ def test_token_classification(tmp_path, loop):
 @pytest.mark.parametrize("make", [gpt2, llama])
 @pytest.mark.parametrize("loop", ["plain", "by batch"])
 def test_causal_language_model(tmp_path, make, loop):
-    boc = BoCTrainerMetrics(causal=True, keys=EVERY)
+    boc = BoCTrainerMetrics(keys=EVERY)
     trainer = make_trainer(make(), tagged(classes=None), boc, tmp_path, **LOOPS[loop])
     assert_results(trainer.evaluate(), by_hand(trainer, causal=True), EVERY)
 
@@ -71,15 +73,19 @@ def test_evaluations_do_not_add_up(tmp_path):
         assert (results["eval_all_boc_samples"], results["eval_few_boc_samples"]) == (21, 6)
 
 
+def nbytes(x):
+    return sum(map(nbytes, x.values())) if isinstance(x, Predictions) else x.nbytes
+
+
 @pytest.mark.parametrize("classes", [2, 3, 4096])
 def test_what_is_gathered_does_not_depend_on_the_classes(tmp_path, classes):
     trainer = make_trainer(roberta(classes), texts(), BoCTrainerMetrics(), tmp_path)
     gathered = []
     gather = trainer.gather_function
-    trainer.gather_function = lambda x: gathered.append(x.nbytes) or gather(x)
+    trainer.gather_function = lambda x: gathered.append(nbytes(x)) or gather(x)
     output = trainer.predict(texts(classes=2))
-    assert output.predictions.shape == (21, 6)
-    assert output.predictions.dtype == np.float64
+    assert output.predictions["columns"].shape == (21, 6)
+    assert output.predictions["columns"].dtype == np.float64
     assert max(gathered) == 4 * 6 * 8
     assert "test_boc_gap" in output.metrics
 
@@ -92,36 +98,90 @@ def test_without_labels(tmp_path, make):
     output = trainer.predict(data)
     results = boc(output)
     assert set(results) == {"boc_samples", "boc_gap"}
+    predicted = output.predictions["columns"][..., 0]
     if make is roberta:
         assert results["boc_samples"] == 21
-        assert not (output.predictions == -100).any()
+        assert not (predicted == -100).any()
     else:
-        assert (output.predictions[..., 0] == -100).any()  # padded by Trainer, and not counted
-        assert results["boc_samples"] == (output.predictions[..., 0] != -100).sum()
+        assert (predicted == -100).any()  # padded by Trainer, and not counted
+        assert results["boc_samples"] == (predicted != -100).sum()
 
 
 def accuracy(outcome):
-    predictions, labels = outcome.predictions, outcome.label_ids
+    """As in the documentation of transformers."""
+    logits, labels = outcome
+    predictions = np.argmax(logits, axis=-1)
+    return {"hits": (predictions == labels)[labels != -100].mean()}
+
+
+def log_loss(outcome):
+    """What no one-hot rows would give."""
+    logits, labels = outcome.predictions, outcome.label_ids
     counted = labels != -100
-    return {"hits": (predictions == labels)[counted].mean(), "kind": predictions.dtype.kind, "ndim": predictions.ndim}
+    chosen = np.take_along_axis(scipy.special.log_softmax(logits, -1), labels.clip(0)[..., None], -1)[..., 0]
+    return {"nll": -chosen[counted].mean()}
 
 
-@pytest.mark.parametrize(("make", "data"), [(roberta, texts), (bert_tagger, tagged)], ids=["sequences", "tokens"])
-def test_own_metrics_join(tmp_path, make, data):
-    boc = BoCTrainerMetrics(compute_metrics=accuracy, keys=["accuracy"])
+MODELS = {"sequences": (roberta, texts), "tokens": (bert_tagger, tagged)}
+
+
+@pytest.mark.parametrize(("make", "data"), MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("keep_logits", [None, False, True])
+def test_the_usual_accuracy_is_right(tmp_path, make, data, keep_logits):
+    boc = BoCTrainerMetrics(compute_metrics=accuracy, keys=["accuracy"], keep_logits=keep_logits)
     results = make_trainer(make(), data(), boc, tmp_path).evaluate()
     assert results["eval_hits"] == pytest.approx(results["eval_boc_accuracy"])
-    assert (results["eval_kind"], results["eval_ndim"]) == ("i", 1 if make is roberta else 2)
 
 
-def test_own_metrics_by_batch(tmp_path):
+@pytest.mark.parametrize(("make", "data"), MODELS.values(), ids=MODELS)
+def test_probabilities_are_right_or_refused(tmp_path, make, data):
+    boc = BoCTrainerMetrics(compute_metrics=log_loss, keys=["nll"])
+    results = make_trainer(make(), data(), boc, tmp_path).evaluate()
+    assert results["eval_nll"] == pytest.approx(results["eval_boc_nll"], rel=1e-5)
+    boc = BoCTrainerMetrics(compute_metrics=log_loss, keep_logits=False)
+    with pytest.raises(TypeError, match=r"not kept, to save memory: .*BoCTrainerMetrics\(keep_logits=True\)"):
+        make_trainer(make(), data(), boc, tmp_path).evaluate()
+
+
+def test_a_model_that_is_always_right_has_accuracy_1(tmp_path):
+    """As users met it: the labels are the model's own answers, and there are as many classes as columns."""
+    data = texts(classes=6)
+    plain = Trainer(roberta(6), TrainingArguments(str(tmp_path), report_to="none", use_cpu=True), collate)
+    own = torch.tensor(plain.predict(data).predictions.argmax(-1))
+    data = [{**row, "labels": label} for row, label in zip(data, own, strict=True)]
+    for options in ({"compute_metrics": accuracy}, {}):
+        boc = BoCTrainerMetrics(**options)
+        trainer = make_trainer(roberta(6), data, boc, tmp_path)
+        assert trainer.evaluate().get("eval_hits", 1.0) == 1.0
+        assert (trainer.predict(data).predictions.argmax(-1) == own.numpy()).all()
+
+
+@pytest.mark.parametrize(("make", "data"), MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("loop", ["plain", "accumulated", "by batch"])
+def test_predict_gives_classes_and_logits_as_without_the_probe(tmp_path, make, data, loop):
+    options = {**LOOPS[loop], "batch_eval_metrics": False}
+    plain = make_trainer(make(), data(), BoCTrainerMetrics(), tmp_path, **options)
+    plain.preprocess_logits_for_metrics = plain.compute_metrics = None
+    expected = plain.predict(data()).predictions
+    for keep_logits in (False, True):
+        boc = BoCTrainerMetrics(keep_logits=keep_logits)
+        found = make_trainer(make(), data(), boc, tmp_path, **LOOPS[loop]).predict(data()).predictions
+        np.testing.assert_array_equal(found.argmax(-1), expected.argmax(-1))
+        np.testing.assert_array_equal(np.argmax(found, axis=-1), expected.argmax(-1))
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+@pytest.mark.parametrize("keep_logits", [None, False])
+def test_own_metrics_by_batch(tmp_path, keep_logits):
     seen = []
 
     def compute_metrics(outcome, compute_result):
-        seen.append((outcome.predictions == outcome.label_ids).float())
+        seen.append((outcome.predictions.argmax(dim=-1) == outcome.label_ids).float())
         return {"hits": torch.cat(seen).mean()} if compute_result else None
 
-    boc = BoCTrainerMetrics(compute_metrics=compute_metrics, keys=["accuracy"])
+    boc = BoCTrainerMetrics(compute_metrics=compute_metrics, keys=["accuracy"], keep_logits=keep_logits)
     results = make_trainer(roberta(), texts(), boc, tmp_path, batch_eval_metrics=True).evaluate()
     assert len(seen) == 6
     assert results["eval_hits"] == pytest.approx(results["eval_boc_accuracy"])

@@ -1,0 +1,13 @@
+"""The probe in the evaluation loop of `transformers.Trainer`."""
+
+try:
+    import transformers  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "expected the transformers library, got none; install it with pip install 'torch-boc[transformers]'"
+    ) from error
+
+from .predictions import COLUMNS, Predictions
+from .trainer import BoCTrainerMetrics
+
+__all__ = ["COLUMNS", "BoCTrainerMetrics", "Predictions"]

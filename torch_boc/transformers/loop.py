@@ -1,0 +1,49 @@
+"""What Trainer does not tell: where one evaluation ends and the next begins, and which label a position predicts."""
+
+import weakref
+from typing import Any
+
+from accelerate.state import GradientState
+from torch import nn
+
+# How the names of classes end.
+OWN_LABEL = ("ForTokenClassification", "ForMaskedLM", "WithLMHeadModel")
+NEXT_LABEL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
+
+class Loop:
+    """Tells the first call of an evaluation with `batch_eval_metrics=True` from those that follow.
+
+    An evaluation that was interrupted never had a last call. It is known by its pass over the data: accelerate, by
+    which Trainer also knows the last batch, lists the loaders that are being iterated over, a loader once for each
+    pass that it began and did not end.
+    """
+
+    def __init__(self) -> None:
+        self._finished = True
+        self._pass: tuple[Any, int] = (None, 0)
+
+    def begins(self, compute_result: bool | None) -> bool:
+        """Whether a call with this `compute_result` is the first of an evaluation."""
+        current = _current_pass()
+        first = self._finished or compute_result is None or current != self._pass
+        self._finished, self._pass = compute_result is not False, current
+        return first
+
+
+def _current_pass() -> tuple[Any, int]:
+    """The loader that is being iterated over, which need not live on for it, and how many passes of it are open."""
+    loaders = GradientState().dataloader_references
+    active = loaders[-1]
+    return (None, 0) if active is None else (weakref.ref(active), sum(loader is active for loader in loaders))
+
+
+def is_causal(model: nn.Module) -> bool | None:
+    """Whether the positions of a model of transformers predict the next label (True) or their own; None if unknown."""
+    base: Any = getattr(model, "get_base_model", None)  # of models with peft's adapters
+    inner = model if base is None else base()
+    names = [kind.__name__ for kind in type(inner).__mro__]
+    paired = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)  # the decoder's input is shifted
+    if paired or any(name.endswith(OWN_LABEL) for name in names):
+        return False
+    return True if any(name.endswith(NEXT_LABEL) for name in names) else None

@@ -1,0 +1,140 @@
+"""What Trainer gathers of each batch instead of its logits, and what users get to see of it."""
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any
+
+import numpy
+import torch
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from torch import Tensor
+
+from ..functional.coins import Coins
+from ..functional.precision import widen
+from ..functional.samples import Samples
+
+# The numbers of each sample, in this order; without labels the first four.
+COLUMNS = ("prediction", "odds", "loss", "concentration", "target", "distance")
+# Trainer fills up what it gathers with this value; no odds are negative, so it also marks what is ignored.
+PADDING = -100
+REMEDY = (
+    "the logits were not kept, to save memory: take the predicted classes as predictions.argmax(-1), or keep the "
+    "logits with BoCTrainerMetrics(keep_logits=True)"
+)
+
+
+class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
+    """The predictions of a Trainer with the probe: an array of logits, of which often only `argmax(-1)` was kept.
+
+    `predictions["columns"]` has the numbers of the probe, in the order of `COLUMNS`, in the place of the class axis.
+    If the logits were kept, it behaves as their array (they are `predictions["logits"]`). If not, it knows the
+    predicted classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`, and whatever else is asked of it raises
+    an error.
+
+    It is a mapping, because Trainer gathers, pads and joins mappings as it does tensors.
+
+    >>> predictions = Predictions({"columns": torch.tensor([[2.0, 0.1, 0.1, 0.0], [0.0, 0.2, 0.1, 0.5]])})
+    >>> predictions.argmax(-1)
+    tensor([2, 0])
+    >>> predictions.has_logits
+    False
+    """
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        self._parts = dict(parts)
+
+    def argmax(self, axis: int | None = None, out: None = None, *, dim: int | None = None, **options: Any) -> Any:
+        """The predicted classes, with `axis` or `dim` the last; 0 where Trainer padded, as of equal logits."""
+        axis = dim if axis is None else axis
+        if self.has_logits:
+            return self["logits"].argmax(axis, **options)
+        if axis not in (-1, self.ndim - 1) or options or out is not None:
+            raise ValueError(f"expected argmax(-1) and no other options, got axis {axis}: {REMEDY}")
+        prediction = self["columns"][..., 0]
+        if isinstance(prediction, Tensor):
+            return prediction.clamp(min=0).long()
+        return prediction.clip(min=0).astype("int64")
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether the logits were kept."""
+        return "logits" in self._parts
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes, that of the classes included."""
+        return int(self["columns"].ndim)
+
+    def keys(self) -> KeysView[str]:
+        """The names of the parts: "columns", and "logits" if they were kept."""
+        return self._parts.keys()
+
+    def values(self) -> ValuesView[Any]:
+        """The parts."""
+        return self._parts.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """The parts with their names."""
+        return self._parts.items()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._parts[key] if isinstance(key, str) else self._logits("indexing")[key]
+
+    def __len__(self) -> int:
+        return len(self["columns"])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._logits("iteration"))
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._parts if isinstance(value, str) else value in self._logits("a search")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # asked for by pickle, copy and NumPy, who can do without
+            raise AttributeError(name)
+        if not self.has_logits:
+            raise AttributeError(f"{name!r} needs the logits: {REMEDY}")
+        return getattr(self["logits"], name)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = numpy.asarray(self._logits("an array"), dtype=dtype)
+        return array.copy() if copy else array
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        inputs = tuple(numpy.asarray(x) if isinstance(x, Predictions) else x for x in inputs)
+        return getattr(ufunc, method)(*inputs, **options)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, kinds: Any, args: Any = (), options: Any = None) -> Any:
+        if function is torch.argmax and args:
+            return args[0].argmax(*args[1:], **(options or {}))
+        raise TypeError(
+            f"torch.{function.__name__} takes tensors, got Predictions; give it predictions['logits'] as a tensor, "
+            "which are kept with BoCTrainerMetrics(keep_logits=True)"
+        )
+
+    def __repr__(self) -> str:
+        what = f"logits of shape {tuple(self['logits'].shape)}" if self.has_logits else "argmax(-1) alone"
+        return f"Predictions({len(self)} samples, {what})"
+
+    def _logits(self, what: str) -> Any:
+        if not self.has_logits:
+            raise TypeError(f"{what} needs the logits: {REMEDY}")
+        return self._parts["logits"]
+
+
+def to_columns(samples: Samples) -> Tensor:
+    """Samples as numbers on a last axis, in the order of `COLUMNS`."""
+    coins = samples.coins
+    odds = torch.where(samples.counted, coins.odds, PADDING)
+    columns = [coins.prediction, odds, coins.loss, coins.concentration]
+    if samples.target is not None and samples.distance is not None:
+        columns += [samples.target, samples.distance]
+    return torch.stack([widen(column) for column in columns], -1)
+
+
+def from_columns(columns: Tensor) -> Samples:
+    """The samples that `to_columns` was given; what Trainer padded does not count."""
+    prediction, odds, loss, concentration, *labels = columns.unbind(-1)
+    coins = Coins(prediction.long(), odds, loss, concentration)
+    counted = ~(odds < 0)  # a row without geometry has NaN for odds, and counts as invalid
+    return Samples(coins, counted, labels[0].long(), labels[1]) if labels else Samples(coins, counted)

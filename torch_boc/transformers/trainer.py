@@ -1,0 +1,209 @@
+"""`BoCTrainerMetrics`, which serves two arguments of `transformers.Trainer`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from transformers import EvalPrediction
+
+from ..finding import describe
+from ..functional.precision import widen
+from ..functional.samples import take_samples
+from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
+from ..metrics import BoCMetric
+from .loop import Loop, is_causal
+from .predictions import PADDING, Predictions, from_columns, to_columns
+
+# How many samples are tallied at once: the tokens of a whole evaluation may be many.
+BLOCK = 2**20
+# With so many classes or fewer, logits are kept for your own metrics: 4 kB a sample at most in float32.
+KEPT_CLASSES = 1024
+
+
+class BoCTrainerMetrics:
+    """Logs `eval_boc_gap`, `eval_boc_free_gap`, ... from `Trainer(model, ..., **boc.arguments(model))`.
+
+    `preprocess` makes six numbers of each row of logits, on the device and before anything is gathered; the call itself
+    makes the metrics of them. Neither memory nor traffic grows with the number of classes, unless the logits are kept.
+
+    `trainer.predict(...).predictions` is a `Predictions`: `predictions.argmax(-1)` and `np.argmax(predictions, -1)` are
+    the predicted classes, always. Where the logits were kept it behaves as their array; where they were not, anything
+    else that is asked of it (`softmax`, indices, comparisons) raises an error that says so.
+
+    Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. Of several outputs
+    or labels the first is taken. Labels of `ignore_index`, and the -100 with which Trainer pads, do not count.
+
+    Without labels Trainer computes no metrics; `boc(trainer.predict(dataset))` then gives the keys that need none, over
+    every position of every sequence, padding tokens included.
+
+    Args:
+        compute_metrics: your own function, as for Trainer; its results join those of the probe. It receives the logits
+            where they are kept, exactly as from Trainer, otherwise a `Predictions`. With `batch_eval_metrics=True` it
+            must take `compute_result`, as always; an interrupted evaluation is forgotten here, but what your function
+            holds is its own.
+        keep_logits: whether to gather and keep the logits too, as Trainer does without the probe. By default they are
+            kept if there is a `compute_metrics` to receive them and there are at most 1,024 classes.
+        trials: the number of coin flips of the test.
+        bins: equal bins for the calibration errors.
+        alpha: the level of `rejection_rate`.
+        ignore_index: tokens with this label do not count.
+        causal: whether each position predicts the label of the next, as in causal language models, or its own, as in
+            token classification. By default the model given to `arguments` decides; for labels of shape (N, T) from a
+            model that is not known it must be stated.
+        keys: which keys of `torch_boc.functional.boc_summary` to log; by default a short set.
+        prefix: before each key, with an underscore; "" for none.
+
+    Attributes:
+        metric: a `BoCMetric` with all samples of the last evaluation: `boc.metric.compute()` has every key, and
+            `boc.metric.plot()` draws them.
+
+    >>> boc = BoCTrainerMetrics(keys=["gap", "accuracy"])
+    >>> predictions = boc.preprocess(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]), torch.tensor([0, 2]))
+    >>> predictions.argmax(-1)
+    tensor([0, 1])
+    >>> results = boc(EvalPrediction(predictions, label_ids=None))
+    >>> {key: round(value, 3) for key, value in results.items()}
+    {'boc_gap': 0.086, 'boc_accuracy': 0.5}
+    """
+
+    def __init__(
+        self,
+        *,
+        compute_metrics: Callable[..., Mapping[str, Any]] | None = None,
+        keep_logits: bool | None = None,
+        trials: int = 100,
+        bins: int = 15,
+        alpha: float = 0.05,
+        ignore_index: int = PADDING,
+        causal: bool | None = None,
+        keys: Sequence[str] | None = None,
+        prefix: str = "boc",
+    ) -> None:
+        self.metric = _ColumnMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
+        self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
+        self.ignore_index, self.causal = ignore_index, causal
+        self._model_is_causal: bool | None = None
+        self.keys = check_keys(SHORT_KEYS if keys is None else keys)
+        self.prefix = f"{prefix}_" if prefix else ""
+        self._loop = Loop()
+
+    def arguments(self, model: nn.Module | None = None) -> dict[str, Any]:
+        """The two arguments of Trainer that this object serves: `Trainer(model, ..., **boc.arguments(model))`.
+
+        Args:
+            model: the model of this Trainer. Its class decides about `causal`, unless you did.
+        """
+        self._model_is_causal = None if model is None else is_causal(model)
+        return {"compute_metrics": self, "preprocess_logits_for_metrics": self.preprocess}
+
+    def preprocess(self, logits: Any, labels: Any = None) -> Predictions:
+        """Trainer's `preprocess_logits_for_metrics`: (N, C) to (N, 6), or (N, T, C) to (N, T, 6), in float64.
+
+        Nothing is read back. Without labels there are four columns. The logits come along where they are kept.
+        """
+        logits = _first(logits)
+        samples = take_samples(logits, self._target(logits, _first(labels)), ignore_index=PADDING, dim=-1)
+        self.metric.num_classes = logits.shape[-1]
+        columns = {"columns": to_columns(samples)}
+        return Predictions(columns | {"logits": logits.detach()} if self._keeps(logits.shape[-1]) else columns)
+
+    def __call__(self, outcome: Any, compute_result: bool | None = None) -> dict[str, Any]:
+        """Trainer's `compute_metrics`.
+
+        Args:
+            outcome: an `EvalPrediction`, or what `trainer.predict` returns, with `Predictions` as `predictions`.
+            compute_result: given with `batch_eval_metrics=True`: whether this batch is the last of the evaluation.
+
+        Returns:
+            Floats under prefix and key, and the results of your own `compute_metrics`; nothing before the last batch.
+        """
+        if self._loop.begins(compute_result):
+            self.metric.reset()
+        batches = outcome.predictions if isinstance(outcome.predictions, list) else [outcome.predictions]
+        for batch in batches:  # several with `eval_do_concat_batches=False`
+            self.metric.update(torch.as_tensor(_checked(batch)["columns"]))
+        own = self._own_results(outcome, compute_result)
+        return {**self._results(), **own} if compute_result is not False else {}
+
+    def reset(self) -> None:
+        """Forget an evaluation with `batch_eval_metrics=True` that was interrupted; Trainer's own need it never."""
+        self._loop = Loop()
+
+    def _keeps(self, classes: int) -> bool:
+        if self.keep_logits is None:
+            return self.compute_metrics is not None and classes <= KEPT_CLASSES
+        return self.keep_logits
+
+    def _target(self, logits: Tensor, labels: Tensor | None) -> Tensor | None:
+        """The label of each row of logits, or -100."""
+        if labels is None:
+            return None
+        target = labels if self.ignore_index == PADDING else labels.masked_fill(labels == self.ignore_index, PADDING)
+        if not self._predicts_next(logits):
+            return target
+        if target.ndim != 2:
+            raise ValueError(f"expected labels of shape (N, T) with causal=True, got {tuple(target.shape)}")
+        return pad(target[:, 1:], (0, 1), value=PADDING)
+
+    def _predicts_next(self, logits: Tensor) -> bool:
+        """Whether a row of logits is about the next label."""
+        if self.causal is not None or logits.ndim != 3:
+            return bool(self.causal)
+        if self._model_is_causal is None:
+            raise ValueError(
+                f"expected causal=True or causal=False for logits of shape {tuple(logits.shape)}, got neither, nor a "
+                "model of a known kind; give boc.arguments(model), or BoCTrainerMetrics(causal=True) if each position "
+                "predicts the next label (GPT, Llama), causal=False if its own (token classification, masked language "
+                "models, sequence to sequence)"
+            )
+        return self._model_is_causal
+
+    def _results(self) -> dict[str, float]:
+        summary = self.metric.compute()
+        labelled = int(self.metric.total().counts[3]) > 0
+        keys = [key for key in self.keys if labelled or key not in LABELLED_KEYS]
+        return {self.prefix + key: summary[key].item() for key in keys}
+
+    def _own_results(self, outcome: Any, compute_result: bool | None) -> Mapping[str, Any]:
+        if self.compute_metrics is None or outcome.label_ids is None:
+            return {}
+        extras = {name: getattr(outcome, name, None) for name in ("inputs", "losses")}
+        theirs = EvalPrediction(_without_columns(outcome.predictions), outcome.label_ids, **extras)
+        if compute_result is None:
+            return self.compute_metrics(theirs)
+        return self.compute_metrics(theirs, compute_result=compute_result)
+
+
+class _ColumnMetric(BoCMetric):
+    """`BoCMetric` over columns instead of logits; every process has the columns of all, so it is never synced."""
+
+    def update(self, preds: Tensor, target: Tensor | None = None) -> None:  # type: ignore[override]
+        if self.num_classes is None:
+            raise ValueError("expected predictions that this BoCTrainerMetrics made, got those of another")
+        if self.device != preds.device:
+            self.to(preds.device)
+        for block in preds.flatten(0, -2).split(BLOCK):
+            super().update(from_columns(widen(block)))
+
+
+def _first(value: Any) -> Any:
+    """The first of several outputs or labels; None of none."""
+    return next(iter(value), None) if isinstance(value, tuple | list) else value
+
+
+def _checked(predictions: Any) -> Predictions:
+    if isinstance(predictions, Predictions):
+        return predictions
+    raise TypeError(
+        f"expected Predictions from BoCTrainerMetrics.preprocess, got {describe(predictions)}; "
+        "give Trainer both of its arguments: Trainer(model, ..., **boc.arguments(model))"
+    )
+
+
+def _without_columns(predictions: Any) -> Any:
+    """What Trainer would hand to your own function, if the logits were kept."""
+    if isinstance(predictions, list):
+        return [_without_columns(batch) for batch in predictions]
+    return predictions["logits"] if predictions.has_logits else predictions
