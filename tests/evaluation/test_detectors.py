@@ -8,6 +8,7 @@ import torch
 from pytorch_ood import detector as theirs
 from torch import nn
 
+from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.data import LogitSet
 from torch_boc.evaluation.detectors import detector_scores, mahalanobis_scores, odin_scores
 
@@ -49,7 +50,11 @@ class Network(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The logits."""
-        return 10 * self.head(self.drop(torch.relu(self.norm(self.conv(x))).mean((2, 3))))
+        return 10 * self.head(self.drop(self.features(x)))
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """What the last layer is given."""
+        return torch.relu(self.norm(self.conv(x))).mean((2, 3))
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -305,10 +310,37 @@ class TestDetectorScores:
             detector_scores(lambda x: torch.tensor([0.0, torch.nan, 1.0, torch.inf]), logits)
         with pytest.raises(ValueError, match=r"expected a fitted detector, got Mahalanobis; fit it"):
             detector_scores(theirs.Mahalanobis(None), logits)
-        with pytest.raises(TypeError, match=r"expected a callable on logits or a pytorch-ood detector .* got ODIN"):
+        with pytest.raises(
+            TypeError, match=r"expected a callable on logits .* got ODIN, which needs the model's inputs"
+        ):
             detector_scores(theirs.ODIN(network()), logits)
-        with pytest.raises(TypeError, match=r"expected a callable on logits .* got str"):
+        with pytest.raises(TypeError, match=r"expected a callable on logits .* got str$"):
             detector_scores("msp", logits)
+
+    @pytest.mark.parametrize("fitted", [True, False])
+    def test_a_detector_on_features_says_what_to_do_instead(self, fitted):
+        """ViM's weights are of 6 features, and the logits are of 5 classes."""
+        model, x = network(torch.float32), images(dtype=torch.float32)
+        vim = theirs.ViM(None, 2, model.head.weight, model.head.bias)
+        if fitted:
+            vim.fit_features(model.features(x).detach(), torch.zeros(20))
+        match = r"fitted on logits, here of shape \(4, 5\), got ViM, .*: -detector\(inputs\)}; for ODIN there"
+        with pytest.raises(ValueError, match=match):
+            detector_scores(vim, unseen(4))
+        knn = theirs.KNN(None, k=1).fit_features(torch.randn(9, 6), torch.zeros(9))
+        with pytest.raises(ValueError, match=r"got KNN, which cannot take them for its features"):
+            detector_scores(knn, unseen(4))
+
+    def test_scores_from_inputs_come_as_columns(self):
+        """As the messages and the README say."""
+        model, x = network(torch.float32), images(dtype=torch.float32)
+        vim = theirs.ViM(model.features, 2, model.head.weight, model.head.bias)
+        vim.fit_features(model.features(x).detach(), torch.zeros(20))
+        sets = [{"logits": model(x).detach(), "vim": -vim(x), "odin": odin_scores(model, x)} for x in (x, 3 * x)]
+        table = evaluate(*sets, replicates=20).ood.set_index("score")
+        assert {"vim", "odin"} <= set(table.index)
+        with pytest.raises(TypeError, match="got ODIN, which needs the model's inputs"):
+            evaluate(*sets, detectors={"ODIN": theirs.ODIN(model)}, replicates=20)
 
     def test_other_errors_of_a_detector_are_its_own(self):
         class Broken:

@@ -12,6 +12,10 @@ from ..functional.precision import accumulator, widen
 from .mahalanobis import mahalanobis_scores
 
 BATCH_SIZE = 128
+COLUMN = (
+    "compute its scores from the model's inputs (higher = more in-distribution) and give them beside the logits of "
+    "each set, as in {'logits': logits, 'vim': -detector(inputs)}; for ODIN there is odin_scores(model, loader)"
+)
 
 __all__ = ["detector_scores", "mahalanobis_scores", "odin_scores"]
 
@@ -67,8 +71,9 @@ def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> T
 
     Args:
         detector: a callable that takes (N, C) logits, at least float32, and returns N scores, higher = more
-            in-distribution; or a detector of pytorch-ood with `predict_logits` or `predict_features`, which is given
-            float32 and whose scores are negated, for theirs are higher = more out-of-distribution.
+            in-distribution; or a detector of pytorch-ood with `predict_logits`, or with `predict_features` and fitted
+            on logits, which is given float32 and whose scores are negated, for theirs are higher = more
+            out-of-distribution.
         logits: (N, C).
         name: how messages call the detector; its own name by default.
 
@@ -82,11 +87,12 @@ def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> T
     predict = _predict(detector)
     with torch.no_grad():
         if predict is not None:
-            return _checked(-_fitted(predict, logits.float(), name), len(logits), name)
-        if hasattr(detector, "predict") or not callable(detector):
+            return _checked(-_answer(predict, logits.float(), name), len(logits), name)
+        needs_inputs = hasattr(detector, "predict")
+        if needs_inputs or not callable(detector):
             raise TypeError(
                 "expected a callable on logits or a pytorch-ood detector with predict_logits or predict_features, "
-                f"got {name}; compute scores that need inputs elsewhere, and pass them as a column"
+                f"got {name}" + (f", which needs the model's inputs; {COLUMN}" if needs_inputs else "")
             )
         return _checked(detector(logits.to(accumulator(logits.dtype))), len(logits), name)
 
@@ -125,13 +131,19 @@ def _predict(detector: Any) -> Callable[[Tensor], Tensor] | None:
     return None
 
 
-def _fitted(predict: Callable[[Tensor], Tensor], logits: Tensor, name: str) -> Tensor:
+def _answer(predict: Callable[[Tensor], Tensor], logits: Tensor, name: str) -> Tensor:
     try:
         return predict(logits)
     except Exception as error:
-        if type(error).__name__ != "RequiresFittingException":
+        if type(error).__name__ == "RequiresFittingException":
+            raise ValueError(f"expected a fitted detector, got {name}; fit it on training logits first") from error
+        on_features = getattr(predict, "__name__", "") == "predict_features"
+        if not on_features or not isinstance(error, RuntimeError | TypeError | ValueError):
             raise
-        raise ValueError(f"expected a fitted detector, got {name}; fit it on training logits first") from error
+        raise ValueError(
+            f"expected a detector fitted on logits, here of shape {tuple(logits.shape)}, got {name}, which cannot take "
+            f"them for its features ({error}); {COLUMN}"
+        ) from error
 
 
 def _checked(scores: Any, samples: int, name: str) -> Tensor:

@@ -66,7 +66,8 @@ def evaluate(
         train: training logits with targets; with them Mahalanobis on logits is among the detectors.
         trials: the number of coin flips, k.
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
-            or fitted detectors of pytorch-ood that work on logits.
+            or detectors of pytorch-ood that work on logits, or were fitted on them. Scores of those that need inputs or
+            features, such as ODIN and ViM, come as columns of `id` and `ood`.
         methods: the calibrators to fit on each split, among temperature, isotonic and vector scaling; the last takes
             the longest where there are many classes.
         bins: equal bins of confidence.
