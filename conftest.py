@@ -1,6 +1,11 @@
 """Names that the examples in docstrings use without importing them."""
 
+import os
 from typing import Any
+
+# Before torch is loaded: some virtual machines announce AMX and do not allow it, and there torch's products in half
+# precision would end the process.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 import pytest
 import torch
