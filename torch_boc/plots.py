@@ -127,9 +127,10 @@ def draw_separation(metric: "BoCSeparation", score: str, ax: Any = None) -> tupl
     figure, (left, right) = new_axes(2, ax)
     results = metric.compute()
     sides = _sides(metric)
-    present = torch.cat([values[(weights > 0) & values.isfinite()] for values, weights in sides[score]])
+    shown = [(scores[score].value(numbers), weights) for numbers, weights in sides[score]]
+    present = torch.cat([values[values.isfinite()] for values, _ in shown])
     span = (float(present.min()), float(present.max())) if len(present) else (0.0, 1.0)
-    for label, (values, weights), colour in zip(("ID", "OOD"), sides[score], (BLUE, ORANGE), strict=True):
+    for label, (values, weights), colour in zip(("ID", "OOD"), shown, (BLUE, ORANGE), strict=True):
         left.hist(values, bins=60, range=span, weights=weights, alpha=0.5, color=colour, label=label)
     left.set(xlabel=f"{score} (higher = more in-distribution)", ylabel="share of samples", title="Score")
     for (name, pair), colour in zip(sides.items(), CYCLE * 2, strict=False):
@@ -144,18 +145,16 @@ def draw_separation(metric: "BoCSeparation", score: str, ax: Any = None) -> tupl
 
 
 def _sides(metric: "BoCSeparation") -> dict[str, list[tuple[Tensor, Tensor]]]:
-    """For each score, values and their weights, in-distribution first."""
-    if metric.thresholds is None:
-        known, unknown = metric.samples()
-        pairs = {name: (known[name].cpu(), unknown[name].cpu()) for name in metric.scores}
-        return {
-            name: [(side, torch.full_like(side, 1 / max(1, side.numel()))) for side in pair]
-            for name, pair in pairs.items()
-        }
-    shares = metric.histograms().cpu().double()
-    shares = shares / shares.sum(-1, keepdim=True).clamp_min(1)
-    centres = [bin_centres(metric.thresholds, scores[name].ceiling) for name in metric.scores]
-    return {name: [(centres[i], shares[side, i]) for side in (0, 1)] for i, name in enumerate(metric.scores)}
+    """For each score, the numbers that rank the samples and their weights, in-distribution first."""
+    if metric.exact:
+        pairs = zip(*(side.values() for side in metric.ranked_samples()), strict=True)
+        sides = [[(numbers.cpu(), torch.ones_like(numbers, device="cpu")) for numbers in pair] for pair in pairs]
+    else:
+        counts = metric.histograms().cpu().double()
+        centres = bin_centres(counts.shape[-1])
+        sides = [[(centres[x > 0], x[x > 0]) for x in pair] for pair in counts.unbind(1)]
+    shares = [[(numbers, counts / counts.sum()) for numbers, counts in pair] for pair in sides]
+    return dict(zip(metric.scores, shares, strict=True))
 
 
 def _roc(known: tuple[Tensor, Tensor], unknown: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,9 @@ from torch import Tensor
 from .. import plots
 from ..functional.checks import check_trials
 from ..functional.samples import Samples, take_samples
-from ..functional.summary import summarize
+from ..functional.summary import check_keys, summarize
 from ..functional.tally import Tally, empty_tally, gap_tally, tally_samples
+from .arguments import check_prefix, with_prefix
 from .base import ProbeMetric
 
 
@@ -21,7 +22,10 @@ class BoCMetric(ProbeMetric):
     `compute` gives the dict that `torch_boc.functional.boc_summary` documents.
 
     Args:
-        num_classes: checked against the logits if given.
+        num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
+        prefix: what the keys begin with. Give one in a `MetricCollection`, as "boc_": it renames the keys of all
+            metrics that give a dict as soon as two keys are equal, as `accuracy` may be.
+        keys: which keys of `boc_summary` to give, in this order; all by default.
         trials: the number of coin flips of the test.
         bins: equal bins for the calibration errors.
         alpha: the level of `rejection_rate`.
@@ -41,6 +45,8 @@ class BoCMetric(ProbeMetric):
         self,
         num_classes: int | None = None,
         *,
+        prefix: str = "",
+        keys: Sequence[str] | None = None,
         trials: int = 100,
         bins: int = 15,
         alpha: float = 0.05,
@@ -54,6 +60,8 @@ class BoCMetric(ProbeMetric):
             raise ValueError(f"expected alpha in [0, 1], got {alpha}")
         if bins < 1:
             raise ValueError(f"expected at least 1 bin, got {bins}")
+        # Not under the name `prefix`, which a MetricCollection reads as that of a collection within it.
+        self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values: the names
         # tell metrics with different arguments apart.
@@ -82,7 +90,8 @@ class BoCMetric(ProbeMetric):
         """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
         total = self.total()
         self._report(total.counts[1], total.counts[5])
-        return summarize(total)
+        summary = summarize(total)
+        return with_prefix(self.key_prefix, {key: summary[key] for key in self.keys or summary})
 
     def total(self) -> Tally:
         """The sums and histograms behind the summary."""
@@ -114,7 +123,8 @@ class CoherenceGap(ProbeMetric):
     """The mean coherence gap as one tensor, to be logged as it is.
 
     Args:
-        num_classes: checked against the logits if given; needed for `average="none"`.
+        num_classes: checked against the logits if given, otherwise all batches must agree until `reset`; needed for
+            `average="none"`.
         part: "total", or "forced" (what confidence alone decides) or "free" (what the geometry adds).
         average: "micro" for one mean; "none" for one mean for each predicted class, NaN for a class never predicted.
         ignore_index: samples with this target do not count.
