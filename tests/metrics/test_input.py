@@ -21,12 +21,21 @@ BAD = torch.tensor([[math.nan, 1.0, 0.0], [math.inf, 2.0, 1.0]])
         ({"bins": 0}, "at least 1 bin"),
         ({"trials": 0}, "positive integer"),
         ({"num_classes": 1}, "at least 2"),
+        ({"keys": ("gap", "magic")}, "expected keys as a list of names among samples"),
+        ({"keys": "gap"}, "expected keys as a list of names"),
+        ({"keys": ()}, "at least one key"),
     ],
     ids=str,
 )
 def test_bad_arguments(arguments, match):
     with pytest.raises(ValueError, match=match):
         BoCMetric(**arguments)
+
+
+@pytest.mark.parametrize("make", [BoCMetric, BoCSeparation])
+def test_a_prefix_is_a_string(make):
+    with pytest.raises(TypeError, match="expected prefix as a string"):
+        make(prefix=None)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from ..functional.tally import Tally, empty_tally, gap_tally, tally_samples
 from .arguments import check_prefix, with_prefix
 from .base import ProbeMetric
 
+GAP_KEYS = ("gap", "forced_gap", "free_gap")
+
 
 class BoCMetric(ProbeMetric):
     """Whether confidence and the geometry of the logits agree, over a data set, in memory of fixed size.
@@ -60,6 +62,8 @@ class BoCMetric(ProbeMetric):
             raise ValueError(f"expected alpha in [0, 1], got {alpha}")
         if bins < 1:
             raise ValueError(f"expected at least 1 bin, got {bins}")
+        if keys is not None and not keys:
+            raise ValueError("expected at least one key, got none; leave out `keys` for all of them")
         # Not under the name `prefix`, which a MetricCollection reads as that of a collection within it.
         self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
@@ -106,16 +110,20 @@ class BoCMetric(ProbeMetric):
         """Draw the samples so far, or the course of several results.
 
         Args:
-            val: results of `compute` or `forward`; then their gaps are drawn step by step.
+            val: results of `compute` or `forward`; then their gaps are drawn step by step, or all `keys` if these have
+                no gap.
             ax: matplotlib axes to draw in; three of them for `kind="all"`.
             kind: "gap" (histogram), "coherence" (mean gap against confidence, with the band that confidence allows),
-                "reliability" (accuracy against confidence and dominance), or "all" three.
+                "reliability" (accuracy against confidence and dominance, in the bins with at least 10 samples), or
+                "all" three.
 
         Returns:
             The figure and the axes.
         """
         if val is not None:
-            return plots.draw_course([val] if isinstance(val, Mapping) else val, ax)
+            chosen = self.keys or GAP_KEYS
+            drawn = [f"{self.key_prefix}{key}" for key in [key for key in GAP_KEYS if key in chosen] or chosen]
+            return plots.draw_course([val] if isinstance(val, Mapping) else val, ax, drawn)
         return plots.draw_tally(self.total(), self.num_classes, ax, kind)
 
 
