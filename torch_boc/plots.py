@@ -64,7 +64,8 @@ def draw_gaps(axis: Any, histograms: Mapping[str, Tensor]) -> None:
         axis.plot([], [], color=colour, alpha=0.5, linewidth=6, label=label)
         if shares[0] > 0:
             axis.plot([], [], " ", label=f"below 1e-12: {shares[0]:.1%}")
-    decades = sum(counts[1:].reshape(-1, BINS_PER_DECADE).sum(-1) for counts in histograms.values()).nonzero()
+    everything = torch.stack([*histograms.values()]).sum(0)
+    decades = everything[1:].reshape(-1, BINS_PER_DECADE).sum(-1).nonzero()
     lowest, highest = (int(decades.min()), int(decades.max()) + 1) if len(decades) else (0, -LOWEST_DECADE)
     axis.set(xscale="log", xlabel="coherence gap Δ", ylabel="share of samples", title="Coherence gap")
     axis.set_xlim(10 ** (LOWEST_DECADE + lowest - 0.05), 10 ** (LOWEST_DECADE + highest + 0.05))

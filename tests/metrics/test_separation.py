@@ -215,12 +215,13 @@ def test_one_kind_alone_is_nan(thresholds, ood):
     assert all(value.isnan() for key, value in result.items() if not key.endswith("error"))
 
 
-@pytest.mark.parametrize("thresholds", [None, 64])
-def test_update_reads_nothing_back(thresholds):
-    metric = BoCSeparation(ALL, thresholds, validate_args=False)
+@pytest.mark.parametrize("options", [{}, {"thresholds": 64}, {"exact_up_to": 10}], ids=str)
+def test_update_reads_nothing_back(options):
+    metric = BoCSeparation(ALL, validate_args=False, **options)
     with NoHostSync():
         metric.update(torch.randn(6, 4), True)
         metric.update(torch.randn(6, 4), torch.arange(6) > 2)
+    assert metric.exact == (not options)
 
 
 def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():

@@ -97,7 +97,7 @@ def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
     """
     both = score_bin(scores, bins) + ood * bins  # the bins of the out-of-distribution samples follow the others
     counted = ~scores.isnan().any(0)
-    return count(both, counted.expand_as(both), 2 * bins).unflatten(1, (2, -1)).movedim(1, 0)
+    return count(both, counted.expand_as(both), 2 * bins).reshape(-1, 2, bins).movedim(1, 0)
 
 
 def _bits(bins: int) -> int:
