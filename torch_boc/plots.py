@@ -1,6 +1,7 @@
 """Figures of the probe: matplotlib Figure objects made without pyplot, in colours safe for colour-blind readers."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from .functional.bounds import dominance_bounds, forced_gap
 from .functional.registry import scores
 from .functional.separation import bin_centres
-from .functional.tally import Tally, gap_edges
+from .functional.tally import BINS_PER_DECADE, LOWEST_DECADE, Tally, gap_edges
 
 if TYPE_CHECKING:
     from .metrics import BoCSeparation
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
 KINDS = ("gap", "coherence", "reliability")
+FEW_SAMPLES = 10  # the accuracy of fewer may be off by 0.16 and more, its standard error
 
 
 def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
@@ -53,56 +55,75 @@ def draw_tally(total: Tally, num_classes: int | None, ax: Any = None, kind: str 
 
 
 def draw_gaps(axis: Any, histograms: Mapping[str, Tensor]) -> None:
-    """Histograms of the gap on its logarithmic scale, as shares of the samples, five bins drawn as one."""
+    """Histograms of the gap on its logarithmic scale, as shares of the samples, over the decades that have any."""
     edges = torch.tensor(gap_edges()[1:], dtype=torch.float64)
     for (label, counts), colour in zip(histograms.items(), CYCLE, strict=False):
         shares = counts.double() / counts.sum().clamp_min(1)
-        inner = shares[1:].reshape(-1, 5).sum(-1)
-        axis.stairs(inner, edges[::5], fill=True, alpha=0.5, color=colour, label=label)
+        merged = _bins_to_a_bar(counts[1:])
+        axis.stairs(shares[1:].reshape(-1, merged).sum(-1), edges[::merged], fill=True, alpha=0.5, color=colour)
+        axis.plot([], [], color=colour, alpha=0.5, linewidth=6, label=label)
         if shares[0] > 0:
             axis.plot([], [], " ", label=f"below 1e-12: {shares[0]:.1%}")
+    everything = torch.stack([*histograms.values()]).sum(0)
+    decades = everything[1:].reshape(-1, BINS_PER_DECADE).sum(-1).nonzero()
+    lowest, highest = (int(decades.min()), int(decades.max()) + 1) if len(decades) else (0, -LOWEST_DECADE)
     axis.set(xscale="log", xlabel="coherence gap Δ", ylabel="share of samples", title="Coherence gap")
+    axis.set_xlim(10 ** (LOWEST_DECADE + lowest - 0.05), 10 ** (LOWEST_DECADE + highest + 0.05))
+    axis.set_ylim(bottom=0, top=None if len(decades) else 1)
     axis.legend(fontsize=9)
 
 
+def _bins_to_a_bar(counts: Tensor) -> int:
+    """How many bins of the gap to draw as one: the fewest with 5 samples to a bar in the mean, or else a decade."""
+    for merged in (5, 10, 25):
+        bars = counts.reshape(-1, merged).sum(-1)
+        if int(bars.sum()) >= 5 * int((bars > 0).sum()):
+            return merged
+    return BINS_PER_DECADE
+
+
 def draw_coherence(axis: Any, total: Tally, num_classes: int | None) -> None:
-    """The mean gap in each bin of confidence, over the band that the confidence allows."""
+    """The mean gap in each bin of confidence, over the band that the confidence allows, where there are samples."""
+    some = total.bin_counts[0] > 0
+    mean = total.bin_sums[:2][:, some] / total.bin_counts[0][some]
+    lowest = max(0.0, min(0.95, float(mean[0].min())) - 0.03) if len(mean[0]) else 1 / (num_classes or 2)
     if num_classes is not None:
-        confidence = torch.linspace(1 / num_classes, 1, 300, dtype=torch.float64)
+        confidence = torch.linspace(max(lowest, 1 / num_classes), 1, 300, dtype=torch.float64)
         odds = (1 - confidence) / confidence
-        lowest, highest = forced_gap(odds, num_classes), dominance_bounds(odds, num_classes)[1] - confidence
-        axis.fill_between(confidence, lowest, highest, color=SKY, alpha=0.4, label="possible")
-        axis.plot(confidence, lowest, color=BLUE, linewidth=1, label="forced by confidence")
-    count = total.bin_counts[0]
-    some = count > 0
-    mean = total.bin_sums[:2][:, some] / count[some]
+        least, most = forced_gap(odds, num_classes), dominance_bounds(odds, num_classes)[1] - confidence
+        axis.fill_between(confidence, least, most.maximum(least), color=SKY, alpha=0.4, label="possible")
+        axis.plot(confidence, least, color=BLUE, linewidth=1, label="forced by confidence")
     axis.plot(mean[0], mean[1], "o", color=ORANGE, markersize=5, label="mean of a bin")
-    axis.set(xlabel="confidence", ylabel="coherence gap Δ", xlim=(0, 1), title="Gap against confidence")
-    axis.set_ylim(bottom=0)
+    highest = max(0.01, axis.dataLim.y1)  # the gap of two classes is 0
+    axis.set(xlabel="confidence", ylabel="coherence gap Δ", title="Gap against confidence")
+    axis.set(xlim=(lowest - 0.03 * (1 - lowest), 1 + 0.03 * (1 - lowest)), ylim=(-0.03 * highest, 1.05 * highest))
     axis.legend(fontsize=9)
 
 
 def draw_reliability(axis: Any, total: Tally) -> None:
-    """Accuracy in each bin against the mean confidence, and against the mean dominance."""
+    """Accuracy against mean confidence, and against mean dominance, in the bins with at least `FEW_SAMPLES`."""
     curves = (("confidence", 1, 2, BLUE, "o-"), ("dominance", 3, 3, ORANGE, "s--"))
-    axis.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":")
+    lowest = 0.9
     for label, counts, sums, colour, style in curves:
         labelled, correct = total.bin_counts[counts], total.bin_counts[counts + 1]
-        some = labelled > 0
+        some = labelled >= FEW_SAMPLES
         score, accuracy = total.bin_sums[sums][some] / labelled[some], correct[some] / labelled[some]
         axis.plot(score, accuracy, style, color=colour, markersize=4, label=label)
-    if int(total.bin_counts[1].sum()) == 0:
-        axis.text(0.5, 0.5, "no targets", ha="center", va="center")
-    axis.set(xlabel="score", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1), title="Reliability")
-    axis.legend(fontsize=9, loc="upper left")
+        lowest = min([lowest, *score.tolist(), *accuracy.tolist()])
+    around = (lowest - 0.03 * (1 - lowest), 1 + 0.03 * (1 - lowest))
+    axis.set(xlabel="score", ylabel="accuracy", xlim=around, ylim=around, title="Reliability")
+    if any(len(line.get_xdata()) for line in axis.lines):
+        axis.plot([lowest, 1], [lowest, 1], color=GREY, linewidth=1, linestyle=":")
+        axis.legend(fontsize=9, title=f"bins of {FEW_SAMPLES} samples or more", title_fontsize=9)
+    else:
+        message = f"no bin has {FEW_SAMPLES} samples" if int(total.bin_counts[1].sum()) else "no targets"
+        axis.text(0.5, 0.5, message, ha="center", va="center", transform=axis.transAxes)
 
 
-def draw_course(
-    results: Sequence[Mapping[str, Tensor]], ax: Any = None, keys: Sequence[str] = ("gap", "forced_gap", "free_gap")
-) -> tuple[Any, Any]:
+def draw_course(results: Sequence[Mapping[str, Tensor]], ax: Any, keys: Sequence[str]) -> tuple[Any, Any]:
     """Some keys of several results, step by step."""
     figure, (axis,) = new_axes(1, ax)
-    for key, colour in zip(keys, CYCLE, strict=False):
+    for key, colour in zip(keys, cycle(CYCLE), strict=False):
         axis.plot([float(result[key]) for result in results], "o-", color=colour, markersize=4, label=key)
     axis.set(xlabel="step")
     axis.grid(alpha=0.3)
@@ -127,12 +148,13 @@ def draw_separation(metric: "BoCSeparation", score: str, ax: Any = None) -> tupl
     figure, (left, right) = new_axes(2, ax)
     results = metric.compute()
     sides = _sides(metric)
-    present = torch.cat([values[(weights > 0) & values.isfinite()] for values, weights in sides[score]])
+    shown = [(scores[score].value(numbers), weights) for numbers, weights in sides[score]]
+    present = torch.cat([values[values.isfinite()] for values, _ in shown])
     span = (float(present.min()), float(present.max())) if len(present) else (0.0, 1.0)
-    for label, (values, weights), colour in zip(("ID", "OOD"), sides[score], (BLUE, ORANGE), strict=True):
+    for label, (values, weights), colour in zip(("ID", "OOD"), shown, (BLUE, ORANGE), strict=True):
         left.hist(values, bins=60, range=span, weights=weights, alpha=0.5, color=colour, label=label)
     left.set(xlabel=f"{score} (higher = more in-distribution)", ylabel="share of samples", title="Score")
-    for (name, pair), colour in zip(sides.items(), CYCLE * 2, strict=False):
+    for (name, pair), colour in zip(sides.items(), cycle(CYCLE), strict=False):
         false, true = _roc(*pair)
         right.plot(false, true, color=colour, label=f"{name} {float(results[f'{name}_auroc']):.3f}")
     right.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":")
@@ -144,18 +166,16 @@ def draw_separation(metric: "BoCSeparation", score: str, ax: Any = None) -> tupl
 
 
 def _sides(metric: "BoCSeparation") -> dict[str, list[tuple[Tensor, Tensor]]]:
-    """For each score, values and their weights, in-distribution first."""
-    if metric.thresholds is None:
-        known, unknown = metric.samples()
-        pairs = {name: (known[name].cpu(), unknown[name].cpu()) for name in metric.scores}
-        return {
-            name: [(side, torch.full_like(side, 1 / max(1, side.numel()))) for side in pair]
-            for name, pair in pairs.items()
-        }
-    shares = metric.histograms().cpu().double()
-    shares = shares / shares.sum(-1, keepdim=True).clamp_min(1)
-    centres = [bin_centres(metric.thresholds, scores[name].ceiling) for name in metric.scores]
-    return {name: [(centres[i], shares[side, i]) for side in (0, 1)] for i, name in enumerate(metric.scores)}
+    """For each score, the numbers that rank the samples and their weights, in-distribution first."""
+    if metric.exact:
+        pairs = zip(*(side.values() for side in metric.ranked_samples()), strict=True)
+        sides = [[(numbers.cpu(), torch.ones_like(numbers, device="cpu")) for numbers in pair] for pair in pairs]
+    else:
+        counts = metric.histograms().cpu().double()
+        centres = bin_centres(counts.shape[-1])
+        sides = [[(centres[x > 0], x[x > 0]) for x in pair] for pair in counts.unbind(1)]
+    shares = [[(numbers, counts / counts.sum()) for numbers, counts in pair] for pair in sides]
+    return dict(zip(metric.scores, shares, strict=True))
 
 
 def _roc(known: tuple[Tensor, Tensor], unknown: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,9 @@ from tests.lightning.cases import (
     points,
     trainer,
 )
+from tests.metrics.test_separation import sklearn_separation
 from torch_boc import BoCSeparation
+from torch_boc.functional import compute_scores
 from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.loop import LoopMetrics
 from torch_boc.metrics import BoCMetric
@@ -31,10 +33,11 @@ def separation(module, data, thresholds):
     metric = BoCSeparation(SCORES, thresholds)
     metric.update(logits_of(module, KNOWN), False)
     metric.update(logits_of(module, data), True)
-    return {key: value.item() for key, value in metric.compute().items() if not key.endswith("_error")}
+    found = {key: value.item() for key, value in metric.compute().items()}
+    return {key: value for key, value in found.items() if not key.endswith("_error") or value > 0.001}
 
 
-@pytest.mark.parametrize("thresholds", [4096, None])
+@pytest.mark.parametrize("thresholds", [2**18, None])
 @pytest.mark.parametrize("stage", ["val", "test"])
 def test_logged_values_are_those_of_the_metrics(stage, thresholds, tmp_path):
     module = classifier(library, perceptron())
@@ -49,6 +52,39 @@ def test_logged_values_are_those_of_the_metrics(stage, thresholds, tmp_path):
         other = expected(module, data)["gap"]
         want = {"gap": other, "gap_shift": other - gap, **separation(module, data, thresholds)}
         assert chosen(run.callback_metrics, f"{stage}/boc/{name}/") == pytest.approx(want)
+
+
+def logged(callback, known, near):
+    """What the callback would log of logits of two loaders, beside the gap."""
+    callback._begin("val", classifier(library, perceptron()), ["", "near"])
+    for place, logits in enumerate((known, near)):
+        for batch in logits.split(500):
+            callback.on_validation_batch_end(None, None, {"logits": batch}, None, 0, place)
+    values = callback._loops["val"].compute(("gap",))
+    return {key.removeprefix("near/"): value.item() for key, value in values.items() if "auroc" in key or "fpr" in key}
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1e-4, 0), (1e-2, 0), (1, 0), (8, 0), (1, 1000)])
+def test_logged_separation_is_that_of_sklearn_whatever_the_scale(scale, shift):
+    generator = torch.Generator().manual_seed(0)
+    draws = scale * torch.randn(2, 2000, 10, generator=generator, dtype=torch.float64)
+    known, near = 2 * draws[0] + shift, 1.5 * draws[1] + shift
+    found = logged(BoCCallback(ood={1: "near"}, scores=SCORES), known, near)
+    assert set(found) == {f"{name}_{what}" for name in SCORES for what in ("auroc", "fpr95")}
+    for name in SCORES:
+        pair = (compute_scores(logits, [name])[name].numpy() for logits in (known, near))
+        assert (found[f"{name}_auroc"], found[f"{name}_fpr95"]) == pytest.approx(sklearn_separation(*pair), abs=1e-3)
+
+
+def test_errors_are_logged_if_they_matter():
+    """With few bins on logits of a small scale, the AUROC may be anything."""
+    generator = torch.Generator().manual_seed(0)
+    known, near = (scale * torch.randn(1000, 10, generator=generator) for scale in (2e-3, 1e-3))
+    coarse = logged(BoCCallback(ood={1: "near"}, scores=("msp", "gap"), thresholds=4096), known, near)
+    assert coarse["msp_auroc_error"] > 0.3
+    assert coarse["msp_fpr95_error"] > 0.3
+    far = logged(BoCCallback(ood={1: "near"}, scores=("msp", "gap"), thresholds=4096), 1e5 * known + 1e3, near)
+    assert not [key for key in far if key.endswith("auroc_error")]
 
 
 def test_targets_of_ood_loaders_do_not_count(tmp_path):

@@ -43,7 +43,7 @@ def main(name: str, folder: Path) -> None:
     module.allow_zero_length_dataloader_with_multiple_devices = True
     callbacks = (
         BoCCallback(ood=OOD, keys=("samples", "gap", "accuracy"), plot_every_n_epochs=1),
-        BoCCallback(ood=OOD, keys=("gap",), prefix="exact", thresholds=None, logits="model.2"),
+        BoCCallback(ood=OOD, keys=("gap",), prefix="binned", thresholds=2**12, logits="model.2"),
     )
     options = {"enable_checkpointing": False, "logger": library.loggers.CSVLogger(folder)}
     run = trainer(library, folder, *callbacks, use_distributed_sampler=False, **options)

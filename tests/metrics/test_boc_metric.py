@@ -62,6 +62,15 @@ def test_keys_are_stable():
     assert list(metric.compute()) == KEYS
 
 
+def test_chosen_keys_come_in_their_order_under_the_prefix():
+    batches = labelled_batches(20, 30)
+    expected = boc_summary(*joined(batches))
+    metric = BoCMetric(keys=["nll", "gap", "nll"], prefix="val/boc/")
+    check_metric(metric.clone, batches, {f"val/boc/{key}": expected[key] for key in ("nll", "gap")})
+    metric.update(*batches[0])
+    assert list(metric.compute()) == ["val/boc/nll", "val/boc/gap"]
+
+
 def test_without_targets_only_what_needs_them_is_nan():
     result = boc_summary(labelled_batches(20)[0][0])
     assert {key for key, value in result.items() if value.isnan()} == set(KEYS[15:])

@@ -17,6 +17,7 @@ METRICS: dict[str, tuple[Callable, list]] = {
     "by class": (lambda: CoherenceGap(7, average="none"), LABELLED),
     "exact": (BoCSeparation, FLAGGED),
     "binned": (lambda: BoCSeparation(thresholds=128), FLAGGED),
+    "exact, then binned": (lambda: BoCSeparation(("msp", "gap"), exact_up_to=100), FLAGGED),
 }
 SHARES = {"uneven": ((0, 1), (2,)), "one empty": ((0, 1, 2), ())}
 

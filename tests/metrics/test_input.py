@@ -21,12 +21,21 @@ BAD = torch.tensor([[math.nan, 1.0, 0.0], [math.inf, 2.0, 1.0]])
         ({"bins": 0}, "at least 1 bin"),
         ({"trials": 0}, "positive integer"),
         ({"num_classes": 1}, "at least 2"),
+        ({"keys": ("gap", "magic")}, "expected keys as a list of names among samples"),
+        ({"keys": "gap"}, "expected keys as a list of names"),
+        ({"keys": ()}, "at least one key"),
     ],
     ids=str,
 )
 def test_bad_arguments(arguments, match):
     with pytest.raises(ValueError, match=match):
         BoCMetric(**arguments)
+
+
+@pytest.mark.parametrize("make", [BoCMetric, BoCSeparation])
+def test_a_prefix_is_a_string(make):
+    with pytest.raises(TypeError, match="expected prefix as a string"):
+        make(prefix=None)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +58,9 @@ def test_bad_arguments_of_the_gap(arguments, match):
         ({"scores": ("msp", "magic")}, "among msp, energy"),
         ({"scores": "msp"}, "among msp, energy"),
         ({"scores": ()}, "among msp, energy"),
-        ({"thresholds": 7}, "even number"),
-        ({"thresholds": 0}, "even number"),
+        ({"thresholds": 7}, "power of two"),
+        ({"thresholds": 0}, "power of two"),
+        ({"exact_up_to": -1}, "number of samples"),
     ],
     ids=str,
 )
@@ -63,7 +73,7 @@ def test_bad_arguments_of_the_separation(arguments, match):
     ("preds", "target", "error", "match"),
     [
         (LOGITS.long(), None, TypeError, "floating-point"),
-        (LOGITS[0], None, ValueError, "dim in"),
+        (LOGITS[0], None, ValueError, r"shape \(N, C\) .*, got shape \(3,\)"),
         (LOGITS.tolist(), None, TypeError, "torch.Tensor"),
         (LOGITS[:, :1], None, ValueError, "at least 2 classes"),
         (LOGITS[:, :2], None, ValueError, "3 classes"),
@@ -143,3 +153,38 @@ def test_targets_that_are_no_class_are_reported():
     metric.update(LOGITS, torch.tensor([0, 3, -1]))
     with pytest.raises(ValueError, match=r"targets in \[0, 3\), got 2 outside"):
         metric.compute()
+
+
+@pytest.mark.parametrize("make", [BoCMetric, CoherenceGap, lambda **k: BoCSeparation(("msp",), **k)])
+class TestNumberOfClasses:
+    def flags(self, metric):
+        return (False,) if isinstance(metric, BoCSeparation) else ()
+
+    def test_is_that_of_the_first_batch(self, make):
+        metric = make()
+        for add in (metric.update, metric):
+            add(LOGITS, *self.flags(metric))
+            with pytest.raises(ValueError, match="expected logits with 3 classes"):
+                add(LOGITS[:, :2], *self.flags(metric))
+
+    def test_is_forgotten_at_reset(self, make):
+        metric = make()
+        for logits in (LOGITS, LOGITS[:, :2], LOGITS.repeat(1, 2)):
+            metric(logits, *self.flags(metric))
+            assert metric.num_classes == logits.shape[1]
+            metric.reset()
+
+    def test_is_kept_at_reset_if_given(self, make):
+        metric = make(num_classes=3)
+        metric.update(LOGITS, *self.flags(metric))
+        metric.reset()
+        with pytest.raises(ValueError, match="expected logits with 3 classes"):
+            metric.update(LOGITS[:, :2], *self.flags(metric))
+
+
+def test_probabilities_are_refused_after_a_reset_too():
+    metric = BoCMetric()
+    metric.update(LOGITS)
+    metric.reset()
+    with pytest.raises(ValueError, match="got probabilities"):
+        metric.update(LOGITS.softmax(-1))

@@ -28,6 +28,38 @@ def test_collection_beside_accuracy():
         torch.testing.assert_close(single[key], expected[key])
 
 
+NEIGHBOURS = {
+    "none": {},
+    "accuracy": {"accuracy": MulticlassAccuracy(7, average="micro")},
+    "one of the same name": {"gap": CoherenceGap(), "nll": CoherenceGap(part="free")},
+    "another prefix": {"other": BoCMetric(prefix="other_", trials=20)},
+    "another prefix in one group": {"other": BoCMetric(prefix="other_")},
+}
+
+
+@pytest.mark.parametrize("name", ["boc", "boc_", "a"])
+@pytest.mark.parametrize("beside", NEIGHBOURS)
+def test_keys_with_a_prefix_are_the_same_beside_others(beside, name):
+    keys = ("nll", "gap", "accuracy")
+    metrics = {name: BoCMetric(prefix="boc_", keys=keys)} | {k: m.clone() for k, m in NEIGHBOURS[beside].items()}
+    collection = MetricCollection(metrics, prefix="val/")
+    batches = labelled_batches(20, 30)
+    for batch in batches:
+        collection.update(*batch)
+    expected = boc_summary(*joined(batches))
+    found = {key: value for key, value in collection.compute().items() if key.startswith("val/boc_")}
+    assert_same(found, {f"val/boc_{key}": expected[key] for key in keys})
+
+
+def test_two_separations_in_a_collection():
+    near, far = (BoCSeparation(("msp",), prefix=f"{name}_") for name in ("near", "far"))
+    collection = MetricCollection({"a": near, "b": far})
+    collection.update(torch.randn(10, 4), torch.arange(10) > 4)
+    assert set(collection.compute()) == {
+        f"{name}_msp_{what}" for name in ("near", "far") for what in ("auroc", "fpr95")
+    }
+
+
 def test_compute_groups_merge_only_what_is_the_same():
     metrics = {f"m{i}": BoCMetric(**variant) for i, variant in enumerate(VARIANTS)}
     metrics |= {"same": BoCMetric(), "forced": CoherenceGap(part="forced"), "free": CoherenceGap(part="free")}

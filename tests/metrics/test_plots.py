@@ -1,3 +1,4 @@
+import math
 import sys
 
 import pytest
@@ -6,6 +7,7 @@ from matplotlib.figure import Figure
 
 from tests.metrics.cases import labelled_batches, ood_batches
 from torch_boc import BoCMetric, BoCSeparation, CoherenceGap
+from torch_boc.functional import bag_of_coins
 
 
 @pytest.fixture
@@ -69,6 +71,80 @@ def test_course_of_several_results(metric):
     _, axis = gap.plot([gap.compute(), gap.compute()])
     assert len(axis.lines) == 7
     assert CoherenceGap(7).plot(torch.tensor(0.1))[1].lines
+
+
+def confident(samples):
+    """Confidences from 1 - 1e-9 to 1, nearly all right."""
+    margin = torch.linspace(22, 30, samples, dtype=torch.float64).unsqueeze(1)
+    return torch.cat([margin, torch.zeros(samples, 9).double()], 1), (torch.arange(samples) % 50 == 0).long()
+
+
+CASES = {
+    "confident": confident(300),
+    "tiny": labelled_batches(20)[0],
+    "one": labelled_batches(1)[0],
+    "many classes": labelled_batches(400, classes=1000)[0],
+    "flat": (0.01 * labelled_batches(300)[0][0], labelled_batches(300)[0][1]),
+    "two classes": labelled_batches(300, classes=2)[0],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_axes_fit_the_data_and_clip_no_point(case):
+    metric = BoCMetric()
+    metric.update(*CASES[case])
+    figure, axes = metric.plot()
+    figure.canvas.draw()
+    for axis in axes[1:]:
+        points = [line for line in axis.lines if line.get_marker() in ("o", "s")]
+        inner = axis.get_window_extent()
+        for line in points:
+            size = line.get_markersize() / 2 * figure.dpi / 72
+            for x, y in axis.transData.transform(line.get_xydata()) if len(line.get_xdata()) else ():
+                assert inner.x0 + size <= x <= inner.x1 - size
+                assert inner.y0 + size <= y <= inner.y1 - size
+    low, high = axes[0].get_xlim()
+    gaps = bag_of_coins(CASES[case][0]).gap
+    if (seen := gaps[gaps >= 1e-12]).numel():
+        assert seen.min() / 13 < low < seen.min()
+        assert seen.max() < high < 13 * seen.max()
+
+
+def test_reliability_shows_only_bins_with_enough_samples():
+    """Nine samples of confidence about 0.57, ten of about 0.82."""
+    top = torch.cat([torch.full((9,), 1.0), torch.full((10,), 2.2)]).unsqueeze(1)
+    metric = BoCMetric()
+    metric.update(torch.cat([top, torch.zeros(19, 2)], 1), torch.zeros(19, dtype=torch.long))
+    _, axis = metric.plot(kind="reliability")
+    (line,) = (line for line in axis.lines if line.get_label() == "confidence")
+    assert line.get_xdata() == pytest.approx([math.exp(2.2) / (math.exp(2.2) + 2)])
+    assert axis.get_legend().get_title().get_text() == "bins of 10 samples or more"
+    few = BoCMetric()
+    few.update(*labelled_batches(9)[0])
+    _, axis = few.plot(kind="reliability")
+    assert [text.get_text() for text in axis.texts] == ["no bin has 10 samples"]
+
+
+def test_bars_of_few_samples_are_wide():
+    def bars(samples):
+        metric = BoCMetric()
+        metric.update(labelled_batches(samples)[0][0])
+        axis = metric.plot(kind="gap")[1]
+        values = axis.patches[0].get_data().values
+        assert values.sum() == pytest.approx(1, abs=1e-3)  # a gap in 20,000 is below 1e-12
+        return len(values)
+
+    assert bars(10) == 12
+    assert bars(20_000) == 120
+
+
+def test_course_with_keys_and_prefix():
+    metric = BoCMetric(prefix="val_", keys=("nll", "gap"))
+    results = [metric(*batch) for batch in labelled_batches(20, 20)]
+    assert [line.get_label() for line in metric.plot(results)[1].lines] == ["val_gap"]
+    metric = BoCMetric(keys=("nll", "accuracy"))
+    results = [metric(*batch) for batch in labelled_batches(20, 20)]
+    assert [line.get_label() for line in metric.plot(results)[1].lines] == ["nll", "accuracy"]
 
 
 @pytest.mark.parametrize("thresholds", [None, 128])

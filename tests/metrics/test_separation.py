@@ -10,7 +10,8 @@ from tests.metrics.cases import joined, ood_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCSeparation
 from torch_boc.functional import auroc, compute_scores, fpr_at_tpr, scores
-from torch_boc.functional.separation import bin_centres, score_bin
+from torch_boc.functional.registry import unsaturated_scores
+from torch_boc.functional.separation import bin_centres, score_bin, score_histograms
 
 ALL = tuple(scores)
 values = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=20).map(torch.tensor)
@@ -33,7 +34,7 @@ def test_class_is_function_and_sklearn_for_every_score():
     batches = ood_batches(120, 40, 77)
     logits, ood = joined(batches)
     expected = {}
-    for name, score in compute_scores(logits, ALL).items():
+    for name, score in unsaturated_scores(logits, ALL).items():
         pair = sklearn_separation(score[~ood].numpy(), score[ood].numpy())
         expected |= {
             f"{name}_{key}": torch.tensor(x, dtype=torch.float64)
@@ -49,7 +50,7 @@ def test_binned_is_the_same_however_the_data_come():
     check_metric(lambda: BoCSeparation(ALL, thresholds=256), batches, metric.compute(), atol=0)
 
 
-@pytest.mark.parametrize("bins", [4, 64, 1024, 16384])
+@pytest.mark.parametrize("bins", [4, 64, 1024, 16384, 2**18])
 def test_binned_says_its_error(bins):
     logits, ood = joined(ood_batches(3000))
     exact, binned = BoCSeparation(ALL)(logits, ood), BoCSeparation(ALL, thresholds=bins)(logits, ood)
@@ -63,26 +64,125 @@ def test_binned_says_its_error(bins):
 def test_error_falls_with_the_number_of_bins():
     logits, ood = joined(ood_batches(3000))
     names = [name for name in ALL if name != "structural_score"]  # which has many ties, binned or not
-    coarse, fine = (BoCSeparation(names, thresholds=bins)(logits, ood) for bins in (256, 8192))
+    coarse, fine = (BoCSeparation(names, thresholds=bins)(logits, ood) for bins in (2**12, 2**17))
     for name in names:
         assert fine[f"{name}_auroc_error"] < 0.2 * coarse[f"{name}_auroc_error"]
 
 
-@given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=50), st.sampled_from([0.0, 1.0]))
-def test_bins_keep_the_order(numbers, ceiling):
+@given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=50), st.sampled_from([2, 128, 2**18, 2**24]))
+def test_bins_keep_the_order(numbers, bins):
     ordered = torch.tensor(sorted(numbers), dtype=torch.float64)
-    places = score_bin(ordered, 128, ceiling)
+    places = score_bin(ordered, bins)
     assert (places.diff() >= 0).all()
     assert places.min() >= 0
-    assert places.max() < 128
+    assert places.max() < bins
 
 
-def test_centres_lie_in_their_bins():
-    for ceiling in (0.0, 1.0):
-        centres = bin_centres(64, ceiling)
-        expected = torch.arange(64)
-        inner = (centres - ceiling).abs() > 1e-12  # 1 - 1e-15 is hardly a number
-        assert_same(score_bin(centres, 64, ceiling)[inner], expected[inner])
+@given(st.floats(1e-37, 1e37), st.sampled_from([1, -1]))
+def test_fine_bins_tell_near_numbers_apart(number, sign):
+    near = sign * number * torch.tensor([1, 1 + 1 / 250], dtype=torch.float64)
+    assert score_bin(near, 2**18).diff().abs() >= 1
+
+
+def test_both_zeros_are_in_one_bin():
+    assert score_bin(torch.tensor([0.0, -0.0]), 2**18).diff() == 0
+
+
+@pytest.mark.parametrize("bins", [64, 2**12, 2**18])
+def test_centres_lie_in_their_bins(bins):
+    centres = bin_centres(bins)
+    some = ~centres.isnan()
+    assert some.float().mean() > 0.99
+    assert torch.equal(score_bin(centres, bins)[some], torch.arange(bins)[some])
+
+
+def test_bins_map_and_compile():
+    values, ood = torch.randn(4, 3, 50, dtype=torch.float64), torch.rand(4, 50) > 0.5
+    expected = torch.stack([score_histograms(*pair, 512) for pair in zip(values, ood, strict=True)])
+    assert torch.equal(torch.func.vmap(lambda x, flags: score_histograms(x, flags, 512))(values, ood), expected)
+    compiled = torch.compile(lambda x, flags: score_histograms(x, flags, 512), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(values[0], ood[0]), expected[0])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_numbers_rank_as_the_scores(name):
+    logits = joined(ood_batches(400))[0]
+    number, score = unsaturated_scores(logits, [name])[name], scores[name](logits)
+    torch.testing.assert_close(scores[name].value(number), score, rtol=0, atol=0)
+    assert (score[number.argsort()].diff() >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["msp", "dominance"])
+def test_sure_predictions_are_told_apart(name):
+    """All these scores are rounded to 1, and were taken for ties."""
+    rivals = torch.zeros(200, 2, dtype=torch.float64)
+    known, unknown = (
+        torch.cat([torch.linspace(*ends, 200).double()[:, None], rivals], 1) for ends in ((60, 80), (40, 65))
+    )
+    assert (compute_scores(torch.cat([known, unknown]), [name])[name] == 1).all()
+    for options in ({}, {"thresholds": 2**18}):
+        metric = BoCSeparation([name], **options)
+        metric.update(known, False)
+        metric.update(unknown, True)
+        expected = auroc(known[:, 0], unknown[:, 0])
+        torch.testing.assert_close(metric.compute()[f"{name}_auroc"], expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_more_than_may_be_kept_is_binned(forward):
+    """In exact mode until then; the results stay those of bins, and of all samples."""
+    batches = ood_batches(40, 50, 60, 30)
+    metric, binned = BoCSeparation(ALL, exact_up_to=100), BoCSeparation(ALL, thresholds=2**18)
+    for number, batch in enumerate(batches):
+        metric(*batch) if forward else metric.update(*batch)
+        binned.update(*batch)
+        assert metric.exact == (number < 2)
+        assert sum(map(len, getattr(metric, metric._rows))) <= 100
+    assert torch.equal(metric.histograms(), binned.histograms())
+    with pytest.warns(UserWarning, match=r"_error is .* beyond 100 samples"):
+        assert_same(metric.compute(), binned.compute(), atol=0)
+    with pytest.raises(ValueError, match="keeps at most 100"):
+        metric.samples()
+    metric.reset()
+    assert metric.exact
+
+
+@pytest.mark.parametrize("sizes", [(90, 20), (20, 90), (90, 90), (20, 20)])
+def test_merged_metrics_may_differ_in_what_they_keep(sizes):
+    batches = ood_batches(*sizes)
+    first, second = (BoCSeparation(("msp",), exact_up_to=50) for _ in batches)
+    first.update(*batches[0])
+    second.update(*batches[1])
+    first.merge_state(second)
+    whole = BoCSeparation(("msp",), exact_up_to=None if max(sizes) < 50 else 0)
+    whole.update(*joined(batches))
+    assert first.exact == whole.exact
+    assert torch.equal(first.histograms(), whole.histograms())
+    if first.exact:
+        assert_same(first.compute(), whole.compute(), atol=0)
+
+
+def test_a_small_error_needs_no_warning():
+    metric = BoCSeparation(("msp",), exact_up_to=10)
+    top = torch.linspace(0, 9, 30).unsqueeze(1)
+    metric.update(torch.cat([top, torch.zeros(30, 3)], 1), torch.arange(30) < 12)
+    result = metric.compute()
+    assert not metric.exact
+    assert result["msp_auroc"] == 1
+    assert result["msp_auroc_error"] == result["msp_fpr95_error"] == 0
+
+
+@pytest.mark.parametrize("tpr", [0.0, -0.1, 1.01, float("nan")])
+def test_impossible_rates_are_refused(tpr):
+    with pytest.raises(ValueError, match="tpr in"):
+        fpr_at_tpr(torch.ones(2), torch.ones(2), tpr)
+
+
+def test_nan_scores_give_nan():
+    good, bad = torch.tensor([1.0, 2.0]), torch.tensor([1.0, torch.nan])
+    for pair in ((good, bad), (bad, good)):
+        assert fpr_at_tpr(*pair).isnan()
+        assert auroc(*pair).isnan()
 
 
 def test_the_papers_score_ranks_backwards_and_the_others_do_not():
@@ -115,12 +215,13 @@ def test_one_kind_alone_is_nan(thresholds, ood):
     assert all(value.isnan() for key, value in result.items() if not key.endswith("error"))
 
 
-@pytest.mark.parametrize("thresholds", [None, 64])
-def test_update_reads_nothing_back(thresholds):
-    metric = BoCSeparation(ALL, thresholds, validate_args=False)
+@pytest.mark.parametrize("options", [{}, {"thresholds": 64}, {"exact_up_to": 10}], ids=str)
+def test_update_reads_nothing_back(options):
+    metric = BoCSeparation(ALL, validate_args=False, **options)
     with NoHostSync():
         metric.update(torch.randn(6, 4), True)
         metric.update(torch.randn(6, 4), torch.arange(6) > 2)
+    assert metric.exact == (not options)
 
 
 def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():
@@ -128,7 +229,8 @@ def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():
     for metric in (exact, binned):
         for _ in range(3):
             metric.update(torch.randn(100, 50), False)
-    assert sum(part.numel() for part in getattr(exact, exact._table)) == 300 * 3  # two scores and the flag
-    assert binned.histograms().shape == (2, 2, 64)
+    assert sum(part.numel() for part in getattr(exact, exact._rows)) == 300 * 3  # two scores and the flag
+    assert not getattr(binned, binned._rows)
+    assert [part.shape for part in getattr(binned, binned._bins)] == [(1, 2, 2, 64)]
     with pytest.raises(ValueError, match="thresholds=None"):
         binned.samples()

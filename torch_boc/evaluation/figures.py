@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..functional.tally import empty_tally
-from ..plots import BLUE, CYCLE, GREEN, GREY, ORANGE, draw_coherence
+from ..plots import BLUE, CYCLE, FEW_SAMPLES, GREEN, GREY, ORANGE, draw_coherence
 from .axes import TEXT, finish, panels, plain
 from .layout import UPSIDE_DOWN, known_set
 from .results import Results
@@ -19,7 +19,6 @@ HISTOGRAMS = 6
 SETS = 6
 CURVES = {"MSP": (BLUE, "o-"), "temperature": (GREEN, "^-"), "BoC": (ORANGE, "s--")}
 SECOND_SPLIT = "#CC79A7"
-FEW_SAMPLES = 10  # the share of fewer says nothing
 SMALL = (3.3, 2.3)
 
 

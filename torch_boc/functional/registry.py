@@ -12,7 +12,6 @@ from .checks import check_logits, check_trials
 from .coins import Coins, coins_from_rows, gap_of
 from .rows import Rows, wide_row_sums
 from .trials import log_p_value
-from .trials import structural_score as structural_score_of
 
 
 class Evidence(NamedTuple):
@@ -31,16 +30,21 @@ class Score:
     Attributes:
         name: the key in the registry.
         summary: the formula in a line.
+        number: what ranks the samples as the score does and never saturates, as minus the odds for msp.
+        value: the score as a rising function of that number.
         upside_down: True for the paper's score, which is kept as published and ranks backwards.
-        ceiling: the value at which it saturates: its distance from there is what tells samples apart.
     """
 
     name: str
     summary: str
-    function: Callable[[Evidence], Tensor]
+    number: Callable[[Evidence], Tensor]
+    value: Callable[[Tensor], Tensor]
     extras: bool = False
     upside_down: bool = False
-    ceiling: float = 0.0
+
+    def function(self, evidence: Evidence) -> Tensor:
+        """The score of each row, of what is known of it."""
+        return self.value(self.number(evidence))
 
     def __call__(self, logits: Tensor, *, dim: int = -1, trials: int = 100) -> Tensor:
         """The score of each row of `logits`, float64, without the class axis `dim`."""
@@ -69,13 +73,26 @@ def compute_scores(
     >>> {name: round(value.item(), 4) for name, value in result.items()}
     {'msp': 0.6439, 'gap': -0.2109}
     """
+    found = unsaturated_scores(logits, names, dim=dim, trials=trials)
+    return {name: _registry[name].value(number) for name, number in found.items()}
+
+
+def unsaturated_scores(
+    logits: Tensor, names: Iterable[str] | None = None, *, dim: int = -1, trials: int = 100
+) -> dict[str, Tensor]:
+    """The numbers that rank samples as `compute_scores` does, and also where the scores themselves are all equal to 1.
+
+    >>> logits = torch.tensor([[50.0, 0.0, 0.0], [60.0, 0.0, 0.0]])
+    >>> compute_scores(logits, ["msp"])["msp"], unsaturated_scores(logits, ["msp"])["msp"]
+    (tensor([1., 1.], dtype=torch.float64), tensor([-3.8575e-22, -1.7513e-26], dtype=torch.float64))
+    """
     dim, trials = check_logits(logits, dim), check_trials(trials)
     if isinstance(names, str):
         raise TypeError(f"expected names as a list of scores, got the string {names!r}; use [{names!r}]")
     chosen = [_look_up(name) for name in (_registry if names is None else names)]
     rows = wide_row_sums(logits.movedim(dim, -1), extras=any(score.extras for score in chosen))
     evidence = Evidence(rows, coins_from_rows(rows, logits.shape[dim]), logits.shape[dim], trials)
-    return {score.name: score.function(evidence) for score in chosen}
+    return {score.name: score.number(evidence) for score in chosen}
 
 
 def _look_up(name: str) -> Score:
@@ -84,24 +101,40 @@ def _look_up(name: str) -> Score:
     return _registry[name]
 
 
+def _itself(number: Tensor) -> Tensor:
+    return number
+
+
+def _confidence(minus_odds: Tensor) -> Tensor:
+    return 1 / (1 - minus_odds)
+
+
+def _chance(minus_complement: Tensor) -> Tensor:
+    return 1 + minus_complement
+
+
+def _complement(minus_log: Tensor) -> Tensor:
+    return -torch.expm1(-minus_log)
+
+
 def _register(
     summary: str,
     *,
+    value: Callable[[Tensor], Tensor] = _itself,
     extras: bool = False,
     upside_down: bool = False,
-    ceiling: float = 0.0,
 ) -> Callable[[Callable[[Evidence], Tensor]], Callable[[Evidence], Tensor]]:
-    def add(function: Callable[[Evidence], Tensor]) -> Callable[[Evidence], Tensor]:
-        name = function.__name__
-        _registry[name] = Score(name, summary, function, extras, upside_down, ceiling)
-        return function
+    def add(number: Callable[[Evidence], Tensor]) -> Callable[[Evidence], Tensor]:
+        name = number.__name__
+        _registry[name] = Score(name, summary, number, value, extras, upside_down)
+        return number
 
     return add
 
 
-@_register("largest softmax probability", ceiling=1.0)
+@_register("largest softmax probability", value=_confidence)
 def msp(evidence: Evidence) -> Tensor:
-    return evidence.coins.confidence
+    return -evidence.coins.odds
 
 
 @_register("log sum exp of the logits, minus the energy at temperature 1")
@@ -126,9 +159,9 @@ def logit_gap(evidence: Evidence) -> Tensor:
     return evidence.rows.margin / (evidence.num_classes - 1)
 
 
-@_register("mean chance that the top class beats a rival", ceiling=1.0)
+@_register("mean chance that the top class beats a rival", value=_chance)
 def dominance(evidence: Evidence) -> Tensor:
-    return evidence.coins.dominance
+    return -evidence.coins.loss
 
 
 @_register("minus the coherence gap")
@@ -148,8 +181,8 @@ def concentration(evidence: Evidence) -> Tensor:
 
 @_register(
     "the paper's score, 1 - p-value: upside down, higher = less in-distribution",
+    value=_complement,
     upside_down=True,
-    ceiling=1.0,
 )
 def structural_score(evidence: Evidence) -> Tensor:
-    return structural_score_of(evidence.coins, evidence.trials)
+    return -log_p_value(evidence.coins, evidence.trials)

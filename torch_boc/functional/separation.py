@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from .precision import widen
+from .tally import count
 
-# The scale of the binned mode: distances from 1e-15 to 1e5.
-LOWEST_DECADE, HIGHEST_DECADE = -15, 5
+MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 but its sign
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
@@ -40,51 +40,77 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tens
         tpr: the true positive rate to keep, in (0, 1].
 
     Returns:
-        A scalar in float64 (float32 on MPS); NaN if either is empty.
+        A scalar in float64 (float32 on MPS); NaN if either is empty or has NaN.
 
     >>> fpr_at_tpr(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([0.0, 1.5, 2.5]), tpr=0.75)
     tensor(0.3333, dtype=torch.float64)
     """
+    if not 0 < tpr <= 1:
+        raise ValueError(f"expected tpr in (0, 1], got {tpr}")
     positive, negative = widen(id_scores), widen(ood_scores)
     if positive.numel() == 0 or negative.numel() == 0:
         return positive.new_full((), math.nan)
     kept = max(1, math.ceil(tpr * positive.numel() - 1e-9))
     threshold = positive.sort(descending=True).values[kept - 1]
-    return widen(negative >= threshold).mean()
+    share = widen(negative >= threshold).mean()
+    return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
 
 
-def score_bin(scores: Tensor, bins: int, ceiling: float = 0.0) -> Tensor:
-    """The place of each score among `bins` bins that are logarithmic in its distance from `ceiling`, on both sides.
+def score_bin(scores: Tensor, bins: int) -> Tensor:
+    """The place of each score among `bins` bins that cover all real numbers, whatever their range.
+
+    The bits of a float, read as an integer, are in the order of the numbers: the leading ones are the bin. A bin holds
+    the float32 numbers that agree in sign, exponent (8 bits) and the first bits of the fraction. With 2**18 bins these
+    are 9 bits, and the numbers in a bin differ by less than 1/512 of themselves.
 
     Args:
-        scores: any shape; NaN has the place of `ceiling`.
-        bins: an even number.
-        ceiling: where the score saturates, so that scores close to it are told apart.
+        scores: any shape; NaN has the place of 0.
+        bins: a power of two, from 2 to 2**31.
 
     Returns:
         int64 in [0, bins), never falling where the score rises.
     """
-    half = bins // 2
-    distance = scores.nan_to_num(ceiling, math.inf, -math.inf) - ceiling
-    decades = distance.abs().log10().clamp(LOWEST_DECADE, HIGHEST_DECADE) - LOWEST_DECADE
-    steps = (decades * (half / (HIGHEST_DECADE - LOWEST_DECADE))).long().clamp(0, half - 1)
-    return torch.where(distance < 0, half - 1 - steps, half + steps)
+    number = torch.where(scores == 0, 0.0, scores).nan_to_num(0.0, math.inf, -math.inf)  # the bits of -0.0 are not 0's
+    pattern = number.to(torch.float32).view(torch.int32)
+    ordered = torch.where(pattern < 0, pattern ^ MAGNITUDE, pattern)
+    return (ordered >> (32 - _bits(bins))).long() + bins // 2
 
 
-def bin_centres(bins: int, ceiling: float = 0.0) -> Tensor:
-    """The middle of each bin of `score_bin`, on its logarithmic scale."""
-    half = bins // 2
-    steps = (torch.arange(half, dtype=torch.float64) + 0.5) / half
-    positive = 10 ** (LOWEST_DECADE + (HIGHEST_DECADE - LOWEST_DECADE) * steps)
-    return torch.cat([-positive.flip(0), positive]) + ceiling
+def bin_centres(bins: int) -> Tensor:
+    """A number inside each bin of `score_bin`, halfway along its bits; NaN for the bins that no number falls in."""
+    step = 32 - _bits(bins)
+    ordered = (torch.arange(bins) - bins // 2 << step) + (1 << step >> 1)
+    pattern = torch.where(ordered < 0, ordered ^ MAGNITUDE, ordered)
+    return pattern.to(torch.int32).view(torch.float32).double()
+
+
+def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
+    """How many samples of each kind each score puts into each bin.
+
+    Args:
+        scores: (S, N); a sample with NaN among its scores counts nowhere.
+        ood: (N,) booleans, true for out-of-distribution.
+        bins: as for `score_bin`.
+
+    Returns:
+        int64 of shape (2, S, bins), in-distribution first.
+    """
+    both = score_bin(scores, bins) + ood * bins  # the bins of the out-of-distribution samples follow the others
+    counted = ~scores.isnan().any(0)
+    return count(both, counted.expand_as(both), 2 * bins).reshape(-1, 2, bins).movedim(1, 0)
+
+
+def _bits(bins: int) -> int:
+    return bins.bit_length() - 1
 
 
 def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, Tensor]:
     """`auroc` from histograms, and how far it can be off: half the chance that both samples fall in one bin."""
-    positive, negative = _shares(id_histogram), _shares(ood_histogram)
+    positive, negative = widen(id_histogram), widen(ood_histogram)
+    pairs = positive.sum() * negative.sum()
     below = negative.cumsum(0) - negative
     tie = (positive * negative).sum() / 2
-    return (positive * below).sum() + tie, tie
+    return ((positive * below).sum() + tie) / pairs, tie / pairs
 
 
 def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 0.95) -> tuple[Tensor, Tensor]:
@@ -93,12 +119,7 @@ def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 
     kept = id_histogram.flip(0).cumsum(0).flip(0)  # in this bin or above
     enough = widen(kept) >= tpr * widen(total) - 1e-9
     place = (enough.sum() - 1).clamp_min(0).reshape(1)  # the last bin from which enough are kept
-    negative = _shares(ood_histogram)
+    negative = widen(ood_histogram) / widen(ood_histogram).sum()
     above = negative.flip(0).cumsum(0).flip(0)
     undefined = widen(total) / widen(total) - 1  # NaN without in-distribution samples
     return above[place].squeeze(0) + undefined, negative[place].squeeze(0) + undefined
-
-
-def _shares(histogram: Tensor) -> Tensor:
-    wide = widen(histogram)
-    return wide / wide.sum()

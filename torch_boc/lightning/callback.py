@@ -31,7 +31,10 @@ class BoCCallback(Callback):
         ood: the out-of-distribution loaders by index, as in {1: "svhn"}, against loader 0. Each adds its label-free
             keys, the shift of the mean gap and AUROC and FPR95 of `scores`, as in `val/boc/svhn/msp_auroc`.
         scores: names in `torch_boc.functional.scores`.
-        thresholds: bins for AUROC and FPR95; None is exact and keeps the scores of all samples.
+        thresholds: None for AUROC and FPR95 that are exact up to a million samples of a loader, whose scores are kept,
+            and binned beyond; a power of two for that many bins from the first sample on, in memory of fixed size, as
+            for `BoCSeparation`. What bins may be off by is logged if it exceeds 0.001, as in
+            `val/boc/svhn/msp_auroc_error`.
         every_n_train_steps: also log every n-th training batch, as `train/boc/gap`.
         plot_every_n_epochs: also draw the validation set every n epochs, and the test set: to TensorBoard, W&B and
             MLflow loggers, or without any of these to PNG files in the log folder.
@@ -51,7 +54,7 @@ class BoCCallback(Callback):
         prefix: str = "boc",
         ood: Mapping[int, str] | None = None,
         scores: Sequence[str] = ("msp", "energy", "gap"),
-        thresholds: int | None = 4096,
+        thresholds: int | None = None,
         every_n_train_steps: int | None = None,
         plot_every_n_epochs: int | None = None,
         trials: int = 100,

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..functional.samples import Samples, join_samples
 from ..functional.summary import LABELLED_KEYS
 from ..metrics import BoCMetric, BoCSeparation
-from ..metrics.separation import Scored
+from ..metrics.separation import NEGLIGIBLE_ERROR, Scored
 
 # A sample waits as some ten numbers: 80 kB in all.
 ENOUGH_SAMPLES = 1024
@@ -27,7 +27,7 @@ class LoopMetrics:
         metric: cloned for each loader.
         separation: cloned for the first loader and each out-of-distribution one.
 
-    >>> loop = LoopMetrics(["", "noise"], {1}, BoCMetric(), BoCSeparation(("msp",), thresholds=64))
+    >>> loop = LoopMetrics(["", "noise"], {1}, BoCMetric(), BoCSeparation(("msp",)))
     >>> loop.update(0, torch.tensor([[4.0, 0.0, 1.0]]), torch.tensor([0]))
     >>> loop.update(1, torch.tensor([[0.1, 0.0, 0.2]]), None)
     >>> {key: round(value.item(), 3) for key, value in loop.compute(("gap", "accuracy")).items()}
@@ -117,7 +117,8 @@ class LoopMetrics:
     def _separation(self, place: int) -> dict[str, Tensor]:
         metric = self.separations[place]
         metric.merge_state(self.separations[0])
-        return {key: value for key, value in metric.compute().items() if not key.endswith("_error")}
+        result = metric.compute().items()
+        return {key: value for key, value in result if not key.endswith("_error") or bool(value > NEGLIGIBLE_ERROR)}
 
     def _named(self, place: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {self._name(place, key): value for key, value in values.items()}

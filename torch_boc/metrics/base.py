@@ -17,10 +17,10 @@ class ProbeMetric(Metric):
     """A metric over logits of shape (N, C) or (N, C, ...).
 
     Args:
-        num_classes: checked against the logits if given.
+        num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
-        validate_args: whether to refuse probabilities. The first batch is looked at: on a CPU at once, elsewhere when
-            `compute` is called, so that `update` never waits for the device.
+        validate_args: whether to refuse probabilities. The first batch after a `reset` is looked at: on a CPU at once,
+            elsewhere when `compute` is called, so that `update` never waits for the device.
         kwargs: for `torchmetrics.Metric`.
     """
 
@@ -35,12 +35,33 @@ class ProbeMetric(Metric):
         if nan_strategy not in NAN_STRATEGIES:
             raise ValueError(f"expected nan_strategy among {', '.join(NAN_STRATEGIES)}, got {nan_strategy!r}")
         self.num_classes = None if num_classes is None else check_classes(num_classes)
+        self._given_classes, self._inside_forward = self.num_classes, False
         self.nan_strategy = nan_strategy
         self.validate_args = validate_args
         self._looks_like_probabilities: Tensor | None = None
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a batch, and give the result of this batch alone."""
+        self._inside_forward = True
+        try:
+            return super().forward(*args, **kwargs)
+        finally:
+            self._inside_forward = False
+
+    def reset(self) -> None:
+        """Forget all samples, and the number of classes unless it was given."""
+        super().reset()
+        if not self._inside_forward:  # which resets and restores the states of the samples before
+            self.num_classes, self._looks_like_probabilities = self._given_classes, None
+
     def _check(self, preds: Tensor) -> None:
         """Raise for logits that cannot be meant, and remember the number of classes."""
+        if isinstance(preds, Tensor) and preds.ndim < 2:
+            raise ValueError(
+                f"expected logits of shape (N, C) or (N, C, ...), got shape {tuple(preds.shape)}; "
+                "one sample of C logits is logits.unsqueeze(0), and N single logits x of a binary classifier are "
+                "torch.stack([torch.zeros_like(x), x], 1)"
+            )
         check_logits(preds, 1)
         if self.num_classes is not None and preds.shape[1] != self.num_classes:
             raise ValueError(

@@ -9,9 +9,12 @@ from torch import Tensor
 from .. import plots
 from ..functional.checks import check_trials
 from ..functional.samples import Samples, take_samples
-from ..functional.summary import summarize
+from ..functional.summary import check_keys, summarize
 from ..functional.tally import Tally, empty_tally, gap_tally, tally_samples
+from .arguments import check_prefix, with_prefix
 from .base import ProbeMetric
+
+GAP_KEYS = ("gap", "forced_gap", "free_gap")
 
 
 class BoCMetric(ProbeMetric):
@@ -21,7 +24,10 @@ class BoCMetric(ProbeMetric):
     `compute` gives the dict that `torch_boc.functional.boc_summary` documents.
 
     Args:
-        num_classes: checked against the logits if given.
+        num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
+        prefix: what the keys begin with. Give one in a `MetricCollection`, as "boc_": it renames the keys of all
+            metrics that give a dict as soon as two keys are equal, as `accuracy` may be.
+        keys: which keys of `boc_summary` to give, in this order; all by default.
         trials: the number of coin flips of the test.
         bins: equal bins for the calibration errors.
         alpha: the level of `rejection_rate`.
@@ -41,6 +47,8 @@ class BoCMetric(ProbeMetric):
         self,
         num_classes: int | None = None,
         *,
+        prefix: str = "",
+        keys: Sequence[str] | None = None,
         trials: int = 100,
         bins: int = 15,
         alpha: float = 0.05,
@@ -54,6 +62,10 @@ class BoCMetric(ProbeMetric):
             raise ValueError(f"expected alpha in [0, 1], got {alpha}")
         if bins < 1:
             raise ValueError(f"expected at least 1 bin, got {bins}")
+        if keys is not None and not keys:
+            raise ValueError("expected at least one key, got none; leave out `keys` for all of them")
+        # Not under the name `prefix`, which a MetricCollection reads as that of a collection within it.
+        self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values: the names
         # tell metrics with different arguments apart.
@@ -82,7 +94,8 @@ class BoCMetric(ProbeMetric):
         """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
         total = self.total()
         self._report(total.counts[1], total.counts[5])
-        return summarize(total)
+        summary = summarize(total)
+        return with_prefix(self.key_prefix, {key: summary[key] for key in self.keys or summary})
 
     def total(self) -> Tally:
         """The sums and histograms behind the summary."""
@@ -97,16 +110,20 @@ class BoCMetric(ProbeMetric):
         """Draw the samples so far, or the course of several results.
 
         Args:
-            val: results of `compute` or `forward`; then their gaps are drawn step by step.
+            val: results of `compute` or `forward`; then their gaps are drawn step by step, or all `keys` if these have
+                no gap.
             ax: matplotlib axes to draw in; three of them for `kind="all"`.
             kind: "gap" (histogram), "coherence" (mean gap against confidence, with the band that confidence allows),
-                "reliability" (accuracy against confidence and dominance), or "all" three.
+                "reliability" (accuracy against confidence and dominance, in the bins with at least 10 samples), or
+                "all" three.
 
         Returns:
             The figure and the axes.
         """
         if val is not None:
-            return plots.draw_course([val] if isinstance(val, Mapping) else val, ax)
+            chosen = self.keys or GAP_KEYS
+            drawn = [f"{self.key_prefix}{key}" for key in [key for key in GAP_KEYS if key in chosen] or chosen]
+            return plots.draw_course([val] if isinstance(val, Mapping) else val, ax, drawn)
         return plots.draw_tally(self.total(), self.num_classes, ax, kind)
 
 
@@ -114,7 +131,8 @@ class CoherenceGap(ProbeMetric):
     """The mean coherence gap as one tensor, to be logged as it is.
 
     Args:
-        num_classes: checked against the logits if given; needed for `average="none"`.
+        num_classes: checked against the logits if given, otherwise all batches must agree until `reset`; needed for
+            `average="none"`.
         part: "total", or "forced" (what confidence alone decides) or "free" (what the geometry adds).
         average: "micro" for one mean; "none" for one mean for each predicted class, NaN for a class never predicted.
         ignore_index: samples with this target do not count.

@@ -1,5 +1,6 @@
 """In-distribution against out-of-distribution samples, as a torchmetrics metric."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -8,16 +9,21 @@ from torch import Tensor
 
 from .. import plots
 from ..functional.checks import check_trials
-from ..functional.registry import compute_scores, scores
-from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_bin
-from ..functional.tally import count, empty_tally
+from ..functional.registry import scores, unsaturated_scores
+from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_histograms
+from ..functional.tally import empty_tally
+from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
 from .base import ProbeMetric
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
+# The bins for what is too much to be kept: 4 MB a score.
+MANY_BINS = 2**18
+# What may be left unsaid: the last digit that is commonly printed.
+NEGLIGIBLE_ERROR = 0.001
 
 
 class Scored(NamedTuple):
-    """The scores of a batch, of shape (scores, N) or (scores, N, ...)."""
+    """The scores of a batch as `unsaturated_scores`, of shape (scores, N) or (scores, N, ...)."""
 
     values: Tensor
 
@@ -28,15 +34,23 @@ class BoCSeparation(ProbeMetric):
     `update` takes logits of shape (N, C) or (N, C, ...) and whether they are out-of-distribution: a boolean a sample,
     or one for the whole batch. `compute` gives `{score}_auroc` and `{score}_fpr95` (the share of out-of-distribution
     samples that pass the threshold which 95 % of the in-distribution pass) for each score. Scores are ranked as they
-    are, higher = more in-distribution; the paper's `structural_score` therefore has an AUROC below 0.5.
+    are, higher = more in-distribution; the paper's `structural_score` therefore has an AUROC below 0.5. Samples whose
+    score is rounded to 1 are still told apart, by their odds for example.
+
+    The results are exact up to a million samples. Further samples are counted in bins, in memory of fixed size; then
+    `{score}_auroc_error` and `{score}_fpr95_error` say by how much the results can be off (the AUROC by so much up or
+    down, the FPR by so much too high), and `compute` warns of errors above 0.001.
 
     Args:
         scores: names in `torch_boc.functional.scores`.
-        thresholds: None keeps one float for each sample and score, and is exact. An even number keeps histograms of
-            that many bins, logarithmic in the distance from where a score saturates; then `{score}_auroc_error` and
-            `{score}_fpr95_error` say by how much the result can be off.
+        thresholds: None for bins only beyond `exact_up_to`. A power of two for that many bins from the first sample on.
+            The bins need no range: they are the leading bits of a score as float32, 1 for the sign, 8 for the exponent,
+            the others for the fraction. 2**18 of them tell apart scores that differ by 1/512 of themselves.
+        exact_up_to: how many samples to keep scores of, 8 bytes for each score and sample, by all processes together;
+            None keeps all.
+        prefix: what the keys begin with.
         trials: the number of coin flips, for the scores that are p-values.
-        num_classes: checked against the logits if given.
+        num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
         kwargs: for `torchmetrics.Metric`.
@@ -53,6 +67,8 @@ class BoCSeparation(ProbeMetric):
         scores: Sequence[str] = DEFAULT_SCORES,
         thresholds: int | None = None,
         *,
+        exact_up_to: int | None = 1_000_000,
+        prefix: str = "",
         trials: int = 100,
         num_classes: int | None = None,
         nan_strategy: str = "warn",
@@ -60,20 +76,24 @@ class BoCSeparation(ProbeMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
-        self.scores, self.thresholds, self.trials = _known(scores), _even(thresholds), check_trials(trials)
-        suffix = "_".join([*self.scores, str(trials), str(thresholds)])
-        self._table, self._invalid = f"boc_table_{suffix}", f"boc_invalid_{suffix}"
-        if self.thresholds is None:  # rows of scores, with 1 for out-of-distribution in the last column
-            self.add_state(self._table, [], dist_reduce_fx="cat")
-        else:
-            histograms = torch.zeros(2, len(self.scores), self.thresholds, dtype=torch.int64)
-            self.add_state(self._table, histograms, dist_reduce_fx="sum")
-            self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
+        self.scores, self.thresholds = check_scores(scores), check_thresholds(thresholds)
+        self.key_prefix, self.trials = check_prefix(prefix), check_trials(trials)
+        if exact_up_to is not None and exact_up_to < 0:
+            raise ValueError(f"expected exact_up_to as None or a number of samples, got {exact_up_to}")
+        self.exact_up_to = exact_up_to
+        suffix = "_".join([*self.scores, str(trials), str(thresholds), str(exact_up_to)])
+        self._rows, self._bins, self._invalid = (f"boc_{name}_{suffix}" for name in ("rows", "bins", "invalid"))
+        # Rows of scores, with 1 for out-of-distribution in the last column, and histograms of the rows before these.
+        # Both are lists, so that processes may differ in what they have.
+        self.add_state(self._rows, [], dist_reduce_fx="cat")
+        self.add_state(self._bins, [], dist_reduce_fx="cat")
+        self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
 
     def take(self, preds: Tensor) -> Scored:
         """What `update` needs of a batch of logits: its scores, to be added then or later."""
         self._check(preds)
-        return Scored(torch.stack([*compute_scores(preds.detach(), self.scores, dim=1, trials=self.trials).values()]))
+        found = unsaturated_scores(preds.detach(), self.scores, dim=1, trials=self.trials)
+        return Scored(torch.stack([*found.values()]))
 
     def update(self, preds: Tensor | Scored, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and which samples are out-of-distribution.
@@ -81,60 +101,105 @@ class BoCSeparation(ProbeMetric):
         In place of the logits, what `take` took from them.
         """
         scored = preds if isinstance(preds, Scored) else self.take(preds)
-        flags = _flags(ood, scored.values.shape[1:], scored.values.device)
+        flags = flat_flags(ood, scored.values.shape[1:], scored.values.device)
         values = scored.values.flatten(1)
-        if self.thresholds is None:
-            getattr(self, self._table).append(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
-            return
-        finite = ~values.isnan().any(0)
-        ceilings = [scores[name].ceiling for name in self.scores]
-        places = [score_bin(column, self.thresholds, top) for column, top in zip(values, ceilings, strict=True)]
-        # The bins of the out-of-distribution samples follow those of the others.
-        both = torch.stack(places) + flags * self.thresholds
-        batch = count(both, finite.expand_as(both), 2 * self.thresholds).unflatten(1, (2, -1)).movedim(1, 0)
-        setattr(self, self._table, getattr(self, self._table) + batch)
-        setattr(self, self._invalid, getattr(self, self._invalid) + (~finite).sum())
+        getattr(self, self._rows).append(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
+        setattr(self, self._invalid, getattr(self, self._invalid) + values.isnan().any(0).sum())
+        self._bin_what_is_too_much()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a batch, and give the result of this batch alone."""
+        result = super().forward(*args, **kwargs)
+        self._bin_what_is_too_much()  # `update` saw this batch only
+        return result
 
     def compute(self) -> dict[str, Tensor]:
         """AUROC and FPR at 95 % TPR of each score; NaN while either kind of sample is missing."""
-        if self.thresholds is None:
-            return self._compute_exact()
+        if self.exact:
+            return with_prefix(self.key_prefix, self._compute_exact())
         self._report(getattr(self, self._invalid))
         result = {}
         for name, known, unknown in zip(self.scores, *self.histograms(), strict=True):
             result[f"{name}_auroc"], result[f"{name}_auroc_error"] = binned_auroc(known, unknown)
             result[f"{name}_fpr95"], result[f"{name}_fpr95_error"] = binned_fpr_at_tpr(known, unknown)
-        return result
+        if self.thresholds is None:
+            self._warn_of_errors(result)
+        return with_prefix(self.key_prefix, result)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the scores of all samples so far are kept."""
+        return self.thresholds is None and not len(getattr(self, self._bins))
 
     def samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The scores of the in-distribution and of the out-of-distribution samples so far, in exact mode."""
-        if self.thresholds is not None:
-            raise ValueError(f"expected thresholds=None for single scores, got {self.thresholds}")
-        parts = getattr(self, self._table)
-        table = torch.cat(parts) if isinstance(parts, list) and parts else parts
-        table = table if isinstance(table, Tensor) else self._no_rows()
-        finite = ~table.isnan().any(-1)
-        self._report((~finite).sum())
-        sides = (table[finite & (table[:, -1] == side)] for side in (0, 1))
+        """The scores of the in-distribution and of the out-of-distribution samples so far, while they are kept."""
+        known, unknown = ({name: scores[name].value(x) for name, x in side.items()} for side in self.ranked_samples())
+        return known, unknown
+
+    def ranked_samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """`samples` as the numbers that rank them; see `torch_boc.functional.registry.unsaturated_scores`."""
+        if not self.exact:
+            kept = "none" if self.thresholds is not None else f"at most {self.exact_up_to:,}"
+            raise ValueError(
+                f"expected a metric that keeps its samples, got one that keeps {kept} and counts the others in bins; "
+                "use thresholds=None and exact_up_to=None"
+            )
+        self._report(getattr(self, self._invalid))
+        rows = self._stored_rows()
+        rows = rows[~rows.isnan().any(-1)]
+        sides = (rows[rows[:, -1] == side] for side in (0, 1))
         known, unknown = (dict(zip(self.scores, side.unbind(-1), strict=False)) for side in sides)
         return known, unknown
 
     def histograms(self) -> Tensor:
-        """Counts of shape (2, scores, bins), in-distribution first, in binned mode."""
-        counts: Tensor = getattr(self, self._table)
-        return counts
+        """Counts of all samples so far, of shape (2, scores, bins), in-distribution first."""
+        columns = self._stored_rows().T
+        total = score_histograms(columns[:-1], columns[-1] == 1, self.thresholds or MANY_BINS)
+        parts = getattr(self, self._bins)
+        for part in [parts] if isinstance(parts, Tensor) else parts:  # one tensor if of all processes
+            total = total + part.sum(0).to(total.device)
+        return total
+
+    def _stored_rows(self) -> Tensor:
+        parts = getattr(self, self._rows)
+        if isinstance(parts, Tensor):  # of all processes
+            return parts
+        # With `compute_on_cpu` only the last part is still on the device.
+        return torch.cat([part.to(parts[-1].device) for part in parts]) if parts else self._no_rows()
+
+    def _bin_what_is_too_much(self) -> None:
+        """Turn the stored rows into histograms if they are more than this process may keep."""
+        if self.thresholds is None and self.exact_up_to is None:
+            return
+        together = torch.distributed.get_world_size(self.process_group) if self.distributed_available_fn() else 1
+        kept = (self.exact_up_to or 0) // together if self.thresholds is None else 0
+        if sum(map(len, getattr(self, self._rows))) > kept:
+            setattr(self, self._bins, [self.histograms().unsqueeze(0)])
+            setattr(self, self._rows, [])
+
+    def _warn_of_errors(self, result: dict[str, Tensor]) -> None:
+        worst = max((key for key in result if key.endswith("_error")), key=lambda key: float(result[key].nan_to_num()))
+        if float(result[worst]) > NEGLIGIBLE_ERROR:
+            warnings.warn(
+                f"{worst} is {float(result[worst]):.2g}: beyond {self.exact_up_to:,} samples the scores are counted in "
+                "bins; exact_up_to=None keeps all scores, and finer bins come with thresholds=2**20",
+                stacklevel=3,
+            )
 
     def _no_rows(self) -> Tensor:
         return empty_tally().sums.new_zeros(0, len(self.scores) + 1).to(self.device)
 
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
-        """A process without data takes part with no rows of the right shape and dtype."""
-        if self.thresholds is None and not getattr(self, self._table):
-            getattr(self, self._table).append(self._no_rows())
+        """A process without rows or histograms takes part with none of the right shape and dtype."""
+        if not getattr(self, self._rows):
+            setattr(self, self._rows, [self._no_rows()])
+        if not getattr(self, self._bins):
+            shape = (0, 2, len(self.scores), self.thresholds or MANY_BINS)
+            setattr(self, self._bins, [torch.zeros(shape, dtype=torch.int64, device=self.device)])
         super()._sync_dist(*args, **kwargs)
 
     def _compute_exact(self) -> dict[str, Tensor]:
-        known, unknown = self.samples()
+        known, unknown = self.ranked_samples()
         result = {}
         for name in self.scores:
             result[f"{name}_auroc"] = auroc(known[name], unknown[name])
@@ -153,32 +218,9 @@ class BoCSeparation(ProbeMetric):
             The figure and the axes.
         """
         if val is not None:
-            return plots.draw_course([val] if isinstance(val, dict) else val, ax, [f"{n}_auroc" for n in self.scores])
+            keys = [f"{self.key_prefix}{name}_auroc" for name in self.scores]
+            return plots.draw_course([val] if isinstance(val, dict) else val, ax, keys)
         chosen = score or ("gap" if "gap" in self.scores else self.scores[0])
         if chosen not in self.scores:
             raise ValueError(f"expected score among {', '.join(self.scores)}, got {chosen!r}")
         return plots.draw_separation(self, chosen, ax)
-
-
-def _known(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str) or not names or not set(names) <= set(scores):
-        raise ValueError(f"expected scores as names among {', '.join(scores)}, got {names!r}")
-    return tuple(names)
-
-
-def _even(thresholds: int | None) -> int | None:
-    if thresholds is not None and (thresholds < 2 or thresholds % 2):
-        raise ValueError(f"expected thresholds as None or an even number of bins, got {thresholds}")
-    return thresholds
-
-
-def _flags(ood: Tensor | bool, shape: torch.Size, device: torch.device) -> Tensor:
-    """One flag for each row of logits, flat."""
-    if isinstance(ood, bool):
-        return torch.full((shape.numel(),), ood, device=device)
-    if not isinstance(ood, Tensor) or ood.dtype != torch.bool:
-        kind = f"dtype {ood.dtype}" if isinstance(ood, Tensor) else type(ood).__name__
-        raise TypeError(f"expected ood as a bool or a tensor of booleans, got {kind}; convert with ood.bool()")
-    if ood.ndim and ood.shape != shape:
-        raise ValueError(f"expected ood as one boolean or of shape {tuple(shape)}, got shape {tuple(ood.shape)}")
-    return ood.to(device).expand(shape).reshape(-1)
