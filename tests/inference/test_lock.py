@@ -21,70 +21,41 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def start():
-    """Starts writers in processes of their own, and ends those that are left."""
-    running = []
-
-    def begin(path, seconds):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.inference.writer", str(path), str(seconds)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        running.append(process)
-        return process
-
-    yield begin
-    for process in running:
-        process.kill()
-        process.communicate()
-
-
-def wait_for(process, text):
-    for line in process.stdout:
-        if text in line:
-            return
-    raise AssertionError(process.stderr.read())
+def other(tmp_path):
+    """A process that writes the same table, in the midst of it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.inference.writer", str(tmp_path / "samples.parquet"), "0.5"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert any("batch 2" in line for line in process.stdout), process.stderr.read()
+    yield process
+    process.kill()
+    process.communicate()
 
 
 def owner(path):
     return json.loads(path.with_name(f"{path.name}.lock").read_text())
 
 
-def check_whole(path):
-    x = torch.cat(writer.batches())
-    assert len(x) == 24
-    assert_same(read(path), expected(writer.model()(x)))
-
-
-def test_the_second_of_two_processes_is_refused_and_no_row_is_lost(start, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_ROWS", 4)
-    path, model = tmp_path / "samples.parquet", writer.model()
-    model.register_forward_hook(lambda *_: pytest.fail("the model ran"))
-    first = start(path, 0.5)
-    wait_for(first, "batch 1")
-    with pytest.raises(BlockingIOError, match=rf"nobody else writes .*, got process {first.pid} on .* since"):
-        predictor(model).to_parquet(writer.batches(), path, resume=True)
-    assert first.wait() == 0
-    check_whole(path)
-    assert files(tmp_path) == ["samples.parquet"]
-
-
-def test_after_kill_9_the_next_takes_over_at_once(start, tmp_path, monkeypatch):
+def test_a_second_process_is_refused_until_the_first_is_killed(other, tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "PART_ROWS", 4)
     path, model, calls = tmp_path / "samples.parquet", writer.model(), []
     model.register_forward_hook(lambda *_: calls.append(1))
-    first = start(path, 0.2)
-    wait_for(first, "batch 3")
-    os.kill(first.pid, signal.SIGKILL)
-    time.sleep(0.1)  # not awaited yet: what is left of it is a zombie
-    assert owner(path)["pid"] == first.pid
+    with pytest.raises(BlockingIOError, match=rf"nobody else writes .*, got process {other.pid} on .* since"):
+        predictor(model).to_parquet(writer.batches(), path, resume=True)
+    assert calls == []
+    os.kill(other.pid, signal.SIGKILL)
+    while lock._began(other.pid):  # nobody has waited for it: what is left of it is a zombie
+        time.sleep(0.01)
+    assert owner(path)["pid"] == other.pid
     predictor(model).to_parquet(writer.batches(), path, resume=True)
-    assert 0 < len(calls) < 6
-    check_whole(path)
+    assert 0 < len(calls) < 6, "some rows are its own, some were left by the other"
+    x = torch.cat(writer.batches())
+    assert_same(read(path), expected(writer.model()(x)))
     assert files(tmp_path) == ["samples.parquet"]
 
 

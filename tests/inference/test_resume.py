@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.inference.cases import Counting, Loader, assert_same, data, expected, files, predictor, read
 from torch_boc.inference import parts
+from torch_boc.inference.passing import Passing
 
 
 class Tempered(Counting):
@@ -329,6 +330,36 @@ def test_the_remedy_helps(tmp_path, monkeypatch):
     model = Counting()
     predictor(model).to_parquet(Loader(), path, resume=True)
     assert model.calls == [4, 4, 4, 4, 3]
+
+
+@pytest.mark.parametrize("place", [(Passing, "add"), (parts.ParquetFile, "write")], ids=["record", "rows"])
+def test_an_interruption_between_the_rows_and_their_record(place, tmp_path, monkeypatch):
+    """Ctrl-C can come anywhere; a part whose rows and record do not agree is given up, and not an error later."""
+    path, (owner, name), calls = tmp_path / "samples.parquet", place, []
+    original = getattr(owner, name)
+
+    def stopping(self, *args):
+        result = None if owner is Passing and len(calls) == 2 else original(self, *args)
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(owner, name, stopping)
+    with pytest.raises(KeyboardInterrupt):
+        predictor().to_parquet(Loader(), path, resume=True)
+    monkeypatch.undo()
+    model = Counting()
+    predictor(model).to_parquet(Loader(), path, resume=True)
+    assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
+
+
+def test_a_finished_file_with_other_rows_is_an_error(tmp_path):
+    path = tmp_path / "samples.parquet"
+    finished(path)
+    shorten(path)
+    with pytest.raises(ValueError, match=r"expected 23 rows in .*samples.parquet, got 1\. To replace the file"):
+        predictor(Tempered()).to_parquet(Loader(), path, resume=True)
 
 
 def test_a_part_of_another_run_is_an_error(tmp_path, monkeypatch):

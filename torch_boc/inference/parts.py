@@ -141,15 +141,24 @@ class PartFiles:
         return parts
 
     def _close_part(self) -> None:
-        if self._part is not None:
-            part, self._part = self._part, None
-            try:
-                self._lock.check()
-            except BaseException:
-                part.discard()
-                raise
-            part.annotate(self._run.metadata(self._passing.so_far()._replace(rows=self.rows)))
+        """Give the part its name, unless its rows and its record do not agree: an interruption can come anywhere."""
+        part, self._part = self._part, None
+        if part is None:
+            return
+        try:
+            self._lock.check()
+        except BaseException:
+            part.discard()
+            raise
+        stop = int(part.path.stem) + part.rows
+        if stop == self.rows and (not self._run.tracked or self._passing.rows == stop):
+            part.annotate(self._record())
             part.close()
+        else:
+            part.discard()
+
+    def _record(self) -> dict[str, str]:
+        return self._run.metadata(self._passing.so_far()._replace(rows=self.rows))
 
     def _join(self) -> None:
         """The parts as one file, if they are all there."""
@@ -161,7 +170,7 @@ class PartFiles:
             for part in parts:
                 whole.write_table(self._read(part))
             self._lock.check()
-            whole.annotate(self._run.metadata(self._passing.so_far()._replace(rows=self.rows)))
+            whole.annotate(self._record())
         shutil.rmtree(self.folder)
 
     def _read(self, part: Part) -> Any:

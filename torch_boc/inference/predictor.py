@@ -132,6 +132,8 @@ class BoCPredictor:
         remedy = "To replace the file, leave resume=True out, or delete it"
         record = read_record(path, remedy)
         run.check(record.settings, f"that wrote {path}", remedy)
+        if record.rows != record.passed.rows:
+            raise ValueError(f"expected {record.passed.rows} rows in {path}, got {record.rows}. {remedy}")
         warn_of(unknown)
         if run.tracked:
             passing = Passing()
