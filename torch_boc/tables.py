@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from torch import Tensor
 
-from .writing import temporary_name
+from .writing import check_file, temporary_name
 
 GROUP_ROWS = 2**16
 
@@ -26,10 +25,11 @@ def require_pyarrow() -> Any:
 class ParquetFile:
     """Writes batches of columns to `path`, under a temporary name until it is closed without an error.
 
-    Batches of any size are gathered into row groups of `GROUP_ROWS`, so that the file depends on the rows alone.
+    Batches of any size are gathered into row groups of `GROUP_ROWS`, so that the file depends on the rows alone. A path
+    that cannot be a file is refused at once.
 
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "samples.parquet"
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "samples.parquet"
     >>> with ParquetFile(path) as file:
     ...     file.write({"gap": torch.tensor([0.1, 0.2])})
     >>> path.exists(), file.rows
@@ -37,7 +37,7 @@ class ParquetFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
-        self.path = Path(path)
+        self.path = check_file(path)
         self.rows = 0
         self._metadata = dict(metadata or {})
         self._temporary = temporary_name(self.path)
@@ -55,13 +55,19 @@ class ParquetFile:
         if self._writer is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             writer = require_pyarrow().parquet.ParquetWriter
-            self._writer = writer(self._temporary, table.schema, compression="zstd")
+            options = {"compression": "zstd", "write_page_checksum": True}
+            self._writer = writer(self._temporary, table.schema, **options)
         if table.schema != self._writer.schema:
             raise ValueError(f"expected columns {_signature(self._writer.schema)}, got {_signature(table.schema)}")
         self._waiting.append(table)
         self.rows += table.num_rows
         if sum(x.num_rows for x in self._waiting) >= GROUP_ROWS:
             self._write_groups()
+
+    def annotate(self, metadata: Mapping[str, str]) -> None:
+        """Add to the metadata what is known only when rows have been written."""
+        if self._writer is not None:
+            self._writer.add_key_value_metadata(dict(metadata))
 
     def _write_groups(self, *, last: bool = False) -> None:
         """Write what fills row groups, or all that waits."""

@@ -1,5 +1,6 @@
 """A model, its inputs, and what the predictor must say of them."""
 
+import pyarrow.parquet as parquet
 import torch
 from torch import Tensor, nn
 
@@ -68,3 +69,32 @@ def assert_same(table: dict[str, Tensor], other: dict[str, Tensor], *, rtol: flo
     assert list(table) == list(other)
     for name, value in table.items():
         torch.testing.assert_close(value, other[name], rtol=rtol, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+
+
+class Loader:
+    """Batches of known number, of which the one after `healthy` batches is an interruption."""
+
+    def __init__(self, healthy: int | None = None, size: int = 4, samples: int = SAMPLES) -> None:
+        x, y = data(samples)
+        self.batches = list(zip(x.split(size), y.split(size), strict=True))
+        self.healthy = healthy
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self):
+        for i, batch in enumerate(self.batches):
+            if i == self.healthy:
+                raise KeyboardInterrupt
+            yield batch
+
+
+def read(path) -> dict[str, Tensor]:
+    """A Parquet file as a table."""
+    table = parquet.read_table(path)
+    return {name: torch.tensor(table[name].to_numpy()) for name in table.column_names}
+
+
+def files(folder) -> list[str]:
+    """The names in a folder."""
+    return sorted(path.name for path in folder.iterdir())

@@ -1,5 +1,7 @@
 """When memory runs out the batch is halved: no sample is lost or repeated, and the size that fits is remembered."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -60,6 +62,35 @@ def test_a_single_sample_that_does_not_fit_is_an_error():
 def test_the_user_is_told():
     with pytest.warns(UserWarning, match="23 samples do not fit in memory; going on with 11 at a time"):
         list(predictor(Hungry(room=11)).predict([data()[0]]))
+
+
+@pytest.mark.parametrize("initialized", [True, False])
+def test_the_cache_of_a_gpu_is_given_back_before_the_next_attempt(initialized, monkeypatch):
+    """What the failed call left in the cache is of no use to smaller tensors; without CUDA nothing is called."""
+    model, log = Hungry(room=6), []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: initialized)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: log.append(len(model.calls)))
+    list(predictor(model).predict([data()[0]]))
+    assert model.calls == [23, 11, 5, 5, 5, 5, 3]
+    assert log == ([1, 2] if initialized else []), "after each failure, before the next call"
+
+
+def test_the_failed_call_holds_no_memory_when_the_cache_is_given_back(monkeypatch):
+    """Its tensors hang on the error's traceback until the handler is left."""
+    held, alive = [], []
+
+    class Holding(Counting):
+        def forward(self, x):
+            activation = x.clone()
+            held.append(weakref.ref(activation))
+            if len(x) > 12:
+                raise torch.OutOfMemoryError("out of memory")
+            return super().forward(activation)
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[-1]() is not None))
+    list(predictor(Holding()).predict([data()[0]]))
+    assert alive == [False]
 
 
 def test_other_errors_are_not_taken_for_it():

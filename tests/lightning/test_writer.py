@@ -3,7 +3,7 @@
 import pyarrow.parquet as parquet
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from tests.lightning.cases import (
     LIBRARIES,
@@ -86,6 +86,30 @@ def test_shuffled_indices_find_their_samples(library, tmp_path):
     assert torch.equal(found["target"], DATA.tensors[1][order])
 
 
+class Reusing(BatchSampler):
+    """Fills one list again and again."""
+
+    def __iter__(self):
+        indices = []
+        for batch in super().__iter__():
+            indices[:] = batch
+            yield indices
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_sampler_that_reuses_one_list(library, tmp_path, workers):
+    """Right where each batch is fetched when it is needed, and refused where the list runs ahead of the batches."""
+    module = classifier(library, perceptron())
+    batches = DataLoader(DATA, batch_sampler=Reusing(SequentialSampler(DATA), 8, drop_last=False), num_workers=workers)
+    if not workers:
+        out = predict(library, tmp_path, module, batches)
+        assert_table(out / "predictions-rank0.parquet", module, DATA)
+        return
+    with pytest.raises(ValueError, match=r"yields a new list for each batch.*let it yield list\(batch\)"):
+        predict(library, tmp_path, module, batches)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.filterwarnings("ignore:Couldn't infer the batch indices")
 def test_stream_without_indices(library, tmp_path):
     class Stream(IterableDataset):
@@ -117,6 +141,18 @@ def test_files_of_more_processes_are_not_mixed_with(library, tmp_path):
     (tmp_path / "out" / "predictions-rank1.parquet").touch()
     with pytest.raises(FileExistsError, match=r"got predictions-rank1.parquet; remove them or choose"):
         predict(library, tmp_path, classifier(library, perceptron()), loader(DATA))
+
+
+@pytest.mark.parametrize("place", ["out", "out/predictions-rank0.parquet"])
+def test_a_path_that_cannot_be_a_file_is_refused_before_the_work(library, tmp_path, place):
+    module = classifier(library, perceptron())
+    module.predict_step = lambda batch, batch_idx: pytest.fail("the model ran")
+    if place == "out":
+        (tmp_path / place).touch()
+    else:
+        (tmp_path / place).mkdir(parents=True)
+    with pytest.raises((IsADirectoryError, NotADirectoryError), match=place):
+        predict(library, tmp_path, module, loader(DATA))
 
 
 def test_rows_that_are_no_samples_are_refused(library, tmp_path):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..inference.parts import digest
+from ..inference.hashing import digest
 from .protocol import CALIBRATION_NAME, CALIBRATION_SHARE
 
 Inputs = Tensor | list[str]

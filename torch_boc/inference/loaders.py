@@ -1,7 +1,6 @@
-"""Loaders: from what users have, how long they are, and what they begin with."""
+"""Loaders: from what users have, and how long they are."""
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -42,10 +41,3 @@ def count_batches(loader: Any) -> int | None:
         return len(loader)
     except TypeError:
         return None
-
-
-def peek(loader: Iterable[Any]) -> tuple[Any, Iterator[Any]]:
-    """The first batch, or None, and an iterator over all of them."""
-    batches = iter(loader)
-    first = next(batches, None)
-    return first, batches if first is None else chain([first], batches)

@@ -1,53 +1,41 @@
 """A table that survives an interruption: finished parts in a folder beside it, joined at the end."""
 
-import hashlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any, NamedTuple
 
-from torch import Tensor, nn, uint8
+from torch import Tensor
 
 from ..tables import ParquetFile, require_pyarrow
-from ..writing import replacing
+from ..writing import check_file, replacing
+from .lock import Lock
+from .passing import Passed, Passing
+from .runs import Run, compare_samples, read_record
 
 # A part is closed after so many rows or seconds: all that is lost when the process is killed outright.
 PART_ROWS, PART_SECONDS = 2**15, 60.0
-KEY = "torch_boc"
 
 
-def digest(tensors: Iterable[Tensor]) -> str:
-    """A short text that differs when shapes, dtypes or values do."""
-    state = hashlib.sha256()
-    for x in tensors:
-        state.update(f"{tuple(x.shape)} {x.dtype} ".encode())
-        state.update(x.detach().cpu().contiguous().reshape(-1).view(uint8).numpy().tobytes())
-    return state.hexdigest()[:16]
+class Part(NamedTuple):
+    """A finished part."""
 
-
-def digest_model(model: nn.Module) -> str:
-    """A digest of the first few values of every weight, which training changes."""
-    return digest(x.reshape(-1)[:8] for x in model.state_dict().values() if isinstance(x, Tensor))
-
-
-def is_finished(path: str | os.PathLike[str], run: Mapping[str, object]) -> bool:
-    """Whether the file at `path` is the result of this very run."""
-    if not Path(path).exists():
-        return False
-    metadata = require_pyarrow().parquet.read_schema(path).metadata or {}
-    return bool(metadata.get(KEY.encode()) == as_metadata(run)[KEY].encode())
-
-
-def as_metadata(run: Mapping[str, object]) -> dict[str, str]:
-    """The description of a run as metadata of its file."""
-    return {KEY: json.dumps(run, sort_keys=True)}
+    path: Path
+    start: int
+    stop: int
+    passed: Passed
 
 
 class PartFiles:
-    """Like `ParquetFile`, but an error leaves the finished rows in `{path}.parts`, and the next one goes on after them.
+    """Like `RunFile`, but an error leaves the finished rows in `{path}.parts`, and the next one goes on after them.
+
+    While it is entered it holds the lock `{path}.lock`.
 
     Args:
         path: the final file, which appears when all is written.
@@ -57,64 +45,146 @@ class PartFiles:
         rows: the number of rows so far, those of earlier sessions included.
     """
 
-    def __init__(self, path: str | os.PathLike[str], run: Mapping[str, object]) -> None:
+    def __init__(self, path: str | os.PathLike[str], run: Run) -> None:
         self.path = Path(path)
         self.folder = self.path.with_name(f"{self.path.name}.parts")
+        check_file(self.folder / "run.json")
         self.rows = 0
-        self._run = dict(run)
+        self._run, self._passing = run, Passing()
+        self._lock = Lock(self.path.with_name(f"{self.path.name}.lock"), f"writes {self.path}")
+        self._earlier: deque[Part] = deque()
         self._part: ParquetFile | None = None
         self._opened = 0.0
 
-    def write(self, columns: Mapping[str, Tensor]) -> None:
+    def pass_over(self, marks: Tensor) -> None:
+        """Samples of earlier sessions pass: they must be those that the parts were made from."""
+        while len(marks):
+            part = self._earlier[0]
+            taken = part.stop - self._passing.rows
+            self._passing.add(marks[:taken])
+            marks = marks[taken:]
+            if self._passing.rows == part.stop:
+                compare_samples(
+                    f"rows {part.start} to {part.stop} in {part.path}",
+                    part.passed,
+                    self._passing.so_far(),
+                    self._remedy,
+                )
+                self._earlier.popleft()
+
+    def write(self, columns: Mapping[str, Tensor], marks: Tensor | None = None) -> None:
         """Append one batch."""
         if self._part is None:
             self._part, self._opened = ParquetFile(self.folder / f"{self.rows:015d}.parquet"), time.monotonic()
         before = self._part.rows
         self._part.write(columns)
         self.rows += self._part.rows - before
+        if marks is not None:
+            self._passing.add(marks)
         if self._part.rows >= PART_ROWS or time.monotonic() - self._opened >= PART_SECONDS:
             self._close_part()
 
     def __enter__(self) -> "PartFiles":
-        record = self.folder / "run.json"
-        if record.exists():
-            self._check(json.loads(record.read_text()))
-        else:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with replacing(record) as temporary:
-                temporary.write_text(json.dumps(self._run, indent=1))
-        for part in self._finished():
-            if int(part.stem) != self.rows:
-                raise ValueError(f"expected a part from row {self.rows} on, got {part}; delete {self.folder}")
-            self.rows += require_pyarrow().parquet.read_metadata(part).num_rows
+        self._lock.__enter__()
+        try:
+            self._open()
+        except BaseException:
+            self._lock.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close_part()
-        if kind is None:
-            self._join()
+        try:
+            self._close_part()
+            if kind is None:
+                self._join()
+        finally:
+            self._lock.__exit__(kind, error, trace)
 
-    def _check(self, earlier: Mapping[str, object]) -> None:
-        keys = [key for key in {**self._run, **earlier} if self._run.get(key) != earlier.get(key)]
-        if keys:
-            before, now = ({key: run.get(key) for key in keys} for run in (earlier, self._run))
-            raise ValueError(
-                f"expected the run that left {self.folder}, with {before}, got one with {now}; a loader must give the "
-                f"same samples in the same order (shuffle=False). To start over, delete that folder"
-            )
+    def _open(self) -> None:
+        record, found = self.folder / "run.json", self._finished()
+        if record.exists():
+            self._run.check(read_run(record, self.folder), f"that left {self.folder}", self._remedy)
+        elif found:
+            raise ValueError(f"expected {record} beside the parts, got none. {self._remedy}")
+        else:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(record) as temporary:
+                temporary.write_text(json.dumps(self._run.settings, indent=1))
+        self._earlier = deque(self._read_parts())
+        self.rows = self._earlier[-1].stop if self._earlier else 0
+
+    @property
+    def _remedy(self) -> str:
+        return f"To start over, delete {self.folder}"
 
     def _finished(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*.parquet"))
 
+    def _read_parts(self) -> list[Part]:
+        """The finished parts, which must follow each other from row 0 on."""
+        parts: list[Part] = []
+        for path in self._finished():
+            start = parts[-1].stop if parts else 0
+            if path.stem != f"{start:015d}":
+                raise ValueError(f"expected a part from row {start} on, got {path}. {self._remedy}")
+            remedy = f"delete it and the parts after it to keep the rows before, or {self.folder} to start over"
+            record = read_record(path, remedy)
+            self._run.check(record.settings, f"that wrote {path}", self._remedy)
+            if record.rows != record.passed.rows - start:
+                raise ValueError(
+                    f"expected rows {start} to {record.passed.rows} in {path}, got {record.rows} rows; {remedy}"
+                )
+            parts.append(Part(path, start, record.passed.rows, record.passed))
+        return parts
+
     def _close_part(self) -> None:
-        if self._part is not None:
-            self._part.close()
-            self._part = None
+        """Give the part its name, unless its rows and its record do not agree: an interruption can come anywhere."""
+        part, self._part = self._part, None
+        if part is None:
+            return
+        try:
+            self._lock.check()
+        except BaseException:
+            part.discard()
+            raise
+        stop = int(part.path.stem) + part.rows
+        if stop == self.rows and (not self._run.tracked or self._passing.rows == stop):
+            part.annotate(self._record())
+            part.close()
+        else:
+            part.discard()
+
+    def _record(self) -> dict[str, str]:
+        return self._run.metadata(self._passing.so_far()._replace(rows=self.rows))
 
     def _join(self) -> None:
-        with ParquetFile(self.path, as_metadata(self._run)) as whole:
-            for part in self._finished():
-                whole.write_table(require_pyarrow().parquet.read_table(part))
+        """The parts as one file, if they are all there."""
+        parts = self._read_parts()
+        rows = parts[-1].stop if parts else 0
+        if rows != self.rows:
+            raise ValueError(f"expected parts of {self.rows} rows in {self.folder}, got {rows}. {self._remedy}")
+        with ParquetFile(self.path) as whole:
+            for part in parts:
+                whole.write_table(self._read(part))
+            self._lock.check()
+            whole.annotate(self._record())
         shutil.rmtree(self.folder)
+
+    def _read(self, part: Part) -> Any:
+        arrow = require_pyarrow()
+        try:
+            return arrow.parquet.read_table(part.path, page_checksum_verification=True)
+        except (OSError, arrow.ArrowException) as error:
+            raise ValueError(f"expected a whole part, got {part.path} ({error}). {self._remedy}") from error
+
+
+def read_run(record: Path, folder: Path) -> Mapping[str, object]:
+    """The settings of the run that left `folder`."""
+    with suppress(ValueError):
+        settings = json.loads(record.read_text())
+        if isinstance(settings, dict):
+            return settings
+    raise ValueError(f"expected the settings of a run, got {record}, which is damaged; to start over, delete {folder}")

@@ -1,25 +1,32 @@
 """Run a classifier over a loader and keep a row for each sample."""
 
 import os
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .. import __version__
 from ..functional import sample_columns
 from ..functional.checks import check_trials
 from ..nn import find_logits
-from ..tables import ParquetFile, require_pyarrow
+from ..tables import require_pyarrow
+from ..writing import check_file
 from .batches import Batch, Reader
 from .device import Landing, device_of, evaluating, land
-from .loaders import as_loader, count_batches, count_samples, peek
+from .identity import identify, warn_of
+from .loaders import as_loader, count_batches, count_samples
 from .memory import Pieces
-from .parts import PartFiles, as_metadata, digest, digest_model, is_finished
+from .parts import PartFiles
+from .passing import Passing, mark_samples
+from .progress import progress_bar
+from .runs import Run, RunFile, compare_samples, read_record
+
+MARKS = "marks"  # a column of the tables under way that does not get into the file
 
 
 class BoCPredictor:
@@ -83,31 +90,69 @@ class BoCPredictor:
         tables = list(self.predict(loader)) or [self._no_samples()]
         return pandas.DataFrame({name: torch.cat([x[name] for x in tables]).numpy() for name in tables[0]})
 
-    def to_parquet(self, loader: Any, path: str | os.PathLike[str], *, resume: bool = False) -> Path:
+    def to_parquet(
+        self, loader: Any, path: str | os.PathLike[str], *, resume: bool = False, run_id: str | None = None
+    ) -> Path:
         """Write a Parquet file of all samples, batch by batch, and return its path.
 
-        The file appears when it is complete. With `resume`, an interrupted run leaves what it finished in the folder
-        `{path}.parts`, and the next run with `resume` skips those samples without running the model; a loader that
-        shuffles, another model or other settings are then an error. A run that had finished is not repeated.
+        The file appears when it is complete, and its metadata say which run wrote it. With `resume`, an interrupted run
+        leaves what it finished in the folder `{path}.parts`, and the next run with `resume` goes on after it. Rows of
+        two different runs are never mixed: the settings, all weights and buffers, the code and the plain attributes of
+        the model must be the same, and all samples are read again, without running the model on those that are done,
+        and compared. A run that had finished is checked in the same way and not repeated. What does not agree is an
+        error; to replace a finished file, leave `resume` out. While a run writes, a second one is refused.
+
+        Args:
+            loader: the samples.
+            path: of the file.
+            resume: whether to go on after an interruption.
+            run_id: a name of yours for model and data, such as a commit with a version of the data. It replaces their
+                comparison: what has the same name is taken for the same. For models with settings that cannot be read
+                (there is a warning), for random augmentation, or to save the time.
         """
         require_pyarrow()
-        loader = as_loader(loader, self.batch_size)
-        first, batches = peek(loader)
-        run = self._describe(loader, first)
-        if resume and is_finished(path, run):
-            return Path(path)
-        with PartFiles(path, run) if resume else ParquetFile(path, as_metadata(run)) as file:
-            if first is None:
+        path, loader = check_file(path), as_loader(loader, self.batch_size)
+        run, unknown = self._describe(loader, run_id)
+        if resume and self._is_finished(loader, path, run, unknown):
+            return path
+        with PartFiles(path, run) if resume else RunFile(path, run) as file:
+            if file.rows:
+                warn_of(unknown)
+            for columns in self._tables(loader, count_samples(loader), file if run.tracked else None, file.rows):
+                marks = columns.pop(MARKS, None)
+                file.write(columns, marks)
+            if not file.rows:
                 file.write(self._no_samples())
-            for columns in self._tables(batches, count_samples(loader), start=file.rows):
-                file.write(columns)
-        return Path(path)
+        return path
 
-    def _tables(self, batches: Iterable[Any], total: int | None, start: int = 0) -> Iterator[dict[str, Tensor]]:
+    def _is_finished(self, loader: Iterable[Any], path: Path, run: Run, unknown: list[str]) -> bool:
+        """Whether the file is there; an error if another run wrote it, or this one from other samples."""
+        if not path.exists():
+            return False
+        remedy = "To replace the file, leave resume=True out, or delete it"
+        record = read_record(path, remedy)
+        run.check(record.settings, f"that wrote {path}", remedy)
+        if record.rows != record.passed.rows:
+            raise ValueError(f"expected {record.passed.rows} rows in {path}, got {record.rows}. {remedy}")
+        warn_of(unknown)
+        if run.tracked:
+            passing = Passing()
+            with progress_bar(self.progress, count_samples(loader)) as bar:
+                for raw in loader:
+                    marks = mark_samples(self._reader.read(raw))
+                    passing.add(marks.cpu())
+                    if bar is not None:
+                        bar.update(len(marks))
+            compare_samples(str(path), record.passed, passing.so_far(), remedy)
+        return True
+
+    def _tables(
+        self, batches: Iterable[Any], total: int | None, file: RunFile | PartFiles | None = None, start: int = 0
+    ) -> Iterator[dict[str, Tensor]]:
         """The tables of all samples but the first `start`; on CUDA each is awaited once the next has been launched."""
         landing: deque[Landing] = deque()
-        with evaluating(self.model), self._bar(total, start) as bar:
-            for table in self._launch(batches, start):
+        with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
+            for table in self._launch(batches, file, start):
                 landing.append(table)
                 if len(landing) > self._ahead:
                     yield self._arrive(landing, bar)
@@ -120,18 +165,24 @@ class BoCPredictor:
             bar.update(len(columns["index"]))
         return columns
 
-    def _launch(self, batches: Iterable[Any], start: int) -> Iterator[Landing]:
+    def _launch(self, batches: Iterable[Any], file: RunFile | PartFiles | None, start: int) -> Iterator[Landing]:
+        """Start on each batch; with a `file`, mark its samples first, for a model may change its inputs in place."""
         run, seen = Pieces(self._columns), 0
         for raw in batches:
             batch = self._reader.read(raw)
             skipped = min(max(start - seen, 0), batch.size)
             seen += batch.size
+            marks = {} if file is None else {MARKS: mark_samples(batch)}
             if skipped:
                 batch = batch.piece(skipped, batch.size)
+                if isinstance(file, PartFiles):
+                    file.pass_over(marks[MARKS][:skipped].cpu())
+                    marks[MARKS] = marks[MARKS][skipped:]
             if batch.size:
                 index = {"index": torch.arange(seen - batch.size, seen)}
-                target = {} if batch.target is None else {"target": batch.target}
-                yield land({**index, **target, **run(batch)}, self.device)
+                # A copy: the loader may fill the same memory again.
+                target = {} if batch.target is None else {"target": batch.target.clone()}
+                yield land({**index, **target, **run(batch), **marks}, self.device)
         if seen < start:
             raise ValueError(f"expected a loader with at least the {start} samples already done, got {seen}")
 
@@ -151,26 +202,13 @@ class BoCPredictor:
     def _no_samples(self) -> dict[str, Tensor]:
         return {"index": torch.arange(0), **sample_columns(torch.zeros(0, 2))}
 
-    def _describe(self, loader: Any, first: Any) -> dict[str, object]:
-        """What makes two runs the same."""
-        run: dict[str, object] = {"samples": count_samples(loader), "trials": self.trials, "dtype": str(self.dtype)}
-        if run["samples"] is None:
-            run["batches"] = count_batches(loader)
-        if first is not None:
-            batch = self._reader.read(first).piece(0, 1)
-            inputs = (x for x in (*batch.args, *batch.kwargs.values()) if isinstance(x, Tensor))
-            run |= {"first sample": digest(inputs), "target": batch.target is not None}
-        return run | {"model": digest_model(self.model)}
-
-    def _bar(self, total: int | None, start: int) -> AbstractContextManager[Any]:
-        if not self.progress:
-            return nullcontext()
-        try:
-            from tqdm.auto import tqdm
-        except ImportError as error:
-            raise ImportError(
-                "the progress bar needs tqdm: pip install 'torch-boc[eval]', or progress=False"
-            ) from error
-        quiet = False if "ipykernel" in sys.modules else None  # None: not where the output is no terminal
-        bar: AbstractContextManager[Any] = tqdm(total=total, initial=start, unit=" samples", disable=quiet)
-        return bar
+    def _describe(self, loader: Any, run_id: str | None) -> tuple[Run, list[str]]:
+        """What makes two runs the same, as far as it is known before samples pass, and what cannot be known."""
+        settings: dict[str, object] = {"torch_boc": __version__, "trials": self.trials, "dtype": str(self.dtype)}
+        settings |= {"columns": list(self._no_samples()), "samples": count_samples(loader)}
+        if settings["samples"] is None:
+            settings["batches"] = count_batches(loader)
+        if run_id is not None:
+            return Run(settings | {"run_id": str(run_id)}, tracked=False), []
+        model = identify(self.model)
+        return Run(settings | model.described(), tracked=True), model.unknown

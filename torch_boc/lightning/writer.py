@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from ..functional.checks import check_trials
 from ..functional.columns import sample_columns
@@ -20,7 +21,8 @@ class BoCPredictionWriter(BasePredictionWriter):
 
     `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has a row for each sample: its `index` in the
     data set (not for data sets without indices), its `target` if the batch has one, and the columns of
-    `torch_boc.functional.sample_columns`. The files appear when all predictions are made; an error leaves none.
+    `torch_boc.functional.sample_columns`. The files appear when all predictions are made; an error leaves none. A
+    folder in which they cannot be written is an error before the first prediction.
     `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory.
 
     Args:
@@ -43,7 +45,6 @@ class BoCPredictionWriter(BasePredictionWriter):
         self.output_dir, self.trials = Path(output_dir), check_trials(trials)
         self._source = LogitSource(logits)
         self._files: dict[int, ParquetFile] = {}
-        self._indices: Sequence[int] | None = None
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse to mix with the files of a run on other processes or loaders; prepare one for each loader."""
@@ -74,8 +75,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         logits, target = self._source.take(prediction, batch, pl_module)
         if logits.ndim != 2:
             raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
-        indices = None if batch_indices is self._indices else batch_indices  # Lightning repeats the last it knows
-        self._indices = batch_indices
+        indices = batch_indices if _are_known(trainer, batch_idx, dataloader_idx) else None
         columns = _index_column(indices, len(logits)) | ({} if target is None else {"target": target})
         self._files[dataloader_idx].write(columns | sample_columns(logits, trials=self.trials))
 
@@ -83,13 +83,13 @@ class BoCPredictionWriter(BasePredictionWriter):
         """Give the files their names."""
         for file in self._files.values():
             file.close()
-        self._files, self._indices = {}, None
+        self._files = {}
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave nothing behind."""
         for file in self._files.values():
             file.discard()
-        self._files, self._indices = {}, None
+        self._files = {}
         self._source.detach()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -99,6 +99,23 @@ class BoCPredictionWriter(BasePredictionWriter):
 
 def _file_name(rank: int, loader: int, loaders: int) -> str:
     return f"predictions-rank{rank}.parquet" if loaders == 1 else f"predictions-rank{rank}-loader{loader}.parquet"
+
+
+def _are_known(trainer: Any, batch_idx: int, dataloader_idx: int) -> bool:
+    """Whether the indices are this batch's own; where a loader has none, Lightning repeats the last of another loader.
+
+    A sampler that fills one list again and again has filled it for a later batch if batches are fetched ahead.
+    """
+    sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)
+    seen = getattr(sampler, "seen_batch_indices", None)
+    if not seen:
+        return False
+    if any(later is seen[batch_idx] for later in seen[batch_idx + 1 :]):
+        raise ValueError(
+            "expected a batch sampler that yields a new list for each batch, got one that fills the same list again, "
+            "while batches are fetched ahead, so that indices are lost; let it yield list(batch)"
+        )
+    return True
 
 
 def _index_column(indices: Sequence[int] | None, rows: int) -> dict[str, Tensor]:

@@ -1,0 +1,176 @@
+"""One writer at a time: a file that names its owner, and is taken over when the owner is no more."""
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+# An owner whose process cannot be looked up, for it runs elsewhere, shows every so many seconds that it is alive, and
+# is taken for dead when it has not for so many.
+BEAT_SECONDS, DEAD_SECONDS = 30.0, 600.0
+
+
+class Lock:
+    """Holds `path` while it is entered; a second holder is refused with the name of the first.
+
+    The file says which process holds it: its id, its host and when it began, for ids are used again. A process of this
+    machine is dead when there is none of that id and beginning, however it ended; one of another machine when the file
+    has not been touched for `DEAD_SECONDS`. The file of a dead owner is taken over.
+
+    Args:
+        path: of the lock.
+        purpose: what the owner does, for the message: "writes samples.parquet".
+    """
+
+    def __init__(self, path: Path, purpose: str) -> None:
+        self.path, self._purpose = path, purpose
+        self._owner = {**_this_process(), "token": secrets.token_hex(8)}
+        self._released = threading.Event()
+
+    def __enter__(self) -> "Lock":
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        while not self._create():
+            found = _read(self.path)
+            if found is None:
+                continue  # released in between
+            if _is_alive(found, self.path):
+                raise BlockingIOError(
+                    f"expected that nobody else {self._purpose}, got process {found.get('pid')} on "
+                    f"{found.get('host')}, which has done so since {found.get('since')}; wait for it, or choose "
+                    f"another path. If it is no more, delete {self.path}"
+                )
+            self._remove(found)
+        self._released.clear()
+        threading.Thread(target=self._beat, args=(self._released,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._released.set()
+        self._remove(self._owner)
+
+    def check(self) -> None:
+        """Raise if somebody else has taken the lock over, or deleted it."""
+        found = _read(self.path)
+        if found is None or found.get("token") != self._owner["token"]:
+            taker = f"process {found.get('pid')} on {found.get('host')}" if found else "no lock"
+            raise BlockingIOError(
+                f"expected that this process still holds {self.path}, got {taker}; nothing more was written. "
+                f"See that only one process {self._purpose}, and start again"
+            )
+
+    def _create(self) -> bool:
+        """Whether the lock is ours now. It appears with its content: linking fails if the name is taken."""
+        mine = self.path.with_name(f".{self.path.name}.{self._owner['token']}.tmp")
+        mine.write_text(json.dumps(self._owner))
+        try:
+            _place(mine, self.path)
+        except FileExistsError:
+            return False
+        finally:
+            mine.unlink(missing_ok=True)
+        return True
+
+    def _remove(self, owner: dict[str, Any]) -> None:
+        """Take away the lock of `owner`, and of nobody else who may have got it since."""
+        if (_read(self.path) or {}).get("token") != owner.get("token"):
+            return
+        aside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.old")
+        try:
+            self.path.rename(aside)  # only one of several processes succeeds
+        except OSError:
+            return
+        found = _read(aside)
+        if found is not None and found.get("token") != owner.get("token"):
+            with suppress(OSError):
+                _place(aside, self.path)
+        aside.unlink(missing_ok=True)
+
+    def _beat(self, released: threading.Event) -> None:
+        while not released.wait(BEAT_SECONDS):
+            with suppress(OSError):  # a lock that is gone is found out by `check`
+                os.utime(self.path)
+
+
+def _place(source: Path, target: Path) -> None:
+    """Give a file a second name; an error if the name is taken."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):  # a file system without links
+        with target.open("x") as file:
+            file.write(source.read_text())
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The owner; an empty one if the file is damaged, None if there is no file."""
+    try:
+        owner = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return {}
+    return owner if isinstance(owner, dict) else {}
+
+
+def _this_process() -> dict[str, Any]:
+    since = datetime.now().astimezone().isoformat(timespec="seconds")
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "machine": _machine(),
+        "began": _began(os.getpid()),
+        "since": since,
+    }
+
+
+def _machine() -> str:
+    """Where process ids mean the same: one start of one machine and, on Linux, one container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, in the kernel's words; "" if there is no such process, None if that cannot be known."""
+    try:
+        # The name of the program, in brackets, may hold anything; the state comes after it, and the start 19 later.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return _began_elsewhere(pid)
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _began_elsewhere(pid: int) -> str | None:
+    """The same where there is no /proc: whether there is such a process can be asked everywhere but on Windows."""
+    if os.name != "posix":
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except OSError:
+        return None
+    return None
+
+
+def _is_alive(owner: dict[str, Any], path: Path) -> bool:
+    if owner.get("machine") == _machine() and isinstance(owner.get("pid"), int):
+        began = _began(owner["pid"])
+        if began is not None:
+            return bool(began == owner.get("began"))
+    try:
+        return time.time() - path.stat().st_mtime < DEAD_SECONDS
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,110 @@
+"""What a run is, as its files record it, and files that say which run wrote them."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ..tables import ParquetFile, require_pyarrow
+from .passing import Passed, Passing
+
+KEY = "torch_boc"
+SAME = (
+    "a loader must give the same samples in the same order (shuffle=False, no random augmentation). With a run_id= of "
+    "your own, samples and model are not compared"
+)
+
+ATTRIBUTES = (
+    "The attributes are the numbers, texts and tensors that modules hold; if the forward itself sets them, "
+    "load the model anew or give a run_id= of your own"
+)
+
+
+class Record(NamedTuple):
+    """What a file says of the run that wrote it."""
+
+    settings: Mapping[str, object]
+    passed: Passed
+    rows: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """What must be the same for rows of two sessions to belong together.
+
+    Attributes:
+        settings: of the predictor, and what is known of model and loader beforehand.
+        tracked: whether the samples are compared too, as they pass.
+    """
+
+    settings: Mapping[str, object]
+    tracked: bool
+
+    def metadata(self, passed: Passed) -> dict[str, str]:
+        """The record for the metadata of a Parquet file."""
+        return {KEY: json.dumps({"run": self.settings, "samples": passed._asdict()}, sort_keys=True)}
+
+    def check(self, earlier: Mapping[str, object], whose: str, remedy: str) -> None:
+        """Raise if the settings are not those of an earlier session."""
+        keys = [key for key in {**self.settings, **earlier} if self.settings.get(key) != earlier.get(key)]
+        if keys:
+            before, now = ({key: run.get(key) for key in keys} for run in (earlier, self.settings))
+            hint = f" {ATTRIBUTES}." if "attributes of the model" in keys else ""
+            raise ValueError(f"expected the run {whose}, with {before}, got one with {now}.{hint} {remedy}")
+
+
+def compare_samples(what: str, then: Passed, now: Passed, remedy: str) -> None:
+    """Raise if other samples pass now than did then."""
+    names = [name for name in Passed._fields if getattr(then, name) != getattr(now, name)]
+    if names:
+        told = f"{now.rows} samples" if "rows" in names else " and ".join(f"other {name}" for name in names)
+        raise ValueError(f"expected the {then.rows} samples of {what}, got {told}; {SAME}. {remedy}")
+
+
+def read_record(path: Path, remedy: str) -> Record:
+    """What a Parquet file of ours says of its run."""
+    arrow = require_pyarrow()
+    try:
+        metadata = arrow.parquet.read_metadata(path)
+        record = json.loads((metadata.metadata or {})[KEY.encode()])
+        found = Record(dict(record["run"]), Passed(**record["samples"]), metadata.num_rows)
+    except (OSError, arrow.ArrowException) as error:
+        raise ValueError(f"expected a whole Parquet file, got {path} ({error}); {remedy}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"expected a file that says which run wrote it, got {path}; {remedy}") from error
+    return found
+
+
+class RunFile:
+    """A `ParquetFile` that records the run and the samples that it was made from.
+
+    Attributes:
+        rows: the number of rows so far.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], run: Run) -> None:
+        self._file, self._run, self._passing = ParquetFile(path), run, Passing()
+
+    @property
+    def rows(self) -> int:
+        return self._file.rows
+
+    def write(self, columns: Mapping[str, Tensor], marks: Tensor | None = None) -> None:
+        """Append one batch."""
+        self._file.write(columns)
+        if marks is not None:
+            self._passing.add(marks)
+
+    def __enter__(self) -> "RunFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.annotate(self._run.metadata(self._passing.so_far()._replace(rows=self.rows)))
+        self._file.__exit__(kind, error, trace)
