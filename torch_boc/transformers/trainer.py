@@ -187,6 +187,12 @@ class _ColumnMetric(BoCMetric):
         for block in preds.flatten(0, -2).split(BLOCK):
             super().update(from_columns(widen(block)))
 
+    def reset(self) -> None:
+        """Forget all samples, but not the classes: `preprocess` has seen the logits before the first update."""
+        classes = self.num_classes
+        super().reset()
+        self.num_classes = classes
+
 
 def _first(value: Any) -> Any:
     """The first of several outputs or labels; None of none."""
