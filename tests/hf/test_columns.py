@@ -58,7 +58,8 @@ def test_padding_of_trainer_does_not_count(labelled):
     logits, target = labelled_batches(60)[0]
     boc = BoCTrainerMetrics(keys=EVERY, causal=False)
     columns = boc.preprocess(logits.reshape(12, 5, 7), target.reshape(12, 5) if labelled else None)
-    padded = Predictions({"columns": torch.nn.functional.pad(columns["columns"], (0, 0, 0, 3), value=-100)})
+    padded = torch.nn.functional.pad(columns["columns"], (0, 0, 0, 3), value=-100)
+    padded = Predictions({"columns": padded, "classes": columns["classes"]})
     assert boc(outcome(padded)) == pytest.approx(boc(outcome(columns)), rel=1e-12, nan_ok=True)
 
 

@@ -109,7 +109,7 @@ def test_what_is_gathered_does_not_depend_on_the_classes(tmp_path, classes):
     output = trainer.predict(texts(classes=2))
     assert output.predictions["columns"].shape == (21, 6)
     assert output.predictions["columns"].dtype == np.float64
-    assert max(gathered) == 4 * 6 * 8
+    assert max(gathered) == 4 * (6 + 1) * 8  # six columns, and the number of classes
     assert "test_boc_gap" in output.metrics
 
 

@@ -163,6 +163,35 @@ def test_one_of_many_takes_over(tmp_path):
     assert files(tmp_path) == []
 
 
+def test_who_comes_late_leaves_the_lock_alone(tmp_path):
+    """One process has found the owner dead and is slow; another takes over before it goes on."""
+    path = tmp_path / "lock"
+    leave(path, began="12")
+    dead, late = json.loads(path.read_text()), Lock(path, "writes")
+    with Lock(path, "writes") as first:
+        assert not late._take_over(dead)
+        first.check()
+        assert files(tmp_path) == ["lock"]
+    assert not late._take_over(dead)
+    assert files(tmp_path) == []
+
+
+def test_who_was_killed_while_taking_over_is_in_nobodys_way(tmp_path):
+    path = tmp_path / "lock"
+    leave(path, began="12")
+    leave(tmp_path / "lock.theirs", began="12", token="claimant")
+    enter(path)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("token", ["../../outside", "", None, 7, "a/b"])
+def test_a_lock_with_a_strange_token(token, tmp_path):
+    (tmp_path / "folder").mkdir()
+    leave(tmp_path / "folder" / "lock", began="12", token=token)
+    enter(tmp_path / "folder" / "lock")
+    assert files(tmp_path) == ["folder"]
+
+
 def test_who_lost_the_lock_writes_no_more(tmp_path, monkeypatch):
     """As after a night of sleep, when another host has taken over."""
     monkeypatch.setattr(parts, "PART_ROWS", 4)
