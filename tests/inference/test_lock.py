@@ -14,7 +14,7 @@ import torch
 
 from tests.inference import writer
 from tests.inference.cases import Loader, assert_same, expected, files, predictor, read
-from torch_boc.inference import lock, parts
+from torch_boc.inference import BoCPredictor, lock, parts
 from torch_boc.inference.lock import Lock
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +43,8 @@ def owner(path):
 
 def test_a_second_process_is_refused_until_the_first_is_killed(other, tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "PART_ROWS", 4)
-    path, model, calls = tmp_path / "samples.parquet", writer.model(), []
-    model.register_forward_hook(lambda *_: calls.append(1))
+    path, model, calls, columns = tmp_path / "samples.parquet", writer.model(), [], BoCPredictor._columns
+    monkeypatch.setattr(BoCPredictor, "_columns", lambda *args: calls.append(1) or columns(*args))
     with pytest.raises(BlockingIOError, match=rf"nobody else writes .*, got process {other.pid} on .* since"):
         predictor(model).to_parquet(writer.batches(), path, resume=True)
     assert calls == []
