@@ -65,7 +65,7 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
         return int(self["columns"].ndim)
 
     def keys(self) -> KeysView[str]:
-        """The names of the parts: "columns", and "logits" if they were kept."""
+        """The names of the parts: "columns", "classes" (how many, for each sample), and "logits" if they were kept."""
         return self._parts.keys()
 
     def values(self) -> ValuesView[Any]:
