@@ -70,6 +70,12 @@ def test_submodule_with_another_output_in_training_that_is_asked_for(library, tm
         trainer(library, tmp_path, callback).fit(fickle(library), loader(TRAIN), loader(VAL))
 
 
+def test_prediction_is_left_alone(library, tmp_path):
+    module = classifier(library, perceptron(), gives="loss")
+    run = trainer(library, tmp_path, BoCCallback(logits="no such thing"))
+    assert len(run.predict(module, loader(VAL))) == 3
+
+
 def with_labels(data, *places, value):
     target = data.tensors[1].clone()
     target[list(places)] = value

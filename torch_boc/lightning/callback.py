@@ -22,10 +22,10 @@ class BoCCallback(Callback):
     The model is not run again and no logits are kept; a batch costs no wait for the device. The values are those of all
     processes. Further loaders come under their name (`val/boc/dataloader_idx_1/gap`, or the key of a dict of loaders).
 
-    EarlyStopping and ModelCheckpoint should monitor `val/boc/nll`, `val/boc/ece_confidence` or, with mode="max", an
-    AUROC as `val/boc/svhn/msp_auroc`. They should not monitor the gap, in whole or in part: a falling gap is rising
-    confidence, and a network that overfits grows ever more confident, so that its gap falls on while its likelihood
-    gets worse.
+    EarlyStopping and ModelCheckpoint should monitor `val/boc/nll`, or an AUROC as `val/boc/svhn/msp_auroc` with
+    mode="max"; `val/boc/ece_confidence` only beside the accuracy, for a network that knows nothing can be well
+    calibrated. They should not monitor the gap, in whole or in part: a falling gap is rising confidence, and a network
+    that overfits grows ever more confident, so that its gap falls on while its likelihood gets worse.
 
     A batch that cannot be read does not end the training. The callback warns once for each kind of problem, leaves the
     batch out, and logs how many it has left out, as `val/boc/skipped_batches`, beside the values of the others. A

@@ -89,6 +89,6 @@ def explain(exception: BaseException, logged: Any) -> None:
     """
     changed = [name.rsplit("/dataloader_idx_", 1)[0] for name in logged if "/dataloader_idx_" in name]
     text = str(exception)
-    missing = any(re.search(rf"[`'\"]{re.escape(name)}[`'\"]", text) for name in changed)
-    if missing or "dataloader_idx" in text.split("use any of the following")[0]:
+    missing = any(f"{quote}{name}{quote}" in text for name in changed for quote in "`'")
+    if (missing or "`dataloader_idx`" in text) and SEVERAL_LOADERS not in text:
         exception.add_note(f"From torch_boc: {SEVERAL_LOADERS}.")
