@@ -56,7 +56,10 @@ QUESTION = (
     "infinitely thin, and what confidence still tells within them is the row of p̂: Δ, which follows confidence, shares "
     "it; ρ hardly does."
 )
-TRAINING = "`BoCCallback` logged these in training, on held-out samples, each epoch."
+TRAINING = (
+    "`BoCCallback` logged these in training, on held-out samples, each epoch. A falling Δ is rising confidence, not a "
+    "better network: epochs are chosen by the likelihood (NLL), not by Δ."
+)
 
 
 def page(experiments: Experiments, curves: Mapping[str, Curve]) -> str:

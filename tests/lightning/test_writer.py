@@ -163,3 +163,14 @@ def test_rows_that_are_no_samples_are_refused(library, tmp_path):
     module.predict_step = lambda batch, batch_idx: torch.zeros(2 * len(batch[0]), 5)
     with pytest.raises(ValueError, match="each of the 16 samples of the batch, got 32"):
         predict(library, tmp_path, module, loader(DATA))
+
+
+def test_single_logits(library, tmp_path):
+    module = classifier(library, torch.nn.Linear(8, 1))
+    with pytest.raises(TypeError, match="binary=True takes a single logit"):
+        predict(library, tmp_path, module, loader(DATA))
+    assert not list((tmp_path / "out").glob("*"))
+    found = table(predict(library, tmp_path, module, loader(DATA), binary=True) / "predictions-rank0.parquet")
+    logits = logits_of(module, DATA)[:, 0]
+    assert torch.equal(found["prediction"], (logits > 0).long())
+    torch.testing.assert_close(found["confidence"].float(), logits.abs().sigmoid(), rtol=1e-5, atol=0)

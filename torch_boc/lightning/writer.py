@@ -23,12 +23,14 @@ class BoCPredictionWriter(BasePredictionWriter):
     data set (not for data sets without indices), its `target` if the batch has one, and the columns of
     `torch_boc.functional.sample_columns`. The files appear when all predictions are made; an error leaves none. A
     folder in which they cannot be written is an error before the first prediction.
-    `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory.
+    `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A prediction that cannot be
+    read is always an error: a file without it would be wrong.
 
     Args:
         output_dir: the folder, made if it is not there.
         logits: where they come from, as for `BoCCallback`: None for what `predict_step` returns, the name of a
             submodule, or a function of (outputs, batch, module) that gives logits and targets or None.
+        binary: take a single logit z of each sample for the two classes (0, z), as for `BoCCallback`.
         trials: the number of coin flips of the p-value.
 
     >>> import tempfile
@@ -38,12 +40,17 @@ class BoCPredictionWriter(BasePredictionWriter):
     """
 
     def __init__(
-        self, output_dir: str | os.PathLike[str], *, logits: str | LogitFunction | None = None, trials: int = 100
+        self,
+        output_dir: str | os.PathLike[str],
+        *,
+        logits: str | LogitFunction | None = None,
+        binary: bool = False,
+        trials: int = 100,
     ) -> None:
         super().__init__("batch")
         require_pyarrow()
         self.output_dir, self.trials = Path(output_dir), check_trials(trials)
-        self._source = LogitSource(logits)
+        self._source = LogitSource(logits, binary=binary)
         self._files: dict[int, ParquetFile] = {}
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
