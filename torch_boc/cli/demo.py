@@ -60,7 +60,7 @@ def compare(entries: list["Entry"], tell: Callable[[str], None]) -> "Comparison"
         tell(f"{where}: beyond confidence")
         test, _ = entry.test_and_splits()
         for ood in list(entry.ood.values())[:1]:
-            beyond[entry.name] = beyond_confidence(test, ood, how=["model"], what=["concentration"])
+            beyond[entry.name] = beyond_confidence(test, ood, how=["strata", "model"], what=["concentration"])
     return Comparison(reports, beyond)
 
 

@@ -21,7 +21,7 @@ def show(report: Any, console: Console) -> None:
     """Both tables and what they say; intervals and diagnostics are in the files."""
     calibration = layout.calibration_table(report.results)
     if calibration is not None:
-        calibration = without(calibration, "by chance")
+        calibration = without(without(calibration, "by chance"), "ECE vs MSP")
         console.print("\nCalibration: lower errors (ECE, NLL, Brier) are better", style="bold")
         console.print(terminal_table(calibration, console.width))
     for name, table in zip(dict.fromkeys(report.ood["ood"]), layout.ood_tables(report.results), strict=True):

@@ -11,6 +11,7 @@ from .bootstrap import random_numbers, with_intervals
 from .curves import histogram_rows, roc_curve
 from .data import LogitSet
 from .detectors import detector_scores, mahalanobis_scores
+from .exact import binomial_interval
 from .samples import ProbedSet
 from .separation import STATISTICS, Ranked, Separation, paired_difference, rank, separate, separation_intervals
 
@@ -70,6 +71,10 @@ def _row(
     ood: str, score: ScoredSets, result: Separation, intervals: Mapping[str, tuple[float, float]], baseline: Separation
 ) -> dict[str, Any]:
     difference, *margins = paired_difference(result, baseline)
+    if result is not baseline and result.auroc == baseline.auroc in (0.0, 1.0):
+        # Neither has a sample on the wrong side yet: that does not show that both are the same.
+        reach = binomial_interval(0, min(len(result.id_placement), len(result.ood_placement)))[1]
+        margins = [-reach, reach]
     values = {name: getattr(result, name) for name in STATISTICS} | {"versus_msp": difference}
     upside_down = score.kind == "score" and scores[score.name].upside_down
     return {

@@ -24,7 +24,8 @@ def _with_interval(*names: str) -> list[str]:
 COLUMNS = {
     "calibration": [
         *("split", "method", *_with_interval("ece", "nll", "brier")),
-        *("ece_chance", "ece_chance_most", "accuracy", "temperature"),
+        *("ece_chance", "ece_chance_most", *_with_interval("ece_versus_msp", "ece_versus_best")),
+        *("accuracy", "temperature"),
     ],
     "ood": ["ood", "score", *_with_interval("auroc", "fpr95", "aupr", "versus_msp"), "kind", "upside_down"],
     "leaks": ["split", "samples", "accuracy", "test_accuracy", "z", "p_value", "suspicious"],
