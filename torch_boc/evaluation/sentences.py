@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from .layout import known_set, suspicious_splits
+from .layout import known_set, sharing_splits, suspicious_splits
 from .results import Results
 from .words import listed, measured, names, number, p_text, quoted
 
@@ -21,6 +21,8 @@ def few_samples(results: Results) -> Iterable[str]:
 
 def calibrated(results: Results) -> Iterable[str]:
     table = results.calibration[results.calibration["ece"].notna()]
+    seen = table["split"].isin(sharing_splits(results))  # fitted on samples of the test set: no achievement
+    table = table[~seen]
     plain = table[table["method"] == "MSP"]
     if not len(plain):
         yield f"{quoted(known_set(results))} has no targets, so nothing is said of calibration."
@@ -28,7 +30,8 @@ def calibrated(results: Results) -> Iterable[str]:
     msp, best = plain.iloc[0], table.loc[table["ece"].idxmin()]
     fitted = len(names(table["split"])) > 0
     if best["ece"] >= msp["ece"]:
-        rivals = "No method beats" if fitted else "No calibration set was given, and BoC does not beat"
+        none = "Nothing was fitted on other samples" if seen.any() else "No calibration set was given"
+        rivals = "No method beats" if fitted else f"{none}, and BoC does not beat"
         yield f"{rivals} plain confidence (MSP), whose ECE is {measured(msp, 'ece')}."
     elif overlap(best, msp, "ece"):
         yield (
