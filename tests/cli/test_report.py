@@ -59,6 +59,17 @@ def test_json_is_alone_on_stdout_and_writes_nothing_else(run, files):
     assert not (files / "boc-report").exists()
 
 
+def test_a_calibration_file_that_is_the_test_file_is_said_aloud(run, files):
+    code, out, err = run("report", "--id", "test.npz", "--calibration", "val=test.npz", "--replicates", "10", "--json")
+    assert code == 0
+    assert "torch-boc: warning: 200 of the 200 rows of 'id' are also in the calibration split 'val'" in err
+    content = json.loads(out)
+    assert content["verdict"][0].startswith("200 of the 200 rows of “id” are also in the calibration split “val”")
+    assert content["tables"]["overlaps"]["suspicious"] == [True]
+    code, out, err = run("report", "--id", "test.npz", "--calibration", "val=test.npz", "--replicates", "10")
+    assert "shares samples with the test set" in out
+
+
 def test_json_with_a_folder_and_quiet(run, files, monkeypatch):
     monkeypatch.setattr(Report, "figures", lambda self: {})
     code, out, _ = run("report", *OPTIONS, "--json", "--out", "a/b")

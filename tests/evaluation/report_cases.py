@@ -37,6 +37,7 @@ def make_results(splits: tuple[str, ...] = (LEAK,), ood: tuple[str, ...] = ("svh
         calibration=calibration(splits) if targets else calibration(()).iloc[:0],
         ood=detection(ood),
         leaks=leaks(splits if targets else ()),
+        overlaps=overlaps(splits, ood),
         gaps=gaps(ood),
         trials=trials(ood, targets),
         coherence=coherence(sets),
@@ -108,6 +109,13 @@ def leaks(splits: tuple[str, ...]) -> pd.DataFrame:
         for name in splits
     ]
     columns = ["split", "samples", "accuracy", "test_accuracy", "z", "p_value", "suspicious"]
+    return pd.DataFrame(rows, columns=columns).astype({"suspicious": bool})
+
+
+def overlaps(splits: tuple[str, ...], ood: tuple[str, ...]) -> pd.DataFrame:
+    rows = [(name, "calibration", 5000, 0, 0, 0.0, False) for name in splits]
+    rows += [(name, "ood", 26_032, 0, 0, 0.0, False) for name in ood]
+    columns = ["set", "kind", "samples", "shared", "exact", "share", "suspicious"]
     return pd.DataFrame(rows, columns=columns).astype({"suspicious": bool})
 
 

@@ -170,11 +170,12 @@ def test_chance_error_is_that_of_perfect_confidences(samples):
 
 def test_a_split_that_cannot_be_fitted_is_left_out_alone():
     generator = torch.Generator().manual_seed(0)
-    target = torch.randint(3, (400,), generator=generator)
-    logits = 2 * torch.eye(3)[target] + torch.randn(400, 3, generator=generator)
-    one_class = (logits[target == 0], target[target == 0])
+    target = torch.randint(3, (800,), generator=generator)
+    logits = 2 * torch.eye(3)[target] + torch.randn(800, 3, generator=generator)
+    (logits, more), (target, theirs) = logits.split(400), target.split(400)
+    one_class = (more[theirs == 0], theirs[theirs == 0])
     with pytest.warns(UserWarning, match="calibration split 'sorted': .*vector scaling is left out"):
-        report = evaluate((logits, target), calibration={"sorted": one_class, "good": (logits, target)}, replicates=20)
+        report = evaluate((logits, target), calibration={"sorted": one_class, "good": (more, theirs)}, replicates=20)
     methods = report.calibration.groupby("split")["method"].apply(list).to_dict()
     assert "vector scaling" not in methods["sorted"]
     assert methods["good"] == ["temperature", "isotonic", "vector scaling"]

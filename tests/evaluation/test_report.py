@@ -31,7 +31,7 @@ def undrawn(monkeypatch):
 def test_tables_are_those_of_the_results(report):
     assert report.calibration is report.results.calibration
     assert report.ood is report.results.ood
-    assert list(report.diagnostics) == ["leaks", "gaps", "trials", "coherence", "reliability"]
+    assert list(report.diagnostics) == ["leaks", "overlaps", "gaps", "trials", "coherence", "reliability"]
     assert report.diagnostics["gaps"] is report.results.gaps
     assert list(report.figures()) == ["reliability", "roc", "gaps", "coherence", "trials", "scores"]
 
@@ -66,8 +66,9 @@ def test_report_of_a_real_evaluation(classes, undrawn, tmp_path):
     generator = torch.Generator().manual_seed(0)
     logits, target = torch.randn(300, classes, generator=generator), torch.arange(300) % classes
     logits = logits + 2 * torch.eye(classes)[target]
-    other = torch.randn(200, classes, generator=generator)
-    report = evaluate((logits, target), {"noise": other}, calibration=(logits, target), replicates=20)
+    other, more = torch.randn(2, 300, classes, generator=generator)
+    split = more + 2 * torch.eye(classes)[target], target
+    report = evaluate((logits, target), {"noise": other}, calibration=split, replicates=20)
     paths = report.save(tmp_path)
     assert len(paths) == 9
     outline = Outline(paths[0].read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from .base import Calibrated, Calibrator
 from .isotonic import IsotonicCalibration
 from .leaks import LeakTest, LeakWarning, leak_test
+from .overlap import Overlap, OverlapWarning, overlap_test
 from .plain import DominanceConfidence, Uncalibrated
 from .temperature import TemperatureScaling
 from .vector import VectorScaling
@@ -14,11 +15,14 @@ __all__ = [
     "IsotonicCalibration",
     "LeakTest",
     "LeakWarning",
+    "Overlap",
+    "OverlapWarning",
     "TemperatureScaling",
     "Uncalibrated",
     "VectorScaling",
     "calibrators",
     "leak_test",
+    "overlap_test",
 ]
 
 

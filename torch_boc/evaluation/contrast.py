@@ -6,7 +6,7 @@ from typing import Any
 
 from .beyond import SPLINE
 from .claims import shown
-from .layout import LEAKING, UPSIDE_DOWN, Cell, forced_share, suspicious_splits
+from .layout import LEAKING, UPSIDE_DOWN, Cell, forced_share, sharing_splits, split_mark, suspicious_splits
 from .results import Results
 from .words import interval, measured, names, number, percent, symbol
 
@@ -88,12 +88,12 @@ def _accuracy(results: Results) -> Cell:
 
 def _calibrated_on(results: Results) -> Cell:
     split = _split(results, leaking=False)
-    return Cell(split, mark=LEAKING if split in suspicious_splits(results) else "") if split else NOTHING
+    return Cell(split, mark=split_mark(results, split)) if split else NOTHING
 
 
 def _split(results: Results, *, leaking: bool) -> str:
     """The first split that does not look like training data, or if all do, the first; or beside it one that does."""
-    splits, suspicious = names(results.calibration["split"]), suspicious_splits(results)
+    splits, suspicious = names(results.calibration["split"]), suspicious_splits(results) + sharing_splits(results)
     honest = [split for split in splits if split not in suspicious]
     chosen = [split for split in splits if split in suspicious and honest] if leaking else honest or splits
     return next(iter(chosen), "")

@@ -11,6 +11,7 @@ from .data import LogitSet
 from .detection import collect_scores, detection_tables
 from .diagnostics import coherence_rows, gap_rows, trial_rows
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, require_pandas, several_sets, single_set
+from .overlaps import overlap_rows
 from .reliability import METHODS, calibration_tables, leak_rows
 from .report import Report
 from .results import Results
@@ -29,6 +30,7 @@ COLUMNS = {
     ],
     "ood": ["ood", "score", *_with_interval("auroc", "fpr95", "aupr", "versus_msp"), "kind", "upside_down"],
     "leaks": ["split", "samples", "accuracy", "test_accuracy", "z", "p_value", "suspicious"],
+    "overlaps": ["set", "kind", "samples", "shared", "exact", "share", "suspicious"],
     "gaps": [
         *("set", "kind", "samples", "confidence", "dominance", "gap", "forced_gap", "free_gap"),
         *("concentration", "r2", "rejection_rate", "p_value"),
@@ -99,14 +101,18 @@ def evaluate(
         say(f"probing {data.name}")
         sets.append(probe_set(data, trials))
     found = collect_scores(sets, training.get("train"), detectors)
+    say("looking for samples in several sets")
+    shared = overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
     leaks = leak_rows(sets[0], splits)
     how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
-    calibrated, curves = calibration_tables(sets[0], splits, methods=methods, bins=bins, **how)
+    seen = [row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"]
+    calibrated, curves = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
     detected, roc, histograms = detection_tables(found, TEST, **how)
     rows = {
         "calibration": calibrated,
         "ood": detected,
         "leaks": leaks,
+        "overlaps": shared,
         "gaps": gap_rows(sets),
         "trials": trial_rows(sets, trial_counts, bins=bins, seed=seed, progress=say),
         "coherence": coherence_rows(sets, bins),

@@ -8,6 +8,7 @@ from .results import Results
 from .words import interval, names, number, percent, small_number, symbol
 
 LEAKING = "looks like training data"
+SHARING = "shares samples with the test set"
 UPSIDE_DOWN = "upside down"
 
 
@@ -39,6 +40,19 @@ def suspicious_splits(results: Results) -> list[str]:
     return names(results.leaks[results.leaks["suspicious"].astype(bool)]["split"])
 
 
+def sharing_splits(results: Results) -> list[str]:
+    """The calibration splits that have samples of the test set in them."""
+    table = results.overlaps
+    return names(table[(table["kind"] == "calibration") & table["suspicious"].astype(bool)]["set"])
+
+
+def split_mark(results: Results, split: str) -> str:
+    """What is wrong with a calibration split, or ""."""
+    if split in sharing_splits(results):
+        return SHARING
+    return LEAKING if split in suspicious_splits(results) else ""
+
+
 def headline(results: Results) -> str:
     """The sets, their sizes and the settings in a line."""
     settings = results.settings
@@ -50,18 +64,19 @@ def headline(results: Results) -> str:
 
 
 def calibration_table(results: Results) -> Table | None:
-    """ECE, NLL and Brier score of each method, the lowest emphasised."""
-    table, leaking = results.calibration, suspicious_splits(results)
+    """ECE, NLL and Brier score of each method, the lowest that is honest emphasised."""
+    table = results.calibration
     if not len(table) or not table["ece"].notna().any():
         return None
-    borrowed = table["method"].isin(("isotonic", "BoC"))
-    best = [_is_best(column, min) for column in (table["ece"], table["nll"].mask(borrowed), table["brier"])]
+    borrowed, sharing = table["method"].isin(("isotonic", "BoC")), table["split"].isin(sharing_splits(results))
+    columns = (table["ece"], table["nll"].mask(borrowed), table["brier"])
+    best = [_is_best(column.mask(sharing), min) for column in columns]
     rows = []
     for i, (_, row) in enumerate(table.iterrows()):
-        split, mark = str(row["split"]), LEAKING if row["split"] in leaking else ""
-        method = Cell(str(row["method"]), f"fitted on {split}" if split else "", mark=mark)
-        columns = zip(("ece", "nll", "brier"), best, strict=True)
-        values = [Cell(number(row[name]), interval(row, name), flags[i]) for name, flags in columns]
+        split = str(row["split"])
+        method = Cell(str(row["method"]), f"fitted on {split}" if split else "", mark=split_mark(results, split))
+        flagged = zip(("ece", "nll", "brier"), best, strict=True)
+        values = [Cell(number(row[name]), interval(row, name), flags[i]) for name, flags in flagged]
         if borrowed.iloc[i]:
             values[1] = Cell("as MSP")
         values[1:1] = [Cell(number(row["ece_chance"])), _versus_msp(row)]
@@ -77,11 +92,13 @@ def _versus_msp(row: Any) -> Cell:
 
 
 def leak_table(results: Results) -> Table | None:
-    """The accuracy of each calibration split against that of the test set."""
+    """The accuracy of each calibration split against that of the test set, and the samples that both have."""
+    shared = results.overlaps[results.overlaps["kind"] == "calibration"].set_index("set")["shared"]
     rows = [
         [
-            Cell(str(row["split"]), mark=LEAKING if row["suspicious"] else ""),
+            Cell(str(row["split"]), mark=split_mark(results, row["split"])),
             Cell(f"{int(row['samples']):,}"),
+            Cell(f"{int(shared[row['split']]):,}" if row["split"] in shared else "–"),
             Cell(number(row["accuracy"])),
             Cell(number(row["test_accuracy"])),
             Cell(number(row["z"], 1, sign=True)),
@@ -89,8 +106,8 @@ def leak_table(results: Results) -> Table | None:
         ]
         for _, row in results.leaks.iterrows()
     ]
-    caption = "Calibration splits: is the network more accurate there than on the test set?"
-    return Table(caption, ["split", "samples", "accuracy", "on test", "z", "p-value"], rows) if rows else None
+    caption = "Calibration splits: is the network more accurate there than on the test set, and do they share samples?"
+    return Table(caption, ["split", "samples", "shared", "accuracy", "on test", "z", "p-value"], rows) if rows else None
 
 
 def ood_tables(results: Results) -> list[Table]:
@@ -113,8 +130,14 @@ def _ood_table(results: Results, name: str) -> Table:
         itself = row["score"] == "msp"
         small = row["score"] if called.casefold() != row["score"].casefold() else ""
         rows.append([Cell(called, small, mark=mark), *values, Cell("–") if itself else difference])
-    caption = f"{known_set(results)} (positive) against {name}, with 95 % intervals"
+    caption = f"{known_set(results)} (positive) against {name}, with 95 % intervals{_shared(results, name)}"
     return Table(caption, ["score", "AUROC", "FPR95", "AUPR", "AUROC vs MSP"], rows)
+
+
+def _shared(results: Results, name: str) -> str:
+    """What is to be said of an OOD set that has samples of the test set in it."""
+    table = results.overlaps[(results.overlaps["set"] == name) & results.overlaps["suspicious"].astype(bool)]
+    return f"; {table.iloc[0]['shared']:,} samples are in both sets" if len(table) else ""
 
 
 def gap_table(results: Results) -> Table | None:

@@ -28,13 +28,17 @@ def calibration_tables(
     test: ProbedSet,
     splits: Mapping[str, LogitSet],
     *,
+    seen: Collection[str] = (),
     methods: Collection[str],
     bins: int,
     replicates: int,
     seed: int,
     progress: Callable[[str], object],
 ) -> tuple[Rows, Rows]:
-    """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then BoC."""
+    """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then BoC.
+
+    What is fitted on the splits in `seen`, which share samples with the test set, is never the best.
+    """
     from ..calibration import calibrators
 
     if test.correct is None:
@@ -56,12 +60,12 @@ def calibration_tables(
         curves += [label | point for point in curve]
         kept.append(judged._replace(nll=judged.nll[:0]))
     progress("calibration: differences")
-    return _with_differences(table, kept, bins, replicates, seed), curves
+    best = min((i for i, row in enumerate(table) if row["split"] not in seen), key=lambda i: float(table[i]["ece"]))
+    return _with_differences(table, kept, best, bins, replicates, seed), curves
 
 
-def _with_differences(table: Rows, judged: Sequence[Judged], bins: int, replicates: int, seed: int) -> Rows:
-    """The rows with the differences of their ECE from that of MSP, the first, and from the lowest."""
-    best = min(range(len(table)), key=lambda i: float(table[i]["ece"]))
+def _with_differences(table: Rows, judged: Sequence[Judged], best: int, bins: int, replicates: int, seed: int) -> Rows:
+    """The rows with the differences of their ECE from that of MSP, the first, and from that of row `best`."""
 
     def difference(i: int, other: int) -> tuple[float, float, float]:
         if i == other:

@@ -19,7 +19,7 @@ from .page import Picture, page, table_html, verdict_html
 from .results import Results
 from .verdict import verdict
 
-DIAGNOSTICS = ("leaks", "gaps", "trials", "coherence", "reliability")
+DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability")
 LARGEST_SVG = 200_000
 TABLES = tuple(field.name for field in fields(Results) if field.name != "settings")
 
@@ -50,7 +50,7 @@ class Report:
 
     @property
     def diagnostics(self) -> dict[str, Any]:
-        """Further DataFrames by name: leaks, gaps, trials, coherence, reliability."""
+        """Further DataFrames by name: leaks, overlaps, gaps, trials, coherence, reliability."""
         return {name: getattr(self.results, name) for name in DIAGNOSTICS}
 
     @property

@@ -25,6 +25,9 @@ class Results:
             AUROC from that of msp, with a paired interval), `kind` ("score", "detector", "column"), `upside_down`
             (bool).
         leaks: `split`, `samples`, `accuracy`, `test_accuracy`, `z`, `p_value`, `suspicious` (bool).
+        overlaps: rows that the test set shares with each other set: `set`, `kind` ("calibration", "ood", "train"),
+            `samples`, `shared` (rows of the test set that are also in it), `exact` (those that are equal to the last
+            digit of float32), `share` (of the test set), `suspicious` (bool: more than chance makes).
         gaps: one row a set: `set`, `kind` ("id" or "ood"), `samples`, `confidence`, `dominance`, `gap`, `forced_gap`,
             `free_gap`, `concentration`, `r2` (of the gap on its forced part), `rejection_rate`, `p_value`.
         trials: `variant` ("deterministic" or "Monte Carlo"), `trials`, `ece` (NaN without targets), and for each OOD
@@ -40,6 +43,7 @@ class Results:
     calibration: Any
     ood: Any
     leaks: Any
+    overlaps: Any
     gaps: Any
     trials: Any
     coherence: Any

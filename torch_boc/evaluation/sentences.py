@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .claims import over, shown
-from .layout import known_set, suspicious_splits
+from .layout import known_set, sharing_splits, suspicious_splits
 from .results import Results
 from .words import listed, measured, names, number, p_text, quoted
 
@@ -24,6 +24,8 @@ def few_samples(results: Results) -> Iterable[str]:
 
 def calibrated(results: Results) -> Iterable[str]:
     table = results.calibration[results.calibration["ece"].notna()]
+    seen = table["split"].isin(sharing_splits(results))  # fitted on samples of the test set: no achievement
+    table = table[~seen]
     plain = table[table["method"] == "MSP"]
     if not len(plain):
         yield f"{quoted(known_set(results))} has no targets, so nothing is said of calibration."
@@ -39,7 +41,8 @@ def calibrated(results: Results) -> Iterable[str]:
         )
         return
     fitted = len(names(table["split"])) > 0
-    rivals = "No method is" if fitted else "No calibration set was given, and BoC is not"
+    none = "Nothing was fitted on other samples" if seen.any() else "No calibration set was given"
+    rivals = "No method is" if fitted else f"{none}, and BoC is not"
     rest = ""
     if lowest["method"] != "MSP":
         rest = f"; the lowest, {measured(lowest, 'ece')} of {method(lowest)}, differs by "

@@ -5,6 +5,7 @@ from typing import Any
 
 from .claims import over, shown
 from .layout import forced_share
+from .overlaps import overlaps
 from .results import Results
 from .sentences import calibrated, dominance, few_samples, leaks
 from .words import listed, measured, names, number, percent, quoted, symbol
@@ -23,6 +24,7 @@ def verdict(results: Results) -> list[str]:
     """Four to seven sentences: calibration and its splits, which score to use, and what the gap adds to confidence."""
     return [
         *few_samples(results),
+        *overlaps(results),
         *calibrated(results),
         *leaks(results),
         *_detection(results),
@@ -34,7 +36,7 @@ def verdict(results: Results) -> list[str]:
 
 def key_sentences(results: Results) -> list[str]:
     """The few of them that a reader of several reports needs: the rest is plain from a table side by side."""
-    return [*few_samples(results), *calibrated(results), *_detection(results), *_gap(results)]
+    return [*few_samples(results), *overlaps(results), *calibrated(results), *_detection(results), *_gap(results)]
 
 
 def _detection(results: Results) -> Iterable[str]:

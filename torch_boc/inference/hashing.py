@@ -39,7 +39,8 @@ def hash_rows(rows: Tensor) -> Tensor:
     words = _words(rows)
     weights = _weights(words.shape[1], words.device)
     some, many = (CPU_ROWS, CPU_WORDS) if words.device.type == "cpu" else (GPU_ROWS, GPU_WORDS)
-    return torch.cat([_mix(part, weights, many // some) for part in words.split(some)])
+    together = max(some, many // max(1, words.shape[1]))  # more of the rows that are short
+    return torch.cat([_mix(part, weights, many // some) for part in words.split(together)])
 
 
 def _mix(words: Tensor, weights: Tensor, step: int) -> Tensor:
