@@ -65,15 +65,10 @@ def chance_error(confidence: Tensor, bins: int = 15) -> tuple[float, float]:
 def added_by_chance(judged: Judged, bins: int) -> Excess:
     """What chance adds to the ECE of these samples, at most as far as they tell.
 
-    A bin whose error is below two standard errors is taken to have none. The standard error is the larger of what was
-    seen and of what calibrated confidences would have: a few samples that are all right show no variance.
+    A bin whose error is below two standard errors is taken to have none.
     """
-    confidence, place = judged.confidence.double(), equal_bin(judged.confidence, bins)
-    difference, n = judged.correct.double() - confidence, len(confidence)
-    error = (count(place, difference, bins) / n).abs()
-    seen = (count(place, difference.square(), bins) / n - error.square()) / n
-    spread = torch.maximum(seen, _chance_variance(confidence, bins)).clamp_min(1e-30).sqrt()
-    true = torch.where(error < SURELY * spread, 0.0, error)
+    error, spread = _bin_errors(judged, bins)
+    true = torch.where(error.abs() < SURELY * spread, 0.0, error.abs())
     ratio = true / spread / math.sqrt(2)
     mean = spread * math.sqrt(2 / math.pi) * (-ratio.square()).exp() + true * torch.erf(ratio)
     variance = (true.square() + spread.square() - mean.square()).clamp_min(0)
@@ -103,7 +98,9 @@ def error_difference(
 ) -> tuple[float, float, float]:
     """The ECE of `one` minus that of `other` on the same samples, with a 95 % interval from the same resamples.
 
-    Chance adds to both, and not always alike: the interval holds the difference with and without what it adds.
+    Chance adds to both, and not always alike: the interval holds the difference with and without what it adds. And in a
+    bin where neither error is beyond two standard errors, nobody knows which way the truth lies: the two methods may
+    differ by as much as they do there, in either direction. This is added to what the resamples show, in squares.
     """
     value = calibration_error(*one[:2], bins) - calibration_error(*other[:2], bins)
     counts, (first, second) = _joint_cells(one, other, bins)
@@ -115,7 +112,31 @@ def error_difference(
     _, drawn = replicate(difference, [counts], replicates, numbers)
     low, high = interval(value, drawn.mean(), drawn, (-1.0, 1.0))
     shift = added_by_chance(other, bins).mean - added_by_chance(one, bins).mean
-    return value, max(-1.0, low + min(shift, 0.0)), min(1.0, high + max(shift, 0.0))
+    down, up = _undecided(one, other, bins)
+    low = value - math.hypot(value - low, down) + min(shift, 0.0)
+    high = value + math.hypot(high - value, up) + max(shift, 0.0)
+    return value, max(-1.0, low), min(1.0, high)
+
+
+def _undecided(one: Judged, other: Judged, bins: int) -> tuple[float, float]:
+    """How much less and more the difference could be, if errors turned round in the bins that tell no direction."""
+    (first, spread), (second, other_spread) = (_bin_errors(x, bins) for x in (one, other))
+    unknown = (first.abs() < SURELY * spread) & (second.abs() < SURELY * other_spread)
+    found, most = first.abs() - second.abs(), (first - second).abs()
+    return float(((most + found) * unknown).sum()), float(((most - found) * unknown).sum())
+
+
+def _bin_errors(judged: Judged, bins: int) -> tuple[Tensor, Tensor]:
+    """The error of each bin, with its sign, and its standard error.
+
+    The latter is the larger of what was seen and of what calibrated confidences would have: a few samples that are all
+    right show no variance.
+    """
+    confidence, place = judged.confidence.double(), equal_bin(judged.confidence, bins)
+    difference, n = judged.correct.double() - confidence, len(confidence)
+    error = count(place, difference, bins) / n
+    seen = (count(place, difference.square(), bins) / n - error.square()) / n
+    return error, torch.maximum(seen, _chance_variance(confidence, bins)).clamp_min(1e-30).sqrt()
 
 
 def _joint_cells(one: Judged, other: Judged, bins: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
