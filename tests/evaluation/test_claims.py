@@ -11,7 +11,7 @@ from benchmarks.known_truth import made_logits, network
 from tests.evaluation.report_cases import make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.bootstrap import random_numbers
-from torch_boc.evaluation.claims import p_value, shown
+from torch_boc.evaluation.claims import interval_p_value, shown
 from torch_boc.evaluation.ece import Judged, calibration_error, error_difference
 from torch_boc.evaluation.separation import paired_difference, rank, separate, separation_intervals
 from torch_boc.evaluation.verdict import verdict
@@ -26,17 +26,17 @@ def table_of(values, errors):
 def test_p_values_are_those_of_the_normal_distribution():
     for row, expected in zip(table_of([1, -2, 0, 3], [1, 1, 1, 1.5]).to_dict("records"), (1, 2, 0, 2), strict=True):
         both_sides = 2 * float(torch.special.ndtr(torch.tensor(-float(expected), dtype=torch.float64)))
-        assert p_value(row, "x") == pytest.approx(both_sides, rel=1e-6)
-    assert p_value({"x": 1.0, "x_low": np.nan, "x_high": np.nan}, "x") == 1
-    assert p_value({"x": 1.0, "x_low": 1.0, "x_high": 1.0}, "x") == 0
-    assert p_value({"x": 0.4, "x_low": 0.3, "x_high": 0.5}, "x", 0.5) == pytest.approx(0.05)
+        assert interval_p_value(row, "x") == pytest.approx(both_sides, rel=1e-6)
+    assert interval_p_value({"x": 1.0, "x_low": np.nan, "x_high": np.nan}, "x") == 1
+    assert interval_p_value({"x": 1.0, "x_low": 1.0, "x_high": 1.0}, "x") == 0
+    assert interval_p_value({"x": 0.4, "x_low": 0.3, "x_high": 0.5}, "x", 0.5) == pytest.approx(0.05)
 
 
 def test_shown_is_holm_s_method():
     numbers = np.random.default_rng(0)
     for _ in range(50):
         table = table_of(numbers.normal(0, 2.5, 7), np.ones(7))
-        values = np.array([p_value(row, "x") for row in table.to_dict("records")])
+        values = np.array([interval_p_value(row, "x") for row in table.to_dict("records")])
         order = np.argsort(values)
         corrected = np.maximum.accumulate(values[order] * np.arange(7, 0, -1))
         expected = np.zeros(7)

@@ -18,7 +18,7 @@ The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use
 right way up, instead.
 Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996) and 95.4 % on “svhn” (R² 0.994); the AUROC of \
 −Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so as a score it is not shown to add anything \
-to confidence, and adds at most 0.0003.
+to confidence: 0.0003 at most.
 Dominance q̄ taken for a confidence is worse calibrated: ECE 0.0790 (0.0750 to 0.0830) against 0.0532 (0.0492 \
 to 0.0572) of MSP, a difference of +0.0258 (+0.0218 to +0.0298)."""
 
@@ -177,7 +177,7 @@ def test_the_paper_score_may_do_both():
     [
         (0.01, "by +0.0100 (+0.0097 to +0.0103), so it adds something to confidence."),
         (-0.01, "by −0.0100 (−0.0103 to −0.0097), so it ranks worse than confidence."),
-        (0.0002, "so as a score it is not shown to add anything to confidence, and adds at most 0.0005."),
+        (0.0002, "so as a score it is not shown to add anything to confidence: 0.0005 at most."),
     ],
 )
 def test_what_the_gap_adds(versus, words):

@@ -13,10 +13,10 @@ LEVEL = 0.05
 DIGITS = 4
 
 
-def p_value(row: Any, column: str, null: float = 0.0) -> float:
+def interval_p_value(row: Any, column: str, null: float = 0.0) -> float:
     """The two-sided p-value that the interval of 95 % of a value implies, were it normal; 1 without an interval.
 
-    >>> round(p_value({"x": 1.96, "x_low": 0.0, "x_high": 4.0}, "x"), 2)
+    >>> round(interval_p_value({"x": 1.96, "x_low": 0.0, "x_high": 4.0}, "x"), 2)
     0.05
     """
     value = float(row[column])
@@ -33,7 +33,7 @@ def shown(table: Any, column: str, null: float = 0.0) -> Any:
     0.05 / (how many are left). An end of an interval that is printed as `null` shows nothing.
     """
     rows = table.to_dict("records")
-    values = [p_value(row, column, null) for row in rows]
+    values = [interval_p_value(row, column, null) for row in rows]
     signs = [0] * len(rows)
     for taken, place in enumerate(sorted(range(len(rows)), key=values.__getitem__)):
         if values[place] > LEVEL / (len(rows) - taken):

@@ -30,6 +30,23 @@ class Judged(NamedTuple):
     nll: Tensor
 
 
+class BinErrors(NamedTuple):
+    """The error of each bin, with its sign, and its standard error."""
+
+    error: Tensor
+    spread: Tensor
+
+    @property
+    def total(self) -> float:
+        """The ECE."""
+        return float(self.error.abs().sum())
+
+    @property
+    def unsure(self) -> Tensor:
+        """The bins that may have no error."""
+        return self.error.abs() < SURELY * self.spread
+
+
 class Excess(NamedTuple):
     """What chance adds to the ECE: the mean, and the standard deviation of the ECE."""
 
@@ -62,22 +79,29 @@ def chance_error(confidence: Tensor, bins: int = 15) -> tuple[float, float]:
     return mean, mean + 1.645 * math.sqrt(float(variance.sum()) * (1 - 2 / math.pi))
 
 
-def added_by_chance(judged: Judged, bins: int) -> Excess:
+def added_by_chance(errors: BinErrors) -> Excess:
     """What chance adds to the ECE of these samples, at most as far as they tell.
 
-    A bin whose error is below two standard errors is taken to have none. The standard error is the larger of what was
-    seen and of what calibrated confidences would have: a few samples that are all right show no variance.
+    A bin whose error is below two standard errors is taken to have none.
     """
-    confidence, place = judged.confidence.double(), equal_bin(judged.confidence, bins)
-    difference, n = judged.correct.double() - confidence, len(confidence)
-    error = (count(place, difference, bins) / n).abs()
-    seen = (count(place, difference.square(), bins) / n - error.square()) / n
-    spread = torch.maximum(seen, _chance_variance(confidence, bins)).clamp_min(1e-30).sqrt()
-    true = torch.where(error < SURELY * spread, 0.0, error)
+    spread, true = errors.spread, torch.where(errors.unsure, 0.0, errors.error.abs())
     ratio = true / spread / math.sqrt(2)
     mean = spread * math.sqrt(2 / math.pi) * (-ratio.square()).exp() + true * torch.erf(ratio)
     variance = (true.square() + spread.square() - mean.square()).clamp_min(0)
     return Excess(float((mean - true).sum()), math.sqrt(float(variance.sum())))
+
+
+def bin_errors(judged: Judged, bins: int) -> BinErrors:
+    """The error of each bin and its standard error.
+
+    The latter is the larger of what was seen and of what calibrated confidences would have: a few samples that are all
+    right show no variance.
+    """
+    confidence, place = judged.confidence.double(), equal_bin(judged.confidence, bins)
+    difference, n = judged.correct.double() - confidence, len(confidence)
+    error = count(place, difference, bins) / n
+    seen = (count(place, difference.square(), bins) / n - error.square()) / n
+    return BinErrors(error, torch.maximum(seen, _chance_variance(confidence, bins)).clamp_min(1e-30).sqrt())
 
 
 def error_interval(judged: Judged, bins: int, drawn: Tensor) -> tuple[float, float]:
@@ -91,7 +115,8 @@ def error_interval(judged: Judged, bins: int, drawn: Tensor) -> tuple[float, flo
         bins: of confidence.
         drawn: (R,) replicates of the estimate by the bootstrap, in which chance adds once more.
     """
-    estimate, added = calibration_error(*judged[:2], bins), added_by_chance(judged, bins)
+    errors = bin_errors(judged, bins)
+    estimate, added = errors.total, added_by_chance(errors)
     high = interval(estimate, drawn.mean(), drawn)[1]
     if estimate <= chance_error(judged.confidence, bins)[1]:
         return 0.0, high
@@ -103,9 +128,12 @@ def error_difference(
 ) -> tuple[float, float, float]:
     """The ECE of `one` minus that of `other` on the same samples, with a 95 % interval from the same resamples.
 
-    Chance adds to both, and not always alike: the interval holds the difference with and without what it adds.
+    Chance adds to both, and not always alike: the interval holds the difference with and without what it adds. And in a
+    bin where neither error is beyond two standard errors, nobody knows which way the truth lies: the two methods may
+    differ by as much as they do there, in either direction. This is added to what the resamples show, in squares.
     """
-    value = calibration_error(*one[:2], bins) - calibration_error(*other[:2], bins)
+    errors = bin_errors(one, bins), bin_errors(other, bins)
+    value = errors[0].total - errors[1].total
     counts, (first, second) = _joint_cells(one, other, bins)
 
     def difference(drawn: Tensor) -> Tensor:
@@ -114,8 +142,18 @@ def error_difference(
 
     _, drawn = replicate(difference, [counts], replicates, numbers)
     low, high = interval(value, drawn.mean(), drawn, (-1.0, 1.0))
-    shift = added_by_chance(other, bins).mean - added_by_chance(one, bins).mean
-    return value, max(-1.0, low + min(shift, 0.0)), min(1.0, high + max(shift, 0.0))
+    shift = added_by_chance(errors[1]).mean - added_by_chance(errors[0]).mean
+    down, up = _undecided(*errors)
+    low = value - math.hypot(value - low, down) + min(shift, 0.0)
+    high = value + math.hypot(high - value, up) + max(shift, 0.0)
+    return value, max(-1.0, low), min(1.0, high)
+
+
+def _undecided(one: BinErrors, other: BinErrors) -> tuple[float, float]:
+    """How much less and more the difference could be, if errors turned round in the bins that tell no direction."""
+    unknown = one.unsure & other.unsure
+    found, most = one.error.abs() - other.error.abs(), (one.error - other.error).abs()
+    return float(((most + found) * unknown).sum()), float(((most - found) * unknown).sum())
 
 
 def _joint_cells(one: Judged, other: Judged, bins: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:

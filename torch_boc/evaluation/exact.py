@@ -73,8 +73,8 @@ def aupr_interval(bootstrap: Interval, auroc: Interval, ratio: float) -> Interva
     """The interval of average precision, widened to what the interval of the AUROC allows.
 
     With f(r) the share of negatives above the threshold of recall r, the precision is r / (r + ratio f) and the AUROC
-    1 - mean f. As f never falls, the mean precision is lowest where f is the same everywhere, and highest where it is 0
-    first and then 1.
+    1 - mean f. As f never falls, the mean precision is highest where f is 0 first and then 1, and lowest, to a few
+    thousandths, where f is the same everywhere.
 
     Args:
         bootstrap: the interval by resampling.

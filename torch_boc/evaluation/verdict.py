@@ -183,8 +183,8 @@ def _meaning(scores: Any, better: list[str], worse: list[str]) -> str:
     widest = scores[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False)
     if not widest <= TELLING:
         return f"whether it adds anything is more than so few samples tell{over(len(scores))}"
-    most = number(max(0.0, float(scores["versus_msp_high"].max())))
-    return f"as a score it is not shown to add anything to confidence, and adds at most {most}{over(len(scores))}"
+    most = max(float(scores["versus_msp_high"].max()), 0.0001)
+    return f"as a score it is not shown to add anything to confidence: {number(most)} at most{over(len(scores))}"
 
 
 def aurocs(table: Any) -> str:
