@@ -9,15 +9,12 @@ from torch.nn.functional import pad
 from transformers import EvalPrediction
 
 from ..finding import describe
-from ..functional.precision import widen
 from ..functional.samples import take_samples
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
-from ..metrics import BoCMetric
+from .columns import PADDING, ColumnMetric, to_columns
 from .loop import Loop, is_causal
-from .predictions import PADDING, Predictions, from_columns, to_columns
+from .predictions import Predictions
 
-# How many samples are tallied at once: the tokens of a whole evaluation may be many.
-BLOCK = 2**20
 # With so many classes or fewer, logits are kept for your own metrics: at most 4 kB in float32 for a row,
 # which is a sample, or a token where every token has a label.
 KEPT_CLASSES = 1024
@@ -83,7 +80,7 @@ class BoCTrainerMetrics:
         keys: Sequence[str] | None = None,
         prefix: str = "boc",
     ) -> None:
-        self.metric = _ColumnMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
+        self.metric = ColumnMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
         self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
         self.ignore_index, self.causal = ignore_index, causal
         self._model_is_causal: bool | None = None
@@ -183,22 +180,6 @@ class BoCTrainerMetrics:
         if compute_result is None:
             return self.compute_metrics(theirs)
         return self.compute_metrics(theirs, compute_result=compute_result)
-
-
-class _ColumnMetric(BoCMetric):
-    """`BoCMetric` over columns instead of logits; every process has the columns of all, so it is never synced."""
-
-    def update(self, preds: Tensor, target: Tensor | None = None) -> None:  # type: ignore[override]
-        if self.device != preds.device:
-            self.to(preds.device)
-        for block in preds.flatten(0, -2).split(BLOCK):
-            super().update(from_columns(widen(block)))
-
-    def reset(self) -> None:
-        """Forget all samples, but not the classes: `preprocess` has seen the logits before the first update."""
-        classes = self.num_classes
-        super().reset()
-        self.num_classes = classes
 
 
 def _first(value: Any) -> Any:
