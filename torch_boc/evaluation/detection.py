@@ -15,6 +15,8 @@ from .samples import ProbedSet
 from .separation import STATISTICS, Ranked, Separation, paired_difference, rank, separate, separation_intervals
 
 MAHALANOBIS = "mahalanobis"
+# Scores of which a softmax leaves nothing but rounding.
+LOST = ("energy",)
 Rows = list[dict[str, Any]]
 
 
@@ -34,7 +36,8 @@ def collect_scores(
         raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
     detectors = dict(detectors or {})
     _check_names(sets, train, detectors)
-    found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores]
+    lost = LOST if sets[0].data.from_probabilities else ()
+    found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores if name not in lost]
     if train is not None:
         distances = mahalanobis_scores(train, *(x.data.logits for x in sets))
         found.append(_scored(MAHALANOBIS, "detector", sets, distances))

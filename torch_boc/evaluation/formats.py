@@ -1,13 +1,16 @@
 """Files of arrays, as tensors by name: NumPy, safetensors and PyTorch."""
 
+import errno
 import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from ..inference.memory import is_out_of_memory
 
 REFUSAL = (
     "pickles are refused, for opening one can run any code; "
@@ -17,6 +20,28 @@ REFUSAL = (
 
 class ContentError(ValueError):
     """The file is whole, but what it holds is not what is needed."""
+
+
+class Text(NamedTuple):
+    """What a column holds that is neither numbers nor names of classes, in a word; it is not read."""
+
+    kind: str
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """Whether `error` says that there is too little memory, in the words of whatever library."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_out_of_memory(error))
+
+
+def too_little(path: Path) -> str:
+    """What is said then of a file."""
+    size = path.stat().st_size / 1e6
+    return (
+        f"too little memory to read it ({size:,.1f} MB on disk); the file may be whole. Use a machine with more "
+        "memory, fewer rows, or float32 or float16 in the place of float64"
+    )
 
 
 def read_npz(path: Path) -> dict[str, Any]:

@@ -26,7 +26,8 @@ class BoCCallback(Callback):
             A function of (outputs, batch, pl_module): gives logits and targets, or None for these.
         dim: the class axis of the logits; 1 as in cross_entropy, -1 for the tokens of a transformer.
         keys: what to log, among the keys of `torch_boc.functional.boc_summary`. Those about targets need them in the
-            step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label or y.
+            step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label,
+            y, y_true or ground_truth.
         prefix: what follows `val/`, `test/` and `train/` in the names.
         ood: the out-of-distribution loaders by index, as in {1: "svhn"}, against loader 0. Each adds its label-free
             keys, the shift of the mean gap and AUROC and FPR95 of `scores`, as in `val/boc/svhn/msp_auroc`.
