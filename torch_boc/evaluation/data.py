@@ -12,6 +12,7 @@ from torch import Tensor
 from ..finding import TARGET_NAMES
 from ..functional.checks import check_logits, check_target
 from ..functional.samples import is_class
+from ..writing import printable
 from .probabilities import logarithms, refuse_probabilities, warn_of_shares
 
 
@@ -84,13 +85,15 @@ def logit_set(source: Any, name: str, *, from_probabilities: bool = False) -> Lo
         source: a LogitSet; a path (see `read_logits`); logits as a tensor or array; a pair (logits, target); or a
             mapping with "logits", perhaps one of labels, label, targets, target, y, y_true or ground_truth, and any
             further columns of one number a sample.
-        name: how tables and messages call the set.
+        name: how tables and messages call the set. In it and in names of columns, control characters are written as
+            escapes.
         from_probabilities: whether `source` holds probabilities in the place of logits: not negative, and of sum 1
             within 0.02 in every row. Their logarithms are the logits; 0 is taken for 1e-30. A LogitSet holds logits
             already, and stays as it is.
     """
+    name = printable(name)
     if isinstance(source, LogitSet):
-        return replace(source, name=name)
+        return replace(source, name=name, columns=_printable_keys(source.columns))
     if isinstance(source, str | os.PathLike):
         from .files import read_logits
 
@@ -99,8 +102,20 @@ def logit_set(source: Any, name: str, *, from_probabilities: bool = False) -> Lo
         logits, target, columns = _parts(source)
         if from_probabilities:
             logits = logarithms(logits)
+        columns = _printable_keys(columns)
     warn_of_shares(logits, name)
     return LogitSet(logits, target, columns, name, from_probabilities)
+
+
+def _printable_keys(columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Columns under names that no terminal obeys."""
+    if all(printable(name) == name for name in columns):
+        return columns
+    result: dict[str, Tensor] = {}
+    for name, column in columns.items():
+        if result.setdefault(printable(name), column) is not column:
+            raise ValueError(f"expected columns whose names differ when they are printed, got {name!r} twice")
+    return result
 
 
 @contextmanager

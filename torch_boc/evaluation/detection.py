@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..functional.registry import scores
+from ..writing import printable
 from .bootstrap import random_numbers, with_intervals
 from .curves import histogram_rows, roc_curve
 from .data import LogitSet
@@ -34,7 +35,7 @@ def collect_scores(
     """The scores to compare: the registry's, Mahalanobis if there is training data, detectors, given columns."""
     if detectors is not None and not isinstance(detectors, Mapping):
         raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
-    detectors = dict(detectors or {})
+    detectors = {printable(k) if isinstance(k, str) else k: x for k, x in (detectors or {}).items()}
     _check_names(sets, train, detectors)
     lost = LOST if sets[0].data.from_probabilities else ()
     found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores if name not in lost]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..functional.checks import check_trials
+from ..writing import printable
 from .data import LogitSet
 from .detection import collect_scores, detection_tables
 from .diagnostics import coherence_rows, gap_rows, trial_rows
@@ -118,7 +119,7 @@ def evaluate(
         "roc": roc,
         "histograms": histograms,
     }
-    settings: dict[str, Any] = {"title": str(title), "trials": trials, "bins": bins}
+    settings: dict[str, Any] = {"title": printable(str(title)), "trials": trials, "bins": bins}
     settings |= {"replicates": replicates, "seed": seed}
     settings |= _describe(sets[0], (test, *oods.values(), *splits.values(), *training.values()))
     return Report(Results(settings, **{name: table(rows[name], columns=columns) for name, columns in COLUMNS.items()}))

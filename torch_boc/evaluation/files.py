@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..writing import printable
 from . import formats, sheets
 from .data import LogitSet, logit_set
 from .selection import check_classes, describe, select
@@ -59,7 +60,7 @@ def read_logits(
         FileNotFoundError, ImportError, ValueError, MemoryError: with one line that begins with the path.
     """
     path = Path(path)
-    name = path.stem if name is None else name
+    name, said = printable(path.stem if name is None else name), printable(str(path))
     reader = READERS[_suffix(path)]
     try:
         formats.refuse_pickle(path)
@@ -72,38 +73,38 @@ def read_logits(
                 f"expected logits of {len(named)} classes, as there are names, got {data.num_classes}"
             )
     except ImportError as error:
-        raise ImportError(f"{path}: {error}") from error
+        raise ImportError(f"{said}: {error}") from error
     except Warning:  # where somebody makes errors of them
         raise
     except formats.ContentError as error:
-        raise ValueError(f"{path}: {_one_line(error)}") from None
+        raise ValueError(f"{said}: {_one_line(error)}") from None
     except Exception as error:  # a damaged file makes its library fail in any way
         if formats.is_memory_error(error):
-            raise MemoryError(f"{path}: {formats.too_little(path)}") from error
+            raise MemoryError(f"{said}: {formats.too_little(path)}") from error
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        kind, said = path.suffix.lower(), _one_line(error) or type(error).__name__
+        reason = _one_line(error) or type(error).__name__
         raise ValueError(
-            f"{path}: expected a whole {kind} file, got one that seems damaged or cut off: {said}"
+            f"{said}: expected a whole {path.suffix.lower()} file, got one that seems damaged or cut off: {reason}"
         ) from error
     if selected.note:
-        warnings.warn(f"{path}: {selected.note}", stacklevel=2)
+        warnings.warn(f"{said}: {printable(selected.note)}", stacklevel=2)
     return data
 
 
 def _suffix(path: Path) -> str:
     """The ending that says how to read an existing file, or an error that says what is wrong with it."""
-    suffix = path.suffix.lower()
+    suffix, said = path.suffix.lower(), printable(str(path))
     if path.is_dir():
-        raise ValueError(f"{path}: expected a file, got a folder")
+        raise ValueError(f"{said}: expected a file, got a folder")
     if suffix in PICKLES:
-        raise ValueError(f"{path}: {formats.REFUSAL}")
+        raise ValueError(f"{said}: {formats.REFUSAL}")
     if suffix not in READERS:
-        raise ValueError(f"{path}: expected a file that ends in {', '.join(READERS)}, got {suffix or 'no ending'!r}")
+        raise ValueError(f"{said}: expected a file that ends in {', '.join(READERS)}, got {suffix or 'no ending'!r}")
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+        raise FileNotFoundError(f"{said}: no such file")
     if path.stat().st_size == 0:
-        raise ValueError(f"{path}: expected logits, got an empty file")
+        raise ValueError(f"{said}: expected logits, got an empty file")
     return suffix
 
 
@@ -123,4 +124,4 @@ def _checked(source: Any, name: str, from_probabilities: bool) -> LogitSet:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    return printable(" ".join(str(error).split()))

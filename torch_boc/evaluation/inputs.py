@@ -35,7 +35,11 @@ def several_sets(source: Any, name: str, *, from_probabilities: bool = False) ->
     for key in source:
         if not isinstance(key, str) or not key:
             raise ValueError(f"{name}: expected names of sets as strings, got {key!r}")
-    return {key: single_set(value, key, from_probabilities=from_probabilities) for key, value in source.items()}
+    found = [single_set(value, key, from_probabilities=from_probabilities) for key, value in source.items()]
+    for i, data in enumerate(found):
+        if any(data.name == other.name for other in found[:i]):
+            raise ValueError(f"{name}: expected names that differ when they are printed, got {data.name!r} twice")
+    return {data.name: data for data in found}
 
 
 def _is_array(value: Any) -> bool:
