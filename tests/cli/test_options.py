@@ -115,12 +115,20 @@ class TestMemory:
         assert ("test.npz" in err) == (where == "numpy.load")
         assert not [path for path in files.iterdir() if "out.csv" in path.name]
 
+    def test_a_file_of_that_name_is_no_lack_of_memory(self, run, files):
+        assert run("probe", "out of memory.npz").code == 2
+        (files / "out of memory.npz").write_bytes(b"noise")
+        code, _, err = run("probe", "out of memory.npz")
+        assert code == 2
+        assert "damaged" in err
+
     def test_the_exit_codes_are_in_the_help(self, run):
         assert "3 too little memory" in " ".join(run("--help").out.split())
 
     @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory as on Linux")
     def test_under_a_real_limit(self, tmp_path):
-        np.save(tmp_path / "big.npy", np.zeros((2**19, 256), np.float32))  # half a gigabyte
+        # Half a gigabyte, which takes no room on a disk that keeps no zeros.
+        np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.float32, shape=(2**19, 256)).flush()
         code = (
             "import resource, sys, numpy, torch_boc.cli.app as app\n"
             "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"

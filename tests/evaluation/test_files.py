@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -189,3 +190,11 @@ def test_what_the_system_refuses_is_raised_as_it_is(tmp_path, arrays, monkeypatc
     monkeypatch.setattr(np, "load", refuse)
     with pytest.raises(PermissionError, match=r"a\.npz"):
         read_logits(tmp_path / "a.npz")
+
+
+def test_other_files_in_an_archive_are_left_out(tmp_path, arrays):
+    WRITERS["a.npz"](tmp_path / "a.npz", arrays)
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("README.txt", "how they were made")
+    with pytest.warns(UserWarning, match=r"left out README\.txt \(a bytes\)"):
+        assert torch.equal(read_logits(tmp_path / "a.npz").logits, arrays["logits"])

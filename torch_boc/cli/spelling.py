@@ -19,7 +19,7 @@ def spell(text: str, encoding: str) -> str:
     r"""The text in characters that `encoding` has: symbols in letters, anything else as an escape.
 
     >>> spell("q̄ − p̂ of 日", "ascii"), spell("q̄", "utf-8")
-    ('q_bar - p_hat of \\\\u65e5', 'q̄')
+    ('q_bar - p_hat of \\u65e5', 'q̄')
     """
     if _fits(text, encoding):
         return text

@@ -32,8 +32,10 @@ class Text(NamedTuple):
 
 def is_memory_error(error: BaseException) -> bool:
     """Whether `error` says that there is too little memory, in the words of whatever library."""
-    if isinstance(error, OSError) and error.errno is not None:
+    if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
+    if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # whose words may be names of files
+        return False
     return isinstance(error, MemoryError) or any(text in str(error).lower() for text in MESSAGES)
 
 
@@ -51,7 +53,7 @@ def read_npz(path: Path) -> dict[str, Any]:
     _expect(path, b"PK", "a zip archive as made by numpy.savez")
     # NumPy itself leaves a damaged file open.
     with path.open("rb") as file, require_numpy().load(file, allow_pickle=False) as archive:
-        for part in archive.zip.infolist():
+        for part in (part for part in archive.zip.infolist() if part.filename.endswith(".npy")):
             with archive.zip.open(part) as stream:
                 _check_size(stream, part.file_size)
         return {name: _tensor(archive, name) for name in archive.files}
