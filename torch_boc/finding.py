@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 LOGIT_NAMES = ("logits", "out")  # "out" is what torchvision's segmentation models call them
-TARGET_NAMES = ("labels", "label", "targets", "target", "y")
+TARGET_NAMES = ("labels", "label", "targets", "target", "y", "y_true", "ground_truth")
 
 
 def find_logits(output: Any) -> Tensor:

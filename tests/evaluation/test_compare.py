@@ -1,6 +1,10 @@
 """Several reports side by side."""
 
 import json
+import os
+import re
+import unicodedata
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
@@ -118,3 +122,57 @@ def test_page_links_to_each_report(comparison, tmp_path):
 def test_nothing_to_compare():
     with pytest.raises(ValueError, match="expected at least one report to compare, got none"):
         Comparison({})
+
+
+HOSTILE = [
+    *("a b", "a-b", "a/b", "A-B", "a-b-2", "index.html", "INDEX.HTML", "..", ".", "", " ", "/etc/passwd", "../../up"),
+    *("x" * 400, "x" * 401, "é", "e\u0301", "日本", "ﬁ", "con", "a\x1b[31m", "a#b?c%20", "tail.", "q'\"<i>"),
+]
+
+
+def test_every_model_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(Report, "figures", lambda self: {})
+    results = [make_results() for _ in HOSTILE]
+    for i, x in enumerate(results):
+        x.settings["title"] = f"report number {i}"
+    comparison = Comparison({name: Report(x) for name, x in zip(HOSTILE, results, strict=True)})
+    paths = comparison.save(tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+    folders = [path.parent.name for path in paths if path.name == "report.html"]
+    assert len(folders) == len(HOSTILE)
+    alike = {unicodedata.normalize("NFKC", folder).casefold() for folder in folders}
+    assert len(alike) == len(HOSTILE)  # where case and composition do not count, too
+    assert "index.html" not in alike
+    assert max(len(os.fsencode(folder)) for folder in folders) <= 200
+    source = paths[0].read_text(encoding="utf-8")
+    links = re.findall(r"<h2><a href='([^']*)'>([^<]+)</a>", source)
+    assert len(links) == len(HOSTILE)
+    for i, (link, shown) in enumerate(links):
+        target = tmp_path / "out" / unquote(link)
+        assert f"report number {i}<" in target.read_text(encoding="utf-8")
+        assert shown.strip()
+
+
+def test_names_that_look_the_same_are_refused():
+    reports = {name: Report(make_results()) for name in ("a\x1b", r"a\x1b")}
+    with pytest.raises(ValueError, match="expected names that differ when they are printed"):
+        Comparison(reports)
+    with pytest.raises(TypeError, match="expected names of models as strings, got 3"):
+        Comparison({3: Report(make_results())})
+
+
+@pytest.mark.parametrize("blocked", ["index.html", "b/report.md", "b/roc.png"])
+def test_what_cannot_be_written_is_known_before_anything_is_drawn(tmp_path, monkeypatch, blocked):
+    (tmp_path / blocked).mkdir(parents=True)
+    monkeypatch.setattr(Report, "figures", lambda self: pytest.fail("drawn"))
+    with pytest.raises(IsADirectoryError, match=blocked):
+        Comparison({name: Report(make_results()) for name in "ab"}).save(tmp_path)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("call", [lambda x, path: x.save(path), lambda x, path: x.to_html(path / "report.html")])
+def test_the_same_of_a_single_report(tmp_path, monkeypatch, call):
+    (tmp_path / "report.html").mkdir()
+    monkeypatch.setattr(Report, "figures", lambda self: pytest.fail("drawn"))
+    with pytest.raises(IsADirectoryError, match=r"report\.html"):
+        call(Report(make_results()), tmp_path)

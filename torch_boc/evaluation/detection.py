@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..functional.registry import scores
+from ..writing import printable
 from .bootstrap import random_numbers, with_intervals
 from .curves import histogram_rows, roc_curve
 from .data import LogitSet
@@ -16,6 +17,8 @@ from .samples import ProbedSet
 from .separation import STATISTICS, Ranked, Separation, paired_difference, rank, separate, separation_intervals
 
 MAHALANOBIS = "mahalanobis"
+# Scores of which a softmax leaves nothing but rounding.
+LOST = ("energy",)
 Rows = list[dict[str, Any]]
 
 
@@ -33,9 +36,10 @@ def collect_scores(
     """The scores to compare: the registry's, Mahalanobis if there is training data, detectors, given columns."""
     if detectors is not None and not isinstance(detectors, Mapping):
         raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
-    detectors = dict(detectors or {})
+    detectors = {printable(k) if isinstance(k, str) else k: x for k, x in (detectors or {}).items()}
     _check_names(sets, train, detectors)
-    found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores]
+    lost = LOST if sets[0].data.from_probabilities else ()
+    found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores if name not in lost]
     if train is not None:
         distances = mahalanobis_scores(train, *(x.data.logits for x in sets))
         found.append(_scored(MAHALANOBIS, "detector", sets, distances))

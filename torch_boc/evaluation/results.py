@@ -13,7 +13,7 @@ class Results:
 
     Attributes:
         settings: title, trials, bins, replicates, seed, classes, samples (a dict by set), accuracy (of the test set,
-            NaN without targets), date (ISO), versions (a dict of torch_boc and torch).
+            NaN without targets), from_probabilities (bool), date (ISO), versions (a dict of torch_boc and torch).
         calibration: `split`, `method` (MSP, temperature, isotonic, vector scaling, BoC), `ece`, `nll`, `brier` with
             intervals, `ece_chance` (what chance alone makes of perfectly calibrated confidences) and `ece_chance_most`
             (what it stays below in 95 % of cases), `ece_versus_msp` and `ece_versus_best` (the differences from the ECE

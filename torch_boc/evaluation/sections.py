@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from .layout import Table, calibration_table, gap_table, leak_table, ood_tables, trial_table
+from .probabilities import SMALLEST
 from .results import Results
 
 TITLE = "Bag-of-Coins report"
@@ -45,6 +46,11 @@ COMPARISONS = (
 )
 FLIPS = "The deterministic variant uses the expected number of wins, the Monte Carlo variant draws it."
 
+PROBABILITIES = (
+    f"logarithms of the given probabilities, a probability of 0 taken for {SMALLEST}; the energy is left out, because "
+    "a softmax leaves nothing of it"
+)
+
 
 class Section(NamedTuple):
     """A heading, a paragraph, tables, and the names of the figures that belong to it."""
@@ -74,6 +80,7 @@ def measured_how(results: Results) -> list[tuple[str, str]]:
     pairs = [
         ("samples", ", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())),
         ("classes", str(settings["classes"])),
+        ("logits", PROBABILITIES if settings.get("from_probabilities") else ""),
         ("calibration error", f"{settings['bins']} bins of equal width, closed on the right"),
         ("coin flips", f"k = {settings['trials']}"),
         ("intervals", _intervals(results)),

@@ -57,10 +57,22 @@ def check_target(target: Tensor, shape: torch.Size) -> Tensor:
     return target
 
 
-def are_probabilities(logits: Tensor, dim: int) -> Tensor:
-    """Whether every row is a probability vector, as a scalar tensor; not so for no rows at all."""
+def are_probabilities(logits: Tensor, dim: int, *, slack: float | None = None) -> Tensor:
+    """Whether every row is a probability vector, as a scalar tensor; not so for no rows at all.
+
+    Args:
+        logits: of any floating dtype.
+        dim: the class axis.
+        slack: how far a sum may be from 1; by default what the rounding of the dtype explains.
+    """
     if logits.numel() == 0:
         return torch.zeros((), dtype=torch.bool, device=logits.device)
     total = logits.sum(dim, dtype=torch.float32)
-    slack = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
+    if slack is None:
+        slack = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
     return (logits.amin() >= 0) & ((total - 1).abs() <= slack).all()
+
+
+def probabilities_message(rows: str, remedy: str) -> str:
+    """What is said of probabilities in the place of logits, wherever they are found; `rows` is what was looked at."""
+    return f"expected logits or log-probabilities, got probabilities ({rows} is non-negative and sums to 1); {remedy}"

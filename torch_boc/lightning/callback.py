@@ -47,8 +47,8 @@ class BoCCallback(Callback):
             Its targets are 0 and 1 of any dtype. The gap of two classes is always 0; confidence, `nll` and AUROC are
             not.
         keys: what to log, among the keys of `torch_boc.functional.boc_summary`. Those about targets need them in the
-            step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label or y. By default the
-            six keys below, and `nll` and `ece_confidence` where there are targets.
+            step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label, y, y_true or
+            ground_truth. By default the six keys below, and `nll` and `ece_confidence` where there are targets.
         prefix: what follows `val/`, `test/` and `train/` in the names.
         ood: the out-of-distribution loaders, against loader 0: by index as {1: "svhn"} or {"svhn": 1}, or by name if
             the loaders come as a dict, as ["svhn"] or {"svhn_test": "svhn"}. Each adds its label-free keys, the shift

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from ..functional.checks import are_probabilities, check_classes, check_logits
+from ..functional.checks import are_probabilities, check_classes, check_logits, probabilities_message
 
 NAN_STRATEGIES = ("warn", "error", "ignore")
 
@@ -88,10 +88,8 @@ class ProbeMetric(Metric):
     def _refuse_probabilities(self) -> None:
         if self._looks_like_probabilities is not None and bool(self._looks_like_probabilities):
             self._looks_like_probabilities = None
-            raise ValueError(
-                "expected logits or log-probabilities, got probabilities (every row of the first batch is non-negative "
-                "and sums to 1); pass the logits, or preds.log(), or validate_args=False if they are logits after all"
-            )
+            remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
+            raise ValueError(probabilities_message("every row of the first batch", remedy))
 
     def _report(self, invalid: Tensor, bad_targets: Tensor | None = None) -> None:
         """Say, when results are asked for, what `update` could not use."""
