@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.checks import check_logits, check_target
+from ..functional.checks import as_indices, check_logits, check_target
 
 TARGET_NAMES = ("target", "targets", "label", "labels", "y")
 
@@ -54,7 +54,7 @@ class LogitSet:
                 )
         if self.target is not None:
             with naming(self.name):
-                check_target(self.target, self.logits.shape[:1])
+                object.__setattr__(self, "target", check_target(self.target, self.logits.shape[:1]))
             outside = (self.target < 0) | (self.target >= self.num_classes)
             if bool(outside.any()):
                 raise ValueError(
@@ -144,4 +144,4 @@ def _indices(values: Any) -> Tensor:
     tensor = _tensor(values, "target")
     if tensor.is_floating_point() and bool((tensor == tensor.round()).all()):
         tensor = tensor.long()
-    return tensor if tensor.is_floating_point() else tensor.long()
+    return as_indices(tensor)

@@ -88,7 +88,8 @@ def evaluate(
     table = require_pandas().DataFrame  # or an error before the work
     say = progress or (lambda message: None)
     trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
-    trial_counts, seed = [check_trials(count) for count in trial_counts], check_seed(seed)
+    trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
+    seed = check_seed(seed)
     check_names(methods, METHODS, "methods")
     test, oods, splits = single_set(id, TEST), several_sets(ood, "ood"), several_sets(calibration, "calibration")
     training = {} if train is None else {"train": single_set(train, "train")}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..functional.checks import as_indices
 from ..functional.samples import Samples, join_samples
 from ..functional.summary import LABELLED_KEYS
 from ..metrics import BoCMetric, BoCSeparation
@@ -130,7 +131,7 @@ class LoopMetrics:
         """Logits whose ignored samples are NaN, which no metric counts."""
         if target is None or self.ignore_index is None:
             return logits
-        return logits.masked_fill((target == self.ignore_index).unsqueeze(1), float("nan"))
+        return logits.masked_fill((as_indices(target) == self.ignore_index).unsqueeze(1), float("nan"))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import torch
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from torch import Tensor
 
+from ..functional.bounds import free_gap
 from ..functional.coins import Coins
 from ..functional.precision import widen
 from ..functional.samples import Samples
@@ -132,9 +133,9 @@ def to_columns(samples: Samples) -> Tensor:
     return torch.stack([widen(column) for column in columns], -1)
 
 
-def from_columns(columns: Tensor) -> Samples:
+def from_columns(columns: Tensor, num_classes: int) -> Samples:
     """The samples that `to_columns` was given; what Trainer padded does not count."""
     prediction, odds, loss, concentration, *labels = columns.unbind(-1)
-    coins = Coins(prediction.long(), odds, loss, concentration)
+    coins = Coins(prediction.long(), odds, loss, concentration, free_gap(odds, concentration, num_classes))
     counted = ~(odds < 0)  # a row without geometry has NaN for odds, and counts as invalid
     return Samples(coins, counted, labels[0].long(), labels[1]) if labels else Samples(coins, counted)

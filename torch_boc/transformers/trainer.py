@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 from transformers import EvalPrediction
 
 from ..finding import describe
+from ..functional.checks import as_indices
 from ..functional.precision import widen
 from ..functional.samples import take_samples
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
@@ -140,6 +141,7 @@ class BoCTrainerMetrics:
         """The label of each row of logits, or -100."""
         if labels is None:
             return None
+        labels = as_indices(labels)
         target = labels if self.ignore_index == PADDING else labels.masked_fill(labels == self.ignore_index, PADDING)
         if not self._predicts_next(logits):
             return target
@@ -185,7 +187,7 @@ class _ColumnMetric(BoCMetric):
         if self.device != preds.device:
             self.to(preds.device)
         for block in preds.flatten(0, -2).split(BLOCK):
-            super().update(from_columns(widen(block)))
+            super().update(from_columns(widen(block), self.num_classes))
 
 
 def _first(value: Any) -> Any:
