@@ -20,6 +20,7 @@ BAD = torch.tensor([[math.nan, 1.0, 0.0], [math.inf, 2.0, 1.0]])
         ({"alpha": 2}, "alpha in"),
         ({"bins": 0}, "at least 1 bin"),
         ({"trials": 0}, "positive integer"),
+        ({"trials": 10**6 + 1}, "expected at most 1,000,000 trials, got 1,000,001"),
         ({"num_classes": 1}, "at least 2"),
         ({"keys": ("gap", "magic")}, "expected keys as a list of names among samples"),
         ({"keys": "gap"}, "expected keys as a list of names"),

@@ -46,8 +46,8 @@ def probe(
     """Confidence, dominance, coherence gap and p-value of each sample.
 
     Prints their means. With -o it writes a row for each sample: index, target (if there is one), prediction,
-    confidence, dominance, gap, concentration, p_value, log_p_value, energy, logit_gap. An older file of that name is
-    replaced. Of probabilities there is no energy: a softmax leaves nothing of it.
+    confidence, dominance, gap, forced_gap, free_gap, concentration, p_value, log_p_value, energy, logit_gap. An older
+    file of that name is replaced. Of probabilities there is no energy: a softmax leaves nothing of it.
     """
     if out is not None:
         _check_output(out, path)

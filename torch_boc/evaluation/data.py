@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..finding import TARGET_NAMES
-from ..functional.checks import check_logits, check_target
+from ..functional.checks import as_indices, check_logits, check_target
 from ..functional.samples import is_class
 from ..writing import printable
 from .probabilities import logarithms, refuse_probabilities, warn_of_shares
@@ -61,7 +61,7 @@ class LogitSet:
                 )
         if self.target is not None:
             with naming(self.name):
-                check_target(self.target, self.logits.shape[:1])
+                object.__setattr__(self, "target", check_target(self.target, self.logits.shape[:1]))
             outside = ~is_class(self.target, self.num_classes)
             if bool(outside.any()):
                 raise ValueError(
@@ -171,4 +171,4 @@ def _indices(values: Any) -> Tensor:
     tensor = _tensor(values, "target")
     if tensor.is_floating_point() and bool((tensor == tensor.round()).all()):
         tensor = tensor.long()
-    return tensor if tensor.is_floating_point() else tensor.long()
+    return as_indices(tensor)

@@ -95,7 +95,8 @@ def evaluate(
     table = require_pandas().DataFrame  # or an error before the work
     say = progress or (lambda message: None)
     trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
-    trial_counts, seed = [check_trials(count) for count in trial_counts], check_seed(seed)
+    trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
+    seed = check_seed(seed)
     check_names(methods, METHODS, "methods")
     kind = {"from_probabilities": from_probabilities}
     test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind)

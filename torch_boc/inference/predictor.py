@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from .. import __version__
 from ..functional import sample_columns
 from ..functional.checks import are_probabilities, check_trials
+from ..functional.columns import check_columns
 from ..nn import find_logits
 from ..tables import require_pyarrow
 from ..writing import check_file
@@ -33,10 +34,11 @@ class BoCPredictor:
     """Runs a classifier over a loader: one row for each sample, in input order, and never all of them in memory.
 
     The columns are `index` (counting samples from 0), `target` if the loader has it, and those of
-    `torch_boc.functional.sample_columns`. A loader yields x, (x, target) or mappings, as tokenizers and processors make
-    them; a data set or a tensor of all inputs serves as well. The model answers with logits of shape (N, C), in
-    any form that `torch_boc.finding.find_logits` knows; probabilities are refused. It runs in eval and inference mode,
-    and has its modes back afterwards. A batch that does not fit in memory is halved until it does.
+    `torch_boc.functional.sample_columns`, all or the ones you choose. A loader yields x, (x, target) or mappings, as
+    tokenizers and processors make them; a data set or a tensor of all inputs serves as well. The model answers with
+    logits of shape (N, C), in any form that `torch_boc.finding.find_logits` knows; probabilities are refused. It runs
+    in eval and inference mode, and has its modes back afterwards. A batch that does not fit in memory is halved until
+    it does.
 
     Args:
         model: the classifier.
@@ -46,6 +48,7 @@ class BoCPredictor:
         trials: the number of coin flips of the p-value.
         progress: whether to show a progress bar, in a terminal or a notebook.
         batch_size: for data sets and tensors; a loader has its own.
+        columns: which columns of `sample_columns` to keep, in this order, after `index` and `target`.
 
     >>> predictor = BoCPredictor(torch.nn.Linear(5, 3), progress=False)
     >>> for table in predictor.predict([torch.randn(4, 5), torch.randn(2, 5)]):
@@ -64,6 +67,7 @@ class BoCPredictor:
         trials: int = 100,
         progress: bool = True,
         batch_size: int = 64,
+        columns: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
@@ -72,6 +76,7 @@ class BoCPredictor:
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)
         self.dtype, self.trials, self.progress, self.batch_size = dtype, check_trials(trials), progress, batch_size
+        self.columns = check_columns(columns)
         self._forward = torch.compile(model) if compile else model
         self._reader = Reader(model)
         self._ahead = 1 if self.device.type == "cuda" else 0
@@ -207,10 +212,11 @@ class BoCPredictor:
             )
         if self._are_probabilities is None:
             self._are_probabilities = are_probabilities(logits, -1)
-        return sample_columns(logits, trials=self.trials)  # outside of inference mode, for tensors without its limits
+        # Outside of inference mode, for tensors without its limits.
+        return sample_columns(logits, trials=self.trials, columns=self.columns)
 
     def _no_samples(self) -> dict[str, Tensor]:
-        return {"index": torch.arange(0), **sample_columns(torch.zeros(0, 2))}
+        return {"index": torch.arange(0), **sample_columns(torch.zeros(0, 2), columns=self.columns)}
 
     def _describe(self, loader: Any, run_id: str | None) -> tuple[Run, list[str]]:
         """What makes two runs the same, as far as it is known before samples pass, and what cannot be known."""

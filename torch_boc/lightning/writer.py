@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..functional.checks import check_trials
-from ..functional.columns import sample_columns
+from ..functional.columns import check_columns, sample_columns
 from ..tables import ParquetFile, require_pyarrow
 from .libraries import BasePredictionWriter
 from .sources import LogitFunction, LogitSource
@@ -32,6 +32,7 @@ class BoCPredictionWriter(BasePredictionWriter):
             submodule, or a function of (outputs, batch, module) that gives logits and targets or None.
         binary: take a single logit z of each sample for the two classes (0, z), as for `BoCCallback`.
         trials: the number of coin flips of the p-value.
+        columns: which columns of `sample_columns` to write, in this order, after `index` and `target`; by default all.
 
     >>> import tempfile
     >>> writer = BoCPredictionWriter(tempfile.mkdtemp(), logits="model.classifier")
@@ -46,11 +47,12 @@ class BoCPredictionWriter(BasePredictionWriter):
         logits: str | LogitFunction | None = None,
         binary: bool = False,
         trials: int = 100,
+        columns: Sequence[str] | None = None,
     ) -> None:
         super().__init__("batch")
         require_pyarrow()
         self.output_dir, self.trials = Path(output_dir), check_trials(trials)
-        self._source = LogitSource(logits, binary=binary)
+        self.columns, self._source = check_columns(columns), LogitSource(logits, binary=binary)
         self._files: dict[int, ParquetFile] = {}
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
@@ -84,7 +86,8 @@ class BoCPredictionWriter(BasePredictionWriter):
             raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
         indices = batch_indices if _are_known(trainer, batch_idx, dataloader_idx) else None
         columns = _index_column(indices, len(logits)) | ({} if target is None else {"target": target})
-        self._files[dataloader_idx].write(columns | sample_columns(logits, trials=self.trials))
+        columns |= sample_columns(logits, trials=self.trials, columns=self.columns)
+        self._files[dataloader_idx].write(columns)
 
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         """Give the files their names."""

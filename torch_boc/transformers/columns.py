@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ..functional.bounds import free_gap
 from ..functional.coins import Coins
 from ..functional.precision import widen
 from ..functional.samples import Samples
@@ -26,10 +27,10 @@ def to_columns(samples: Samples) -> Tensor:
     return torch.stack([widen(column) for column in columns], -1)
 
 
-def from_columns(columns: Tensor) -> Samples:
+def from_columns(columns: Tensor, num_classes: int) -> Samples:
     """The samples that `to_columns` was given; what Trainer padded does not count."""
     prediction, odds, loss, concentration, *labels = columns.unbind(-1)
-    coins = Coins(prediction.long(), odds, loss, concentration)
+    coins = Coins(prediction.long(), odds, loss, concentration, free_gap(odds, concentration, num_classes))
     counted = ~(odds < 0)  # a row without geometry has NaN for odds, and counts as invalid
     return Samples(coins, counted, labels[0].long(), labels[1]) if labels else Samples(coins, counted)
 
@@ -38,10 +39,12 @@ class ColumnMetric(BoCMetric):
     """`BoCMetric` over columns instead of logits; every process has the columns of all, so it is never synced."""
 
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:  # type: ignore[override]
+        if self.num_classes is None:
+            raise ValueError("expected predictions that this BoCTrainerMetrics made, got those of another")
         if self.device != preds.device:
             self.to(preds.device)
         for block in preds.flatten(0, -2).split(BLOCK):
-            super().update(from_columns(widen(block)))
+            super().update(from_columns(widen(block), self.num_classes))
 
     def reset(self) -> None:
         """Forget all samples, but not the classes: `preprocess` has seen the logits before the first update."""

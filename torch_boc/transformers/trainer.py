@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 from transformers import EvalPrediction
 
 from ..finding import describe
+from ..functional.checks import as_indices
 from ..functional.samples import take_samples
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
 from .columns import PADDING, ColumnMetric, to_columns
@@ -146,6 +147,7 @@ class BoCTrainerMetrics:
         """The label of each row of logits, or -100."""
         if labels is None:
             return None
+        labels = as_indices(labels)
         target = labels if self.ignore_index == PADDING else labels.masked_fill(labels == self.ignore_index, PADDING)
         if not self._predicts_next(logits):
             return target
