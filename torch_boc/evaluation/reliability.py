@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -77,7 +78,9 @@ def calibration_tables(
     curves: Rows = []
     for split, method in [("", first), *fitted, ("", last)]:
         label = {"split": split, "method": method.name}
-        progress(f"calibration: {method.name}" + (f" on {split}" if split else ""))
+        what = f"calibration: {method.name}" + (f" on {split}" if split else "")
+        progress(what)
+        method.progress = partial(_tell, progress, what)
         if split and not _fitted(method, split, splits[split]):
             continue
         row, curve = judge(_apply(method, test), bins, replicates, random_numbers(seed, "calibration", *label.values()))
@@ -85,6 +88,10 @@ def calibration_tables(
         table.append(label | row | {"temperature": temperature})
         curves += [label | point for point in curve]
     return table, curves
+
+
+def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
+    progress(f"{what}, {how_far}")
 
 
 def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], Rows]:
