@@ -40,6 +40,9 @@ class Stopwatch:
         self.processor = time.process_time()
 
     def __call__(self, stage: str) -> None:
+        stage = stage.partition(", step ")[0]
+        if stage == self.started[-1][0]:
+            return
         self.started.append((stage, time.perf_counter()))
         print(f"{self.started[-1][1] - self.started[0][1]:7.2f} s  {stage}", flush=True)
 

@@ -1,11 +1,13 @@
 """Vector scaling: against scikit-learn, with classes missing, masked or only two, and beyond its limits."""
 
+import math
+
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
 from tests.calibration.cases import drawn_split, mean_nll
-from torch_boc.calibration import VectorScaling, vector
+from torch_boc.calibration import VectorScaling, softmax, vector
 
 
 def scikit_learn_probabilities(logits, target, others):
@@ -21,6 +23,70 @@ def test_equals_scikit_learn_on_the_logits_as_they_are(classes):
     assert result.logits.shape == (300, classes)
     expected = scikit_learn_probabilities(logits, target, others)
     torch.testing.assert_close(result.logits.softmax(1), expected, rtol=3e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [2, 40])
+def test_float32_products_find_the_same(classes, monkeypatch):
+    logits, target = drawn_split(1500, classes, temperature=2.0)
+    expected = scikit_learn_probabilities(logits, target, logits)
+    monkeypatch.setattr(softmax, "MANY", 1)
+    result = VectorScaling().fit(logits, target).calibrate(logits)
+    torch.testing.assert_close(result.logits.softmax(1), expected, rtol=0, atol=3e-3)
+
+
+def test_the_search_is_that_of_scikit_learn():
+    logits, target = drawn_split(800, 7, temperature=2.0)
+    theirs = LogisticRegression(C=0.5, tol=1e-5, max_iter=2000).fit(logits.numpy(), target.numpy())
+    ours = softmax.fit_softmax(logits, target, strength=0.5, tolerance=1e-5, max_iterations=2000)
+    assert ours.converged
+    assert ours.steps == theirs.n_iter_[0]
+    torch.testing.assert_close(ours.weight, torch.from_numpy(theirs.coef_), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(ours.bias, torch.from_numpy(theirs.intercept_), rtol=1e-6, atol=1e-9)
+
+
+def test_at_the_end_nothing_slopes():
+    """By autograd, from the formula in the docstring."""
+    logits, target = drawn_split(400, 4)
+    found = softmax.fit_softmax(logits, target, strength=2.0, tolerance=1e-7, max_iterations=2000)
+    weight, bias = found.weight.clone().requires_grad_(), found.bias.clone().requires_grad_()
+    likelihood = torch.nn.functional.cross_entropy(logits @ weight.T + bias, target)
+    (likelihood + weight.square().sum() / (2 * 2.0 * 400)).backward()
+    assert max(weight.grad.abs().max(), bias.grad.abs().max()) <= 1.01e-7
+
+
+def test_a_long_fit_tells_how_far_it_is(monkeypatch):
+    said = []
+    monkeypatch.setattr(softmax, "SECONDS_BETWEEN_WORDS", 0.0)
+    VectorScaling(progress=said.append).fit(*drawn_split(300))
+    assert said[0].startswith("step 1 of at most 2,000, slope ")
+    assert float(said[-1].rpartition(" ")[2]) < float(said[0].rpartition(" ")[2])
+    monkeypatch.setattr(softmax, "SECONDS_BETWEEN_WORDS", 1e9)
+    before = len(said)
+    VectorScaling(progress=said.append).fit(*drawn_split(300))
+    assert len(said) == before
+
+
+def test_logits_far_from_zero_in_float32():
+    logits, target = drawn_split(500)
+    scaling = VectorScaling().fit(logits, target)
+    expected = scaling.calibrate(logits).confidence
+    far = VectorScaling().fit((logits + 1000).float(), target).calibrate((logits + 1000).float())
+    torch.testing.assert_close(far.confidence, expected, rtol=1e-3, atol=0)
+    near = scaling.calibrate(logits.float())
+    torch.testing.assert_close(near.confidence, expected, rtol=1e-5, atol=0)
+    assert near.logits.dtype == torch.float64
+
+
+@pytest.mark.parametrize("strength", [0, 0.0, -1.0, -math.inf, math.nan])
+def test_a_strength_that_is_none(strength):
+    with pytest.raises(ValueError, match=rf"expected strength above 0, got {strength}"):
+        VectorScaling(strength=strength)
+
+
+def test_the_strength_weighs_the_samples_against_the_penalty():
+    logits, target = drawn_split(400)
+    size = [VectorScaling(strength=x).fit(logits, target)._weight.square().sum() for x in (1e-6, 1e-2, 1.0, 100.0)]
+    assert size[0] < 0.01 * size[1] < size[1] < size[2] < size[3]
 
 
 def test_cures_a_bias_that_no_temperature_cures():

@@ -94,6 +94,13 @@ def test_tables_have_their_columns_and_settings_are_told():
     assert "calibration: temperature on calibration" in said
 
 
+def test_a_long_fit_says_how_far_it_is(monkeypatch):
+    said = []
+    monkeypatch.setattr("torch_boc.calibration.softmax.SECONDS_BETWEEN_WORDS", 0.0)
+    evaluate(labelled(100), calibration={"val": labelled(100, seed=9)}, progress=said.append, **FAST)
+    assert any(text.startswith("calibration: vector scaling on val, step 1 of at most 2,000") for text in said)
+
+
 def test_calibrators_can_be_left_out_and_the_others_stay_as_they_were():
     assert [calibrator.name for calibrator in calibrators()] == ["MSP", *METHODS, "BoC"]
     splits = {"a": labelled(100, seed=9), "b": labelled(100, seed=10)}

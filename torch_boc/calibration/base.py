@@ -2,6 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from torch import Tensor
@@ -35,6 +36,7 @@ class Calibrator(ABC):
 
     name: str
     num_classes: int | None = None  # known once it is fitted
+    progress: Callable[[str], object] | None = None  # told how far a long fit is
 
     def fit(self, logits: Tensor, target: Tensor) -> Self:
         """Fit on logits of shape (N, C) and their class indices of shape (N,); returns the calibrator itself."""

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,7 +51,9 @@ def calibration_tables(
     kept: list[Judged] = []
     for split, method in [("", first), *fitted, ("", last)]:
         label = {"split": split, "method": method.name}
-        progress(f"calibration: {method.name}" + (f" on {split}" if split else ""))
+        what = f"calibration: {method.name}" + (f" on {split}" if split else "")
+        progress(what)
+        method.progress = partial(_tell, progress, what)
         if split and not _fitted(method, split, splits[split]):
             continue
         judged = _apply(method, test)
@@ -80,6 +83,10 @@ def _with_differences(table: Rows, judged: Sequence[Judged], best: int, bins: in
         values = {name: value for name, (value, _, _) in found.items()}
         rows.append(row | with_intervals(values, {name: (low, high) for name, (_, low, high) in found.items()}))
     return rows
+
+
+def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
+    progress(f"{what}, {how_far}")
 
 
 def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], Rows]:

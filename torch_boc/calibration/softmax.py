@@ -1,0 +1,102 @@
+"""Multinomial logistic regression with scikit-learn's penalty: in float32 where there is much to multiply."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .base import require_sklearn
+
+# Products in a step, samples times weights: with so many, float32 takes half the time, and sums stay in float64.
+MANY = 10**8
+# Points that a line search may try at most, as in scikit-learn.
+LINE_SEARCH = 50
+SECONDS_BETWEEN_WORDS = 1.0
+
+
+class Regression(NamedTuple):
+    """Weights (K, C) and bias (K,) in float64, steps of the search, and whether it came to an end."""
+
+    weight: Tensor
+    bias: Tensor
+    steps: int
+    converged: bool
+
+
+def fit_softmax(
+    features: Tensor,
+    target: Tensor,
+    *,
+    strength: float,
+    tolerance: float,
+    max_iterations: int,
+    progress: Callable[[str], object] | None = None,
+) -> Regression:
+    """The weights W and bias b that minimise, over N samples x with targets y among K classes,
+
+        mean_i -log softmax(W x_i + b)[y_i]  +  |W|^2 / (2 strength N)
+
+    which is what scikit-learn's `LogisticRegression(C=strength)` minimises, by the same search (L-BFGS) to the same
+    tolerance of the largest slope. For two classes its penalty is that of one column, the difference of our two.
+
+    Args:
+        features: (N, C) in float64.
+        target: (N,) in [0, K), each of which occurs.
+        strength: how much the samples weigh against the penalty.
+        tolerance: of the largest slope.
+        max_iterations: steps of the search at most.
+        progress: told how far the search is, once a second.
+    """
+    require_sklearn()  # or an error that says how to get it: SciPy comes with it
+    from scipy.optimize import minimize
+
+    count = int(target.max()) + 1
+    objective = _Objective(features, target, count, strength / 2 if count == 2 else strength)
+    options = {"maxiter": max_iterations, "maxls": LINE_SEARCH, "gtol": tolerance, "ftol": 64 * 2.0**-52}
+    start = torch.zeros(count * (features.shape[1] + 1), dtype=torch.float64).numpy()
+    said = _Said(objective, max_iterations, progress)
+    found = minimize(objective, start, method="L-BFGS-B", jac=True, options=options, callback=said)
+    weight, bias = objective.parts(torch.from_numpy(found.x))
+    return Regression(weight, bias, int(found.nit), bool(found.nit < max_iterations))
+
+
+class _Objective:
+    """What is minimised, and its slope, as functions of the weights and the bias in one row."""
+
+    def __init__(self, features: Tensor, target: Tensor, count: int, strength: float) -> None:
+        many = features.numel() * count >= MANY
+        self.features, self.target = features.to(torch.float32 if many else torch.float64), target.unsqueeze(1)
+        self.count, self.penalty = count, 1 / (strength * len(features))
+        self.slope = float("inf")
+
+    def parts(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        weights = row.view(self.count, -1)
+        return weights[:, :-1], weights[:, -1]
+
+    def __call__(self, row: Any) -> tuple[float, Any]:
+        weight, bias = self.parts(torch.from_numpy(row))
+        x, samples = self.features, len(self.features)
+        scores = torch.addmm(bias.to(x), x, weight.T.to(x))
+        total = scores.logsumexp(1, keepdim=True)
+        loss = (total - scores.gather(1, self.target)).sum(dtype=torch.float64) / samples
+        chance = scores.sub_(total).exp_().scatter_add_(1, self.target, total.new_full((samples, 1), -1.0))
+        slope = torch.cat([(chance.T @ x).double(), chance.sum(0, dtype=torch.float64).unsqueeze(1)], 1) / samples
+        slope[:, :-1].add_(weight, alpha=self.penalty)
+        self.slope = float(slope.abs().max())
+        return float(loss + self.penalty / 2 * weight.square().sum()), slope.view(-1).numpy()
+
+
+class _Said:
+    """Tells how far the search is, once a second."""
+
+    def __init__(self, objective: _Objective, most: int, progress: Callable[[str], object] | None) -> None:
+        self.objective, self.most, self.progress = objective, most, progress
+        self.steps, self.last = 0, time.monotonic()
+
+    def __call__(self, row: Any) -> None:
+        self.steps += 1
+        if self.progress is not None and time.monotonic() - self.last >= SECONDS_BETWEEN_WORDS:
+            self.last = time.monotonic()
+            self.progress(f"step {self.steps} of at most {self.most:,}, slope {self.objective.slope:.0e}")
