@@ -1,4 +1,4 @@
-"""A process of its own that writes a resumed table: `python -m tests.inference.writer PATH SECONDS_AT_THE_THIRD_BATCH`."""
+"""A process of its own that writes a resumed table: `python -m tests.inference.writer PATH SECONDS_TO_WAIT`."""
 
 import sys
 import time
