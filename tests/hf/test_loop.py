@@ -162,7 +162,7 @@ def test_every_decoder_of_transformers_that_does_not_shift_is_known():
     found = set()
     for path in (Path(transformers.__file__).parent / "models").glob("*/modeling_*.py"):
         source = path.read_text(encoding="utf8")
-        for kind in ast.parse(source).body:
+        for kind in ast.parse(source).body if plain.search(source) else ():
             if isinstance(kind, ast.ClassDef) and kind.name.endswith(("ForCausalLM", "LMHeadModel")):
                 body = ast.get_source_segment(source, kind)
                 if plain.search(body) and "loss_function(" not in body and "shift_logits" not in body:

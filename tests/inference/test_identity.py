@@ -134,7 +134,6 @@ UNCHANGED = {
     "frozen": lambda model: model.requires_grad_(False),
     "gradients": lambda model: model(torch.ones(2, 3)).sum().backward(),
     "hooks of the backward": lambda model: model.register_full_backward_hook(lambda *_: None),
-    "compiled": lambda model: torch.compile(model),
     "strides": lambda model: setattr(model.layer.weight, "data", model.layer.weight.data.t().contiguous().t()),
     "copied weights": lambda model: model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}),
 }

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def other(tmp_path):
     """A process that writes the same table, in the midst of it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.inference.writer", str(tmp_path / "samples.parquet"), "0.5"],
+        [sys.executable, "-m", "tests.inference.writer", str(tmp_path / "samples.parquet"), "600"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

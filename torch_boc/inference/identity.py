@@ -11,8 +11,7 @@ from torchmetrics import Metric
 
 from .values import PLAIN, ValueDigest
 
-# What every module has: its registries, and the mode, which is eval in every run. And what `torch.compile` leaves.
-OURS = frozenset(vars(nn.Module())) | {"_is_torch_compile"}
+OURS = frozenset(vars(nn.Module()))  # what every module has: its registries, and the mode, which is eval in every run
 
 
 class ModelIdentity(NamedTuple):
@@ -36,10 +35,10 @@ def identify(model: nn.Module) -> ModelIdentity:
     torch, with the functions, numbers, texts and tensors of the same file that these use by name. The attributes are
     plain values (numbers, texts, tensors, functions, and lists and the like of them) that modules hold, such as
     `model.temperature = 2.0`, and the hooks of the forward. Modules in such lists, which no checkpoint knows, count as
-    the others do. Metrics are left out, since they do not take part in the forward, and so is `torch.compile`.
+    the others do. Metrics are left out, since they do not take part in the forward.
     """
     unknown: list[str] = []
-    modules = _Modules(getattr(model, "_orig_mod", model))
+    modules = _Modules(model)
     weights, attributes = ValueDigest(unknown, modules.name_of), ValueDigest(unknown, modules.name_of)
     code, kinds = ValueDigest([], modules.name_of), set()
     for name, module in modules.found:  # the list grows while values are read
