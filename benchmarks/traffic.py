@@ -100,7 +100,8 @@ def probe_operators(logits: Tensor, trials: int = 100) -> tuple[int, int]:
     """How many operators the probe with its p-value starts, and the bytes per row of those between its kernels."""
     with _Operators() as seen:
         _, _, odds, squares = row_sums(logits, False)
-        loss, *_ = coins(odds, squares, *spread(logits, odds, squares), logits.shape[-1])
+        placed = spread(logits[:, :0], odds, squares)  # it reads the logits of flat and of sharp rows alone
+        loss, *_ = coins(odds, squares, *placed, logits.shape[-1])
         log_p_value(loss, trials, odds)
     return len(seen.moved), sum(seen.moved[1:-1]) // len(logits)
 

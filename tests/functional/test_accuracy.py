@@ -40,7 +40,7 @@ def assert_accurate(logits, probes, limit, smallest):
         assert counts.any(), name
         error = relative_error(getattr(coins, name), expected)[counts].max()
         assert error <= limit, f"{name}: relative error {error:.2g}"
-    assert_concentration(coins, probes, limit, smallest)
+    assert_concentration(coins, probes, min(limit, 2e-6), smallest)
     assert coins.prediction.tolist() == [probe.prediction for probe in probes]
 
 

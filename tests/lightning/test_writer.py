@@ -59,6 +59,15 @@ def test_one_file_with_every_sample(library, tmp_path):
     assert len(table(out / "predictions-rank0.parquet")["index"]) == 5
 
 
+def test_chosen_columns(library, tmp_path):
+    module = classifier(library, perceptron())
+    out = predict(library, tmp_path, module, loader(DATA), columns=["free_gap", "prediction"])
+    found = table(out / "predictions-rank0.parquet")
+    assert list(found) == ["index", "target", "free_gap", "prediction"]
+    want = sample_columns(logits_of(module, DATA), columns=["free_gap"])["free_gap"]
+    torch.testing.assert_close(found["free_gap"], want, rtol=1e-5, atol=1e-12)
+
+
 def test_vit_and_several_loaders(library, tmp_path):
     module, sets = classifier(library, vit()), (images(9), images(5, 1))
     out = predict(library, tmp_path, module, [loader(data) for data in sets])
