@@ -47,7 +47,7 @@ def test_without_labels_come_the_keys_that_need_none():
     logits = labelled_batches(30)[0][0]
     boc = BoCTrainerMetrics(keys=EVERY, compute_metrics=lambda outcome: pytest.fail("called without labels"))
     columns = boc.preprocess(logits)
-    assert columns["columns"].shape == (30, 4)
+    assert columns["columns"].shape == (30, 5)
     expected = {key: value for key, value in boc_summary(logits).items() if key not in LABELLED_KEYS}
     assert_summary(boc(outcome(columns)), expected)
     assert not any(value.isnan() for value in expected.values())
@@ -87,7 +87,7 @@ def test_first_of_several_outputs_and_labels():
     expected = boc.preprocess(logits, target)["columns"]
     assert boc.preprocess((logits, torch.zeros(20, 8, 16)), (target, target))[0]["columns"].equal(expected)
     assert boc.preprocess([logits, (torch.zeros(1),)], [target])[0]["columns"].equal(expected)
-    assert boc.preprocess(logits, ())["columns"].equal(expected[:, :4])
+    assert boc.preprocess(logits, ())["columns"].equal(expected[:, :5])
 
 
 def test_preprocess_reads_nothing_back():

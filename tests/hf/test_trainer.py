@@ -107,9 +107,9 @@ def test_what_is_gathered_does_not_depend_on_the_classes(tmp_path, classes):
     gather = trainer.gather_function
     trainer.gather_function = lambda x: gathered.append(nbytes(x)) or gather(x)
     output = trainer.predict(texts(classes=2))
-    assert output.predictions["columns"].shape == (21, 6)
+    assert output.predictions["columns"].shape == (21, 7)
     assert output.predictions["columns"].dtype == np.float64
-    assert max(gathered) == 4 * (6 + 1) * 8  # six columns, and the number of classes
+    assert max(gathered) == 4 * (7 + 1) * 8  # seven columns, and the number of classes
     assert "test_boc_gap" in output.metrics
 
 

@@ -24,7 +24,7 @@ KEPT_CLASSES = 1024
 class BoCTrainerMetrics:
     """Logs `eval_boc_gap`, `eval_boc_free_gap`, ... from `Trainer(model, ..., **boc.arguments(model))`.
 
-    `preprocess` makes six numbers of each row of logits, on the device and before anything is gathered; the call itself
+    `preprocess` makes seven numbers of each row of logits, on the device, before anything is gathered; the call itself
     makes the metrics of them. Neither memory nor traffic grows with the number of classes, unless the logits are kept.
 
     `trainer.predict(...).predictions` is a `Predictions`: `predictions.argmax(-1)` and `np.argmax(predictions, -1)` are
@@ -99,9 +99,9 @@ class BoCTrainerMetrics:
         return {"compute_metrics": self, "preprocess_logits_for_metrics": self.preprocess}
 
     def preprocess(self, logits: Any, labels: Any = None) -> Any:
-        """Trainer's `preprocess_logits_for_metrics`: (N, C) to (N, 6), or (N, T, C) to (N, T, 6), in float64.
+        """Trainer's `preprocess_logits_for_metrics`: (N, C) to (N, 7), or (N, T, C) to (N, T, 7), in float64.
 
-        Nothing is read back. Without labels there are four columns. The logits come along where they are kept. Several
+        Nothing is read back. Without labels there are five columns. The logits come along where they are kept. Several
         outputs stay a tuple, whose first becomes `Predictions`; the others come along if the logits do.
         """
         outputs, logits = logits, _checked_logits(_first(logits))
