@@ -51,7 +51,9 @@ def test_a_run_goes_on_where_it_stopped(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(coverage, "STUDIES", {"made up": Study(study, (200, 1000))})
     path = tmp_path / "coverage.csv"
     monkeypatch.setattr(sys, "argv", ["coverage", "--scale", "0.01", "--output", str(path)])
-    coverage.append(path, [{"study": "made up", "n": 200, "repetitions": 5, "case": "a", "what": "b", "share": 0.5}])
+    for n, repetitions in ((200, 7), (1000, 2)):
+        old = {"study": "made up", "n": n, "repetitions": repetitions, "case": "a", "what": "b", "share": 0.5}
+        coverage.save(path, [old])
     coverage.main()
     assert ran == [(1000, 3)]
     with path.open() as file:
