@@ -14,7 +14,7 @@ from .softmax import Regression, fit_softmax
 MAX_ITERATIONS = 2000
 # A tenth of scikit-learn's own, with which the error after calibration depends on where the search began.
 TOLERANCE = 1e-5
-# Products in a step of the search, samples times weights: with so many each of a hundred steps takes a second on one core.
+# Products in a step of the search, samples times weights: so many take a second on one core, and steps may be hundreds.
 SLOW = 2 * 10**10
 
 
@@ -24,8 +24,8 @@ class VectorScaling(Calibrator):
     It finds what `LogisticRegression(C=strength)` would find for the logits as they are, given the time: here they are
     centred and scaled, all by the same factor and the penalty with them, which changes nothing but the convergence.
     Calibrated logits are the decision function, in float64; of logits that are no finer than float32, its products are
-    in float32. The C^2 weights need many samples (5,000 are too few for a hundred classes) and time: each of ten to some
-    hundred steps makes samples times C^2 products, and a warning says so before a fit of minutes.
+    in float32. The C^2 weights need many samples (5,000 are too few for a hundred classes) and time: each of ten to
+    some hundred steps makes samples times C^2 products, and a warning says so before a fit of minutes.
 
     A class without a sample in the calibration split gets odds of 1 to n + 1, for n samples, against all that have one:
     1 / (n + 2) by Laplace's rule, so that the likelihood of such a target is small but not 0. A logit of -inf counts as

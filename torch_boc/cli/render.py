@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..evaluation import layout
+from ..evaluation.symbols import Introductions, line
 
 WIDTH = 80
 MARKS = "†‡§"
@@ -19,16 +20,31 @@ FRAME = 6  # of a table whose names have signs beside them
 
 def show(report: Any, console: Console) -> None:
     """Both tables and what they say; intervals and diagnostics are in the files."""
+    reader = Introductions()
     calibration = layout.calibration_table(report.results)
     if calibration is not None:
         calibration = without(calibration, "by chance")
         console.print("\nCalibration: lower errors (ECE, NLL, Brier) are better", style="bold")
         console.print(terminal_table(calibration, console.width))
+        _introduce(reader, table_words(calibration), console)
     for name, table in zip(dict.fromkeys(report.ood["ood"]), layout.ood_tables(report.results), strict=True):
         console.print(f"\nOut of distribution, {name}: higher AUROC and AUPR, lower FPR95 are better", style="bold")
         console.print(terminal_table(table, console.width))
+        _introduce(reader, table_words(table), console)
     console.print("\nWhat this says", style="bold")
     console.print(bullets(report.verdict))
+    _introduce(reader, report.verdict, console)
+
+
+def _introduce(reader: Introductions, texts: Iterable[str], console: Console) -> None:
+    """What the symbols mean that are new to the reader, in a dim paragraph below."""
+    if said := line(reader.of(texts)):
+        console.print(Text(said), style="dim", width=min(console.width, WIDTH))
+
+
+def table_words(table: layout.Table) -> list[str]:
+    """The titles of a table and the names of its rows."""
+    return [*table.columns, *(row[0].text for row in table.rows)]
 
 
 def show_all(comparison: Any, console: Console) -> None:
@@ -37,6 +53,7 @@ def show_all(comparison: Any, console: Console) -> None:
     console.print("\nLower ECE, higher AUROC are better", style="bold")
     for part in fitting(table, min(console.width, WIDTH)):
         console.print(terminal_table(part, console.width))
+    _introduce(Introductions(), table_words(table), console)
     for name, report in comparison.reports.items():
         console.print(f"\n{name}", style="bold")
         console.print(report.results.settings["title"], style="dim")
