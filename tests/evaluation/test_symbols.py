@@ -32,8 +32,7 @@ def parts_of_page(results):
 def parts_of_markdown(results):
     text = Report(results).to_markdown().partition("## How it was measured")[0].replace("\\", "")
     for part in text.split("\n## ")[1:]:
-        legend = re.search(r"^Symbols: (.*)$", part, re.MULTILINE)
-        yield part, re.findall(r"\*\*(.*?)\*\*:", legend[1]) if legend else []
+        yield part, re.findall(r"^- \*\*(.*?)\*\*: ", part, re.MULTILINE)
 
 
 @pytest.mark.parametrize("parts", [parts_of_page, parts_of_markdown])
@@ -53,9 +52,9 @@ def test_in_the_terminal_as_well(results):
     first, rest = text.split("Out of distribution", 1)
     meaning = dict(GLOSSARY)
     for name in ("ECE", "NLL", "Brier", "T", "MSP", "BoC"):
-        assert f"{name}: {meaning[name]}" in first
+        assert f"{name} {meaning[name]}" in first
     for name in ("AUROC", "FPR95", "AUPR", "Δ", "ρ", "p*", "s_BoC", "R²"):
-        assert rest.count(f"{name}: {meaning[name]}") == 1
+        assert rest.count(f"{name} {meaning[name]}") == 1
     assert max(map(len, console.file.getvalue().splitlines())) <= 80 + 2  # combining marks have no width
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..evaluation import layout
-from ..evaluation.symbols import Introductions, line
+from ..evaluation.symbols import Introductions
 
 WIDTH = 80
 MARKS = "†‡§"
@@ -37,9 +37,12 @@ def show(report: Any, console: Console) -> None:
 
 
 def _introduce(reader: Introductions, texts: Iterable[str], console: Console) -> None:
-    """What the symbols mean that are new to the reader, in a dim paragraph below."""
-    if said := line(reader.of(texts)):
-        console.print(Text(said), style="dim", width=min(console.width, WIDTH))
+    """What the symbols mean that are new to the reader, dim, below what they appear in."""
+    grid = Table.grid(padding=(0, 1))
+    for name, meaning in reader.of(texts):
+        grid.add_row(Text(name), Text(meaning))
+    if grid.row_count:
+        console.print(grid, style="dim", width=min(console.width, WIDTH))
 
 
 def table_words(table: layout.Table) -> list[str]:

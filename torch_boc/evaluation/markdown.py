@@ -30,9 +30,9 @@ def markdown(results: Results, images: Mapping[str, str] | None = None) -> str:
 
 
 def _introduced(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """A paragraph on the symbols that are new to the reader, if there are any."""
-    text = " ".join(f"**{escape(name)}**: {escape(text)}" for name, text in pairs)
-    return [f"Symbols: {text}"] if text else []
+    """A list of the symbols that are new to the reader, if there are any."""
+    text = "\n".join(f"- **{escape(name)}**: {escape(text)}" for name, text in pairs)
+    return [f"Symbols that are new here:\n\n{text}"] if text else []
 
 
 def table_text(table: Table) -> str:

@@ -11,13 +11,12 @@ from .results import Results
 TITLE = "Bag-of-Coins report"
 CALIBRATION = (
     "Does a confidence of 80 % mean that 80 % are right? Each method’s confidence is compared with how often it is "
-    "right; “by chance” is the error that perfectly calibrated confidences would show with as many samples. BoC is "
-    "dominance taken for a confidence, as in the paper. Isotonic and BoC give a confidence only: their NLL is that of "
-    "MSP."
+    "right; “by chance” is the error that perfectly calibrated confidences would show with as many samples. "
+    "Isotonic and BoC give a confidence only: their NLL is that of MSP."
 )
 DETECTION = (
     "How well does a score tell samples of the test set from others? An AUROC of 0.5 is chance; below, it ranks "
-    "backwards. FPR95 is the share of the others that pass when 95 % of the test set do: lower is better."
+    "backwards. A lower FPR95 is better."
 )
 GAP = (
     "Given a confidence, the gap can only lie in a narrow band. What confidence forces tells nothing new; what is free "

@@ -1,7 +1,7 @@
 """What symbols and short names mean, said where each first appears."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 GLOSSARY = (
     ("p̂", "confidence: the largest softmax probability."),
@@ -28,7 +28,7 @@ GLOSSARY = (
     ("rejected", "the share of samples with p* of at most 0.05; the column p-value is their mean p*."),
     (
         "s_BoC",
-        "the paper’s score, 1 − p*: higher means less confident: upside down for a score of familiarity.",
+        "the paper’s score, 1 − p*. Higher means less confident, which is upside down for a score of familiarity.",
     ),
 )
 _PATTERNS = {name: re.compile(rf"(?<![\w’'-]){re.escape(name)}(?![\w-])") for name, _ in GLOSSARY}
@@ -60,12 +60,3 @@ class Introductions:
 def _within(texts: Iterable[str]) -> set[str]:
     whole = "\n".join(texts)
     return {name for name, pattern in _PATTERNS.items() if pattern.search(whole)}
-
-
-def line(pairs: Collection[tuple[str, str]]) -> str:
-    """Symbols and their meanings as running text, "" if there are none.
-
-    >>> line([("k", "number of coin flips.")])
-    'k: number of coin flips.'
-    """
-    return " ".join(f"{name}: {text}" for name, text in pairs)
