@@ -67,7 +67,7 @@ def test_a_calibration_file_that_is_the_test_file_is_said_aloud(run, files):
     assert content["verdict"][0].startswith("200 of the 200 rows of “id” are also in the calibration split “val”")
     assert content["tables"]["overlaps"]["suspicious"] == [True]
     code, out, err = run("report", "--id", "test.npz", "--calibration", "val=test.npz", "--replicates", "10")
-    assert "shares samples with the test set" in out
+    assert "† has test samples" in out
 
 
 def test_json_with_a_folder_and_quiet(run, files, monkeypatch):

@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from tests.evaluation.sets import labelled, unfamiliar
-from torch_boc.evaluation.beyond import QUANTITIES, SPLINE, beyond_confidence
+from torch_boc.evaluation.beyond import KNOTS, QUANTITIES, SPLINE, _features, _model_scores, beyond_confidence
 from torch_boc.evaluation.separation import paired_difference, rank, separate
 from torch_boc.evaluation.strata import confidence_strata, interval_within, pairs_within, separate_within
 from torch_boc.functional import bag_of_coins, free_gap
@@ -87,6 +87,51 @@ def test_nothing_is_found_where_there_is_nothing(uninformative):
         model = row(uninformative, "model", what)
         assert model["versus_confidence_low"] < 0
         assert -0.01 < model["versus_confidence"] < 0.001  # the noise of a useless feature costs a little
+
+
+def test_features_are_ranks_hinges_and_their_product():
+    """By hand: the rank of each among the samples seen, what is above each knot, and the product of both ranks."""
+    seen = torch.tensor([True, True, True, True, False, False])
+    one = torch.tensor([10.0, 30.0, 20.0, 40.0, 25.0, 99.0])
+    other = torch.tensor([1.0, 1.0, 2.0, 3.0, 2.0, 0.0])
+    ranks = torch.tensor([[0.125, 0.625, 0.375, 0.875, 0.5, 1.0], [0.25, 0.25, 0.625, 0.875, 0.625, 0.0]])
+    ranks = ranks.double()
+    hinges = [(ranks.unsqueeze(2) - torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)).clamp_min(0)]
+    expected = torch.cat([torch.cat([r.unsqueeze(1), h], 1) for r, h in zip(ranks, hinges[0], strict=True)], 1)
+    expected = torch.cat([expected, ranks.prod(0).unsqueeze(1)], 1)
+    torch.testing.assert_close(_features([one, other], seen, 2), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(_features([one], seen, 0), ranks[0].unsqueeze(1), rtol=0, atol=1e-12)
+
+
+def test_a_quantity_that_does_not_vary_among_the_samples_seen_is_no_feature():
+    seen = torch.tensor([True, True, False])
+    one, still = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0, 5.0, 6.0])
+    assert torch.equal(_features([one, still], seen, 3), _features([one], seen, 3))
+    assert _features([still], seen, 3).shape == (3, 0)
+
+
+@pytest.mark.parametrize(("samples", "knots"), [(40, 1), (100, 4), (1000, KNOTS)])
+def test_models_have_as_many_knots_as_there_are_samples_for(samples, knots, monkeypatch):
+    asked = []
+
+    def watched(columns, seen, count):
+        asked.append((len(columns), count))
+        return _features(columns, seen, count)
+
+    monkeypatch.setattr("torch_boc.evaluation.beyond._features", watched)
+    pair = tuple(torch.randn(samples, generator=torch.Generator().manual_seed(i)) for i in (0, 1))
+    _model_scores({"confidence": pair, "gap": tuple(x.square() for x in pair)}, 2, 0)
+    assert asked == [(1, 0)] * 2 + [(1, knots)] * 2 + [(2, knots)] * 2
+
+
+def test_five_folds_are_the_default():
+    sets = made(120, "even", seed=1), made(140, "concentrated", seed=2)
+    plain, five, four = (
+        beyond_confidence(*sets, how=["model"], replicates=5, **x) for x in ({}, {"folds": 5}, {"folds": 4})
+    )
+    pd.testing.assert_frame_equal(plain, five)
+    assert plain["pairs"].tolist() == [5 * 24 * 28] * 5
+    assert four["pairs"].tolist() == [4 * 30 * 35] * 5
 
 
 def test_thin_strata_leave_less_of_confidence():

@@ -12,7 +12,8 @@ from torch_boc.evaluation import page as page_module
 from torch_boc.evaluation.captions import caption
 from torch_boc.evaluation.figures import figures, reliability
 from torch_boc.evaluation.report import Report, image
-from torch_boc.evaluation.sections import GLOSSARY, measured_how
+from torch_boc.evaluation.sections import measured_how
+from torch_boc.evaluation.symbols import GLOSSARY
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from .softmax import Regression, fit_softmax
 MAX_ITERATIONS = 2000
 # A tenth of scikit-learn's own, with which the error after calibration depends on where the search began.
 TOLERANCE = 1e-5
-# Products in a step of the search, samples times weights: with so many, each step takes about a second on one core.
+# Products in a step of the search, samples times weights: so many take a second on one core, and steps may be hundreds.
 SLOW = 2 * 10**10
 
 

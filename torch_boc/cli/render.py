@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..evaluation import layout
+from ..evaluation.symbols import Introductions
 from .console import put
 from .spelling import spell
 
@@ -22,16 +23,34 @@ FRAME = 6  # of a table whose names have signs beside them
 
 def show(report: Any, console: Console) -> None:
     """Both tables and what they say; intervals and diagnostics are in the files."""
+    reader = Introductions()
     calibration = layout.calibration_table(report.results)
     if calibration is not None:
         calibration = without(without(calibration, "by chance"), "ECE vs MSP")
         put(console, "\nCalibration: lower errors (ECE, NLL, Brier) are better", "bold")
         console.print(terminal_table(spelled(calibration, console.encoding), console.width, box_for(console)))
+        _introduce(reader, table_words(calibration), console)
     for name, table in zip(dict.fromkeys(report.ood["ood"]), layout.ood_tables(report.results), strict=True):
         put(console, f"\nOut of distribution, {name}: higher AUROC and AUPR, lower FPR95 are better", "bold")
         console.print(terminal_table(spelled(table, console.encoding), console.width, box_for(console)))
+        _introduce(reader, table_words(table), console)
     put(console, "\nWhat this says", "bold")
     console.print(bullets(spell(sentence, console.encoding) for sentence in report.verdict))
+    _introduce(reader, report.verdict, console)
+
+
+def _introduce(reader: Introductions, texts: Iterable[str], console: Console) -> None:
+    """What the symbols mean that are new to the reader, dim, below what they appear in."""
+    grid = Table.grid(padding=(0, 1))
+    for name, meaning in reader.of(texts):
+        grid.add_row(*(Text(spell(text, console.encoding)) for text in (name, meaning)))
+    if grid.row_count:
+        console.print(grid, style="dim", width=min(console.width, WIDTH))
+
+
+def table_words(table: layout.Table) -> list[str]:
+    """The titles of a table and the names of its rows."""
+    return [*table.columns, *(row[0].text for row in table.rows)]
 
 
 def show_all(comparison: Any, console: Console) -> None:
@@ -40,6 +59,7 @@ def show_all(comparison: Any, console: Console) -> None:
     put(console, "\nLower ECE, higher AUROC are better", "bold")
     for part in fitting(table, min(console.width, WIDTH)):
         console.print(terminal_table(part, console.width, box_for(console)))
+    _introduce(Introductions(), table_words(comparison.table()), console)
     for name, report in comparison.reports.items():
         put(console, f"\n{name}", "bold")
         put(console, report.results.settings["title"], "dim")

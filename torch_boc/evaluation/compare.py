@@ -12,9 +12,9 @@ from urllib.parse import quote
 from ..writing import check_folder, printable
 from .contrast import BEYOND_NOTE, NOTE, TITLE, beyond_rows, beyond_sentence, rows
 from .layout import Table, headline
-from .page import document, figure_html, list_html, sentences_html, table_html
+from .page import document, figure_html, list_html, sentences_html, symbols_html, table_html
 from .report import FILES, Report, picture, strict, write
-from .sections import GLOSSARY
+from .symbols import GLOSSARY, Introductions
 from .verdict import key_sentences
 
 INDEX = "index.html"
@@ -86,7 +86,10 @@ class Comparison:
     def _page(self, drawn: Mapping[str, Mapping[str, Any]]) -> str:
         notes = "".join(f"<p>{note}</p>\n" for note in (NOTE, *([BEYOND_NOTE] if self.beyond else [])))
         parts = [f"<header><h1>{TITLE}</h1></header>"]
-        parts.append(f"<section class='compare'>\n{notes}{table_html(self.table())}\n</section>")
+        table = self.table()
+        words = [*(row[0].text for row in table.rows), *(cell.small for row in table.rows for cell in row)]
+        legend = symbols_html(Introductions().of(words))
+        parts.append(f"<section class='compare'>\n{notes}{table_html(table)}\n{legend}</section>")
         parts += [self._section(name, report, drawn[name]) for name, report in self.reports.items()]
         return document(TITLE, [*parts, list_html("Symbols", GLOSSARY)])
 

@@ -6,6 +6,7 @@ from typing import Any
 from ..functional.tally import empty_tally
 from ..plots import BLUE, CYCLE, FEW_SAMPLES, GREEN, GREY, ORANGE, draw_coherence
 from .axes import TEXT, finish, panels, plain
+from .flips import is_flat, top
 from .layout import UPSIDE_DOWN, known_set
 from .results import Results
 from .words import names, symbol
@@ -150,10 +151,10 @@ def coherence(results: Results) -> Any:
 
 
 def trials(results: Results) -> Any:
-    """ECE and AUROC against the number of flips, deterministic solid and Monte Carlo dashed."""
+    """ECE and AUROC against the number of flips, deterministic solid and Monte Carlo dashed; None if all is flat."""
     table = results.trials
     kinds = [name for name in ("ece", "auroc") if len(table) and table[name].notna().any()]
-    if not kinds:
+    if not kinds or is_flat(results):
         return None
     figure, axes = panels(len(kinds))
     for axis, kind in zip(axes, kinds, strict=True):
@@ -180,7 +181,7 @@ def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
     axis.set_xticks(ticks, [str(int(k)) for k in ticks])
     axis.minorticks_off()
     axis.set(xlabel="number of flips k", ylabel="ECE of BoC" if column == "ece" else f"AUROC of s_BoC ({UPSIDE_DOWN})")
-    axis.set_ylim(0, 1 if column == "auroc" else 1.6 * table[column].max() or 1)
+    axis.set_ylim(0, top(table, column))
 
 
 def histogram_scores(results: Results) -> list[str]:

@@ -8,7 +8,7 @@ from .results import Results
 from .words import interval, names, number, percent, small_number, symbol
 
 LEAKING = "looks like training data"
-SHARING = "shares samples with the test set"
+SHARING = "has test samples"
 UPSIDE_DOWN = "upside down"
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from .captions import caption
 from .layout import Cell, Table, headline
 from .results import Results
-from .sections import GLOSSARY, TITLE, measured_how, sections
+from .sections import TITLE, measured_how, sections, words_of
+from .symbols import GLOSSARY, Introductions
 from .verdict import verdict
 
 
@@ -16,13 +17,22 @@ def markdown(results: Results, images: Mapping[str, str] | None = None) -> str:
     title = str(results.settings.get("title", ""))
     parts = [f"# {TITLE}", *([escape(title)] if title else []), escape(headline(results)), "## What this says"]
     parts.append("\n".join(f"- {escape(sentence)}" for sentence in verdict(results)))
+    reader = Introductions()
+    parts += _introduced(reader.of([headline(results), *verdict(results)]))
     for section in sections(results):
         parts += [f"## {section.title}", escape(section.text)]
+        parts += _introduced(reader.of(words_of(section, results, images)))
         parts += [table_text(table) for table in section.tables]
         parts += [image(name, images[name], results) for name in section.figures if name in images]
     parts += ["## How it was measured", "\n".join(f"- {escape(k)}: {escape(v)}" for k, v in measured_how(results))]
     parts += ["## Symbols", "\n".join(f"- **{escape(name)}**: {escape(text)}" for name, text in GLOSSARY)]
     return "\n\n".join(parts) + "\n"
+
+
+def _introduced(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """A list of the symbols that are new to the reader, if there are any."""
+    text = "\n".join(f"- **{escape(name)}**: {escape(text)}" for name, text in pairs)
+    return [f"Symbols that are new here:\n\n{text}"] if text else []
 
 
 def table_text(table: Table) -> str:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from .captions import caption
 from .layout import Cell, Table, headline
 from .results import Results
-from .sections import GLOSSARY, TITLE, Section, measured_how, sections
+from .sections import TITLE, Section, measured_how, sections, words_of
+from .symbols import GLOSSARY, Introductions
 from .verdict import verdict
 
 STYLE = Path(__file__).with_name("page.css")
@@ -25,11 +26,16 @@ class Picture(NamedTuple):
 
 def page(results: Results, images: Mapping[str, Picture], up: str | None = None) -> str:
     """The whole page; `images` are its figures by name, `up` is where the page of all models is, if there is one."""
+    reader = Introductions()
+    said = reader.of([headline(results), *verdict(results)])
     parts = [
         *([f"<nav><a href='{escape(up)}'>All models side by side</a></nav>"] if up else []),
         f"<header><h1>{TITLE}</h1>{_subtitle(results)}<p class='headline'>{escape(headline(results))}</p></header>",
-        verdict_html(results),
-        *(section_html(section, results, images) for section in sections(results)),
+        verdict_html(results, symbols_html(said)),
+        *(
+            section_html(section, results, images, symbols_html(reader.of(words_of(section, results, images))))
+            for section in sections(results)
+        ),
         list_html("How it was measured", measured_how(results)),
         list_html("Symbols", GLOSSARY),
     ]
@@ -51,9 +57,17 @@ def _subtitle(results: Results) -> str:
     return f"<p>{escape(title)}</p>" if title else ""
 
 
-def verdict_html(results: Results) -> str:
-    """The sentences of the verdict under a heading."""
-    return f"<section class='verdict'>\n<h2>What this says</h2>\n{sentences_html(verdict(results))}\n</section>"
+def verdict_html(results: Results, legend: str | None = None) -> str:
+    """The sentences of the verdict under a heading, and what their symbols mean."""
+    legend = symbols_html(Introductions().of(verdict(results))) if legend is None else legend
+    sentences = sentences_html(verdict(results))
+    return f"<section class='verdict'>\n<h2>What this says</h2>\n{sentences}\n{legend}</section>"
+
+
+def symbols_html(pairs: Iterable[tuple[str, str]]) -> str:
+    """Symbols that are new to the reader, in small type."""
+    items = " ".join(f"<dfn>{escape(name)}</dfn>&nbsp;{_text(text)}" for name, text in pairs)
+    return f"<p class='symbols'>{items}</p>\n" if items else ""
 
 
 def sentences_html(sentences: Iterable[str]) -> str:
@@ -62,9 +76,10 @@ def sentences_html(sentences: Iterable[str]) -> str:
     return f"<ul>\n{items}\n</ul>"
 
 
-def section_html(section: Section, results: Results, images: Mapping[str, Picture]) -> str:
-    """A heading, its text, tables, and the figures that there are."""
-    parts = [f"<h2>{escape(section.title)}</h2>", f"<p>{_text(section.text)}</p>", *map(table_html, section.tables)]
+def section_html(section: Section, results: Results, images: Mapping[str, Picture], legend: str = "") -> str:
+    """A heading, its text, what its new symbols mean, tables, and the figures that there are."""
+    parts = [f"<h2>{escape(section.title)}</h2>", f"<p>{_text(section.text)}</p>", *([legend] if legend else [])]
+    parts += map(table_html, section.tables)
     present = [name for name in section.figures if name in images]
     if present:
         alone = sum(not images[name].wide for name in present) == 1

@@ -1,40 +1,25 @@
 """The order of a report and its standing texts, for the HTML page and for Markdown alike."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
+from .captions import caption
+from .flips import flat_sentence
 from .layout import Table, calibration_table, gap_table, leak_table, ood_tables, trial_table
 from .probabilities import SMALLEST
 from .results import Results
 
 TITLE = "Bag-of-Coins report"
-GLOSSARY = (
-    ("p̂", "confidence: the largest softmax probability (MSP)."),
-    ("q̄", "dominance: the mean chance that the predicted class beats a rival in a coin flip weighted by their logits."),
-    ("Δ", "coherence gap, q̄ − p̂. It is never negative, and 0 for two classes."),
-    ("forced", "the part of Δ that follows from p̂ and the number of classes: Δ if all rivals were equally strong."),
-    ("free", "the rest of Δ: what the geometry of the logits adds."),
-    (
-        "R²",
-        "1 − Var(free) / Var(Δ) over the samples of a set: how much of what Δ varies follows the forced part.",
-    ),
-    ("ρ", "concentration: 0 when the rivals share the rest evenly, 1 when it sits on as few rivals as possible."),
-    ("k, p*", "number of coin flips, and the p-value of the expected wins, Pr{Binomial(k, p̂) ≥ round(k q̄)}."),
-    ("rejected", "the share of samples with p* of at most 0.05; the column p-value is their mean p*."),
-    (
-        "s_BoC",
-        "the paper’s score, 1 − p*: higher means less confident: upside down for a score of familiarity.",
-    ),
-)
 CALIBRATION = (
     "Does a confidence of 80 % mean that 80 % are right? Each method’s confidence is compared with how often it is "
     "right; “by chance” is the error that perfectly calibrated confidences would show with as many samples. Chance "
     "adds to every ECE: its interval is that of the true error, reaches further down than up, and begins at 0 where "
-    "the method may be perfect. “ECE vs MSP” is the difference on the same samples. BoC is dominance taken for a "
-    "confidence, as in the paper. Isotonic and BoC give a confidence only: their NLL is that of MSP."
+    "the method may be perfect. “ECE vs MSP” is the difference on the same samples. Isotonic and BoC give a confidence "
+    "only: their NLL is that of MSP."
 )
 DETECTION = (
     "How well does a score tell samples of the test set from others? An AUROC of 0.5 is chance; below, it ranks "
-    "backwards. FPR95 is the share of the others that pass when 95 % of the test set do: lower is better."
+    "backwards. A lower FPR95 is better."
 )
 GAP = (
     "Given a confidence, the gap can only lie in a narrow band. What confidence forces tells nothing new; what is free "
@@ -63,14 +48,23 @@ class Section(NamedTuple):
 
 def sections(results: Results) -> list[Section]:
     """The parts of the report between the verdict and the notes, without those that have nothing to show."""
+    flips = f"{FLIPS} {flat_sentence(results)}".strip()
     calibrated = _present(calibration_table(results), leak_table(results))
     parts = [
         Section("Calibration", CALIBRATION, calibrated, ("reliability",)),
         Section("Out-of-distribution detection", DETECTION, ood_tables(results), ("roc", "scores")),
         Section("What the gap is made of", GAP, _present(gap_table(results)), ("coherence", "gaps")),
-        Section("Number of flips", FLIPS, _present(trial_table(results)), ("trials",)),
+        Section("Number of flips", flips, _present(trial_table(results)), ("trials",)),
     ]
     return [part for part in parts if part.tables]
+
+
+def words_of(section: Section, results: Results, figures: Collection[str] = ()) -> list[str]:
+    """All that a reader sees of a section, with the figures that there are: where symbols may first appear."""
+    cells = [cell for table in section.tables for row in table.rows for cell in row]
+    texts = [section.text, *(x for table in section.tables for x in (table.caption, *table.columns))]
+    texts += [x for cell in cells for x in (cell.text, cell.mark)]
+    return texts + [caption(name, results).caption for name in section.figures if name in figures]
 
 
 def measured_how(results: Results) -> list[tuple[str, str]]:
