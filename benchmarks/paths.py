@@ -2,16 +2,16 @@
 
 Writes results/paths.csv: row blocks in torch's operations, which "auto" takes; the same on transposed blocks, which
 nothing takes, for they gain a little with 2 and 4 classes and lose from 10 on; and the loop over rows and transposed
-blocks of the kernels in C++, between which `torch_boc.kernels.compiled.TALL_CLASSES` decides.
+blocks of the kernels in C++, between which `torch_boc.kernels.cpu.calls.TALL_CLASSES` decides.
 """
 
 import torch
 from torch import Tensor
 
 from benchmarks.harness import RESULTS, best_times, write_csv
-from torch_boc.functional.blocks import blockwise
-from torch_boc.functional.rows import sums_by_blocks
-from torch_boc.kernels import compiled
+from torch_boc.core.blocks import blockwise
+from torch_boc.core.rows import sums_by_blocks
+from torch_boc.kernels.cpu import calls as compiled
 
 CLASSES = (2, 4, 10, 20, 32, 40, 48, 56, 64, 100, 128)
 LOGITS = 4_000_000

@@ -11,7 +11,7 @@ from benchmarks.harness import RESULTS
 from benchmarks.probe import DTYPES, SHAPES
 from benchmarks.traffic import GPUS, Traffic, is_long
 from torch_boc.functional.tails import continued_steps
-from torch_boc.writing import replacing
+from torch_boc.storage.files import replacing
 
 PAGE = RESULTS / "roofline.md"
 TRIALS = (1, 100, 1_000, 10_000, 1_000_000)

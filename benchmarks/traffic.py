@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from torch_boc.functional.precision import accumulator
+from torch_boc.core.precision import accumulator
 from torch_boc.functional.tails import continued_steps
 from torch_boc.kernels import coins, row_sums, spread
-from torch_boc.kernels.launch import empty_gradient, empty_rows, geometry
-from torch_boc.kernels.tail_ops import empty_tails, log_p_value
+from torch_boc.kernels.tails import empty_tails, log_p_value
+from torch_boc.kernels.triton.launch import empty_gradient, empty_rows, geometry
 
 # Instructions of the float64 pipe in the PTX of the tail, a division taken as ten of them: in each step of the
 # continued fraction, and outside. tests/kernels/test_offline_samples.py counts them.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.entries import Cache, Sets
-from torch_boc.evaluation.data import LogitSet
+from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from benchmarks.entries import Cache, Sets, save_entry
 from benchmarks.layouts import reader
 from benchmarks.trained import roberta_agnews, vit_cifar10
-from torch_boc.evaluation.data import LogitSet
+from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
 from torch_boc.experiments.resnet import NORMALISATION, load_resnet
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.inference.cases import predictor
 from torch_boc import BoCClassifier, functional, watch
-from torch_boc.finding import TARGET_NAMES, classes_last, find_logits, find_target, split_batch
+from torch_boc.data.finding import TARGET_NAMES, classes_last, find_logits, find_target, split_batch
 from torch_boc.inference.batches import Reader
 from torch_boc.lightning.sources import LogitSource
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from torch_boc.writing import check_file, check_folder, printable, replacing, temporary_name
+from torch_boc.storage.files import check_file, check_folder, printable, replacing, temporary_name
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

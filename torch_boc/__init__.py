@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
     from .metrics import BoCMetric, BoCSeparation, CoherenceGap
-    from .nn import BoCClassifier, BoCProbe, watch
+    from .metrics import watching as watch
+    from .nn import BoCClassifier, BoCProbe
 
 __version__ = "0.1.0"
 
@@ -45,7 +46,7 @@ _HOMES = {
     "CoherenceGap": "metrics",
     "Coins": "functional",
     "bag_of_coins": "functional",
-    "watch": "nn",
+    "watch": "metrics",
 }
 _MODULES = ("calibration", "evaluation", "experiments", "functional", "inference", "kernels", "metrics", "nn", "zoo")
 

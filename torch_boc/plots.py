@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +11,6 @@ from .functional.bounds import dominance_bounds, forced_gap
 from .functional.registry import scores
 from .functional.separation import bin_centres
 from .functional.tally import BINS_PER_DECADE, LOWEST_DECADE, Tally, gap_edges
-
-if TYPE_CHECKING:
-    from .metrics import BoCSeparation
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
@@ -143,8 +140,8 @@ def draw_values(values: Sequence[Tensor], ax: Any = None) -> tuple[Any, Any]:
     return figure, axis
 
 
-def draw_separation(metric: "BoCSeparation", score: str, ax: Any = None) -> tuple[Any, Any]:
-    """Histograms of one score for both kinds of samples, and the ROC curves of all scores."""
+def draw_separation(metric: Any, score: str, ax: Any = None) -> tuple[Any, Any]:
+    """Histograms of one score for both kinds of samples, and the ROC curves of all scores of a `BoCSeparation`."""
     figure, (left, right) = new_axes(2, ax)
     results = metric.compute()
     sides = _sides(metric)
@@ -165,7 +162,7 @@ def draw_separation(metric: "BoCSeparation", score: str, ax: Any = None) -> tupl
     return figure, [left, right]
 
 
-def _sides(metric: "BoCSeparation") -> dict[str, list[tuple[Tensor, Tensor]]]:
+def _sides(metric: Any) -> dict[str, list[tuple[Tensor, Tensor]]]:
     """For each score, the numbers that rank the samples and their weights, in-distribution first."""
     if metric.exact:
         pairs = zip(*(side.values() for side in metric.ranked_samples()), strict=True)

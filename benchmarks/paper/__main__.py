@@ -4,7 +4,7 @@ from benchmarks.paper import figures
 from benchmarks.paper.curves import read_curves
 from benchmarks.paper.experiments import FOLDER, available, compute, published
 from benchmarks.paper.page import page
-from torch_boc.evaluation.report import image, write
+from torch_boc.report.report import image, write
 
 
 def main() -> None:

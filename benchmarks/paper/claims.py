@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from benchmarks.paper.experiments import METHODS, Numbers, Ours, Published
 from benchmarks.paper.tables import NOT_RUN
-from torch_boc.evaluation.layout import Cell, Table
-from torch_boc.evaluation.words import number, symbol
+from torch_boc.report.layout import Cell, Table
+from torch_boc.report.words import number, symbol
 
 NEAR = 0.01
 

@@ -9,10 +9,10 @@ from matplotlib.patches import Patch
 from benchmarks.paper.curves import GAP, Curve, ood_of
 from benchmarks.paper.experiments import Ours, Published, calibration_of
 from benchmarks.paper.sentences import NAMES
-from torch_boc.evaluation.axes import TEXT, finish, panels, plain
 from torch_boc.evaluation.beyond import QUANTITIES
-from torch_boc.evaluation.words import percent, symbol
 from torch_boc.plots import BLUE, CYCLE, GREEN, GREY, ORANGE
+from torch_boc.report.axes import TEXT, finish, panels, plain
+from torch_boc.report.words import percent, symbol
 
 Experiments = Sequence[tuple[Published, Ours | None]]
 SMALL = (4.3, 2.9)

@@ -16,9 +16,9 @@ from benchmarks.paper.tables import (
     setup_table,
     trial_table,
 )
-from torch_boc.evaluation.layout import Table
-from torch_boc.evaluation.markdown import escape, table_text
-from torch_boc.evaluation.words import listed, number
+from torch_boc.report.layout import Table
+from torch_boc.report.markdown import escape, table_text
+from torch_boc.report.words import listed, number
 
 Experiments = Sequence[tuple[Published, Ours | None]]
 BEYOND = "Does the gap tell anything beyond confidence?"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from benchmarks.paper.experiments import CALIBRATION, DETECTION, METHODS, Ours, Published, calibration_of
-from torch_boc.evaluation.layout import Cell, Table, forced_share
-from torch_boc.evaluation.words import interval, number, percent, symbol
 from torch_boc.functional import dominance_bounds
+from torch_boc.report.layout import Cell, Table, forced_share
+from torch_boc.report.words import interval, number, percent, symbol
 
 NOT_RUN = "not run"
 TITLES = {"ece": "ECE", "nll": "NLL", "brier": "Brier", "auroc": "AUROC", "fpr95": "FPR95"}

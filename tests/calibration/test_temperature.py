@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from tests.calibration.cases import drawn_split, mean_nll, nll_slope
 from torch_boc.calibration import TemperatureScaling
-from torch_boc.functional import blocks
+from torch_boc.core import blocks
 
 
 def fitted_temperature(logits, target):

@@ -16,8 +16,9 @@ from tests.evaluation.sets import labelled, unfamiliar
 from torch_boc import zoo
 from torch_boc.cli import render
 from torch_boc.cli.demo import compare
-from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate, layout
-from torch_boc.evaluation.report import Report
+from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate
+from torch_boc.report import layout
+from torch_boc.report.report import Report
 from torch_boc.zoo.entry import read_entry
 
 FILES = {"report.html", "report.md", "report.json"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.arrays import read_arrays
-from torch_boc.evaluation.report import Report
+from torch_boc.report.report import Report
 
 REPORT = ("report", "--id", "test.npz", "--ood", "noise.npz", "--calibration", "val.npz", "--replicates", "5")
 

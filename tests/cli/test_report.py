@@ -13,8 +13,9 @@ from rich.console import Console
 from tests.arrays import read_arrays
 from tests.cli.cases import numbers, samples
 from torch_boc.cli import inputs, output, render
-from torch_boc.evaluation import evaluate, layout
-from torch_boc.evaluation.report import Report
+from torch_boc.evaluation import evaluate
+from torch_boc.report import layout
+from torch_boc.report.report import Report
 
 FILES = {"report.html", "report.md", "report.json"}
 OPTIONS = ("--id", "test.npz", "--ood", "far=noise.npz", "--replicates", "10")
@@ -201,7 +202,7 @@ def test_a_narrow_terminal_cuts_names_and_no_numbers(run, files, monkeypatch):
 
 @pytest.mark.parametrize("args", [("report", "--id", "test.npz", "--out"), ("probe", "test.npz", "-o")])
 def test_a_place_that_takes_no_files_is_known_before_the_work(run, files, monkeypatch, args):
-    monkeypatch.setattr("torch_boc.evaluation.files.read_logits", None)
+    monkeypatch.setattr("torch_boc.data.files.read_logits", None)
     code, out, err = run(*args, "noise.npz/new/out.csv")
     assert (code, out) == (2, "")
     assert "noise.npz/new" in err

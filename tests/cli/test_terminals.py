@@ -16,7 +16,7 @@ import torch_boc
 from tests.cli.cases import numbers, samples
 from torch_boc.cli import main
 from torch_boc.cli.spelling import spell
-from torch_boc.evaluation.report import Report
+from torch_boc.report.report import Report
 
 OPTIONS = ("report", "--id", "test.npz", "--ood", "far=noise.npz", "--calibration", "val.npz", "--replicates", "5")
 FORBIDDEN = [chr(i) for i in (*range(32), *range(127, 160)) if chr(i) != "\n"]

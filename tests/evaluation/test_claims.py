@@ -11,11 +11,11 @@ from benchmarks.known_truth import made_logits, network
 from tests.evaluation.report_cases import make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.bootstrap import random_numbers
-from torch_boc.evaluation.claims import interval_p_value, shown
 from torch_boc.evaluation.ece import Judged, calibration_error, error_difference
 from torch_boc.evaluation.separation import paired_difference, rank, separate, separation_intervals
-from torch_boc.evaluation.verdict import verdict
 from torch_boc.functional import bag_of_coins
+from torch_boc.report.claims import interval_p_value, shown
+from torch_boc.report.verdict import verdict
 
 
 def table_of(values, errors):

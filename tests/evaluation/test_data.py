@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from torch_boc.evaluation.data import TARGET_NAMES, LogitSet, logit_set
+from torch_boc.data.sets import TARGET_NAMES, LogitSet
+from torch_boc.data.sources import logit_set
 
 LOGITS = [[2.0, 0.0, 1.0], [0.0, 1.0, -float("inf")]]
 

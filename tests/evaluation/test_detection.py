@@ -10,7 +10,7 @@ from tests.evaluation.sets import labelled, logit_sets, unfamiliar
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.curves import histogram_rows, roc_curve
 from torch_boc.evaluation.detection import collect_scores
-from torch_boc.evaluation.samples import probe_set
+from torch_boc.evaluation.probing import probe_set
 from torch_boc.evaluation.separation import paired_difference, rank, separate
 from torch_boc.functional import auroc, fpr_at_tpr, scores
 

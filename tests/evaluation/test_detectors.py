@@ -8,8 +8,8 @@ import torch
 from pytorch_ood import detector as theirs
 from torch import nn
 
+from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.data import LogitSet
 from torch_boc.evaluation.detectors import detector_scores, mahalanobis_scores, odin_scores
 
 CLASSES = 5
@@ -100,7 +100,7 @@ class TestMahalanobis:
 
     def test_blocks_are_the_whole(self, monkeypatch):
         whole = mahalanobis_scores(training(), unseen())[0]
-        monkeypatch.setattr("torch_boc.functional.blocks.CPU_ELEMENTS_PER_THREAD", 7 * CLASSES)
+        monkeypatch.setattr("torch_boc.core.blocks.CPU_ELEMENTS_PER_THREAD", 7 * CLASSES)
         torch.testing.assert_close(mahalanobis_scores(training(), unseen())[0], whole, rtol=1e-9, atol=1e-14)
 
     def test_several_sets_are_scored_one_by_one(self):

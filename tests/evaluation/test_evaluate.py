@@ -73,7 +73,7 @@ def test_another_set_does_not_change_the_numbers_of_the_first():
 
 def test_blocks_do_not_change_anything(monkeypatch):
     whole = full()
-    monkeypatch.setattr("torch_boc.evaluation.samples.BLOCK_ELEMENTS", 64)
+    monkeypatch.setattr("torch_boc.evaluation.probing.BLOCK_ELEMENTS", 64)
     assert_same(whole, full(), rtol=1e-6)
 
 

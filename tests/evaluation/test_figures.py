@@ -6,9 +6,9 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from tests.evaluation.report_cases import LEAK, make_results
-from torch_boc.evaluation.axes import plain
-from torch_boc.evaluation.figures import figures, gaps, reliability, roc, score_histograms, trials
 from torch_boc.plots import CYCLE
+from torch_boc.report.axes import plain
+from torch_boc.report.figures import figures, gaps, reliability, roc, score_histograms, trials
 
 ALL = ["reliability", "roc", "gaps", "coherence", "trials", "scores"]
 MANY = ("svhn", "cifar100", "<b>x</b>", "$a_b$", "_hidden", "six", "a name that is far too long for any legend at all")

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from pyarrow import csv, parquet
 
-from torch_boc.evaluation.files import read_logits
+from torch_boc.data.files import read_logits
 
 ROWS, CLASSES = 7, 3
 

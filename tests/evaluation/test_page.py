@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tests.evaluation.report_cases import LEAK, Outline, make_results
-from torch_boc.evaluation import page as page_module
-from torch_boc.evaluation.captions import caption
-from torch_boc.evaluation.figures import figures, reliability
-from torch_boc.evaluation.report import Report, image
-from torch_boc.evaluation.sections import measured_how
-from torch_boc.evaluation.symbols import GLOSSARY
+from torch_boc.report import page as page_module
+from torch_boc.report.captions import caption
+from torch_boc.report.figures import figures, reliability
+from torch_boc.report.report import Report, image
+from torch_boc.report.sections import measured_how
+from torch_boc.report.symbols import GLOSSARY
 
 
 @pytest.fixture(scope="module")

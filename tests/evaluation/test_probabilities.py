@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.evaluation.sets import labelled, unfamiliar
+from torch_boc.data.probabilities import SMALLEST, TOLERANCE
 from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate, logit_set, read_logits
-from torch_boc.evaluation.probabilities import SMALLEST, TOLERANCE
 
 NETCAL = Path("/work/shared/data/netcal_lenet5_cifar10.npz")
 REFUSED = "expected logits or log-probabilities, got probabilities .*from_probabilities=True .*--probabilities"

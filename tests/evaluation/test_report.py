@@ -9,10 +9,10 @@ import torch
 
 from tests.evaluation.report_cases import LEAK, NAN, Outline, make_results
 from torch_boc.evaluation import evaluate
-from torch_boc.evaluation import report as report_module
-from torch_boc.evaluation.figures import figures
-from torch_boc.evaluation.markdown import escape, markdown
-from torch_boc.evaluation.report import TABLES, Report, strict, write
+from torch_boc.report import report as report_module
+from torch_boc.report.figures import figures
+from torch_boc.report.markdown import escape, markdown
+from torch_boc.report.report import TABLES, Report, strict, write
 
 EVIL = "<b>x</b>|*y*"
 

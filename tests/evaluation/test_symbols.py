@@ -9,11 +9,11 @@ from rich.console import Console
 
 from tests.evaluation.report_cases import LEAK, Outline, make_results
 from torch_boc.cli import render
-from torch_boc.evaluation.figures import figures
-from torch_boc.evaluation.flips import flat_sentence
-from torch_boc.evaluation.page import page
-from torch_boc.evaluation.report import Report
-from torch_boc.evaluation.symbols import GLOSSARY, Introductions
+from torch_boc.report.figures import figures
+from torch_boc.report.flips import flat_sentence
+from torch_boc.report.page import page
+from torch_boc.report.report import Report
+from torch_boc.report.symbols import GLOSSARY, Introductions
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from tests.evaluation.report_cases import LEAK, NAN, compared, make_results
-from torch_boc.evaluation.verdict import verdict
-from torch_boc.evaluation.words import listed
+from torch_boc.report.verdict import verdict
+from torch_boc.report.words import listed
 
 EXPECTED = """\
 No method is shown to beat plain confidence (MSP), whose ECE is 0.0532 (0.0492 to 0.0572).

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torch_boc.experiments.cache import Pieces, digest_files
-from torch_boc.writing import default_cache
+from torch_boc.storage.files import default_cache
 
 
 def test_interruption_and_resumption(tmp_path):

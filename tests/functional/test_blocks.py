@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from tests.functional.cases import SCORES, random_logits
-from torch_boc.functional import bag_of_coins, blocks, compute_scores
-from torch_boc.functional.blocks import block_elements, blockwise
+from torch_boc.core import blocks
+from torch_boc.core.blocks import block_elements, blockwise
+from torch_boc.functional import bag_of_coins, compute_scores
 
 LAYOUTS = {
     "matrix": lambda: random_logits(7, 5),

@@ -6,6 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync
 from tests.functional.cases import FLOAT_FIELDS, SCORES, random_logits
+from torch_boc.core import rows
 from torch_boc.functional import (
     bag_of_coins,
     binomial_log_tail,
@@ -16,7 +17,6 @@ from torch_boc.functional import (
     forced_gap,
     log_p_value,
     p_value,
-    rows,
     structural_score,
     tails,
 )

@@ -5,11 +5,11 @@ import torch
 
 from tests.dispatch import NoHostSync
 from tests.functional.cases import random_logits
+from torch_boc.core import blocks
 from torch_boc.functional import (
     bag_of_coins,
     binomial_log_tail,
     binomial_tail,
-    blocks,
     compute_scores,
     dominance_bounds,
     expected_wins,

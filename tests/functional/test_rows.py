@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.functional.cases import INF, NAN, random_logits
-from torch_boc.functional import bag_of_coins, compute_scores, top
-from torch_boc.functional.top import CHUNK, TWO_STEP_CLASSES
+from torch_boc.core import top
+from torch_boc.core.top import CHUNK, TWO_STEP_CLASSES
+from torch_boc.functional import bag_of_coins, compute_scores
 
 WIDTHS = [TWO_STEP_CLASSES, CHUNK * 32 + 1, CHUNK * 33 - 1, 50257]
 

@@ -5,7 +5,8 @@ import torch
 
 from tests import reference
 from tests.functional.cases import SCORES, as_tensor, confident_logits, random_logits
-from torch_boc.functional import bag_of_coins, compute_scores, rows, scores
+from torch_boc.core import rows
+from torch_boc.functional import bag_of_coins, compute_scores, scores
 
 over_scores = pytest.mark.parametrize("name", SCORES)
 f64 = torch.float64

@@ -5,7 +5,7 @@ import torch
 
 from tests.functional.cases import NAN, random_logits
 from torch_boc.functional import Coins, bag_of_coins
-from torch_boc.functional.samples import Samples
+from torch_boc.functional.evidence import Samples
 from torch_boc.functional.summary import summarize
 from torch_boc.functional.tally import GAP_BINS, _gap_bin, equal_bin, tally_samples
 

@@ -6,7 +6,8 @@ import torch
 from tests.functional.cases import random_logits
 from torch_boc import BoCMetric
 from torch_boc.calibration.base import check_classes_of
-from torch_boc.evaluation.data import LogitSet, logit_set
+from torch_boc.data.sets import LogitSet
+from torch_boc.data.sources import logit_set
 from torch_boc.functional import boc_summary
 from torch_boc.functional.checks import as_indices, check_target
 from torch_boc.inference.batches import Reader

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.functional.cases import random_logits
-from torch_boc.functional.rows import Rows
+from torch_boc.core.rows import Rows
 from torch_boc.kernels import row_sums, spread
 from torch_boc.kernels.build import COMPILERS
 

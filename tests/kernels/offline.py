@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.kernels.cases import INTERPRETED
-from torch_boc.functional.precision import accumulator
-from torch_boc.kernels.launch import geometry
+from torch_boc.core.precision import accumulator
+from torch_boc.kernels.triton.launch import geometry
 
 NAMES = {torch.float32: "fp32", torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
 EXTRAS = ("surprise", "margin", "on_surprise", "on_margin")
@@ -35,7 +35,7 @@ class Compiled(NamedTuple):
 
 def compile_kernel(name: str, classes: int, dtype: torch.dtype, *, extras: bool, target: tuple) -> Compiled:
     """`short_<name>` or `long_<name>` as `launch.py` would start it on contiguous logits."""
-    from torch_boc.kernels import rows_triton
+    from torch_boc.kernels.triton import rows as rows_triton
 
     options = geometry(classes, accumulator(dtype))
     warps = options.pop("num_warps")
@@ -52,8 +52,8 @@ def compile_kernel(name: str, classes: int, dtype: torch.dtype, *, extras: bool,
 
 def compile_tails(name: str, dtype: torch.dtype, *, target: tuple) -> Compiled:
     """The kernel `name` as `tail_ops.py` would start it."""
-    from torch_boc.kernels import tails_triton
-    from torch_boc.kernels.tail_ops import BLOCK, WARPS
+    from torch_boc.kernels.tails import BLOCK, WARPS
+    from torch_boc.kernels.triton import tails as tails_triton
 
     kernel = getattr(tails_triton, name)
     first, odds, *rest = kernel.arg_names
@@ -66,8 +66,8 @@ def compile_tails(name: str, dtype: torch.dtype, *, target: tuple) -> Compiled:
 
 def compile_coins(dtype: torch.dtype, *, target: tuple) -> Compiled:
     """Loss, concentration and free gap as `coin_ops.py` would start them."""
-    from torch_boc.kernels import coins_triton
-    from torch_boc.kernels.coin_ops import BLOCK, WARPS
+    from torch_boc.kernels.coins import BLOCK, WARPS
+    from torch_boc.kernels.triton import coins as coins_triton
 
     narrow = f"*{NAMES[dtype]}"
     types = {
@@ -86,8 +86,9 @@ def compile_coins(dtype: torch.dtype, *, target: tuple) -> Compiled:
 
 def compile_spread(dtype: torch.dtype, *, target: tuple) -> Compiled:
     """The sums of flat rows as `spread_ops.py` would start them."""
-    from torch_boc.kernels import rows_triton, spread_triton
-    from torch_boc.kernels.spread_ops import WARPS, WIDTH
+    from torch_boc.kernels.spread import WARPS, WIDTH
+    from torch_boc.kernels.triton import rows as rows_triton
+    from torch_boc.kernels.triton import spread as spread_triton
 
     kernel = spread_triton.spread
     constants = {"width": WIDTH, "dtype": rows_triton.DTYPES[accumulator(dtype)]}

@@ -8,7 +8,7 @@ from tests.functional.cases import INF, NAN
 from tests.functional.test_tails import assert_accurate, telling_wins
 from tests.kernels.cases import DEVICE
 from torch_boc.functional import tails
-from torch_boc.kernels.tail_ops import log_tail
+from torch_boc.kernels.tails import log_tail
 
 f64 = torch.float64
 TRIALS = (1, 2, 3, 100, 1000, 1001, 1_000_000)

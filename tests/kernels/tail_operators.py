@@ -7,7 +7,7 @@ from torch.func import vmap
 
 from tests.kernels.cases import DEVICE
 from torch_boc.functional import Coins, binomial_log_tail, expected_wins
-from torch_boc.kernels.tail_ops import log_p_value, log_tail
+from torch_boc.kernels.tails import log_p_value, log_tail
 
 f64 = torch.float64
 OPERATORS = {"log_tail": log_tail, "log_p_value": log_p_value}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.kernels.offline import OFFLINE, assemble, compile_kernel, moved_bytes
-from torch_boc.functional.precision import accumulator
+from torch_boc.core.precision import accumulator
 
 pytestmark = OFFLINE
 A100, H100, MI300 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)

@@ -14,7 +14,7 @@ from tests.kernels.offline import (
     wide_instructions,
 )
 from tests.kernels.test_offline import MI300, over_nvidia
-from torch_boc.functional.precision import accumulator
+from torch_boc.core.precision import accumulator
 
 pytestmark = OFFLINE
 over_kernels = pytest.mark.parametrize("name", ["log_tails", "log_p_values"])

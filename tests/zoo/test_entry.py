@@ -12,7 +12,7 @@ import torch
 import torch_boc.zoo.entry
 from benchmarks.entries import save_entry
 from torch_boc import zoo
-from torch_boc.evaluation.data import LogitSet
+from torch_boc.data.sets import LogitSet
 from torch_boc.functional import auroc, boc_summary, scores
 from torch_boc.zoo.entry import is_training
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..functional.checks import are_probabilities, check_logits, check_target
 from ..functional.coins import Coins
-from ..functional.samples import is_class, take_samples
+from ..functional.evidence import is_class, take_samples
 
 
 class Calibrated(NamedTuple):

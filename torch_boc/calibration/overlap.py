@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..functional.precision import accumulator
+from ..core.precision import accumulator
 from ..inference.hashing import hash_rows
 
 # More than so many standard errors above chance: once in 4,000 pairs of sets that have nothing in common.

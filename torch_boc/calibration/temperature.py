@@ -9,8 +9,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ..functional.blocks import blockwise
-from ..functional.precision import accumulator, widen
+from ..core.blocks import blockwise
+from ..core.precision import accumulator, widen
 from .base import Calibrated, Calibrator, coins_of
 
 LOWEST, HIGHEST = 1e-3, 1e3

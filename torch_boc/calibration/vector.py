@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..functional.precision import accumulator, widen
+from ..core.precision import accumulator, widen
 from .base import Calibrated, Calibrator, coins_of
 from .softmax import Regression, fit_softmax
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from ..evaluation.formats import is_memory_error
+from ..data.formats import is_memory_error
 from . import INTERRUPTED
 from .console import say
 from .demo import demo

@@ -51,8 +51,8 @@ def demo(
 
 def _files(name: str | None) -> list[str]:
     """All that may be written within the folder."""
-    from ..evaluation.compare import comparison_files
-    from ..evaluation.report import FILES
+    from ..report.compare import comparison_files
+    from ..report.report import FILES
     from ..zoo import names
 
     return comparison_files(names()) if name is None else list(FILES)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..writing import check_folder
+from ..storage.files import check_folder
 from .console import counting, working
 from .options import Json, Out, Replicates, Trials
 from .output import choose_folder, present, save
@@ -60,7 +60,7 @@ def experiment(
         check_folder(cache)
     with working("loading libraries") as tell:
         from .. import experiments
-        from ..evaluation.layout import headline
+        from ..report.layout import headline
 
         chosen, place = experiments.find_experiment(name), experiments.find_device(device)
         kept = cache or experiments.default_cache()

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..evaluation.data import LogitSet
-from ..evaluation.files import read_logits
-from ..writing import printable
+from ..data.files import read_logits
+from ..data.sets import LogitSet
+from ..storage.files import printable
 
 # Names that a report gives itself, and the key by which a mapping is known to be a single set.
 RESERVED = ("id", "logits", "train")

@@ -11,12 +11,12 @@ import torch
 import typer
 from torch import Tensor
 
-from ..evaluation.data import LogitSet
+from ..core.blocks import block_elements
+from ..data.sets import LogitSet
 from ..evaluation.detection import LOST
 from ..functional import sample_columns
-from ..functional.blocks import block_elements
-from ..tables import ParquetFile, require_pyarrow
-from ..writing import check_file
+from ..storage.files import check_file
+from ..storage.parquet import ParquetFile, require_pyarrow
 from .console import counting, put, screen, working
 from .inputs import Reader
 from .options import Classes, Probabilities, Trials
@@ -106,7 +106,7 @@ def _table(out: Path | None) -> Iterator[Callable[[Mapping[str, Tensor]], None]]
 def _print(data: LogitSet, summary: Mapping[str, float], out: Path | None, *, json: bool) -> None:
     console = screen()
     if json:
-        from ..evaluation.report import strict
+        from ..report.report import strict
 
         content: dict[str, Any] = {"name": data.name, "classes": data.num_classes, **summary}
         content |= {"samples": len(data), "output": None if out is None else str(out)}

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..evaluation import layout
-from ..evaluation.symbols import Introductions
+from ..report import layout
+from ..report.symbols import Introductions
 from .console import put
 from .spelling import spell
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..writing import printable
+from ..storage.files import printable
 from .console import working
 from .inputs import Reader
 from .options import Classes, Json, Out, Probabilities, Replicates, Trials
@@ -52,7 +52,7 @@ def report(
         splits = files.read_named("--calibration", calibration or [], known, labelled=True)
         trained = None if train is None else files.read(train, like=known, labelled=True)
         from ..evaluation import evaluate
-        from ..evaluation.layout import headline
+        from ..report.layout import headline
 
         result = evaluate(
             known,

@@ -1,13 +1,14 @@
 """The paper's protocol for people with logits in hand: `evaluate` them, read the report."""
 
+from ..data.files import read_logits
+from ..data.sets import LogitSet
+from ..data.sources import logit_set
+from ..report.compare import Comparison
+from ..report.report import Report
+from ..report.results import Results
 from .beyond import beyond_confidence
-from .compare import Comparison
-from .data import LogitSet, logit_set
 from .detectors import mahalanobis_scores, odin_scores
 from .evaluate import evaluate
-from .files import read_logits
-from .report import Report
-from .results import Results
 
 __all__ = [
     "Comparison",

@@ -18,19 +18,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..calibration.base import require_sklearn
+from ..core.rows import wide_row_sums
+from ..data.sets import LogitSet
 from ..functional.bounds import free_gap
 from ..functional.coins import Coins, coins_from_rows
-from ..functional.rows import wide_row_sums
+from ..report.results import SPLINE
 from .bootstrap import random_numbers, with_intervals
-from .data import LogitSet
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, require_pandas, single_set
-from .samples import ordered, row_blocks
+from .probing import ordered, row_blocks
 from .separation import paired_difference
 from .strata import Pair, confidence_strata, interval_within, pairs_within, separate_within
 
 QUANTITIES = ("confidence", "gap", "free_gap", "concentration")
 WAYS = ("alone", "strata", "model")
-SPLINE = "confidence_spline"
 KNOTS = 9
 SAMPLES_A_KNOT = 50
 # Of the penalty: weak, for the gap follows confidence so closely that what it adds needs large coefficients.
@@ -154,8 +155,6 @@ def _model_scores(columns: Mapping[str, Pair], folds: int, seed: int) -> tuple[d
 
 def _fit_and_predict(columns: Sequence[Tensor], known: Tensor, seen: Tensor, knots: int) -> Tensor:
     """The log-odds of being in-distribution for the samples that are not `seen`, by a model of those that are."""
-    from ..calibration.base import require_sklearn
-
     features = _features(columns, seen, knots)
     if not features.shape[1]:
         return torch.zeros(int((~seen).sum()), dtype=torch.float64)

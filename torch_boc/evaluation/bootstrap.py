@@ -19,16 +19,17 @@ adds, and adds once more in each replicate. `ece.py` has its interval; shares cl
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .samples import ordered
+from .probing import ordered
 
 LEVELS = (0.025, 0.975)
 UNIT = (0.0, 1.0)
-NORMAL_QUANTILE = 1.959963984540054
+NORMAL_QUANTILE = NormalDist().inv_cdf(LEVELS[1])
 # Cells of all replicates that are evaluated at once: arrays of 2 MB stay in the cache.
 CHUNK_ELEMENTS = 2**18
 MEAN_CELLS = 1024

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ..data.sets import LogitSet
 from ..functional.registry import scores
-from ..writing import printable
+from ..storage.files import printable
 from .bootstrap import random_numbers, with_intervals
 from .curves import histogram_rows, roc_curve
-from .data import LogitSet
 from .detectors import detector_scores, mahalanobis_scores
 from .exact import binomial_interval
-from .samples import ProbedSet
+from .probing import ProbedSet
 from .separation import STATISTICS, Ranked, Separation, paired_difference, rank, separate, separation_intervals
 
 MAHALANOBIS = "mahalanobis"

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..finding import find_logits
-from ..functional.precision import accumulator, widen
+from ..core.precision import accumulator, widen
+from ..data.finding import find_logits
+from ..inference.device import device_of, evaluating
+from ..inference.loaders import as_loader
 from .mahalanobis import mahalanobis_scores
 
 BATCH_SIZE = 128
@@ -47,9 +49,6 @@ def odin_scores(
     Returns:
         (N,) scores in float64 on the CPU, higher = more in-distribution.
     """
-    from ..inference.device import device_of, evaluating
-    from ..inference.loaders import as_loader
-
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
     if not temperature > 0 or not epsilon >= 0:

@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
+from ..data.sets import LogitSet
 from ..functional.checks import check_trials
-from ..writing import printable
-from .data import LogitSet
+from ..report.report import Report
+from ..report.results import Results
+from ..storage.files import printable
 from .detection import collect_scores, detection_tables
-from .diagnostics import coherence_rows, gap_rows, trial_rows
+from .gaps import coherence_rows, gap_rows, trial_rows
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, require_pandas, several_sets, single_set
 from .overlaps import overlap_rows
+from .probing import ProbedSet, probe_set
 from .reliability import METHODS, calibration_tables, leak_rows
-from .report import Report
-from .results import Results
-from .samples import ProbedSet, probe_set
 
 
 def _with_interval(*names: str) -> list[str]:

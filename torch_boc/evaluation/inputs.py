@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .data import LogitSet, logit_set
+from ..data.sets import LogitSet
+from ..data.sources import logit_set
 
 TEST = "id"
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..functional.blocks import block_elements, blockwise
-from .data import LogitSet
+from ..core.blocks import block_elements, blockwise
+from ..data.sets import LogitSet
 
 # The ridge of pytorch-ood, and the share of the largest variance below which a direction is one of rounding errors.
 RIDGE, NO_VARIANCE = 1e-6, 1e-10

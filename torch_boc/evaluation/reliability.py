@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..calibration import LeakWarning, calibrators, leak_test
+from ..data.sets import LogitSet
 from ..functional.coins import bag_of_coins
-from ..functional.samples import log_loss, take_samples
+from ..functional.evidence import log_loss, take_samples
 from ..functional.tally import count, equal_bin
 from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
-from .data import LogitSet
 from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
-from .samples import ProbedSet, row_blocks
+from .probing import ProbedSet, row_blocks
 
 # Cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
 SUB_CELLS = 64
@@ -40,8 +41,6 @@ def calibration_tables(
 
     What is fitted on the splits in `seen`, which share samples with the test set, is never the best.
     """
-    from ..calibration import calibrators
-
     if test.correct is None:
         return [], []
     first, *_, last = calibrators()
@@ -111,8 +110,6 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
 
 def leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> Rows:
     """Rows of the table `leaks`, with a warning for each split on which accuracy is too high for unseen data."""
-    from ..calibration import LeakWarning, leak_test
-
     if test.correct is None:
         return []
     rows = []

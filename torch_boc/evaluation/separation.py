@@ -9,7 +9,7 @@ from torch import Tensor
 from ..functional.separation import fpr_at_tpr
 from .bootstrap import NORMAL_QUANTILE, interval, replicate
 from .exact import aupr_interval, auroc_interval, fpr_interval
-from .samples import ordered
+from .probing import ordered
 
 STATISTICS = ("auroc", "fpr95", "aupr")
 CELLS = 512

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .bootstrap import interval, replicate
 from .exact import auroc_interval
-from .samples import ordered
+from .probing import ordered
 from .separation import CELLS, Separation, score_cells
 
 FEWEST_CELLS = 8

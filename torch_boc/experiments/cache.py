@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..writing import replacing
+from ..storage.files import replacing
 
 PIECE = 512
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..evaluation import LogitSet, Report, evaluate
-from ..writing import default_cache
+from ..storage.files import default_cache
 from .compute import Bar, compute_logits, find_device, no_bar
 from .images import fetch_images, read_images
 from .models import find_model

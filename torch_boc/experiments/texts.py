@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..tables import require_pyarrow
-from ..writing import replacing
+from ..storage.files import replacing
+from ..storage.parquet import require_pyarrow
 from .fetch import TIMEOUT, fetching
 
 Labelled = tuple[list[str], Tensor]

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from ..core.precision import widen
 from .checks import check_classes
-from .precision import widen
 
 
 def dominance_bounds(odds: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .blocks import blockwise
+from ..core.blocks import blockwise
+from ..core.rows import Rows, row_sums
+from ..core.spread import is_flat
 from .bounds import concentration_and_free_gap
 from .checks import check_logits
-from .rows import Rows, row_sums
-from .spread import is_flat
 
 
 class Coins(NamedTuple):

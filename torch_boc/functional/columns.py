@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor
 
+from ..core.rows import Rows, row_sums, wide_row_sums
 from .checks import check_logits, check_trials
 from .coins import bag_of_coins, coins_from_rows, gap_of
 from .registry import Evidence, scores
-from .rows import Rows, row_sums, wide_row_sums
 from .trials import log_p_value
 
 # Each column as a function of what is known of a row. Those of a property are written out: torch 2.7 cannot compile it.

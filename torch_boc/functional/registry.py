@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.rows import Rows, wide_row_sums
 from .checks import check_logits, check_trials
 from .coins import Coins, coins_from_rows, gap_of
-from .rows import Rows, wide_row_sums
 from .trials import log_p_value
 
 

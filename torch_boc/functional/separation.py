@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from .precision import widen
+from ..core.precision import widen
 from .tally import count
 
 MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 but its sign

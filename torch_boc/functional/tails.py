@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .blocks import blockwise
+from ..core.blocks import blockwise
+from ..core.precision import widen
 from .checks import check_trials
-from .precision import widen
 
 # Up to here torch.compile gets the continued fraction step by step, and fuses it; 1000 trials take 74 steps.
 MOST_TRIALS_UNROLLED = 1000

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.precision import widen
 from .bounds import forced_gap
 from .coins import Coins
-from .precision import widen
-from .samples import Samples, is_class, log_loss, settle, take_samples
+from .evidence import Samples, is_class, log_loss, settle, take_samples
 from .trials import log_p_value
 
 # The histogram of the gap: a first bin for all below 1e-12, then 50 bins to the decade up to 1.

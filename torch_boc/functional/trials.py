@@ -8,9 +8,9 @@ false for every row with C >= 3: the p-value measures by how much, and most of t
 import torch
 from torch import Tensor
 
+from ..core.precision import accumulator, widen
 from .checks import check_logits, check_trials
 from .coins import Coins
-from .precision import accumulator, widen
 from .tails import binomial_log_tail
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..finding import describe, split_batch
+from ..data.finding import describe, split_batch
 from ..functional.checks import check_target
 
 

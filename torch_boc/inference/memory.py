@@ -7,14 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..storage.memory import mentions_memory
 from .batches import Batch
-
-MESSAGES = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether `error` is about memory: of a GPU, of the CPU, or of a library on the GPU."""
-    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error).lower() for text in MESSAGES)
+    return isinstance(error, torch.OutOfMemoryError) or mentions_memory(error)
 
 
 class Pieces:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..tables import ParquetFile, require_pyarrow
-from ..writing import check_file, replacing
+from ..storage.files import check_file, replacing
+from ..storage.parquet import ParquetFile, require_pyarrow
 from .lock import Lock
 from .passing import Passed, Passing
 from .runs import Run, compare_samples, read_record

@@ -15,8 +15,8 @@ from ..functional import sample_columns
 from ..functional.checks import are_probabilities, check_trials
 from ..functional.columns import check_columns
 from ..nn import find_logits
-from ..tables import require_pyarrow
-from ..writing import check_file
+from ..storage.files import check_file
+from ..storage.parquet import require_pyarrow
 from .batches import Batch, Reader
 from .device import Landing, device_of, evaluating, land
 from .identity import identify, warn_of
@@ -36,7 +36,7 @@ class BoCPredictor:
     The columns are `index` (counting samples from 0), `target` if the loader has it, and those of
     `torch_boc.functional.sample_columns`, all or the ones you choose. A loader yields x, (x, target) or mappings, as
     tokenizers and processors make them; a data set or a tensor of all inputs serves as well. The model answers with
-    logits of shape (N, C), in any form that `torch_boc.finding.find_logits` knows; probabilities are refused. It runs
+    logits of shape (N, C), in any form that `torch_boc.data.find_logits` knows; probabilities are refused. It runs
     in eval and inference mode, and has its modes back afterwards. A batch that does not fit in memory is halved until
     it does.
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..tables import ParquetFile, require_pyarrow
+from ..storage.parquet import ParquetFile, require_pyarrow
 from .passing import Passed, Passing
 
 KEY = "torch_boc"

@@ -5,10 +5,10 @@ compiler is looked for when it is asked for.
 """
 
 from .choice import use
-from .coin_ops import coins
-from .launch import available
-from .ops import row_sums, row_sums_backward
-from .spread_ops import spread
-from .tail_ops import log_p_value, log_tail
+from .coins import coins
+from .rows import row_sums, row_sums_backward
+from .spread import spread
+from .tails import log_p_value, log_tail
+from .triton.launch import available
 
 __all__ = ["available", "coins", "log_p_value", "log_tail", "row_sums", "row_sums_backward", "spread", "use"]

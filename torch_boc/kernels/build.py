@@ -11,7 +11,7 @@ import threading
 from functools import lru_cache
 from pathlib import Path
 
-from ..writing import default_cache, replacing
+from ..storage.files import default_cache, replacing
 
 SOURCES = Path(__file__).parent / "cpu"
 COMPILERS = ("c++", "g++", "clang++")

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from .compiled import DTYPES, MOST_TRIALS
-from .launch import available
+from .cpu.calls import DTYPES, MOST_TRIALS
 from .trial import is_trusted
+from .triton.launch import available
 
 PATHS = ("auto", "torch", "triton", "compiled")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -65,9 +65,9 @@ def _by_kernels(logits: Tensor) -> Tensor:
 
 
 def _by_torch(logits: Tensor) -> Tensor:
+    from ..core.rows import Rows, sums_by_blocks
+    from ..core.spread import every_row
     from ..functional.coins import coins_by_formula
-    from ..functional.rows import Rows, sums_by_blocks
-    from ..functional.spread import every_row
     from ..functional.tails import log_tail_and_slope
     from ..functional.trials import expected_wins
 

@@ -39,7 +39,7 @@ class BoCCallback(Callback):
     the name. What this callback logs is not renamed.
 
     Args:
-        logits: where they come from. None: what the step returns (the logits, or what `torch_boc.finding.find_logits`
+        logits: where they come from. None: what the step returns (the logits, or what `torch_boc.data.find_logits`
             finds them in). A name such as "model.classifier": what that submodule returns, at its last call in a step.
             A function of (outputs, batch, pl_module): gives logits and targets, or None for these.
         dim: the class axis of the logits; 1 as in cross_entropy, -1 for the tokens of a transformer.

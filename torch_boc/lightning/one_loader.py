@@ -8,7 +8,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
-from ..functional.samples import Samples, join_samples
+from ..functional.evidence import Samples, join_samples
 from ..functional.summary import LABELLED_KEYS, summarize
 from ..functional.tally import COUNTS
 from ..metrics import BoCMetric, BoCSeparation

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..finding import describe, find_logits, find_target
+from ..data.finding import describe, find_logits, find_target
 
 LogitFunction = Callable[[Any, Any, Any], tuple[Tensor, Tensor | None]]
 

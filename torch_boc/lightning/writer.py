@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..functional.checks import check_trials
 from ..functional.columns import check_columns, sample_columns
-from ..tables import ParquetFile, require_pyarrow
+from ..storage.parquet import ParquetFile, require_pyarrow
 from .libraries import BasePredictionWriter
 from .sources import LogitFunction, LogitSource
 

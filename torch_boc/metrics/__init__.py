@@ -2,5 +2,6 @@
 
 from .coherence import BoCMetric, CoherenceGap
 from .separation import BoCSeparation
+from .watching import Watch, watch
 
-__all__ = ["BoCMetric", "BoCSeparation", "CoherenceGap"]
+__all__ = ["BoCMetric", "BoCSeparation", "CoherenceGap", "Watch", "watch"]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .. import plots
 from ..functional.checks import check_trials
-from ..functional.samples import Samples, take_samples
+from ..functional.evidence import Samples, take_samples
 from ..functional.summary import check_keys, summarize
 from ..functional.tally import Tally, empty_tally, gap_tally, tally_samples
 from .arguments import check_prefix, with_prefix

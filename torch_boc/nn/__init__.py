@@ -1,7 +1,6 @@
-"""Modules: the probe after a classifier, around one, and watching one."""
+"""Modules: the probe after a classifier, and around one."""
 
-from ..finding import find_logits
-from .hooks import Watch, watch
+from ..data.finding import find_logits
 from .probe import BoCClassifier, BoCOutput, BoCProbe, ProbeOutput
 
-__all__ = ["BoCClassifier", "BoCOutput", "BoCProbe", "ProbeOutput", "Watch", "find_logits", "watch"]
+__all__ = ["BoCClassifier", "BoCOutput", "BoCProbe", "ProbeOutput", "find_logits"]

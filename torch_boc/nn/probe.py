@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
-from ..finding import classes_last, find_logits
+from ..data.finding import classes_last, find_logits
 from ..functional.checks import check_trials
 from ..functional.columns import check_columns, probe_columns
 
@@ -107,7 +107,7 @@ class BoCClassifier(nn.Module):
     ONNX model the model's own output comes after these.
 
     Args:
-        model: returns logits, in any form that `torch_boc.finding.find_logits` knows.
+        model: returns logits, in any form that `torch_boc.data.finding.find_logits` knows.
         trials: the number of coin flips of the test.
         dim: the class axis; by default the last. Logits with four axes or more need it: 1 for segmentation.
         columns: as for `BoCProbe`.

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from ..core.precision import widen
 from ..functional.coins import Coins
-from ..functional.precision import widen
-from ..functional.samples import Samples
+from ..functional.evidence import Samples
 from ..metrics import BoCMetric
 
 # The numbers of each sample, in this order; without labels the first five.

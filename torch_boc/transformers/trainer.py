@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import EvalPrediction
 
-from ..finding import describe
+from ..data.finding import describe
 from ..functional.checks import as_indices
-from ..functional.samples import take_samples
+from ..functional.evidence import take_samples
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
 from .columns import PADDING, ColumnMetric, to_columns
 from .loop import Loop, is_causal

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..evaluation.data import LogitSet
+from ..data.sets import LogitSet
 
 
 @dataclass(frozen=True)

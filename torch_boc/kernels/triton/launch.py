@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.precision import accumulator
+from ...core.precision import accumulator
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 # The longest row that stays in registers, by the accumulator: 32 float32 or 8 float64 for each of 512 threads. Twice
@@ -75,7 +75,7 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
     """Start `short_<name>` or `long_<name>` on the rows of `logits`; nothing to start for none."""
     if logits.numel() == 0:
         return
-    from . import rows_triton as kernels
+    from . import rows as kernels
 
     matrix = as_matrix(logits)
     (rows, classes), stride = matrix.shape, matrix.stride(0)

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from ..writing import check_file, check_folder, replacing
+from ..storage.files import check_file, check_folder, replacing
 from .axes import PANEL
 from .figures import figures
 from .layout import calibration_table, headline, ood_tables

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+SPLINE = "confidence_spline"
+
 
 @dataclass(frozen=True)
 class Results:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.rows import wide_row_sums
+from ..data.sets import LogitSet
 from ..functional.coins import Coins, coins_from_rows
+from ..functional.evidence import distance_below_top, log_loss
 from ..functional.registry import Evidence, scores
-from ..functional.rows import wide_row_sums
-from ..functional.samples import distance_below_top, log_loss
-from .data import LogitSet
 
 # Logits in one piece: a few hundred thousand rows of ten classes.
 BLOCK_ELEMENTS = 2**21

@@ -5,11 +5,11 @@ not find it: Holm's method keeps the chance that any of them is claimed wrongly 
 """
 
 import math
+from statistics import NormalDist
 from typing import Any
 
-from .bootstrap import NORMAL_QUANTILE
-
 LEVEL = 0.05
+NORMAL_QUANTILE = NormalDist().inv_cdf(1 - LEVEL / 2)
 DIGITS = 4
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
+from ..data.probabilities import SMALLEST
 from .captions import caption
 from .flips import flat_sentence
 from .layout import Table, calibration_table, gap_table, leak_table, ood_tables, trial_table
-from .probabilities import SMALLEST
 from .results import Results
 
 TITLE = "Bag-of-Coins report"

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .writing import check_file, temporary_name
+from .files import check_file, temporary_name
 
 GROUP_ROWS = 2**16
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import compiled
-from .launch import check_pair, on_triton
+from .cpu import calls as compiled
+from .triton.launch import check_pair, on_triton
 
 # One thread for each tail: there is much to compute and little to read.
 BLOCK, WARPS = 128, 4
@@ -25,7 +25,7 @@ def _launch(name: str, first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor
     out = empty_tails(odds)
     if odds.numel():
         from ..functional.tails import continued_steps
-        from . import tails_triton
+        from .triton import tails as tails_triton
 
         grid = (-(-odds.numel() // BLOCK),)
         inputs = (first.contiguous(), odds.contiguous())

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .beyond import SPLINE
 from .claims import shown
 from .layout import LEAKING, UPSIDE_DOWN, Cell, forced_share, sharing_splits, split_mark, suspicious_splits
-from .results import Results
+from .results import SPLINE, Results
 from .words import interval, measured, names, number, percent, symbol
 
 TITLE = "Bag-of-Coins: side by side"

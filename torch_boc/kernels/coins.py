@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import compiled
-from .launch import check_pair, on_triton
+from .cpu import calls as compiled
+from .triton.launch import check_pair, on_triton
 
 BLOCK, WARPS = 512, 4
 OUTPUTS = 3
@@ -28,7 +28,7 @@ def coins(
     out = _empty(odds, squares, mass, mass_squares)
     sums = [x.contiguous() for x in (odds, squares, mass, mass_squares)]
     if odds.numel() and on_triton(odds):
-        from . import coins_triton
+        from .triton import coins as coins_triton
 
         grid = (-(-odds.numel() // BLOCK),)
         with torch.cuda.device_of(odds):

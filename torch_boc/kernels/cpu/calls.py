@@ -5,8 +5,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from .build import library
-from .launch import as_matrix, empty_rows
+from ..build import library
+from ..triton.launch import as_matrix, empty_rows
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 # Logits in a vector of cpu/vectors.h: shorter rows are transposed in any case.
@@ -20,7 +20,7 @@ MOST_TRIALS = 1000
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
     """The sums of each row in one pass; in torch's operations where there is no kernel for the dtype."""
     if logits.dtype not in DTYPES:
-        from ..functional.rows import sums_by_blocks
+        from ...core.rows import sums_by_blocks
 
         return list(sums_by_blocks(logits, extras))
     out = empty_rows(logits, extras)
@@ -43,7 +43,7 @@ def coins(classes: int, odds: Tensor, *tensors: Tensor) -> None:
 
 def log_tails(given: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple[Tensor, Tensor]:
     """Log tails and their slopes from wins or, if they are `expected`, from the losses that the wins follow from."""
-    from ..functional import tails
+    from ...functional import tails
 
     given, odds = given.double().contiguous(), odds.double().contiguous()
     if trials > MOST_TRIALS:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..writing import check_folder, printable
+from ..storage.files import check_folder, printable
 from .contrast import BEYOND_NOTE, NOTE, TITLE, beyond_rows, beyond_sentence, rows
 from .layout import Table, headline
 from .page import document, figure_html, list_html, sentences_html, symbols_html, table_html

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..finding import LOGIT_NAMES, TARGET_NAMES
+from .finding import LOGIT_NAMES, TARGET_NAMES
 from .formats import ContentError, Text
 
 LOGITS = (*LOGIT_NAMES, "logit", "output", "outputs")

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..inference.memory import MESSAGES
-from ..writing import printable
+from ..storage.files import printable
+from ..storage.memory import mentions_memory
 
 REFUSAL = (
     "pickles are refused, for opening one can run any code; "
@@ -36,7 +36,7 @@ def is_memory_error(error: BaseException) -> bool:
         return error.errno == errno.ENOMEM
     if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # whose words may be names of files
         return False
-    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in MESSAGES)
+    return isinstance(error, MemoryError) or mentions_memory(error)
 
 
 def too_little(path: Path) -> str:

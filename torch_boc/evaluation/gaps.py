@@ -12,7 +12,7 @@ from ..functional.separation import auroc
 from ..functional.tally import count, equal_bin
 from ..functional.trials import log_p_value, sample_wins
 from .ece import calibration_error
-from .samples import ProbedSet, ordered
+from .probing import ProbedSet, ordered
 
 LEVEL = 0.05
 VARIANTS = ("deterministic", "Monte Carlo")

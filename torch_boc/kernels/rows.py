@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import compiled
-from .launch import empty_gradient, empty_rows, launch_gradient, launch_rows, on_triton
+from .cpu import calls as compiled
+from .triton.launch import empty_gradient, empty_rows, launch_gradient, launch_rows, on_triton
 
 
 # The schema is written out because older versions of torch do not infer it from list[Tensor].
@@ -31,7 +31,7 @@ def row_sums_backward(
     grads = [on_top, on_odds, on_squares, on_surprise, on_margin]
     if on_triton(logits):
         return launch_gradient(logits, prediction, top, grads)
-    from ..functional.rows import gradient_by_blocks
+    from ..core.rows import gradient_by_blocks
 
     return gradient_by_blocks(empty_gradient(logits), logits, [x for x in grads if x is not None])
 
@@ -69,7 +69,7 @@ def _save_all(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward_twice(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Curvature is asked for rarely: it is left to the formulas in torch."""
-    from ..functional.rows import gradient
+    from ..core.rows import gradient
 
     logits, _, _, *grads = ctx.saved_tensors
     given = [x for x in grads if x is not None]

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..writing import printable
+from ..storage.files import printable
 from . import formats, sheets
-from .data import LogitSet, logit_set
+from .sets import LogitSet, set_of_arrays
 from .selection import check_classes, describe, select
 
 READERS: Mapping[str, Callable[..., Any]] = {
@@ -118,7 +118,7 @@ def _checked(source: Any, name: str, from_probabilities: bool) -> LogitSet:
             what = f"in {part!r}" if isinstance(part, str) else "alone"
             raise formats.ContentError(f"expected a plain array of numbers {what}, got {describe(values)}")
     try:
-        return logit_set(source, name, from_probabilities=from_probabilities)
+        return set_of_arrays(source, name, from_probabilities=from_probabilities)
     except (TypeError, ValueError) as error:
         raise formats.ContentError(str(error).removeprefix(f"{name}: ")) from None
 

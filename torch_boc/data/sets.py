@@ -1,6 +1,5 @@
 """Logits with their targets, from whatever people hold them in."""
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -9,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..finding import TARGET_NAMES
+from .finding import TARGET_NAMES
 from ..functional.checks import as_indices, check_logits, check_target
-from ..functional.samples import is_class
-from ..writing import printable
+from ..functional.evidence import is_class
+from ..storage.files import printable
 from .probabilities import logarithms, refuse_probabilities, warn_of_shares
 
 
@@ -78,26 +77,10 @@ class LogitSet:
         return self.logits.shape[1]
 
 
-def logit_set(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
-    """`source` as a LogitSet called `name`.
-
-    Args:
-        source: a LogitSet; a path (see `read_logits`); logits as a tensor or array; a pair (logits, target); or a
-            mapping with "logits", perhaps one of labels, label, targets, target, y, y_true or ground_truth, and any
-            further columns of one number a sample.
-        name: how tables and messages call the set. In it and in names of columns, control characters are written as
-            escapes.
-        from_probabilities: whether `source` holds probabilities in the place of logits: not negative, and of sum 1
-            within 0.02 in every row. Their logarithms are the logits; 0 is taken for 1e-30. A LogitSet holds logits
-            already, and stays as it is.
-    """
-    name = printable(name)
+def set_of_arrays(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
+    """`logit_set` of anything but a path; `name` is printable."""
     if isinstance(source, LogitSet):
         return replace(source, name=name, columns=_printable_keys(source.columns))
-    if isinstance(source, str | os.PathLike):
-        from .files import read_logits
-
-        return read_logits(source, name, from_probabilities=from_probabilities)
     with naming(name):
         logits, target, columns = _parts(source)
         if from_probabilities:

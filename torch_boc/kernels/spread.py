@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ..functional.precision import accumulator
-from .launch import as_matrix, check_pair, on_triton
+from ..core.precision import accumulator
+from .triton.launch import as_matrix, check_pair, on_triton
 
 WIDTH, WARPS = 1024, 4
 
@@ -14,12 +14,13 @@ def spread(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tenso
     """What `functional.spread.spread_sums` gives, in float64; without a gradient, which the function has."""
     check_pair(squares, odds)
     if not on_triton(logits):
-        from ..functional.spread import some_rows
+        from ..core.spread import some_rows
 
         return some_rows(logits, odds, squares)
     out = squares.new_empty(squares.shape), squares.new_empty(squares.shape)
     if logits.numel():
-        from . import rows_triton, spread_triton
+        from .triton import rows as rows_triton
+        from .triton import spread as spread_triton
 
         matrix, dtype = as_matrix(logits), accumulator(logits.dtype)
         options = {"dtype": rows_triton.DTYPES[dtype], "width": WIDTH, "num_warps": WARPS, "enable_fp_fusion": True}

@@ -9,8 +9,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from ..finding import TARGET_NAMES
-from ..tables import require_pyarrow
+from .finding import TARGET_NAMES
+from ..storage.parquet import require_pyarrow
 from .families import find_families
 from .formats import ContentError, Text, as_tensor, require_numpy
 from .selection import NAMING, plain

@@ -1,15 +1,13 @@
 """Watch a module's logits while it runs in somebody else's loop."""
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..finding import classes_last, find_logits
-
-if TYPE_CHECKING:
-    from ..metrics import BoCMetric
+from ..data.finding import classes_last, find_logits
+from .coherence import BoCMetric
 
 
 class Watch:
@@ -19,7 +17,7 @@ class Watch:
         metric: what the logits are added to, at every call of the module.
     """
 
-    def __init__(self, module: nn.Module, metric: "BoCMetric", dim: int | None = None) -> None:
+    def __init__(self, module: nn.Module, metric: BoCMetric, dim: int | None = None) -> None:
         self.metric, self.dim = metric, dim
         self._handle: RemovableHandle | None = module.register_forward_hook(self._add)
 
@@ -50,7 +48,7 @@ class Watch:
         self.remove()
 
 
-def watch(module: nn.Module, metric: "BoCMetric | None" = None, *, dim: int | None = None) -> Watch:
+def watch(module: nn.Module, metric: BoCMetric | None = None, *, dim: int | None = None) -> Watch:
     """Feed the logits that `module` returns to a metric while it runs.
 
     Every call of the module is one update: a module that runs several times in a step (gradient accumulation, a forward
@@ -58,7 +56,7 @@ def watch(module: nn.Module, metric: "BoCMetric | None" = None, *, dim: int | No
     keys that need them are NaN. The hook is removed on leaving the `with` block, also by an error.
 
     Args:
-        module: returns logits, in any form that `torch_boc.finding.find_logits` knows.
+        module: returns logits, in any form that `torch_boc.data.find_logits` knows.
         metric: by default a new `BoCMetric`; the same metric may watch several modules.
         dim: the class axis; by default the last. Logits with four axes or more need it: 1 for segmentation.
 
@@ -68,6 +66,4 @@ def watch(module: nn.Module, metric: "BoCMetric | None" = None, *, dim: int | No
     >>> watching.compute()["samples"]
     tensor(8., dtype=torch.float64)
     """
-    from ..metrics import BoCMetric
-
     return Watch(module, BoCMetric() if metric is None else metric, dim)

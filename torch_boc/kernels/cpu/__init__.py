@@ -1,0 +1,1 @@
+"""The kernels for the CPU, in C++, and how they are called."""

@@ -1,0 +1,1 @@
+"""The kernels for GPUs, in Triton, and how they are launched."""
