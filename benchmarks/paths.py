@@ -18,7 +18,7 @@ LOGITS = 4_000_000
 
 
 def transposed_sums(logits: Tensor) -> tuple[Tensor, ...]:
-    """The sums of `functional.rows._sums`, with the classes first, so that every operation runs along the rows."""
+    """The sums of `core.rows`, with the classes first, so that every operation runs along the rows."""
     top, prediction = logits.max(-1)
     below = logits.T.contiguous().sub_(top)
     loses = below.sigmoid_().scatter_(0, prediction[None], 0.0)

@@ -10,7 +10,7 @@ from benchmarks import traffic
 from benchmarks.harness import RESULTS
 from benchmarks.probe import DTYPES, SHAPES
 from benchmarks.traffic import GPUS, Traffic, is_long
-from torch_boc.functional.tails import continued_steps
+from torch_boc.core.tails import continued_steps
 from torch_boc.storage.files import replacing
 
 PAGE = RESULTS / "roofline.md"

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from torch_boc.core.precision import accumulator
-from torch_boc.functional.tails import continued_steps
+from torch_boc.core.tails import continued_steps
 from torch_boc.kernels import coins, row_sums, spread
 from torch_boc.kernels.tails import empty_tails, log_p_value
 from torch_boc.kernels.triton.launch import empty_gradient, empty_rows, geometry

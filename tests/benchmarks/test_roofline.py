@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks import roofline, traffic
-from torch_boc.functional.tails import continued_steps
+from torch_boc.core.tails import continued_steps
 
 
 def meta(*shape, dtype=torch.float32):

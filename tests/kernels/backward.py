@@ -7,7 +7,7 @@ from torch.func import vmap
 from tests.functional.cases import confident_logits
 from tests.kernels.cases import CLASSES, DEVICE, DTYPES, UNDEFINED, make_logits, odd_rows, sums
 from torch_boc.core import rows
-from torch_boc.functional.coins import coins_from_rows
+from torch_boc.functional.paths import coins_from_rows
 from torch_boc.kernels import row_sums, row_sums_backward
 
 # Of the largest gradient of the row: two roundings of the logits' dtype (the interpreter truncates to bfloat16), or

@@ -5,7 +5,7 @@ import torch
 from torch.func import vmap
 
 from tests.kernels.cases import DEVICE, make_logits, odd_rows, sums
-from torch_boc.functional.coins import coins_by_formula
+from torch_boc.core.coins import coins_by_formula
 from torch_boc.kernels import coins
 
 

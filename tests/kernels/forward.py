@@ -8,7 +8,7 @@ from tests.functional.cases import confident_logits, relative_error
 from tests.kernels.cases import CLASSES, DEVICE, DTYPES, LIMIT, UNDEFINED, make_logits, odd_rows, sums
 from torch_boc.core import rows
 from torch_boc.core.precision import accumulator
-from torch_boc.functional.coins import coins_from_rows
+from torch_boc.functional.paths import coins_from_rows
 
 over_classes = pytest.mark.parametrize("classes", CLASSES)
 over_dtypes = pytest.mark.parametrize("dtype", DTYPES)

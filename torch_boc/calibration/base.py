@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
+from ..core.coins import Coins
 from ..functional.checks import are_probabilities, check_logits, check_target
-from ..functional.coins import Coins
 from ..functional.evidence import is_class, take_samples
 
 

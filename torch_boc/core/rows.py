@@ -43,15 +43,8 @@ class Rows(NamedTuple):
 
 
 def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
-    """The sums over the last axis of `logits`, with `surprise` and `margin` if `extras` are asked for.
-
-    By the fused kernels where `torch_boc.kernels` says so; what follows is the path in torch's own operations.
-    """
-    from .. import kernels  # here, for they are built on this layer
-
-    if kernels.choice.fuse_rows(logits):
-        sums = kernels.row_sums(logits, extras)
-    elif is_plain(logits):
+    """The sums over the last axis of `logits`, with `surprise` and `margin` if `extras` are asked for."""
+    if is_plain(logits):
         sums = sums_by_blocks(logits, extras)
     elif torch.compiler.is_compiling():
         sums = _RowSums.apply(logits, extras)
@@ -61,12 +54,6 @@ def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
     rows = Rows(*sums)
     mass, mass_squares = spread_sums(logits, rows.odds, rows.squares)
     return rows._replace(mass=mass, mass_squares=mass_squares)
-
-
-def wide_row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
-    """`row_sums` with every sum in float64 (float32 on MPS), for work in which a confidence of 1 - 1e-12 is not 1."""
-    rows = row_sums(logits, extras=extras)
-    return Rows(rows.prediction, *(None if x is None else widen(x) for x in rows[1:]))  # type: ignore[arg-type]
 
 
 class _RowSums(torch.autograd.Function):

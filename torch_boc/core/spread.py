@@ -44,11 +44,6 @@ def spread_sums(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, 
 
 
 def _forward(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    from .. import kernels  # here, for they are built on this layer
-
-    if kernels.choice.fuse_rows(logits):
-        fused: tuple[Tensor, Tensor] = kernels.spread(logits, odds, squares)
-        return fused
     if logits.device.type == "cpu" and not torch.compiler.is_compiling():
         # An operator, for tensors that are fake have no values to ask.
         some: tuple[Tensor, Tensor] = _some_rows(logits, odds, squares)

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from ..calibration.base import require_sklearn
-from ..core.rows import wide_row_sums
+from ..core.coins import Coins
 from ..data.sets import LogitSet
 from ..functional.bounds import free_gap
-from ..functional.coins import Coins, coins_from_rows
+from ..functional.paths import coins_from_rows, wide_row_sums
 from ..report.results import SPLINE
 from .bootstrap import random_numbers, with_intervals
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, require_pandas, single_set

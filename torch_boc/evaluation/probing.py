@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.rows import wide_row_sums
+from ..core.coins import Coins
 from ..data.sets import LogitSet
-from ..functional.coins import Coins, coins_from_rows
 from ..functional.evidence import distance_below_top, log_loss
+from ..functional.paths import coins_from_rows, wide_row_sums
 from ..functional.registry import Evidence, scores
 
 # Logits in one piece: a few hundred thousand rows of ten classes.

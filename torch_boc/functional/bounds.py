@@ -1,8 +1,8 @@
 """What the confidence alone already decides about the dominance."""
 
-import torch
 from torch import Tensor
 
+from ..core.bounds import even_and_room
 from ..core.precision import widen
 from .checks import check_classes
 
@@ -73,43 +73,6 @@ def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
     (tensor([0.2109]), tensor([0.2004]), tensor([0.0105]))
     """
     wide = widen(odds)
-    _, room = _even_and_room(wide, 1.0, 1.0, check_classes(num_classes) - 1.0)
+    _, room = even_and_room(wide, 1.0, 1.0, check_classes(num_classes) - 1.0)
     room = room.clamp_min(0.0)  # which rounding can make of a width of 0
     return (widen(concentration) * room / (num_classes - 1.0)).to(odds.dtype)
-
-
-def concentration_and_free_gap(
-    mass: Tensor, mass_squares: Tensor, flat: Tensor, num_classes: int
-) -> tuple[Tensor, Tensor]:
-    """Where the dominance lies between its bounds, in [0, 1], and how far it is above the lower one; C >= 3.
-
-    With R the odds, Q = sum_j u_j^2 / (1 + u_j), f = floor(R), r = R - f and E = R^2 / (C - 1 + R):
-
-        concentration = (Q - E) / (f/2 + r^2 / (1 + r) - E)        free_gap = (Q - E) / (C - 1)
-
-    For the leads S and T of flat rows (see `spread.py`) the same with f = floor(S), r = S - f and
-    E = S^2 / (2 (C - 1) - S):
-
-        concentration = (T - E) / (f + r^2 / (2 - r) - E)          free_gap = (T - E) / (4 (C - 1))
-
-    Both are 0 where the bounds coincide and leave nothing to place: all logits equal, or odds that are 0 or whose
-    square is (below 1e-150).
-    """
-    rivals, lead = num_classes - 1.0, flat.to(mass.dtype)
-    even, room = _even_and_room(mass, 1.0 + lead, 1.0 - 2.0 * lead, rivals)
-    # `room <= ...` rather than its negation, so that a row of NaN stays NaN.
-    empty = room <= 4 * torch.finfo(room.dtype).eps * even
-    share = (mass_squares - even) / torch.where(empty, 1.0, room)
-    share = torch.where(empty, 0.0, share.clamp(0.0, 1.0))
-    return share, share * room * ((1.0 - 0.75 * lead) / rivals)
-
-
-def _even_and_room(mass: Tensor, base: Tensor | float, sign: Tensor | float, rivals: float) -> tuple[Tensor, Tensor]:
-    """The sum of squares of evenly matched rivals, and how much larger it is for as few rivals as possible.
-
-    Base and sign are 1 for odds, 2 and -1 for leads.
-    """
-    whole = mass.floor()
-    rest = mass - whole
-    even = mass * mass / (rivals * base + sign * mass)
-    return even, whole / (base + sign) + rest * rest / (base + sign * rest) - even

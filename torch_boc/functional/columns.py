@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor
 
-from ..core.rows import Rows, row_sums, wide_row_sums
+from ..core.coins import gap_of
+from ..core.rows import Rows
 from .checks import check_logits, check_trials
-from .coins import bag_of_coins, coins_from_rows, gap_of
+from .coins import bag_of_coins
+from .paths import coins_from_rows, row_sums, wide_row_sums
 from .registry import Evidence, scores
 from .trials import log_p_value
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.coins import Coins
 from ..core.precision import widen
-from ..core.rows import wide_row_sums
 from .checks import check_logits, check_target
-from .coins import Coins, coins_from_rows
+from .paths import coins_from_rows, wide_row_sums
 
 
 class Samples(NamedTuple):

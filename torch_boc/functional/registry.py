@@ -8,9 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.rows import Rows, wide_row_sums
+from ..core.coins import Coins, gap_of
+from ..core.rows import Rows
 from .checks import check_logits, check_trials
-from .coins import Coins, coins_from_rows, gap_of
+from .paths import coins_from_rows, wide_row_sums
 from .trials import log_p_value
 
 

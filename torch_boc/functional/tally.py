@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.coins import Coins
 from ..core.precision import widen
 from .bounds import forced_gap
-from .coins import Coins
 from .evidence import Samples, is_class, log_loss, settle, take_samples
 from .trials import log_p_value
 

@@ -8,9 +8,11 @@ false for every row with C >= 3: the p-value measures by how much, and most of t
 import torch
 from torch import Tensor
 
+from ..core import tails
+from ..core.coins import Coins
 from ..core.precision import accumulator, widen
 from .checks import check_logits, check_trials
-from .coins import Coins
+from .paths import log_p_of_expected_wins
 from .tails import binomial_log_tail
 
 
@@ -23,7 +25,7 @@ def expected_wins(coins: Coins, trials: int = 100) -> Tensor:
     >>> expected_wins(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
     tensor([85.], dtype=torch.float64)
     """
-    return torch.round(float(check_trials(trials)) * (1.0 - widen(coins.loss)))
+    return tails.expected_wins(coins.loss, check_trials(trials))
 
 
 def sample_wins(coins: Coins, trials: int = 100, *, generator: torch.Generator | None = None) -> Tensor:
@@ -85,12 +87,9 @@ def log_p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) 
     >>> log_p_value(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
     tensor([-12.4672], dtype=torch.float64)
     """
-    from .. import kernels  # here, for they are built on this layer
-
-    if wins is None and kernels.choice.fuse_tails(coins.odds, check_trials(trials)):
-        fused: Tensor = kernels.log_p_value(coins.loss, trials, coins.odds)[0]
-        return fused
-    return binomial_log_tail(expected_wins(coins, trials) if wins is None else wins, trials, coins.odds)
+    if wins is None:
+        return log_p_of_expected_wins(coins.loss, check_trials(trials), coins.odds)
+    return binomial_log_tail(wins, trials, coins.odds)
 
 
 def p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> Tensor:

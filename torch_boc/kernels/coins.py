@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .cpu import calls as compiled
-from .triton.launch import check_pair, on_triton
+from .triton.launch import check_pair, load, on_triton
 
 BLOCK, WARPS = 512, 4
 OUTPUTS = 3
@@ -21,20 +21,18 @@ OUTPUTS = 3
 def coins(
     odds: Tensor, squares: Tensor, mass: Tensor, mass_squares: Tensor, classes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `functional.coins.coins_from_rows` makes of the sums of three or more classes, in the dtype of the odds.
+    """What `core.coins.coins_by_formula` makes of the sums of three or more classes, in the dtype of the odds.
 
     Without a gradient: where one is needed, the formulas there have it.
     """
     out = _empty(odds, squares, mass, mass_squares)
     sums = [x.contiguous() for x in (odds, squares, mass, mass_squares)]
     if odds.numel() and on_triton(odds):
-        from .triton import coins as coins_triton
-
         grid = (-(-odds.numel() // BLOCK),)
         with torch.cuda.device_of(odds):
             # As torch divides and rounds: the result is the same to the last bit.
             options = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
-            coins_triton.coins[grid](*sums, *out, odds.numel(), classes - 1, **options)
+            load("coins").coins[grid](*sums, *out, odds.numel(), classes - 1, **options)
     elif odds.numel():
         compiled.coins(classes, *sums, *out)
     return out

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.rows import gradient, gradient_by_blocks
 from .cpu import calls as compiled
 from .triton.launch import empty_gradient, empty_rows, launch_gradient, launch_rows, on_triton
 
@@ -12,7 +13,7 @@ from .triton.launch import empty_gradient, empty_rows, launch_gradient, launch_r
 # The schema is written out because older versions of torch do not infer it from list[Tensor].
 @torch.library.custom_op("torch_boc::row_sums", mutates_args=(), schema="(Tensor logits, bool extras) -> Tensor[]")
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
-    """`functional.rows.row_sums` in one pass: the fields of its Rows, the last two only with `extras`."""
+    """`core.rows.row_sums` in one pass: the fields of its Rows, the last two only with `extras`."""
     return (launch_rows if on_triton(logits) else compiled.row_sums)(logits, extras)
 
 
@@ -31,8 +32,6 @@ def row_sums_backward(
     grads = [on_top, on_odds, on_squares, on_surprise, on_margin]
     if on_triton(logits):
         return launch_gradient(logits, prediction, top, grads)
-    from ..core.rows import gradient_by_blocks
-
     return gradient_by_blocks(empty_gradient(logits), logits, [x for x in grads if x is not None])
 
 
@@ -69,8 +68,6 @@ def _save_all(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward_twice(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Curvature is asked for rarely: it is left to the formulas in torch."""
-    from ..core.rows import gradient
-
     logits, _, _, *grads = ctx.saved_tensors
     given = [x for x in grads if x is not None]
     pull = torch.func.vjp(lambda z, *rest: gradient(z, *(x.unsqueeze(-1) for x in rest)), logits, *given)[1]

@@ -1,32 +1,31 @@
 """The sums that the concentration is taken from as one operator of torch, which reads flat and sharp rows alone."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from ..core.blocks import fill_blockwise
 from ..core.precision import accumulator
-from .triton.launch import as_matrix, check_pair, on_triton
+from ..core.spread import gradient, is_flat, some_rows, spread_columns
+from .triton.launch import as_matrix, check_pair, load, on_triton
 
 WIDTH, WARPS = 1024, 4
 
 
 @torch.library.custom_op("torch_boc::spread", mutates_args=())
 def spread(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """What `functional.spread.spread_sums` gives, in float64; without a gradient, which the function has."""
+    """What `core.spread.spread_sums` gives, in float64."""
     check_pair(squares, odds)
     if not on_triton(logits):
-        from ..core.spread import some_rows
-
         return some_rows(logits, odds, squares)
     out = squares.new_empty(squares.shape), squares.new_empty(squares.shape)
     if logits.numel():
-        from .triton import rows as rows_triton
-        from .triton import spread as spread_triton
-
         matrix, dtype = as_matrix(logits), accumulator(logits.dtype)
-        options = {"dtype": rows_triton.DTYPES[dtype], "width": WIDTH, "num_warps": WARPS, "enable_fp_fusion": True}
+        options = {"dtype": load("rows").DTYPES[dtype], "width": WIDTH, "num_warps": WARPS, "enable_fp_fusion": True}
         arguments = (matrix, odds.contiguous(), squares.contiguous(), *out, matrix.shape[1], matrix.stride(0))
         with torch.cuda.device_of(logits):
-            spread_triton.spread[(len(matrix),)](*arguments, **options)
+            load("spread").spread[(len(matrix),)](*arguments, **options)
     return out
 
 
@@ -34,3 +33,17 @@ def spread(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tenso
 def _(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
     check_pair(squares, odds)
     return squares.new_empty(squares.shape), squares.new_empty(squares.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    logits, odds, _ = inputs
+    ctx.save_for_backward(logits, is_flat(odds, logits.shape[-1]), output[0])
+
+
+def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    logits, flat, mass = ctx.saved_tensors
+    columns = spread_columns(logits, flat, mass, *grads)
+    return fill_blockwise(torch.empty_like(logits), gradient, logits, *columns), None, None
+
+
+spread.register_autograd(_backward, setup_context=_save)

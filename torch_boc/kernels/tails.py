@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..core.tails import continued_steps
 from .cpu import calls as compiled
-from .triton.launch import check_pair, on_triton
+from .triton.launch import check_pair, load, on_triton
 
 # One thread for each tail: there is much to compute and little to read.
 BLOCK, WARPS = 128, 4
@@ -24,13 +25,10 @@ def _launch(name: str, first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor
     """Start the kernel `name` on every pair of elements; nothing to start for none."""
     out = empty_tails(odds)
     if odds.numel():
-        from ..functional.tails import continued_steps
-        from .triton import tails as tails_triton
-
         grid = (-(-odds.numel() // BLOCK),)
         inputs = (first.contiguous(), odds.contiguous())
         with torch.cuda.device_of(odds):
-            getattr(tails_triton, name)[grid](
+            getattr(load("tails"), name)[grid](
                 *inputs, *out, odds.numel(), trials, continued_steps(trials),
                 block=BLOCK, num_warps=WARPS, enable_fp_fusion=False,
             )  # fmt: skip

@@ -7,6 +7,15 @@ import warnings
 import torch
 from torch import Tensor
 
+from ..core.coins import coins_by_formula
+from ..core.rows import Rows, sums_by_blocks
+from ..core.spread import every_row
+from ..core.tails import expected_wins, log_tail_and_slope
+from .coins import coins
+from .rows import row_sums
+from .spread import spread
+from .tails import log_p_value
+
 # As the kernels may differ from torch's operations by the order of sums, and by nothing else.
 LIMIT = 1e-5
 
@@ -57,25 +66,17 @@ def _largest_error(device: str) -> float:
 
 
 def _by_kernels(logits: Tensor) -> Tensor:
-    from .. import kernels
-
-    _, _, odds, squares = kernels.row_sums(logits, False)
-    loss, concentration, _ = kernels.coins(odds, squares, *kernels.spread(logits, odds, squares), logits.shape[-1])
-    return torch.stack([odds, loss, concentration, kernels.log_p_value(loss, 100, odds)[0].float()])
+    _, _, odds, squares = row_sums(logits, False)
+    loss, concentration, _ = coins(odds, squares, *spread(logits, odds, squares), logits.shape[-1])
+    return torch.stack([odds, loss, concentration, log_p_value(loss, 100, odds)[0].float()])
 
 
 def _by_torch(logits: Tensor) -> Tensor:
-    from ..core.rows import Rows, sums_by_blocks
-    from ..core.spread import every_row
-    from ..functional.coins import coins_by_formula
-    from ..functional.tails import log_tail_and_slope
-    from ..functional.trials import expected_wins
-
     rows = Rows(*sums_by_blocks(logits, False))
     mass, mass_squares = every_row(logits, rows.odds.unsqueeze(-1), rows.squares.unsqueeze(-1))
-    coins = coins_by_formula(rows._replace(mass=mass, mass_squares=mass_squares), logits.shape[-1])
-    log_p, _ = log_tail_and_slope(expected_wins(coins, 100), 100, coins.odds.double(), slope=False)
-    return torch.stack([coins.odds, coins.loss, coins.concentration, log_p.float()])
+    found = coins_by_formula(rows._replace(mass=mass, mass_squares=mass_squares), logits.shape[-1])
+    log_p, _ = log_tail_and_slope(expected_wins(found.loss, 100), 100, found.odds.double(), slope=False)
+    return torch.stack([found.odds, found.loss, found.concentration, log_p.float()])
 
 
 def _warn(reason: str) -> bool:

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from ..core.coins import Coins
 from ..core.precision import widen
-from ..functional.coins import Coins
 from ..functional.evidence import Samples
 from ..metrics import BoCMetric
 

@@ -5,6 +5,8 @@ import ctypes
 import torch
 from torch import Tensor
 
+from ...core import tails
+from ...core.rows import sums_by_blocks
 from ..build import library
 from ..triton.launch import as_matrix, empty_rows
 
@@ -20,8 +22,6 @@ MOST_TRIALS = 1000
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
     """The sums of each row in one pass; in torch's operations where there is no kernel for the dtype."""
     if logits.dtype not in DTYPES:
-        from ...core.rows import sums_by_blocks
-
         return list(sums_by_blocks(logits, extras))
     out = empty_rows(logits, extras)
     if logits.numel() == 0:
@@ -43,11 +43,9 @@ def coins(classes: int, odds: Tensor, *tensors: Tensor) -> None:
 
 def log_tails(given: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple[Tensor, Tensor]:
     """Log tails and their slopes from wins or, if they are `expected`, from the losses that the wins follow from."""
-    from ...functional import tails
-
     given, odds = given.double().contiguous(), odds.double().contiguous()
     if trials > MOST_TRIALS:
-        wins = torch.round(trials * (1.0 - given)) if expected else given.ceil()
+        wins = tails.expected_wins(given, trials) if expected else given.ceil()
         return tails.log_tail_and_slope(wins, trials, odds)
     out, slope, table = torch.empty_like(odds), torch.empty_like(odds), tails.log_choices(trials, odds)
     sizes = ctypes.c_int64(odds.numel()), ctypes.c_int64(trials), tails.continued_steps(trials)

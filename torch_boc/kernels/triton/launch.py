@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -20,6 +21,11 @@ BLOCK_BYTES = 2**14
 MOST_WARPS = 16
 # One program's part where rows are short: two warps, so that few sums need an exchange between warps.
 PROGRAM_BYTES = 2**12
+
+
+def load(name: str) -> Any:
+    """The module of kernels called `name`. It is imported with the first launch, for it needs Triton."""
+    return import_module(f"{__package__}.{name}")
 
 
 def available(device: str) -> bool:
@@ -75,8 +81,7 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
     """Start `short_<name>` or `long_<name>` on the rows of `logits`; nothing to start for none."""
     if logits.numel() == 0:
         return
-    from . import rows as kernels
-
+    kernels = load("rows")
     matrix = as_matrix(logits)
     (rows, classes), stride = matrix.shape, matrix.stride(0)
     dtype = accumulator(logits.dtype)
