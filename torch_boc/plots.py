@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._optional import require
 from .functional.bounds import dominance_bounds, forced_gap
 from .functional.registry import scores
 from .functional.separation import bin_centres
@@ -25,11 +26,8 @@ def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
         if len(axes) != count:
             raise ValueError(f"expected {count} axes for this plot, got {len(axes)}; `kind` chooses a single one")
         return axes[0].figure, axes
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'torch-boc[eval]'") from error
-    figure = Figure(figsize=(4.6 * count, 3.8), layout="constrained")
+    library = require("matplotlib", "figure", purpose="plots need")
+    figure = library.figure.Figure(figsize=(4.6 * count, 3.8), layout="constrained")
     return figure, list(figure.subplots(1, count, squeeze=False).flat)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
+from .._optional import require
 from ..core.coins import Coins
 from ..functional.checks import are_probabilities, check_logits, check_target
 from ..functional.evidence import is_class, take_samples
@@ -105,11 +106,5 @@ def coins_of(logits: Tensor) -> Coins:
 
 
 def require_sklearn() -> Any:
-    """The scikit-learn module, or an error that says how to get it."""
-    try:
-        import sklearn
-        import sklearn.isotonic
-        import sklearn.linear_model
-    except ImportError as error:
-        raise ImportError("this calibrator needs scikit-learn: pip install 'torch-boc[eval]'") from error
-    return sklearn
+    """scikit-learn, or an error that says how to get it."""
+    return require("sklearn", "isotonic", "linear_model", purpose="this calibrator needs")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._optional import require
 from .base import require_sklearn
 
 # Products in a step, samples times weights: with so many, float32 takes half the time, and sums stay in float64.
@@ -50,7 +51,7 @@ def fit_softmax(
         progress: told how far the search is, once a second.
     """
     require_sklearn()  # or an error that says how to get it: SciPy comes with it
-    from scipy.optimize import minimize
+    minimize = require("scipy", "optimize", purpose="this calibrator needs").optimize.minimize
 
     count = int(target.max()) + 1
     objective = _Objective(features, target, count, strength / 2 if count == 2 else strength)

@@ -11,12 +11,13 @@ import torch
 import typer
 from torch import Tensor
 
+from .._optional import require_pyarrow
 from ..core.blocks import block_elements
 from ..data.sets import LogitSet
 from ..evaluation.detection import LOST
 from ..functional import sample_columns
 from ..storage.files import check_file
-from ..storage.parquet import ParquetFile, require_pyarrow
+from ..storage.parquet import ParquetFile
 from .console import counting, put, screen, working
 from .inputs import Reader
 from .options import Classes, Probabilities, Trials

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._optional import require
 from ..storage.files import printable
 from ..storage.memory import mentions_memory
 
@@ -52,7 +53,7 @@ def read_npz(path: Path) -> dict[str, Any]:
     """The arrays of an `.npz` file."""
     _expect(path, b"PK", "a zip archive as made by numpy.savez")
     # NumPy itself leaves a damaged file open.
-    with path.open("rb") as file, require_numpy().load(file, allow_pickle=False) as archive:
+    with path.open("rb") as file, numpy().load(file, allow_pickle=False) as archive:
         for part in (part for part in archive.zip.infolist() if part.filename.endswith(".npy")):
             with archive.zip.open(part) as stream:
                 _check_size(stream, part.file_size)
@@ -65,7 +66,7 @@ def read_npy(path: Path) -> Tensor:
     with path.open("rb") as file:
         _check_size(file, path.stat().st_size)
     try:
-        array = require_numpy().load(path, allow_pickle=False)
+        array = numpy().load(path, allow_pickle=False)
     except ValueError as error:
         raise _reason(error, "the array") from error
     tensor: Tensor = as_tensor(array)
@@ -74,11 +75,8 @@ def read_npy(path: Path) -> Tensor:
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a `.safetensors` file."""
-    try:
-        from safetensors.torch import load, load_file
-    except ImportError as error:
-        raise ImportError("reading it needs safetensors: pip install 'torch-boc[eval]'") from error
-    content = load_file(path) if _has_plain_name(path) else load(path.read_bytes())
+    library = require("safetensors", "torch", purpose="reading it needs").torch
+    content = library.load_file(path) if _has_plain_name(path) else library.load(path.read_bytes())
     return {name: _wide(tensor) for name, tensor in content.items()}
 
 
@@ -157,7 +155,7 @@ def _reason(error: ValueError, what: str) -> ValueError:
 
 def _check_size(file: Any, size: int) -> None:
     """Raise where the header of an array promises more than the file holds, before memory is sought for it."""
-    form = require_numpy().lib.format
+    form = numpy().lib.format
     reads = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
     read = reads.get(form.read_magic(file))
     shape, _, kind = read(file) if read else ((), None, None)
@@ -181,10 +179,6 @@ def refuse_pickle(path: Path) -> None:
         raise ContentError(f"it is a pickle, whatever its name says; {REFUSAL}")
 
 
-def require_numpy() -> Any:
-    """The numpy module, or an error that says how to get it."""
-    try:
-        import numpy
-    except ImportError as error:
-        raise ImportError("reading it needs NumPy: pip install 'torch-boc[eval]'") from error
-    return numpy
+def numpy() -> Any:
+    """NumPy, or an error that says how to get it."""
+    return require("numpy", purpose="reading it needs")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from .finding import TARGET_NAMES
-from ..storage.parquet import require_pyarrow
+from .._optional import require_pyarrow
 from .families import find_families
-from .formats import ContentError, Text, as_tensor, require_numpy
+from .formats import ContentError, Text, as_tensor, numpy
 from .selection import NAMING, plain
 
 # What stands between columns in files that some programs call CSV all the same.
@@ -60,17 +60,15 @@ def read_csv(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]
 def _csv_table(path: Path, names: list[str], numbers: set[str]) -> Any:
     """All cells of a CSV file, as numbers in the columns called so and as text in the others."""
     arrow = require_pyarrow()
-    from pyarrow import csv as arrow_csv
-
     types = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
-    convert = arrow_csv.ConvertOptions(column_types=types, strings_can_be_null=True)
-    parse = arrow_csv.ParseOptions(newlines_in_values=True)
+    convert = arrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+    parse = arrow.csv.ParseOptions(newlines_in_values=True)
     block = max(BLOCK_BYTES, COLUMN_BYTES * len(names))
     while True:
-        read = arrow_csv.ReadOptions(block_size=block)
+        read = arrow.csv.ReadOptions(block_size=block)
         try:
             with path.open("rb") as file:
-                return arrow_csv.read_csv(file, read, parse, convert)
+                return arrow.csv.read_csv(file, read, parse, convert)
         except arrow.ArrowInvalid as error:
             if "straddling" in str(error) and block < path.stat().st_size:
                 block *= 8  # a row with a longer text
@@ -106,7 +104,7 @@ def _column(column: Any, name: str) -> Tensor:
         raise ContentError(f"expected numbers in column {name!r}, got {kind}")
     if column.null_count or require_pyarrow().types.is_decimal(kind):
         column = column.cast("float64")
-    tensor: Tensor = as_tensor(require_numpy().array(column.to_numpy()))
+    tensor: Tensor = as_tensor(numpy().array(column.to_numpy()))
     return tensor
 
 
@@ -136,24 +134,20 @@ def _lists(column: Any, name: str) -> Tensor:
         raise ContentError(f"expected a list of numbers in each row of column {name!r}, got {column.type}")
     if len(column) == 0:
         raise ContentError("expected at least one row of logits, got none")
-    from pyarrow import compute
-
-    lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+    lengths = require_pyarrow().compute.unique(require_pyarrow().compute.list_value_length(column)).to_pylist()
     if len(lengths) > 1 or None in lengths:
         shown = ", ".join("none" if n is None else str(n) for n in lengths[:5])
         raise ContentError(f"expected as many logits in every row, got lists of length {shown}")
-    return _column(compute.list_flatten(column), name).reshape(len(column), lengths[0])
+    return _column(require_pyarrow().compute.list_flatten(column), name).reshape(len(column), lengths[0])
 
 
 def _as_numbers(column: Any) -> Any:
     """Numbers as they are, and from text that is numbers throughout; None for other text."""
     arrow = require_pyarrow()
-    from pyarrow import compute
-
     if _is_number(column.type):
         return column
     try:
-        return compute.utf8_trim_whitespace(column).cast("float64")
+        return require_pyarrow().compute.utf8_trim_whitespace(column).cast("float64")
     except arrow.ArrowInvalid:
         return None
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._optional import require
 from ..calibration.base import require_sklearn
 from ..core.coins import Coins
 from ..data.sets import LogitSet
@@ -25,7 +26,7 @@ from ..functional.bounds import free_gap
 from ..functional.paths import coins_from_rows, wide_row_sums
 from ..report.results import SPLINE
 from .bootstrap import random_numbers, with_intervals
-from .inputs import TEST, check_names, check_positive, check_seed, check_sets, require_pandas, single_set
+from .inputs import TEST, check_names, check_positive, check_seed, check_sets, single_set
 from .probing import ordered, row_blocks
 from .separation import paired_difference
 from .strata import Pair, confidence_strata, interval_within, pairs_within, separate_within
@@ -87,7 +88,7 @@ def beyond_confidence(
     {'how': ['alone', 'alone', 'strata', 'strata'], 'what': ['confidence', 'gap', 'confidence', 'gap'],
     'auroc': [0.65, 0.63, 0.53, 0.46]}
     """
-    pandas = require_pandas()
+    pandas = require("pandas", purpose="evaluation needs")
     folds, strata, replicates = check_positive(folds=folds, strata=strata, replicates=replicates)
     if folds < 2:
         raise ValueError(f"expected folds as an integer of at least 2, got {folds}")

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._optional import require
 from .probing import ordered
 
 LEVELS = (0.025, 0.975)
@@ -37,10 +38,7 @@ MEAN_CELLS = 1024
 
 def random_numbers(seed: int, *labels: str) -> Any:
     """A NumPy generator for the thing that `labels` name: what else is evaluated does not change its numbers."""
-    try:
-        import numpy
-    except ImportError as error:
-        raise ImportError("the bootstrap needs NumPy: pip install 'torch-boc[eval]'") from error
+    numpy = require("numpy", purpose="the bootstrap needs")
     return numpy.random.default_rng([seed, *(zlib.crc32(label.encode()) for label in labels)])
 
 

@@ -1,12 +1,12 @@
 """Scores of other people's detectors, all with one sign: higher = more in-distribution."""
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .._optional import require
 from ..core.precision import accumulator, widen
 from ..data.finding import find_logits
 from ..inference.device import device_of, evaluating
@@ -108,10 +108,7 @@ class _WideLogits(nn.Module):
 
 
 def _pytorch_ood() -> Any:
-    try:
-        return importlib.import_module("pytorch_ood.detector")
-    except ImportError as error:
-        raise ImportError("ODIN needs pytorch-ood: pip install 'torch-boc[eval]'") from error
+    return require("pytorch_ood", "detector", purpose="ODIN needs").detector
 
 
 def _inputs(batch: Any) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .._optional import require
 from ..data.sets import LogitSet
 from ..functional.checks import check_trials
 from ..report.report import Report
@@ -13,7 +14,7 @@ from ..report.results import Results
 from ..storage.files import printable
 from .detection import collect_scores, detection_tables
 from .gaps import coherence_rows, gap_rows, trial_rows
-from .inputs import TEST, check_names, check_positive, check_seed, check_sets, require_pandas, several_sets, single_set
+from .inputs import TEST, check_names, check_positive, check_seed, check_sets, several_sets, single_set
 from .overlaps import overlap_rows
 from .probing import ProbedSet, probe_set
 from .reliability import METHODS, calibration_tables, leak_rows
@@ -92,7 +93,7 @@ def evaluate(
     >>> report.ood[["ood", "score", "auroc"]].round(2).head(2).to_dict("list")
     {'ood': ['noise', 'noise'], 'score': ['msp', 'energy'], 'auroc': [0.68, 0.79]}
     """
-    table = require_pandas().DataFrame  # or an error before the work
+    table = require("pandas", purpose="evaluation needs").DataFrame  # or an error before the work
     say = progress or (lambda message: None)
     trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
     trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]

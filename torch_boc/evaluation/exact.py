@@ -6,11 +6,11 @@ of them have no sample in common, and it varies no more than a share of so many 
 """
 
 import math
-from importlib import import_module
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from .._optional import require
 
 # Fewer independent pairs on the wrong side than this, or fewer samples: the bootstrap alone is too narrow.
 FEW_PAIRS = 2
@@ -24,7 +24,7 @@ def binomial_interval(successes: float, trials: float) -> Interval:
     >>> [round(end, 4) for end in binomial_interval(0, 200)]
     [0.0, 0.0183]
     """
-    special, failures = _require_scipy(), trials - successes
+    special, failures = require("scipy", "special", purpose="intervals of shares need").special, trials - successes
     low = float(special.betaincinv(successes, failures + 1, 0.025)) if successes > 0 else 0.0
     return low, float(special.betaincinv(successes + 1, failures, 0.975)) if failures > 0 else 1.0
 
@@ -88,14 +88,7 @@ def aupr_interval(bootstrap: Interval, auroc: Interval, ratio: float) -> Interva
 
 def _thresholds(positive: Tensor, tpr: float) -> list[Tensor]:
     """Two of the scores, in rising order, between which the true threshold lies in 95 % of cases."""
-    special, n = _require_scipy(), len(positive)
+    special, n = require("scipy", "special", purpose="intervals of shares need").special, len(positive)
     first, last = (math.ceil(special.bdtrik(level, n, 1 - tpr)) for level in (0.025, 0.975))
     infinity = positive.new_tensor(math.inf)
     return [-infinity if first < 1 else positive[first - 1], infinity if last >= n else positive[last]]
-
-
-def _require_scipy() -> Any:
-    try:
-        return import_module("scipy.special")
-    except ImportError as error:
-        raise ImportError("intervals of shares need SciPy: pip install 'torch-boc[eval]'") from error

@@ -11,14 +11,6 @@ from ..data.sources import logit_set
 TEST = "id"
 
 
-def require_pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError("evaluation needs pandas: pip install 'torch-boc[eval]'") from error
-    return pandas
-
-
 def single_set(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
     """On the CPU, where all the work is done."""
     data = logit_set(source, name, from_probabilities=from_probabilities)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._optional import require
 from ..storage.files import replacing
 
 PIECE = 512
@@ -72,7 +73,7 @@ class Pieces:
 def _read(path: Path, rows: int) -> Tensor | None:
     """The piece, or None if it is not there or damaged."""
     try:
-        array = require_numpy().load(path, allow_pickle=False)
+        array = numpy().load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
     return torch.from_numpy(array) if len(array) == rows else None
@@ -80,13 +81,9 @@ def _read(path: Path, rows: int) -> Tensor | None:
 
 def _write(path: Path, rows: Tensor) -> None:
     with replacing(path) as temporary, temporary.open("wb") as file:
-        require_numpy().save(file, rows.numpy())
+        numpy().save(file, rows.numpy())
 
 
-def require_numpy() -> Any:
+def numpy() -> Any:
     """NumPy, or an error that says how to get it."""
-    try:
-        import numpy
-    except ImportError as error:
-        raise ImportError("experiments need NumPy: pip install 'torch-boc[eval]'") from error
-    return numpy
+    return require("numpy", purpose="experiments need")

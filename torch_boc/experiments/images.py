@@ -2,14 +2,14 @@
 
 import pickle
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .cache import require_numpy
+from .._optional import require
+from .cache import numpy
 from .fetch import fetching
 
 Labelled = tuple[Tensor, Tensor]
@@ -39,7 +39,8 @@ def fetch_images(folder: Path, name: str, local: str) -> Labelled:
     try:
         return read_images(folder, name)
     except FileNotFoundError:
-        datasets = _require_torchvision()
+        needs = {"purpose": "downloading images needs", "otherwise": "give --data-dir"}
+        datasets = require("torchvision", "datasets", **needs).datasets
     if name == "svhn_test":
         url, file, md5 = datasets.SVHN.split_list["test"]
         with fetching("the test digits of SVHN", local):
@@ -63,7 +64,7 @@ def _candidates(folder: Path, name: str) -> list[tuple[Reader, list[Path]]]:
 
 def _read_npz(paths: list[Path]) -> Labelled:
     try:
-        with require_numpy().load(paths[0], allow_pickle=False) as file:
+        with numpy().load(paths[0], allow_pickle=False) as file:
             return torch.from_numpy(file["x"]).movedim(-1, 1), torch.from_numpy(file["y"])
     except (OSError, ValueError, KeyError, EOFError, IndexError, TypeError) as error:
         raise _wrong(paths[0], "arrays x (N, H, W, 3) and y (N,)", error) from error
@@ -71,10 +72,7 @@ def _read_npz(paths: list[Path]) -> Labelled:
 
 def _read_svhn(paths: list[Path]) -> Labelled:
     """X is (32, 32, 3, N); the digit 0 has the label 10."""
-    try:
-        scipy = import_module("scipy.io")
-    except ImportError as error:
-        raise ImportError(f"{SVHN_FILE} needs SciPy: pip install 'torch-boc[eval]', or give svhn_test.npz") from error
+    scipy = require("scipy", "io", purpose=f"{SVHN_FILE} needs", otherwise="give svhn_test.npz").io
     try:
         content = scipy.loadmat(paths[0], variable_names=["X", "y"])
         return torch.from_numpy(content["X"]).permute(3, 2, 0, 1), torch.from_numpy(content["y"]).flatten().long() % 10
@@ -103,11 +101,10 @@ class _Unpickler(pickle.Unpickler):
     """Knows NumPy's arrays and nothing else: a pickle may call whatever it can name."""
 
     def find_class(self, module: str, name: str) -> Any:
-        numpy = require_numpy()
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-            return numpy.empty(0).__reduce__()[0]
+            return numpy().empty(0).__reduce__()[0]
         if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
-            return getattr(numpy, name)
+            return getattr(numpy(), name)
         if (module, name) == ("_codecs", "encode"):  # bytes, as Python 3 writes them for Python 2
             return lambda text, encoding: text.encode("latin1")
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
@@ -124,12 +121,3 @@ def _checked(found: Labelled, path: Path) -> Labelled:
 def _wrong(path: Path, expected: str, error: Exception) -> ValueError:
     reason = " ".join(str(error).split()) or "nothing"
     return ValueError(f"{path}: expected {expected}, got {type(error).__name__}: {reason}")
-
-
-def _require_torchvision() -> Any:
-    try:
-        return import_module("torchvision.datasets")
-    except ImportError as error:
-        raise ImportError(
-            "downloading images needs torchvision: pip install 'torch-boc[vision]', or give --data-dir"
-        ) from error

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .._optional import require
 from .cache import digest_files
 from .fetch import TIMEOUT, fetching
 from .protocol import Experiment
@@ -117,7 +118,7 @@ def _load_roberta(folder: Path) -> tuple[nn.Module, Any]:
 
 
 def _load_pretrained(folder: Path, kind: str, companion: str) -> tuple[Any, Any]:
-    transformers = _require_transformers()
+    transformers = require("transformers", purpose="vit and roberta need")
     try:
         with _quiet(transformers):
             other = getattr(transformers, companion).from_pretrained(folder, local_files_only=True)
@@ -142,7 +143,7 @@ def _find_pretrained(experiment: Experiment, name: str) -> Path:
         if lacking:
             raise ValueError(f"{folder}: expected a folder of save_pretrained, got one without {lacking}")
         return folder
-    hub = _require_hub()
+    hub = require("huggingface_hub", purpose="the hub needs")
     try:
         cached = Path(hub.snapshot_download(name, local_files_only=True))
     except ValueError as error:
@@ -181,19 +182,3 @@ def _quiet(transformers: Any) -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-def _require_transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise ImportError("vit and roberta need transformers: pip install 'torch-boc[transformers]'") from error
-    return transformers
-
-
-def _require_hub() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ImportError("the hub needs transformers: pip install 'torch-boc[transformers]'") from error
-    return huggingface_hub

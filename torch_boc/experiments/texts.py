@@ -3,15 +3,14 @@
 import csv
 import json
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._optional import require, require_pyarrow
 from ..storage.files import replacing
-from ..storage.parquet import require_pyarrow
 from .fetch import TIMEOUT, fetching
 
 Labelled = tuple[list[str], Tensor]
@@ -51,7 +50,7 @@ def fetch_texts(folder: Path, name: str, local: str) -> Labelled:
     try:
         return read_texts(folder, name)
     except FileNotFoundError:
-        datasets = _require_datasets()
+        datasets = require("datasets", purpose="downloading texts needs", otherwise="give --data-dir")
     source, split = PARTS[name]
     with fetching(f"{HUB[source]} from the Hugging Face hub", local):
         _knock(HUB[source])
@@ -116,10 +115,3 @@ def _columns(names: list[str], read: Any, where: str) -> Labelled:
     if column is None or "label" not in names:
         raise ValueError(f"{where}: expected the columns label and text or content, got {', '.join(names)}")
     return read(column), torch.tensor(read("label"), dtype=torch.long)
-
-
-def _require_datasets() -> Any:
-    try:
-        return import_module("datasets")
-    except ImportError as error:
-        raise ImportError("downloading texts needs datasets: pip install datasets, or give --data-dir") from error

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from .._optional import require_pyarrow
 from ..storage.files import check_file, replacing
-from ..storage.parquet import ParquetFile, require_pyarrow
+from ..storage.parquet import ParquetFile
 from .lock import Lock
 from .passing import Passed, Passing
 from .runs import Run, compare_samples, read_record

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
+from .._optional import require, require_pyarrow
 from ..functional import sample_columns
 from ..functional.checks import are_probabilities, check_trials
 from ..functional.columns import check_columns
 from ..nn import find_logits
 from ..storage.files import check_file
-from ..storage.parquet import require_pyarrow
 from .batches import Batch, Reader
 from .device import Landing, device_of, evaluating, land
 from .identity import identify, warn_of
@@ -89,10 +89,7 @@ class BoCPredictor:
 
     def to_frame(self, loader: Any) -> Any:
         """A pandas DataFrame of all samples."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError("frames need pandas: pip install 'torch-boc[eval]'") from error
+        pandas = require("pandas", purpose="frames need")
         tables = list(self.predict(loader)) or [self._no_samples()]
         return pandas.DataFrame({name: torch.cat([x[name] for x in tables]).numpy() for name in tables[0]})
 

@@ -4,15 +4,14 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from .._optional import require
+
 
 def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractContextManager[Any]:
     """A tqdm bar in a terminal or a notebook; None if it is not to be shown."""
     if not shown:
         return nullcontext()
-    try:
-        from tqdm.auto import tqdm
-    except ImportError as error:
-        raise ImportError("the progress bar needs tqdm: pip install 'torch-boc[eval]', or progress=False") from error
+    tqdm = require("tqdm", "auto", purpose="the progress bar needs", otherwise="progress=False").auto.tqdm
     quiet = False if "ipykernel" in sys.modules else None  # None: not where the output is no terminal
     bar: AbstractContextManager[Any] = tqdm(total=total, initial=start, unit=" samples", disable=quiet)
     return bar

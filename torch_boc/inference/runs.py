@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..storage.parquet import ParquetFile, require_pyarrow
+from .._optional import require_pyarrow
+from ..storage.parquet import ParquetFile
 from .passing import Passed, Passing
 
 KEY = "torch_boc"

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from .._optional import require_pyarrow
 from ..functional.checks import check_trials
 from ..functional.columns import check_columns, sample_columns
-from ..storage.parquet import ParquetFile, require_pyarrow
+from ..storage.parquet import ParquetFile
 from .libraries import BasePredictionWriter
 from .sources import LogitFunction, LogitSource
 

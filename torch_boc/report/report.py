@@ -10,6 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from .._optional import require
 from ..storage.files import check_file, check_folder, replacing
 from .axes import PANEL
 from .figures import figures
@@ -132,10 +133,11 @@ class Report:
 
 def image(figure: Any, kind: str) -> bytes:
     """A figure as "svg" or "png", the same bytes each time."""
-    from matplotlib import rc_context
-
     buffer = BytesIO()
-    with rc_context({"svg.hashsalt": "torch_boc"}), warnings.catch_warnings():
+    with (
+        require("matplotlib", purpose="figures need").rc_context({"svg.hashsalt": "torch_boc"}),
+        warnings.catch_warnings(),
+    ):
         # A name in a script that the font lacks is drawn as boxes; the tables have it right.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else {"Software": None})

@@ -7,19 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from .._optional import require_pyarrow
 from .files import check_file, temporary_name
 
 GROUP_ROWS = 2**16
-
-
-def require_pyarrow() -> Any:
-    """The pyarrow module, or an error that says how to get it."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("tables need pyarrow: pip install 'torch-boc[eval]'") from error
-    return pyarrow
 
 
 class ParquetFile:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._optional import require
 from ..data.sets import LogitSet
 
 
@@ -83,7 +84,7 @@ def read_entry(folder: Traversable, name: str) -> Entry:
     if name not in known:
         raise ValueError(f"expected an entry among {', '.join(known)}, got {name!r}")
     card = json.loads(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
-    numpy = _require_numpy()
+    numpy = require("numpy", purpose="the zoo needs")
     with folder.joinpath(f"{name}.npz").open("rb") as file, numpy.load(file, allow_pickle=False) as arrays:
         found: dict[str, dict[str, LogitSet]] = {"id": {}, "ood": {}, "calibration": {}}
         for part in card["sets"]:
@@ -94,14 +95,6 @@ def read_entry(folder: Traversable, name: str) -> Entry:
 
 def _names(folder: Traversable) -> tuple[str, ...]:
     return tuple(sorted(x.name.removesuffix(".json") for x in folder.iterdir() if x.name.endswith(".json")))
-
-
-def _require_numpy() -> Any:
-    try:
-        import numpy
-    except ImportError as error:
-        raise ImportError("the zoo needs NumPy: pip install 'torch-boc[eval]'") from error
-    return numpy
 
 
 def _read_set(arrays: Any, part: Mapping[str, Any]) -> LogitSet:

@@ -1,0 +1,48 @@
+"""The one place that imports packages which torch_boc can do without, and names the extra that brings each."""
+
+from importlib import import_module
+from typing import Any
+
+# How a package is called in sentences, and the extra that brings it; "" if none does.
+PACKAGES = {
+    "datasets": ("datasets", ""),
+    "huggingface_hub": ("huggingface_hub", "transformers"),
+    "matplotlib": ("matplotlib", "eval"),
+    "numpy": ("NumPy", "eval"),
+    "pandas": ("pandas", "eval"),
+    "pyarrow": ("pyarrow", "eval"),
+    "pytorch_ood": ("pytorch-ood", "eval"),
+    "safetensors": ("safetensors", "eval"),
+    "scipy": ("SciPy", "eval"),
+    "sklearn": ("scikit-learn", "eval"),
+    "torchvision": ("torchvision", "vision"),
+    "tqdm": ("tqdm", "eval"),
+    "transformers": ("transformers", "transformers"),
+}
+
+
+def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -> Any:
+    """A package with the named submodules imported, or an ImportError that says how to get it.
+
+    Args:
+        package: a key of `PACKAGES`.
+        submodules: their names below the package.
+        purpose: the begin of the sentence, such as "plots need".
+        otherwise: another remedy, such as "give --data-dir".
+    """
+    try:
+        found = import_module(package)
+        for name in submodules:
+            import_module(f"{package}.{name}")
+    except ImportError as error:
+        called, extra = PACKAGES[package]
+        install = f"'torch-boc[{extra}]'" if extra else package
+        raise ImportError(
+            f"{purpose} {called}: pip install {install}{f', or {otherwise}' if otherwise else ''}"
+        ) from error
+    return found
+
+
+def require_pyarrow() -> Any:
+    """PyArrow, for tables in files."""
+    return require("pyarrow", "compute", "csv", "parquet", purpose="tables need")
