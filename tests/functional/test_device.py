@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync
 from tests.functional.cases import FLOAT_FIELDS, SCORES, random_logits
-from torch_boc.core import rows
+from torch_boc.core import rows, tails
 from torch_boc.functional import (
     bag_of_coins,
     binomial_log_tail,
@@ -18,7 +18,6 @@ from torch_boc.functional import (
     log_p_value,
     p_value,
     structural_score,
-    tails,
 )
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

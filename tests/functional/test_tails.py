@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests import reference
 from tests.functional.cases import as_tensor, relative_error
-from torch_boc.functional import binomial_log_tail, binomial_tail, tails
+from torch_boc.core import tails
+from torch_boc.functional import binomial_log_tail, binomial_tail
 
 SMALL = (1, 2, 20, 50, 100, 200)
 LARGE = (1000, 1001, 10_000, 1_000_000)

@@ -7,7 +7,7 @@ from tests import reference
 from tests.functional.cases import INF, NAN
 from tests.functional.test_tails import assert_accurate, telling_wins
 from tests.kernels.cases import DEVICE
-from torch_boc.functional import tails
+from torch_boc.core import tails
 from torch_boc.kernels.tails import log_tail
 
 f64 = torch.float64
