@@ -37,7 +37,7 @@ def test_kernels_that_fail(monkeypatch):
     def fail(*_):
         raise RuntimeError("no such device")
 
-    monkeypatch.setattr(kernels, "row_sums", fail)
+    monkeypatch.setattr(trial, "row_sums", fail)
     with pytest.warns(UserWarning, match=REMAINS + "they failed: RuntimeError: no such device"):
         assert not trial.passes("cpu")
 
