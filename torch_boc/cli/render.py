@@ -56,11 +56,13 @@ def show_all(comparison: Any, console: Console) -> None:
     console.print("\nLower ECE, higher AUROC are better", style="bold")
     for part in fitting(table, min(console.width, WIDTH)):
         console.print(terminal_table(part, console.width))
-    _introduce(Introductions(), table_words(table), console)
+    reader = Introductions()
+    _introduce(reader, table_words(table), console)
     for name, report in comparison.reports.items():
         console.print(f"\n{name}", style="bold")
         console.print(report.results.settings["title"], style="dim")
         console.print(bullets(comparison.sentences(name)))
+        _introduce(reader, comparison.sentences(name), console)
 
 
 def bullets(sentences: Iterable[str]) -> Table:
