@@ -40,9 +40,10 @@ ten). A GPU starts half as many as the published rate has operations, because th
 Fewer tails than fill the device take longer than their share: each is a chain of instructions that wait for another."""
 LAUNCHES = """## The whole probe
 
-Coins and p-value of one batch are {count} launches where no gradient is needed: one for the sums, {between} for loss
-and concentration ({each} bytes per row, which can stay in the cache), and one for the p-values. At the least, with
-{trials} trials, the first and the last take:"""
+Coins and p-value of one batch are {count} launches where no gradient is needed: one for the sums, {between} for loss,
+concentration and free gap ({each} bytes per row, which can stay in the cache, and once more the logits of rows that
+nearly tie or whose odds are below 1e-30), and one for the p-values. At the least, with {trials} trials, the first and
+the last take:"""
 
 
 def batches() -> list[Tensor]:

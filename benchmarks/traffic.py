@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from torch_boc.functional.precision import accumulator
 from torch_boc.functional.tails import continued_steps
-from torch_boc.kernels import coins, row_sums
+from torch_boc.kernels import coins, row_sums, spread
 from torch_boc.kernels.launch import empty_gradient, empty_rows, geometry
 from torch_boc.kernels.tail_ops import empty_tails, log_p_value
 
@@ -100,7 +100,8 @@ def probe_operators(logits: Tensor, trials: int = 100) -> tuple[int, int]:
     """How many operators the probe with its p-value starts, and the bytes per row of those between its kernels."""
     with _Operators() as seen:
         _, _, odds, squares = row_sums(logits, False)
-        loss, _ = coins(odds, squares, logits.shape[-1])
+        placed = spread(logits[:, :0], odds, squares)  # it reads the logits of flat and of sharp rows alone
+        loss, *_ = coins(odds, squares, *placed, logits.shape[-1])
         log_p_value(loss, trials, odds)
     return len(seen.moved), sum(seen.moved[1:-1]) // len(logits)
 

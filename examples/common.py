@@ -153,7 +153,11 @@ def warm_up_and_cosine(optimizer: torch.optim.Optimizer, steps: int) -> torch.op
 
 
 def trainer(args: argparse.Namespace, coherence: Any) -> Any:
-    """A Trainer that keeps the best and the last checkpoint, and logs to TensorBoard and to metrics.csv."""
+    """A Trainer that keeps the best and the last checkpoint, and logs to TensorBoard and to metrics.csv.
+
+    The best is that of the smallest loss. It would not be that of the smallest gap, which falls as long as the network
+    grows more confident, whether it gets better or learns its samples by heart.
+    """
     import lightning.pytorch as pl
     from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger

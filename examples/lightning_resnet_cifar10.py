@@ -33,7 +33,11 @@ class Classifier(pl.LightningModule):
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Loader 0 is CIFAR-10; the labels of loader 1, SVHN, mean nothing here."""
+        """Loader 0 is CIFAR-10; the labels of loader 1, SVHN, mean nothing here.
+
+        With several loaders Lightning wants `dataloader_idx`, and would log val/loss/dataloader_idx_0 without the
+        `add_dataloader_idx=False`.
+        """
         images, labels = batch
         logits = self.model(images)
         if dataloader_idx == 0:
@@ -54,7 +58,7 @@ def main() -> None:
     coherence = BoCCallback(
         logits="model",  # the submodule that returns the logits
         ood={1: "svhn"},
-        keys=("gap", "free_gap", "confidence", "dominance", "rejection_rate", "accuracy", "ece_confidence"),
+        keys=("gap", "free_gap", "confidence", "dominance", "rejection_rate", "accuracy", "ece_confidence", "nll"),
         plot_every_n_epochs=args.epochs,
     )
     fitting = trainer(args, coherence)

@@ -48,10 +48,11 @@ def probe(row: Sequence[float]) -> Probe:
 
 
 def _digits(row: Sequence[float]) -> int:
-    """Digits that leave 40 after 1 - confidence, and the square of it, have cancelled."""
+    """Digits that leave 40 after 1 - confidence, or the distance of logits that nearly tie, has cancelled, squared."""
     first, second = sorted(row)[:-3:-1]
     distance = first - second if second > -math.inf else 0
-    return 50 + int(distance)
+    width = first - min(row)
+    return 50 + int(distance) + (int(-2 * math.log10(width)) if 0 < width < 1 else 0)
 
 
 def dominance_bounds(odds: mpf, num_classes: int) -> tuple[mpf, mpf]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 LOGIT_NAMES = ("logits", "out")  # "out" is what torchvision's segmentation models call them
-TARGET_NAMES = ("labels", "label", "targets", "target", "y")
+TARGET_NAMES = ("labels", "label", "targets", "target", "y", "y_true", "ground_truth")
 
 
 def find_logits(output: Any) -> Tensor:
@@ -64,18 +64,19 @@ def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
     return batch, None
 
 
-def find_target(outputs: Any, batch: Any, shape: tuple[int, ...]) -> Tensor | None:
+def find_target(outputs: Any, batch: Any, shape: tuple[int, ...], *, binary: bool = False) -> Tensor | None:
     """Class indices of the given shape, by name in a step's outputs or the batch, or second in a pair (x, y).
 
-    Anything else in these places (one-hot rows, a second view of an image) is no target.
+    Anything else in these places (one-hot rows, a second view of an image) is no target. With `binary` they may be of
+    any dtype, and have a class axis of size 1, as binary_cross_entropy_with_logits wants them.
     """
     for part in (outputs, batch):
         named = named_targets(part) if isinstance(part, Mapping) else {}
-        target: Tensor | None = _only({name: x for name, x in named.items() if _are_classes(x, shape)})
+        target: Tensor | None = _only({name: x for name, x in named.items() if _are_classes(x, shape, binary)})
         if target is not None:
             return target
     second = batch[1] if isinstance(batch, tuple | list) and len(batch) == 2 else None
-    return second if _are_classes(second, shape) else None
+    return second if _are_classes(second, shape, binary) else None
 
 
 def named_targets(batch: Mapping[Any, Any]) -> dict[str, Any]:
@@ -140,7 +141,11 @@ def _only(found: dict[str, Any]) -> Any:
     return next(iter(different.values()), None)
 
 
-def _are_classes(x: Any, shape: tuple[int, ...]) -> bool:
-    if not isinstance(x, Tensor) or x.shape != shape:
+def _are_classes(x: Any, shape: tuple[int, ...], binary: bool) -> bool:
+    if not isinstance(x, Tensor):
+        return False
+    if binary:
+        return x.shape in (shape, (*shape[:1], 1, *shape[1:]), (*shape, 1)) and not x.is_complex()
+    if x.shape != shape:
         return False
     return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)

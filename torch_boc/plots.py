@@ -155,7 +155,7 @@ def draw_separation(metric: "BoCSeparation", score: str, ax: Any = None) -> tupl
         left.hist(values, bins=60, range=span, weights=weights, alpha=0.5, color=colour, label=label)
     left.set(xlabel=f"{score} (higher = more in-distribution)", ylabel="share of samples", title="Score")
     for (name, pair), colour in zip(sides.items(), cycle(CYCLE), strict=False):
-        false, true = _roc(*pair)
+        false, true = _roc(*pair) if all(len(numbers) for numbers, _ in pair) else ((), ())
         right.plot(false, true, color=colour, label=f"{name} {float(results[f'{name}_auroc']):.3f}")
     right.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":")
     right.set(xlabel="false positive rate (OOD kept)", ylabel="true positive rate (ID kept)", title="ROC, with AUROC")

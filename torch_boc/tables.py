@@ -42,6 +42,7 @@ class ParquetFile:
         self._metadata = dict(metadata or {})
         self._temporary = temporary_name(self.path)
         self._writer: Any = None
+        self._file: Any = None
         self._waiting: list[Any] = []
 
     def write(self, columns: Mapping[str, Tensor]) -> None:
@@ -56,7 +57,8 @@ class ParquetFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             writer = require_pyarrow().parquet.ParquetWriter
             options = {"compression": "zstd", "write_page_checksum": True}
-            self._writer = writer(self._temporary, table.schema, **options)
+            self._file = self._temporary.open("wb")  # Arrow itself wants names in UTF-8
+            self._writer = writer(self._file, table.schema, **options)
         if table.schema != self._writer.schema:
             raise ValueError(f"expected columns {_signature(self._writer.schema)}, got {_signature(table.schema)}")
         self._waiting.append(table)
@@ -83,6 +85,7 @@ class ParquetFile:
         try:
             self._write_groups(last=True)
             self._writer.close()
+            self._file.close()
         except BaseException:
             self.discard()
             raise
@@ -96,6 +99,8 @@ class ParquetFile:
             if writer is not None:
                 writer.close()
         finally:
+            if self._file is not None:
+                self._file.close()
             self._temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> "ParquetFile":

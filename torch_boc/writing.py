@@ -1,10 +1,16 @@
-"""Where files go, and how they appear: whole or not at all."""
+"""Where files go, and how they appear: whole or not at all; and how names appear: as text and never as commands."""
 
 import os
+import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+LONGEST_NAME = 255  # bytes, in the usual file systems
+# Control characters, halves of characters (for bytes that are no UTF-8), breaks of lines, turns of direction.
+HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def default_cache() -> Path:
@@ -22,19 +28,56 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     IsADirectoryError: expected the path of a file, got the folder /; add a file name to it
     """
     path = Path(path)
+    if "\0" in str(path):
+        raise ValueError(f"expected a path without the character 0, got {str(path)!r}")
+    longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+    if longest > LONGEST_NAME:
+        raise ValueError(
+            f"expected a name of at most {LONGEST_NAME} bytes, got {longest} in {path}; choose a shorter one"
+        )
     if path.is_dir():
         raise IsADirectoryError(f"expected the path of a file, got the folder {path}; add a file name to it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"expected the path of a file, got {path}, which is a device or a pipe")
     folder = next(x for x in path.absolute().parents if x.exists())
     if not folder.is_dir():
         raise NotADirectoryError(f"expected {path} in a folder, got {folder}, which is a file; choose another path")
-    if not os.access(folder, os.W_OK):
+    if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"expected {path} in a folder to write in, got {folder}, which does not let this user")
     return path
 
 
+def check_folder(folder: str | os.PathLike[str], files: Iterable[str] = ("file",)) -> Path:
+    """The path, if a folder is or can be there, and `files` can be written into it; an error before the work."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"expected a folder, got the file {folder}; choose another path")
+    for name in files:
+        check_file(folder / name)
+    return folder
+
+
+def printable(text: str) -> str:
+    r"""Text in which whatever a terminal would obey, or could not show, is written as an escape.
+
+    >>> print(printable("\x1b[31mred"))
+    \x1b[31mred
+    """
+    return HIDDEN.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte that is no UTF-8
+        code -= 0xDC00
+    return SHORT.get(match[0]) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
 def temporary_name(path: Path) -> Path:
     """Where to write what will be `path`: hidden, in the same folder, and of this call alone."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    end = f".{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    start = os.fsencode(path.name)[: LONGEST_NAME - 1 - len(end)].decode("utf-8", "ignore")
+    return path.with_name(f".{start}{end}")
 
 
 @contextmanager

@@ -52,11 +52,15 @@ QUESTION = (
     "three scales. There are two ways to ask it. Within {strata} strata of confidence only samples of about the same "
     "confidence are compared: 0.5 is nothing, and below 0.5 the quantity separates the other way round. And logistic "
     "models, judged on samples that they have not seen: confidence alone, as it is or any function of it, against "
-    "confidence with the quantity; “against p̂” is the difference from the better of the first two. Strata are not "
+    "confidence with the quantity; “against p̂” is the difference from the better of the first two, and is "
+    "biased downwards: the larger model has more to learn from the same samples. Strata are not "
     "infinitely thin, and what confidence still tells within them is the row of p̂: Δ, which follows confidence, shares "
     "it; ρ hardly does."
 )
-TRAINING = "`BoCCallback` logged these in training, on held-out samples, each epoch."
+TRAINING = (
+    "`BoCCallback` logged these in training, on held-out samples, each epoch. A falling Δ is rising confidence, not a "
+    "better network: epochs are chosen by the likelihood (NLL), not by Δ."
+)
 
 
 def page(experiments: Experiments, curves: Mapping[str, Curve]) -> str:

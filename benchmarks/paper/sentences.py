@@ -9,6 +9,8 @@ from torch_boc.evaluation.beyond import SPLINE
 from torch_boc.evaluation.layout import Cell, Table
 from torch_boc.evaluation.words import interval, number, p_text, percent, symbol
 
+NLL = "val/boc/nll"
+
 LITTLE = 0.01
 NEAR = 0.001
 NAMES = {"confidence": "p̂", SPLINE: "any function of p̂", "gap": "Δ", "free_gap": "free Δ", "concentration": "ρ"}
@@ -136,8 +138,20 @@ def course(name: str, curve: Curve) -> str:
     key = f"val/boc/{ood}/gap"
     if key in first and key in last:
         text += f", on {ood} {_move(first, last, key)}"
+    text += f"; {percent(last['val/boc/forced_gap'] / last[GAP])} of the former is forced by confidence at the end."
+    return text + _overfitting(curve)
+
+
+def _overfitting(curve: Curve) -> str:
+    """Whether the gap fell while the likelihood got worse, in a sentence."""
+    if not all(NLL in row for row in curve):
+        return ""
+    best, last = min(curve, key=lambda row: row[NLL]), curve[-1]
+    if not (best[NLL] < last[NLL] and last[GAP] < best[GAP]):
+        return ""
     return (
-        f"{text}; {percent(last['val/boc/forced_gap'] / last[GAP])} of the former is forced by confidence at the end."
+        f" From epoch {int(best['epoch']) + 1} on Δ falls {_move(best, last, GAP)} while the NLL rises "
+        f"{_move(best, last, NLL)}: the smallest Δ does not mark the best epoch."
     )
 
 

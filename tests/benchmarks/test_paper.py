@@ -247,6 +247,23 @@ def test_curves_keep_the_epochs(metrics, tmp_path):
     assert "from 0.200 to 0.160, on svhn from 0.400 to 0.400; 87.5 % of the former" in text
 
 
+@pytest.mark.parametrize(("nll", "said"), [((0.3, 0.28, 0.31), True), ((0.3, 0.29, 0.28), False)])
+def test_course_says_where_the_likelihood_got_worse(nll, said):
+    rows = zip((0.3, 0.2, 0.1), nll, strict=True)
+    curve = [
+        {
+            "epoch": epoch,
+            "val/boc/gap": gap,
+            "val/boc/forced_gap": gap / 2,
+            "val/boc/svhn/gap": gap,
+            "val/boc/nll": value,
+        }
+        for epoch, (gap, value) in enumerate(rows)
+    ]
+    sentence = "From epoch 2 on Δ falls from 0.200 to 0.100 while the NLL rises from 0.280 to 0.310"
+    assert (sentence in course("a", curve)) == said
+
+
 def test_resumed_runs_are_joined(metrics, tmp_path):
     """Of an epoch that was begun twice the later row counts."""
     lines = metrics.read_text().splitlines()

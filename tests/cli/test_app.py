@@ -51,6 +51,8 @@ def test_the_version(run):
         (["report"], "Missing option '--id'"),
         (["probe", "a.npz", "--trials", "many"], "Invalid value for '--trials'"),
         (["probe", "a.npz", "--trials", "0"], "Invalid value for '--trials'"),
+        (["probe", "a.npz", "--trials", "100000000"], "Invalid value for '--trials'"),
+        (["report", "a.npz", "--trials", "9" * 30], "Invalid value for '--trials'"),
         (["probe", "a.npz", "--fast"], "No such option: --fast"),
     ],
 )

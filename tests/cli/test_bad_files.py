@@ -56,6 +56,7 @@ def tensors(value=None):
 
 
 GOOD_TABLE = table(**{f"logit_{i}": np.arange(4.0) for i in range(3)})
+SHARES = np.array([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6], [0.1, 0.1, 0.8]])
 NAN = np.where(np.arange(12).reshape(4, 3) == 7, np.nan, 1.0)
 
 BAD = {
@@ -89,6 +90,16 @@ BAD = {
     "list.pt": (saved([torch.ones(3)] * 5), "got a list of 5"),
     "number.pt": (saved(3), "expected a tensor, a pair (logits, target) or a mapping with 'logits', got a int"),
     "other.safetensors": (tensors({"w": torch.ones(3)}), "got w (3, float32)"),
+    "netcal.npz": (
+        lambda path: np.savez(path, predictions=SHARES, ground_truth=GOOD["target"]),
+        "expected logits or log-probabilities, got probabilities (every row is non-negative and sums to 1); give the",
+    ),
+    "probs.npz": (lambda path: np.savez(path, probs=SHARES), "--probabilities on the command line"),
+    "probs.pt": (saved({"probabilities": torch.full((4, 3), 1 / 3)}), "--probabilities on the command line"),
+    "probs.csv": (text("prob_0,prob_1\n.5,.5\n.25,.75\n"), "--probabilities on the command line"),
+    "probs.parquet": (table(prob_0=[0.5], prob_1=[0.5]), "--probabilities on the command line"),
+    "named.npz": (npz(target=np.array(list("abca"))), "expected numbers of classes in 'target', got text such as 'a'"),
+    "onehot.npz": (npz(target=np.eye(3)[[0, 1, 2, 0]]), "expected target"),
     # pickles
     "a.pkl": (lambda path: path.write_bytes(pickle.dumps(GOOD)), "pickles are refused"),
     "b.pickle": (lambda path: path.write_bytes(pickle.dumps(GOOD)), "pickles are refused"),
@@ -114,8 +125,8 @@ BAD = {
     "noise.npz": (lambda path: path.write_bytes(b"noise"), "it does not begin as a zip archive"),
     "noise.npy": (lambda path: path.write_bytes(b"noise"), "it does not begin as an array"),
     "noise.pt": (lambda path: path.write_bytes(b"noise"), "not what torch.save writes"),
-    "noise.csv": (lambda path: path.write_bytes(bytes(range(128, 256))), "damaged or cut off"),
-    "packed.csv": (lambda path: path.write_bytes(gzip.compress(b"logit_0,logit_1\n1,2\n")), "damaged or cut off"),
+    "noise.csv": (lambda path: path.write_bytes(bytes(range(128, 256))), "in UTF-8, got the byte 0x80; save"),
+    "packed.csv": (lambda path: path.write_bytes(gzip.compress(b"logit_0,logit_1\n1,2\n")), "without compression"),
     **{
         f"empty{kind}": (text(""), "got an empty file")
         for kind in (".npz", ".npy", ".safetensors", ".pt", ".parquet", ".csv")
@@ -139,11 +150,31 @@ BAD = {
     "missing.csv": (text("logit_0,logit_2\n1,2\n"), "expected columns logit_0 to logit_2, got 2 of them: logit_1 is m"),
     "both.csv": (text("logit_0,logit_1,0,1\n1,2,3,4\n"), "got both logit_0, logit_1, ... and 0, 1, ..."),
     "twice.csv": (text("logit_0,logit_1,logit_1\n1,2,3\n"), "got 'logit_1' twice"),
+    "zeros.csv": (
+        text("logit_0,logit_00,logit_1\n1,2,3\n"),
+        "expected one column for each class, got 'logit_0' and 'logit_00' for class 0; rename one",
+    ),
+    "cases.csv": (text("logit_0,LOGIT_0,logit_1\n1,2,3\n"), "got 'logit_0' and 'LOGIT_0' for class 0"),
+    "spaces.csv": (text("logit_0, logit_0,logit_1\n1,2,3\n"), "names, got 'logit_0' and ' logit_0'; rename one"),
+    "targets.csv": (text("logit_0,logit_1,y, y\n1,2,0,1\n"), "names, got 'y' and ' y'; rename one"),
+    "labels.csv": (text("logit_0,logit_1,Label,ground_truth\n1,2,0,1\n"), "got Label and ground_truth"),
+    "gaps.csv": (text("logit_0,logit_2,logit_5\n1,2,3\n"), "got 3 of them: 3 are missing, such as logit_1"),
+    "one.csv": (text("logit_1,logit_2\n1,2\n"), "expected columns logit_0 to logit_2, got 2 of them: logit_0 is m"),
+    "huge.csv": (text("logit_0,logit_99999999999\n1,2\n"), "got 2 of them: 99999999998 are missing"),
+    "prob_gap.csv": (text("prob_0,prob_2\n.5,.5\n"), "expected columns prob_0 to prob_2, got 2"),
+    "classes.csv": (text("cat,dog,label\n1,2,0\n"), "if columns have the names of the classes, name the classes in"),
+    "latin.csv": (
+        lambda path: path.write_bytes("logit_0,logit_1,name\n1,2,café\n".encode("latin-1")),
+        "expected text in UTF-8, got the byte 0xe9; save it as CSV in UTF-8",
+    ),
+    "quoted.csv": (text('logit_0,logit_1,note\n1,2,"a\nb"\n3,x,c\n'), "in line 4, column 'logit_1', got 'x'"),
+    "zeros_too.parquet": (table(logit_0=[1.0], logit_00=[2.0], logit_1=[3.0]), "'logit_0' and 'logit_00' for class 0"),
+    "gaps.parquet": (table(logit_0=[1.0], logit_2=[2.0]), "got 2 of them: logit_1 is missing"),
     "cells.csv": (text("logits,target\n1,2\n"), "a CSV cell holds one number"),
     "words.parquet": (table(logit_0=["a"], logit_1=[1.0]), "expected numbers in column 'logit_0', got string"),
     "names.parquet": (
         table(logit_0=[1.0], logit_1=[1.0], label=["cat"]),
-        "expected numbers in column 'label', got string",
+        "expected numbers of classes in 'label', got text such as 'cat'; name the classes in their order with",
     ),
     "ragged.parquet": (
         table(logits=[[1.0, 2.0], [1.0]]),

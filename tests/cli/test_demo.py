@@ -73,7 +73,7 @@ def test_all_models_side_by_side(run, tmp_path):
     assert rows["classes"][1:] == ["10", "4", "10"]
     assert rows["calibrated on"][1:] == ["held-out half", "validation", "validation"]
     assert rows["AUROC, ODIN"][2] == "–"
-    for name in ("ECE, temperature", "gained by ρ", "forced by p̂, ID"):
+    for name in ("ECE, temperature", "AUROC at equal p̂, −ρ", "gained by ρ", "forced by p̂, ID"):
         assert len(rows[name]) == 4
     assert len(rows["ECE, temperature", "†"]) == len(rows["AUROC, s_BoC", "‡"]) == 5
     report = tmp_path / "boc-report"
@@ -84,6 +84,8 @@ def test_all_models_side_by_side(run, tmp_path):
         assert f"\n{name}\na small {name}: made up\n- " in out
         assert "href='../index.html'" in (report / name / "report.html").read_text(encoding="utf-8")
     source = (report / "index.html").read_text(encoding="utf-8")
+    assert "It is biased downwards" in source
+    assert out.replace("\n", " ").count("biased") == 3
     assert [f"href='{name}/report.html'" in source for name in SMALL] == [True] * 3
     assert len(Outline(source).all("img")) == 6
 
@@ -107,7 +109,8 @@ def test_for_machines(run, tmp_path):
     alone = json.loads(run("demo", SMALL[1], "--json").out)
     beyond = content[SMALL[1]]["tables"].pop("beyond")
     assert content[SMALL[1]] == alone
-    assert beyond["what"] == ["confidence", "confidence_spline", "concentration"]
+    assert beyond["how"] == ["strata", "strata", "model", "model", "model"]
+    assert beyond["what"] == ["confidence", "concentration", "confidence", "confidence_spline", "concentration"]
 
 
 @pytest.mark.filterwarnings("ignore::torch_boc.calibration.LeakWarning")

@@ -88,7 +88,7 @@ def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
     [
         ("out.txt", "out.txt: expected an output that ends in .parquet or .csv, got '.txt'"),
         ("out", "out: expected an output that ends in .parquet or .csv, got 'no ending'"),
-        ("folder.csv", "folder.csv: expected a file to write to, got a folder"),
+        ("folder.csv", "expected the path of a file, got the folder folder.csv; add a file name to it"),
         ("test.parquet", "test.parquet: expected another file than the input to write to"),
     ],
 )
@@ -98,14 +98,3 @@ def test_outputs_that_are_refused(run, files, out, message):
     code, printed, err = run("probe", "test.parquet", "-o", out)
     assert (code, printed, err) == (2, "", f"torch-boc: error: {message}\n")
     assert parquet.read_table(files / "test.parquet").column_names == ["logit_0", "logit_1"]
-
-
-def test_probabilities_are_a_warning(run, files):
-    np.save(files / "probabilities.npy", np.full((5, 4), 0.25))
-    code, out, err = run("probe", "probabilities.npy")
-    assert code == 0
-    assert "mean confidence" in out
-    assert err.startswith(
-        "torch-boc: warning: probabilities.npy: every row is non-negative and sums to 1, which looks like"
-    )
-    assert err.count("\n") == 1

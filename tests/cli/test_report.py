@@ -114,7 +114,7 @@ def test_names_of_sets(tmp_path, monkeypatch, value, name, path):
         (["--ood", "=noise.npz"], "expected NAME=PATH or PATH, got '=noise.npz'"),
         (["--ood", "far="], "expected NAME=PATH or PATH, got 'far='"),
         (["--ood", "far=noise.npz", "--calibration", "far=val.npz"], "got 'far' twice"),
-        (["--out", "test.npz"], "test.npz: expected a folder to write the report to, got a file"),
+        (["--out", "test.npz"], "expected a folder, got the file test.npz; choose another path"),
         (["--trials", "0"], "--trials"),
         (["--seed", "-1"], "expected seed as an integer of at least 0, got -1"),
     ],
@@ -205,7 +205,7 @@ def test_a_place_that_takes_no_files_is_known_before_the_work(run, files, monkey
     code, out, err = run(*args, "noise.npz/new/out.csv")
     assert (code, out) == (2, "")
     assert "noise.npz/new" in err
-    assert "below the file" in err
+    assert "noise.npz, which is a file" in err
     allowed = os.access
     monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK | os.X_OK and allowed(path, mode))
-    assert "no permission to write to" in run(*args, "new/out.csv").err
+    assert "which does not let this user" in run(*args, "new/out.csv").err

@@ -80,7 +80,16 @@ def calibration(splits: tuple[str, ...]) -> pd.DataFrame:
     rows.append(("", "BoC", 0.0790, 0.3727, 0.0791, 0.9173, NAN))
     columns = ["split", "method", "ece", "nll", "brier", "accuracy", "temperature"]
     table = with_interval(pd.DataFrame(rows, columns=columns), "ece", "nll", "brier")
-    return table.assign(ece_chance=0.0052, ece_chance_most=0.0081)
+    return compared(table.assign(ece_chance=0.0052, ece_chance_most=0.0081))
+
+
+def compared(table: pd.DataFrame) -> pd.DataFrame:
+    """With the differences of the ECE from that of MSP and from the lowest."""
+    for name, base in (("msp", table["ece"].iloc[:1].sum()), ("best", table["ece"].min())):
+        table = with_interval(table.assign(**{f"ece_versus_{name}": table["ece"] - base}), f"ece_versus_{name}")
+        itself = table["ece"] == base
+        table.loc[itself, [f"ece_versus_{name}_low", f"ece_versus_{name}_high"]] = 0.0
+    return table
 
 
 def detection(ood: tuple[str, ...]) -> pd.DataFrame:

@@ -299,6 +299,7 @@ def test_sets_that_are_apart():
     known, strange = 30 * torch.eye(5).repeat(40, 1), 0.1 * unfamiliar(200)
     table = beyond_confidence(known, strange, replicates=10)
     assert row(table, "alone", "confidence")["auroc"] == 1
+    assert row(table, "alone", "confidence")["auroc_low"] == pytest.approx(0.025 ** (1 / 200))
     assert row(table, "model", "confidence")["auroc"] == 1
     assert math.isnan(row(table, "strata", "confidence")["auroc"])
     assert row(table, "strata", "confidence")["pairs"] == 0

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from torch_boc.evaluation.bootstrap import CHUNK_ELEMENTS, interval, mean_interval, random_numbers, replicate
-from torch_boc.evaluation.reliability import Judged, calibration_error, judge
+from torch_boc.evaluation.ece import Judged, calibration_error
+from torch_boc.evaluation.reliability import judge
 from torch_boc.evaluation.separation import (
     STATISTICS,
     _cell_statistics,
@@ -68,7 +69,9 @@ def test_calibration_agrees_with_the_plain_bootstrap():
     error, *others = map(np.array, zip(*plain, strict=True))
     centred = error - error.mean() + row["ece"]
     for name, column in zip(("ece", "nll", "brier"), (centred, *others), strict=True):
-        assert_same_interval((row[f"{name}_low"], row[f"{name}_high"]), column)
+        low = np.quantile(column, 0.025) if name == "ece" else row[f"{name}_low"]
+        assert_same_interval((low, row[f"{name}_high"]), column)
+    assert 0 < row["ece_low"] < np.quantile(centred, 0.025)  # without what chance adds
     assert_same_interval((curve[-1]["accuracy_low"], curve[-1]["accuracy_high"]), last_bin)
 
 

@@ -1,6 +1,10 @@
 """Several reports side by side."""
 
 import json
+import os
+import re
+import unicodedata
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
@@ -49,11 +53,10 @@ def test_a_split_that_leaks_is_called_so_where_there_is_no_other():
 BETTER, MAYBE = (0.82, 0.04, 0.03, 0.05), (0.78, 0.001, -0.002, 0.004)
 
 
-def beyond(auroc, difference, low, high):
-    """What `beyond_confidence` gives for models, with the numbers of the last."""
-    table = pd.DataFrame(
-        {"how": "model", "what": ["confidence", SPLINE, "concentration"], "auroc": [0.76, 0.78, auroc]}
-    )
+def beyond(auroc, difference, low, high, within=0.5):
+    """What `beyond_confidence` gives for strata and for models, with the numbers of the last."""
+    how, what = ["strata", *["model"] * 3], ["concentration", "confidence", SPLINE, "concentration"]
+    table = pd.DataFrame({"how": how, "what": what, "auroc": [within, 0.76, 0.78, auroc]})
     table["versus_confidence"], table["versus_confidence_low"], table["versus_confidence_high"] = difference, low, high
     return table.assign(auroc_low=table["auroc"] - 0.01, auroc_high=table["auroc"] + 0.01)
 
@@ -65,11 +68,28 @@ def test_what_is_beyond_confidence_has_rows_and_a_sentence():
     assert rows["AUROC, model of p̂"] == [Cell("0.7800", "0.7700 to 0.7900")] * 2 + [Cell("–")]
     assert [cell.text for cell in rows["AUROC, model of p̂ and ρ"]] == ["0.8200", "0.7800", "–"]
     assert rows["gained by ρ"][0] == Cell("+0.0400", "+0.0300 to +0.0500")
-    expected = "In a model beside p̂, ρ tells more: AUROC 0.8200 against 0.7800 of p̂ alone, a difference of +0.0400 "
-    assert comparison.sentences("a")[-1] == f"{expected}(+0.0300 to +0.0500)."
+    assert rows["AUROC at equal p̂, −ρ"][0] == Cell("0.5000", "0.4900 to 0.5100")
+    assert comparison.sentences("a")[-1] == (
+        "At equal p̂, ρ is not shown to tell anything (AUROC of −ρ 0.5000, 0.4900 to 0.5100). In a model beside p̂, ρ "
+        "tells more: AUROC 0.8200 against 0.7800 of p̂ alone, a difference of +0.0400 (+0.0300 to +0.0500), which is "
+        "biased downwards."
+    )
     assert "ρ is not shown to tell more" in comparison.sentences("b")[-1]
     assert not any("ρ" in sentence for sentence in comparison.sentences("c"))
     assert "gained by ρ" not in {name.text for name, *_ in Comparison(reports).table().rows}
+
+
+@pytest.mark.parametrize(
+    ("within", "words"),
+    [
+        (0.45, "At equal p̂, unfamiliar samples have the more evenly matched rivals (AUROC of −ρ 0.4500, 0.4400 to"),
+        (0.55, "At equal p̂, unfamiliar samples have the more concentrated rivals (AUROC of −ρ 0.5500"),
+        (float("nan"), "In a model beside p̂, ρ is not shown to tell more: AUROC"),
+    ],
+)
+def test_strata_are_said_beside_the_model(within, words):
+    table = beyond(*MAYBE, within=within)
+    assert Comparison({"a": Report(make_results())}, {"a": table}).sentences("a")[-1].startswith(words)
 
 
 def test_beyond_belongs_to_a_report():
@@ -81,7 +101,7 @@ def test_json_has_every_report(comparison):
     content = json.loads(comparison.to_json(), parse_constant=pytest.fail)
     assert content == {name: json.loads(report.to_json()) for name, report in comparison.reports.items()}
     more = Comparison({"a": Report(make_results())}, {"a": beyond(*MAYBE)})
-    assert json.loads(more.to_json())["a"]["tables"]["beyond"]["auroc"] == [0.76, 0.78, 0.78]
+    assert json.loads(more.to_json())["a"]["tables"]["beyond"]["auroc"] == [0.5, 0.76, 0.78, 0.78]
 
 
 def test_page_links_to_each_report(comparison, tmp_path):
@@ -102,3 +122,57 @@ def test_page_links_to_each_report(comparison, tmp_path):
 def test_nothing_to_compare():
     with pytest.raises(ValueError, match="expected at least one report to compare, got none"):
         Comparison({})
+
+
+HOSTILE = [
+    *("a b", "a-b", "a/b", "A-B", "a-b-2", "index.html", "INDEX.HTML", "..", ".", "", " ", "/etc/passwd", "../../up"),
+    *("x" * 400, "x" * 401, "é", "e\u0301", "日本", "ﬁ", "con", "a\x1b[31m", "a#b?c%20", "tail.", "q'\"<i>"),
+]
+
+
+def test_every_model_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(Report, "figures", lambda self: {})
+    results = [make_results() for _ in HOSTILE]
+    for i, x in enumerate(results):
+        x.settings["title"] = f"report number {i}"
+    comparison = Comparison({name: Report(x) for name, x in zip(HOSTILE, results, strict=True)})
+    paths = comparison.save(tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+    folders = [path.parent.name for path in paths if path.name == "report.html"]
+    assert len(folders) == len(HOSTILE)
+    alike = {unicodedata.normalize("NFKC", folder).casefold() for folder in folders}
+    assert len(alike) == len(HOSTILE)  # where case and composition do not count, too
+    assert "index.html" not in alike
+    assert max(len(os.fsencode(folder)) for folder in folders) <= 200
+    source = paths[0].read_text(encoding="utf-8")
+    links = re.findall(r"<h2><a href='([^']*)'>([^<]+)</a>", source)
+    assert len(links) == len(HOSTILE)
+    for i, (link, shown) in enumerate(links):
+        target = tmp_path / "out" / unquote(link)
+        assert f"report number {i}<" in target.read_text(encoding="utf-8")
+        assert shown.strip()
+
+
+def test_names_that_look_the_same_are_refused():
+    reports = {name: Report(make_results()) for name in ("a\x1b", r"a\x1b")}
+    with pytest.raises(ValueError, match="expected names that differ when they are printed"):
+        Comparison(reports)
+    with pytest.raises(TypeError, match="expected names of models as strings, got 3"):
+        Comparison({3: Report(make_results())})
+
+
+@pytest.mark.parametrize("blocked", ["index.html", "b/report.md", "b/roc.png"])
+def test_what_cannot_be_written_is_known_before_anything_is_drawn(tmp_path, monkeypatch, blocked):
+    (tmp_path / blocked).mkdir(parents=True)
+    monkeypatch.setattr(Report, "figures", lambda self: pytest.fail("drawn"))
+    with pytest.raises(IsADirectoryError, match=blocked):
+        Comparison({name: Report(make_results()) for name in "ab"}).save(tmp_path)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("call", [lambda x, path: x.save(path), lambda x, path: x.to_html(path / "report.html")])
+def test_the_same_of_a_single_report(tmp_path, monkeypatch, call):
+    (tmp_path / "report.html").mkdir()
+    monkeypatch.setattr(Report, "figures", lambda self: pytest.fail("drawn"))
+    with pytest.raises(IsADirectoryError, match=r"report\.html"):
+        call(Report(make_results()), tmp_path)

@@ -76,7 +76,7 @@ def test_a_set_is_renamed_and_keeps_the_rest():
         ((torch.zeros(2, 3), [0, -1]), "such as -1"),
         ((torch.zeros(2, 3), [0, 1, 2]), r"expected target of shape \(2,\)"),
         ({"outputs": torch.zeros(2, 3)}, "expected a mapping with 'logits', got the keys outputs"),
-        ({"logits": torch.zeros(2, 3), "y": [0, 1], "label": [0, 1]}, "expected one of target.*, got label and y"),
+        ({"logits": torch.zeros(2, 3), "y": [0, 1], "label": [0, 1]}, "expected one of labels.*, got label and y"),
         ({"logits": torch.zeros(2, 3), "odin": [1.0]}, r"expected column 'odin' as 2 finite numbers, got shape \(1,\)"),
         ({"logits": torch.zeros(2, 3), "odin": [1.0, float("nan")]}, "'odin' .* with NaN or inf"),
     ],

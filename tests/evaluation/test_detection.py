@@ -218,3 +218,13 @@ def test_a_detector_that_fails_is_named():
 def test_detectors_have_names(detectors):
     with pytest.raises((TypeError, ValueError), match=r"expected (names of )?detectors as"):
         evaluate(labelled(), unfamiliar(), detectors=detectors, replicates=2)
+
+
+def test_two_scores_without_an_error_are_not_shown_to_be_the_same():
+    known, strange = 30 * torch.eye(5).repeat(40, 1), 0.1 * unfamiliar(300)
+    table = evaluate(known, strange, replicates=20, trial_counts=(20,)).ood.set_index("score")
+    assert table.loc[["msp", "energy"], "auroc"].tolist() == [1, 1]
+    assert table.loc["msp", ["versus_msp", "versus_msp_low", "versus_msp_high"]].tolist() == [0, 0, 0]
+    reach = 1 - 0.025 ** (1 / 200)
+    found = table.loc["energy", ["versus_msp", "versus_msp_low", "versus_msp_high"]].tolist()
+    assert found == pytest.approx([0, -reach, reach])

@@ -165,7 +165,7 @@ class TestMahalanobis:
         with pytest.raises(ValueError, match=r"logits to score: expected finite logits .* got 1 of 3 rows"):
             mahalanobis_scores(train, torch.zeros(3, 5).index_fill(0, torch.tensor(1), -torch.inf))
         with pytest.raises(ValueError, match=r"expected training logits that differ within a class, got 2 rows"):
-            mahalanobis_scores(LogitSet(torch.eye(2), torch.tensor([0, 1])), torch.zeros(1, 2))
+            mahalanobis_scores(LogitSet(-torch.eye(2), torch.tensor([0, 1])), torch.zeros(1, 2))
 
 
 class TestODIN:

@@ -206,6 +206,8 @@ def test_logits_of_any_precision(dtype):
         ({"ood": {"": unfamiliar(9)}}, "ood: expected names of sets as strings, got ''"),
         ({"ood": {"a": unfamiliar(9)}, "calibration": {"a": labelled(9)}}, "got 'a' twice"),
         ({"trials": 0}, "trials as a positive integer, got 0"),
+        ({"trials": 10**8}, "expected at most 1,000,000 trials, got 100,000,000"),
+        ({"trial_counts": [10, 10**8]}, "expected at most 1,000,000 trials, got 100,000,000"),
         ({"bins": 1.5}, "bins as a positive integer, got 1.5"),
         ({"replicates": True}, "replicates as a positive integer, got True"),
         ({"seed": -1}, "seed as an integer of at least 0, got -1"),

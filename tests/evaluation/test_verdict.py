@@ -4,22 +4,23 @@ import dataclasses
 
 import pytest
 
-from tests.evaluation.report_cases import LEAK, NAN, make_results
+from tests.evaluation.report_cases import LEAK, NAN, compared, make_results
 from torch_boc.evaluation.verdict import verdict
 from torch_boc.evaluation.words import listed
 
 EXPECTED = """\
-No method beats plain confidence (MSP), whose ECE is 0.0532 (0.0492 to 0.0572).
+No method is shown to beat plain confidence (MSP), whose ECE is 0.0532 (0.0492 to 0.0572).
 The calibration split “training samples” looks like training data: accuracy 0.9976 there against 0.9173 on test \
 (p = 1.0e−90); the temperature fitted on it, 0.631, is below 1 and sharpens. Do not use it.
-On “svhn” MSP is as good as any: AUROC 0.8907, within the interval of the highest, q̄ with 0.8908 \
-(0.8868 to 0.8948).
+On “svhn” no score is shown to do better than MSP (corrected for 10 comparisons): AUROC 0.8907; the highest is q̄ with \
+0.8908 (0.8868 to 0.8948).
 The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p* (p_value) or −Δ (gap), which are the \
 right way up, instead.
 Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996) and 95.4 % on “svhn” (R² 0.994); the AUROC of \
-−Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so as a score it adds nothing to confidence.
+−Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so as a score it is not shown to add anything \
+to confidence: 0.0003 at most.
 Dominance q̄ taken for a confidence is worse calibrated: ECE 0.0790 (0.0750 to 0.0830) against 0.0532 (0.0492 \
-to 0.0572) of MSP."""
+to 0.0572) of MSP, a difference of +0.0258 (+0.0218 to +0.0298)."""
 
 
 def changed(results, table, where, **values):
@@ -32,7 +33,7 @@ def changed(results, table, where, **values):
         if f"{column}_low" in frame and f"{column}_low" not in values:
             half = 0.0003 if column == "versus_msp" else 0.004
             frame.loc[rows, [f"{column}_low", f"{column}_high"]] = [value - half, value + half]
-    return dataclasses.replace(results, **{table: frame})
+    return dataclasses.replace(results, **{table: compared(frame) if "ece" in values else frame})
 
 
 def sentence(results, *words):
@@ -59,8 +60,16 @@ def test_the_whole_on_a_network_with_a_leaking_split():
             "Best calibrated is isotonic fitted on “held out”: ECE 0.0093 (0.0053 to 0.0133), against",
         ),
         (0.0093, LEAK, "fitted on “training samples”, though that split looks like training data: ECE 0.0093"),
-        (0.0500, "held out", "No method clearly beats plain confidence (MSP): the lowest ECE, 0.0500"),
-        (0.0600, "held out", "No method beats plain confidence (MSP), whose ECE is 0.0532"),
+        (
+            0.0500,
+            "held out",
+            "; the lowest, 0.0500 (0.0460 to 0.0540) of isotonic fitted on “held out”, differs",
+        ),
+        (
+            0.0600,
+            "held out",
+            "No method is shown to beat plain confidence (MSP), whose ECE is 0.0532 (0.0492 to 0.0572).",
+        ),
     ],
 )
 def test_calibration(ece, split, words):
@@ -71,7 +80,7 @@ def test_calibration(ece, split, words):
 
 def test_without_a_calibration_set():
     results = make_results(())
-    assert verdict(results)[0].startswith("No calibration set was given, and BoC does not beat plain confidence")
+    assert verdict(results)[0].startswith("No calibration set was given, and BoC is not shown to beat plain")
     better = changed(results, "calibration", "method == 'BoC'", ece=0.01)
     assert verdict(better)[0].startswith("Best calibrated is BoC: ECE 0.0100")
 
@@ -106,7 +115,9 @@ def test_scores_are_called_as_in_the_tables():
 
 def test_a_score_that_is_clearly_best_is_advised():
     text = sentence(score(make_results(), "mahalanobis", 0.95), "On “svhn”")
-    assert text == "On “svhn” use Mahalanobis: AUROC 0.9500 (0.9460 to 0.9540), the highest, against 0.8907 of MSP."
+    expected = "On “svhn” use Mahalanobis: AUROC 0.9500 (0.9460 to 0.9540), the highest, against 0.8907 of MSP "
+    assert text.startswith(expected)
+    assert text.endswith("(corrected for 10 comparisons).")
 
 
 def test_msp_is_advised_if_it_is_the_best():
@@ -116,13 +127,16 @@ def test_msp_is_advised_if_it_is_the_best():
 
 def test_a_standard_score_is_preferred_to_one_that_is_no_better():
     results = score(score(make_results(), "odin", 0.95), "energy", 0.948)
-    assert sentence(results, "On “svhn”").startswith("On “svhn” energy is as good as any: AUROC 0.9480, within")
+    assert sentence(results, "On “svhn”").startswith("On “svhn” no score is shown to do better than energy (corr")
 
 
 def test_a_small_difference_beyond_chance_is_called_so():
     text = sentence(score(make_results(), "energy", 0.8930), "On “svhn”")
     assert text.startswith("On “svhn” MSP is nearly as good as any: AUROC 0.8907; the highest, energy with 0.8930")
-    assert "is better by +0.0023 (+0.0020 to +0.0026): more than chance, but little." in text
+    assert (
+        "is better by +0.0023 (+0.0020 to +0.0026): more than chance (corrected for 10 comparisons), but little."
+        in text
+    )
 
 
 def test_scores_no_better_than_chance_are_not_advised():
@@ -130,7 +144,9 @@ def test_scores_no_better_than_chance_are_not_advised():
     results = score(results, "energy", 0.503)
     text = sentence(results, "On “svhn”")
     assert (
-        text == "On “svhn” no score does better than chance: the highest AUROC is 0.5030 (0.4990 to 0.5070), of energy."
+        text
+        == "On “svhn” no score is shown to do better than chance (corrected for 11 comparisons): the highest AUROC is "
+        "0.5030 (0.4990 to 0.5070), of energy."
     )
 
 
@@ -161,7 +177,7 @@ def test_the_paper_score_may_do_both():
     [
         (0.01, "by +0.0100 (+0.0097 to +0.0103), so it adds something to confidence."),
         (-0.01, "by −0.0100 (−0.0103 to −0.0097), so it ranks worse than confidence."),
-        (0.0002, "so as a score it adds nothing to confidence."),
+        (0.0002, "so as a score it is not shown to add anything to confidence: 0.0005 at most."),
     ],
 )
 def test_what_the_gap_adds(versus, words):
@@ -171,7 +187,10 @@ def test_what_the_gap_adds(versus, words):
 def test_a_gap_that_differs_from_set_to_set():
     results = score(make_results((), ("a", "b")), "gap", 0.9, 0.01, "a")
     results = score(results, "gap", 0.88, -0.01, "b")
-    assert sentence(results, "forces").endswith("so it ranks better than confidence on some sets and worse on others.")
+    assert sentence(results, "forces").endswith(
+        "so it adds something to confidence on “a” and it ranks worse than confidence on “b” "
+        "(corrected for 2 comparisons)."
+    )
 
 
 def test_a_gap_that_confidence_forces_in_part_only():
@@ -194,7 +213,7 @@ def test_a_set_without_any_gap():
     ("ece", "words"),
     [
         (0.08, "is worse calibrated: ECE 0.0800"),
-        (0.054, "calibrated about as well"),
+        (0.0535, "is calibrated about as well as confidence itself: ECE 0.0535"),
         (0.02, "is better calibrated, for"),
     ],
 )
@@ -205,10 +224,14 @@ def test_dominance_as_a_confidence(ece, words):
 
 def test_values_without_intervals():
     results = make_results()
-    table = results.calibration.assign(ece_low=NAN, ece_high=NAN)
+    ends = {f"ece{name}{end}": NAN for name in ("", "_versus_msp", "_versus_best") for end in ("_low", "_high")}
+    table = results.calibration.assign(**ends)
     results = dataclasses.replace(results, calibration=table)
-    assert verdict(results)[0] == "No method beats plain confidence (MSP), whose ECE is 0.0532."
-    assert "is worse calibrated: ECE 0.0790 against 0.0532 of MSP." in sentence(results, "taken for")
+    assert verdict(results)[0] == "No method is shown to beat plain confidence (MSP), whose ECE is 0.0532."
+    text = sentence(results, "taken for")
+    assert (
+        "is not told apart from confidence itself: ECE 0.0790 against 0.0532 of MSP, a difference of +0.0258." in text
+    )
 
 
 def test_scores_without_an_auroc_are_passed_over():
@@ -224,7 +247,7 @@ def test_listed():
 def test_methods_within_chance_of_the_best_are_named():
     text = verdict(make_results(("held out",)))[0]
     assert text.startswith(
-        "Best calibrated is isotonic fitted on “held out”, within chance of temperature fitted on “held out” and "
+        "Best calibrated is isotonic fitted on “held out”, not told apart from temperature fitted on “held out” and "
         "vector scaling fitted on “held out”: ECE 0.0093"
     )
 
@@ -233,14 +256,25 @@ def test_of_many_sets_those_without_a_useful_score_are_told_apart():
     results = make_results((), ("a", "b", "c"))
     results = changed(results, "ood", "ood != 'a' and score != 'structural_score'", auroc=0.5)
     assert sentence(results, "Scores to use").endswith("MSP on “a”.")
-    assert sentence(results, "no score") == "On “b” and “c” no score does better than chance."
+    assert sentence(results, "no score") == (
+        "On “b” and “c” no score is shown to do better than chance (corrected for 33 comparisons)."
+    )
     results = changed(results, "ood", "score != 'structural_score'", auroc=0.5)
     assert not any("Scores to use" in text for text in verdict(results))
 
 
-def test_within_chance_the_paper_score_does_not_rank_backwards():
+def test_within_chance_the_paper_score_is_not_shown_to_rank_either_way():
     results = score(make_results(), "structural_score", 0.497)
-    assert "AUROC 0.4970" in sentence(results, "does not rank backwards here")
+    assert "either way here (AUROC 0.4970 on “svhn”)." in sentence(results, "s_BoC is not shown to rank")
+    assert not any("backwards" in text for text in verdict(results))
+
+
+def test_the_paper_score_in_three_cases():
+    results = score(make_results((), ("svhn", "far", "near")), "structural_score", 0.7, ood="far")
+    results = score(results, "structural_score", 0.501, ood="near")
+    assert "(AUROC 0.1094 on “svhn”; corrected for 3 comparisons)" in sentence(results, "ranks backwards here")
+    assert "(AUROC 0.7000 on “far”; corrected" in sentence(results, "does not rank backwards there")
+    assert "(AUROC 0.5010 on “near”; corrected" in sentence(results, "not shown to rank either way there")
 
 
 def test_a_wide_interval_does_not_show_that_the_gap_adds_nothing():
@@ -259,12 +293,21 @@ def test_what_is_not_known_leaves_no_empty_brackets():
     assert "95.4 % to 95.4 %;" in sentence(many, "forces")
 
 
-def test_an_error_that_chance_explains_may_be_perfect():
-    results = make_results(("held out",))
-    table = results.calibration.assign(ece_chance=0.0088, ece_chance_most=0.0120)
-    text = " ".join(verdict(dataclasses.replace(results, calibration=table)))
-    assert "Chance alone gives perfectly calibrated confidences 0.0088: it may be perfect." in text
-    assert "it may be perfect" not in " ".join(verdict(results))
+@pytest.mark.parametrize(("lowest", "branch"), [(0.0093, "Best"), (0.05, "No method"), (0.06, "No method")])
+@pytest.mark.parametrize("perfect", [True, False])
+def test_an_error_that_chance_explains_may_be_perfect(lowest, branch, perfect):
+    """It is asked in every branch: of the best method, or of MSP."""
+    results = changed(make_results(("held out",)), "calibration", "split != ''", ece=0.07)
+    results = changed(results, "calibration", "method == 'isotonic'", ece=lowest)
+    table = results.calibration.assign(ece_chance=0.0088)
+    if perfect:
+        table = table.assign(ece_low=0.0)
+    text = verdict(dataclasses.replace(results, calibration=table))[0]
+    assert text.startswith(branch)
+    who = "isotonic fitted on “held out”" if branch == "Best" else "MSP"
+    words = f" Chance alone gives perfectly calibrated confidences 0.0088: {who} may be perfect."
+    assert text.endswith(words) == perfect
+    assert ("may be perfect" in text) == perfect
 
 
 def test_few_samples_are_named():

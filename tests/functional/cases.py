@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_boc.functional import Coins, bag_of_coins
 
 NAN, INF = math.nan, math.inf
-FLOAT_FIELDS = ("odds", "loss", "concentration", "confidence", "dominance", "gap")
+FLOAT_FIELDS = ("odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap")
 SCORES = (
     "msp",
     "energy",

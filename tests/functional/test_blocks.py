@@ -103,4 +103,4 @@ def test_blocks_are_larger_on_accelerators():
 
 
 def test_the_whole_registry_was_in_the_probe():
-    assert len(probe(random_logits(3, 4), -1)) == 4 + 1 + len(SCORES) + 1
+    assert len(probe(random_logits(3, 4), -1)) == 5 + 1 + len(SCORES) + 1

@@ -91,6 +91,14 @@ def test_trials_must_be_positive(function, trials):
 
 
 @over_trials
+@pytest.mark.parametrize("trials", [10**6 + 1, 10**8, 2**70])
+def test_trials_have_a_limit(function, trials):
+    """A hundred million of them took 5.8 GB."""
+    with pytest.raises(ValueError, match=f"expected at most 1,000,000 trials, got {trials:,}"):
+        function(trials)
+
+
+@over_trials
 @pytest.mark.parametrize("trials", [1.5, 100.0, "100", None, True, torch.tensor(2.5)])
 def test_trials_must_be_an_integer(function, trials):
     with pytest.raises(TypeError, match="expected trials as a positive integer, got"):

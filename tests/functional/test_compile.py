@@ -19,7 +19,7 @@ from torch_boc.functional import (
 )
 
 TRIALS = 2
-NAMES = ("prediction", "odds", "loss", "concentration", "gap", "log_p_value", *SCORES)
+NAMES = ("prediction", "odds", "loss", "concentration", "free_gap", "gap", "log_p_value", *SCORES)
 
 
 def whole_probe(z):
@@ -70,11 +70,34 @@ def test_static_shapes(static):
     assert_same(static, random_logits(*SHAPE, dtype=torch.float32), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("scale", [1e-7, 1e-3, 0.3, 60.0])
+def test_the_concentration_is_right_for_flat_and_sharp_rows(static, scale):
+    z = random_logits(*SHAPE, scale=scale, dtype=torch.float32)
+    z[0] = z[0].clamp_max(0.0)
+    z[0, [5, 9]] = 0.0
+    z[1, 3] = 90.0 + z[1].max()
+    expected = [probe.concentration for probe in map(reference.probe, z.tolist())]
+    error = static(z.requires_grad_())[3].detach().double() - torch.tensor([float(x) for x in expected]).double()
+    assert error.abs().max() <= 2e-6
+    results = [outputs_and_gradient(f, z.detach())[0][3] for f in (static, whole_probe)]
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=2e-6)
+
+
+def test_the_first_of_several_tops_and_the_first_nan(static):
+    z = random_logits(*SHAPE, dtype=torch.float32).round()
+    z[0] = 0.0
+    z[1, [7, 8]] = NAN
+    z[2] = -INF
+    z[3, [4, 30]] = torch.tensor([-0.0, 0.0])
+    z[3] = z[3].clamp_max(0.0)
+    assert static(z.requires_grad_())[0].tolist() == z.argmax(-1).tolist()
+
+
 def test_static_shapes_are_as_accurate_as_eager(static):
     rows = [confident_logits(SHAPE[1], 10.0**-i) for i in (1, 3, 6, 9, 12, 18, 22, 25)]
     z = torch.stack(rows).float()
     probes = [reference.probe(row) for row in z.tolist()]
-    results = dict(zip(NAMES[:5], static(z.requires_grad_())[:5], strict=True))
+    results = dict(zip(NAMES[:6], static(z.requires_grad_())[:6], strict=True))
     for name in ("odds", "loss", "gap", "concentration"):
         expected = [getattr(probe, name) for probe in probes]
         assert relative_error(results[name], expected).max() <= 5e-6, name

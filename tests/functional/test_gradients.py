@@ -83,7 +83,7 @@ def test_confident_float32_rows_have_the_gradient_of_float64(name, odds):
     for logits in (leaf(z), leaf(z.double())):
         getattr(bag_of_coins(logits), name).backward()
         grads.append(logits.grad.double())
-    scale = grads[1].abs().max()
+    scale = grads[1].abs().max().clamp_min(1e-35)  # the free gap is of the order of the odds squared, 1e-50
     torch.testing.assert_close(grads[0] / scale, grads[1] / scale, rtol=0, atol=1e-5)
 
 
@@ -111,4 +111,4 @@ def test_a_shift_has_no_gradient(name):
 def test_nothing_is_recorded_without_need():
     assert not any(x.requires_grad for x in bag_of_coins(random_logits(3, 4)))
     coins = bag_of_coins(leaf(random_logits(3, 4)))
-    assert [x.requires_grad for x in coins] == [False, True, True, True]
+    assert [x.requires_grad for x in coins] == [False, True, True, True, True]

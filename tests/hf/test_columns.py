@@ -33,7 +33,7 @@ def assert_summary(results, expected):
 @pytest.mark.parametrize("shape", [(60,), (12, 5)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_columns_tell_all_that_the_logits_do(shape, dtype, block, monkeypatch):
-    monkeypatch.setattr("torch_boc.transformers.trainer.BLOCK", block)
+    monkeypatch.setattr("torch_boc.transformers.columns.BLOCK", block)
     logits, target = labelled_batches(60, dtype=dtype)[0]
     logits, target = logits.reshape(*shape, 7), target.reshape(shape)
     boc = BoCTrainerMetrics(keys=EVERY, trials=30, bins=8, alpha=0.2, causal=False)
@@ -47,7 +47,7 @@ def test_without_labels_come_the_keys_that_need_none():
     logits = labelled_batches(30)[0][0]
     boc = BoCTrainerMetrics(keys=EVERY, compute_metrics=lambda outcome: pytest.fail("called without labels"))
     columns = boc.preprocess(logits)
-    assert columns["columns"].shape == (30, 4)
+    assert columns["columns"].shape == (30, 5)
     expected = {key: value for key, value in boc_summary(logits).items() if key not in LABELLED_KEYS}
     assert_summary(boc(outcome(columns)), expected)
     assert not any(value.isnan() for value in expected.values())
@@ -58,7 +58,8 @@ def test_padding_of_trainer_does_not_count(labelled):
     logits, target = labelled_batches(60)[0]
     boc = BoCTrainerMetrics(keys=EVERY, causal=False)
     columns = boc.preprocess(logits.reshape(12, 5, 7), target.reshape(12, 5) if labelled else None)
-    padded = Predictions({"columns": torch.nn.functional.pad(columns["columns"], (0, 0, 0, 3), value=-100)})
+    padded = torch.nn.functional.pad(columns["columns"], (0, 0, 0, 3), value=-100)
+    padded = Predictions({"columns": padded, "classes": columns["classes"]})
     assert boc(outcome(padded)) == pytest.approx(boc(outcome(columns)), rel=1e-12, nan_ok=True)
 
 
@@ -84,9 +85,9 @@ def test_first_of_several_outputs_and_labels():
     logits, target = labelled_batches(20)[0]
     boc = BoCTrainerMetrics()
     expected = boc.preprocess(logits, target)["columns"]
-    assert boc.preprocess((logits, torch.zeros(20, 8, 16)), (target, target))["columns"].equal(expected)
-    assert boc.preprocess([logits, (torch.zeros(1),)], [target])["columns"].equal(expected)
-    assert boc.preprocess(logits, ())["columns"].equal(expected[:, :4])
+    assert boc.preprocess((logits, torch.zeros(20, 8, 16)), (target, target))[0]["columns"].equal(expected)
+    assert boc.preprocess([logits, (torch.zeros(1),)], [target])[0]["columns"].equal(expected)
+    assert boc.preprocess(logits, ())["columns"].equal(expected[:, :5])
 
 
 def test_preprocess_reads_nothing_back():
@@ -204,8 +205,6 @@ def test_forgotten_preprocess():
         boc(EvalPrediction(np.zeros((10, 3)), None))
     with pytest.raises(TypeError, match=r"got a tuple of ndarray \(10, 6\), ndarray \(10, 8, 16\)"):
         boc(EvalPrediction((np.zeros((10, 6)), np.zeros((10, 8, 16))), None))
-    with pytest.raises(ValueError, match="that this BoCTrainerMetrics made, got those of another"):
-        boc(EvalPrediction(BoCTrainerMetrics().preprocess(torch.randn(10, 3)), None))
 
 
 def test_missing_library_names_the_extra(monkeypatch):

@@ -159,6 +159,21 @@ def test_logits_are_kept_where_the_docstring_says(options, classes, kept):
     boc = BoCTrainerMetrics(**options)
     predictions = nested_numpify(boc.preprocess(torch.randn(4, classes), torch.arange(4)))
     assert predictions.has_logits == kept
-    assert list(predictions.keys()) == (["columns", "logits"] if kept else ["columns"])
+    assert list(predictions.keys()) == ["columns", "classes", *(["logits"] if kept else [])]
     results = boc(EvalPrediction(predictions, np.arange(4)))
     assert results.get("given", kept) in (kept, "ndarray" if kept else "Predictions")
+
+
+def test_predictions_know_their_number_of_classes():
+    """Another evaluation, of a model with other classes, comes between; or another object asks."""
+    boc = BoCTrainerMetrics(keys=["forced_gap"])
+    predictions = nested_numpify(boc.preprocess(torch.randn(4, 5)))
+    before = boc(EvalPrediction(predictions, None))
+    boc(EvalPrediction(nested_numpify(boc.preprocess(torch.randn(4, 9))), None))
+    assert boc(EvalPrediction(predictions, None)) == before
+    assert BoCTrainerMetrics(keys=["forced_gap"])(EvalPrediction(predictions, None)) == before
+
+
+def test_generated_tokens_are_no_logits():
+    with pytest.raises(TypeError, match=r"got a Tensor \(4, 20\); with predict_with_generate=True .*leave it out"):
+        BoCTrainerMetrics().preprocess(torch.zeros(4, 20, dtype=torch.long))

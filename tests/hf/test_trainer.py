@@ -66,6 +66,29 @@ def test_more_outputs_than_logits(tmp_path):
     assert_results(trainer.evaluate(), by_hand(trainer))
 
 
+def first_accuracy(outcome):
+    """As users write it for models that return more than logits."""
+    logits = outcome.predictions[0]
+    return {"accuracy": (np.argmax(logits, -1) == outcome.label_ids).mean(), "outputs": len(outcome.predictions)}
+
+
+@pytest.mark.parametrize("keep_logits", [None, True, False])
+@pytest.mark.parametrize("loop", ["plain", "accumulated"])
+def test_several_outputs_stay_a_tuple(tmp_path, loop, keep_logits):
+    """As from Trainer itself; if the logits are not kept, nothing else is."""
+    model = roberta(output_hidden_states=True)
+    boc = BoCTrainerMetrics(compute_metrics=first_accuracy, keep_logits=keep_logits, keys=["accuracy"])
+    trainer = make_trainer(model, texts(), boc, tmp_path, **LOOPS[loop])
+    results, predictions = trainer.evaluate(), trainer.predict(texts()).predictions
+    assert results["eval_accuracy"] == results["eval_boc_accuracy"] == by_hand(trainer)["accuracy"]
+    plain = Trainer(model, trainer.args, collate, eval_dataset=texts()).predict(texts()).predictions
+    np.testing.assert_array_equal(predictions[0].argmax(-1), plain[0].argmax(-1))
+    assert len(predictions) == (1 if keep_logits is False else len(plain))
+    if keep_logits is not False:
+        np.testing.assert_array_equal(predictions[1][0], plain[1][0])
+    assert results["eval_outputs"] == len(predictions)
+
+
 def test_evaluations_do_not_add_up(tmp_path):
     trainer = make_trainer(roberta(), {"all": texts(), "few": texts(6)}, BoCTrainerMetrics(keys=["samples"]), tmp_path)
     for _ in range(2):
@@ -84,9 +107,9 @@ def test_what_is_gathered_does_not_depend_on_the_classes(tmp_path, classes):
     gather = trainer.gather_function
     trainer.gather_function = lambda x: gathered.append(nbytes(x)) or gather(x)
     output = trainer.predict(texts(classes=2))
-    assert output.predictions["columns"].shape == (21, 6)
+    assert output.predictions["columns"].shape == (21, 7)
     assert output.predictions["columns"].dtype == np.float64
-    assert max(gathered) == 4 * 6 * 8
+    assert max(gathered) == 4 * (7 + 1) * 8  # seven columns, and the number of classes
     assert "test_boc_gap" in output.metrics
 
 

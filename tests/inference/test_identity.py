@@ -7,6 +7,7 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -57,6 +58,10 @@ def change(attribute, value):
     return lambda model: setattr(model, attribute, value)
 
 
+def hooked(number):
+    return lambda module, inputs, output: output * number
+
+
 def in_place(name, place):
     def apply(model):
         with torch.no_grad():
@@ -71,6 +76,9 @@ def swap(model):
 
 
 CHANGES = {
+    "hook": ("attributes", lambda model: model.layer.register_forward_hook(hooked(2))),
+    "pre-hook": ("attributes", lambda model: model.layer.register_forward_pre_hook(lambda module, x: (x[0] * 2,))),
+    "array": ("attributes", change("scales", np.array([1.0, 2.0]))),
     "last weight": ("weights", in_place("layer.weight", -1)),
     "order of weights": ("weights", swap),
     "bias": ("weights", in_place("layer.bias", 3)),
@@ -125,7 +133,7 @@ UNCHANGED = {
     "mode": lambda model: model.train(),
     "frozen": lambda model: model.requires_grad_(False),
     "gradients": lambda model: model(torch.ones(2, 3)).sum().backward(),
-    "hooks": lambda model: model.register_forward_hook(lambda *_: None),
+    "hooks of the backward": lambda model: model.register_full_backward_hook(lambda *_: None),
     "strides": lambda model: setattr(model.layer.weight, "data", model.layer.weight.data.t().contiguous().t()),
     "copied weights": lambda model: model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}),
 }

@@ -14,7 +14,7 @@ import torch
 
 from tests.inference import writer
 from tests.inference.cases import Loader, assert_same, expected, files, predictor, read
-from torch_boc.inference import lock, parts
+from torch_boc.inference import BoCPredictor, lock, parts
 from torch_boc.inference.lock import Lock
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def other(tmp_path):
     """A process that writes the same table, in the midst of it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.inference.writer", str(tmp_path / "samples.parquet"), "0.5"],
+        [sys.executable, "-m", "tests.inference.writer", str(tmp_path / "samples.parquet"), "600"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -43,8 +43,8 @@ def owner(path):
 
 def test_a_second_process_is_refused_until_the_first_is_killed(other, tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "PART_ROWS", 4)
-    path, model, calls = tmp_path / "samples.parquet", writer.model(), []
-    model.register_forward_hook(lambda *_: calls.append(1))
+    path, model, calls, columns = tmp_path / "samples.parquet", writer.model(), [], BoCPredictor._columns
+    monkeypatch.setattr(BoCPredictor, "_columns", lambda *args: calls.append(1) or columns(*args))
     with pytest.raises(BlockingIOError, match=rf"nobody else writes .*, got process {other.pid} on .* since"):
         predictor(model).to_parquet(writer.batches(), path, resume=True)
     assert calls == []
@@ -161,6 +161,35 @@ def test_one_of_many_takes_over(tmp_path):
     assert entered
     assert set(together) == {1}
     assert files(tmp_path) == []
+
+
+def test_who_comes_late_leaves_the_lock_alone(tmp_path):
+    """One process has found the owner dead and is slow; another takes over before it goes on."""
+    path = tmp_path / "lock"
+    leave(path, began="12")
+    dead, late = json.loads(path.read_text()), Lock(path, "writes")
+    with Lock(path, "writes") as first:
+        assert not late._take_over(dead)
+        first.check()
+        assert files(tmp_path) == ["lock"]
+    assert not late._take_over(dead)
+    assert files(tmp_path) == []
+
+
+def test_who_was_killed_while_taking_over_is_in_nobodys_way(tmp_path):
+    path = tmp_path / "lock"
+    leave(path, began="12")
+    leave(tmp_path / "lock.theirs", began="12", token="claimant")
+    enter(path)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("token", ["../../outside", "", None, 7, "a/b"])
+def test_a_lock_with_a_strange_token(token, tmp_path):
+    (tmp_path / "folder").mkdir()
+    leave(tmp_path / "folder" / "lock", began="12", token=token)
+    enter(tmp_path / "folder" / "lock")
+    assert files(tmp_path) == ["folder"]
 
 
 def test_who_lost_the_lock_writes_no_more(tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.inference.cases import Counting, data, predictor
+from tests.inference.cases import Counting, data, joined, predictor
+from tests.nn.models import linear
 from torch_boc import BoCPredictor
 
 
@@ -133,3 +134,13 @@ def test_a_missing_dependency_names_the_extra(module, call, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=r"pip install 'torch-boc\[eval\]'"):
         list(getattr(BoCPredictor(Counting()), call)([X]))
+
+
+def test_probabilities_are_refused():
+    model, x = nn.Sequential(linear(), nn.Softmax(-1)), torch.randn(8, 3)
+    with pytest.raises(ValueError, match=r"expected logits from the model, got probabilities .*take the softmax out"):
+        list(predictor(model).predict([x]))
+    logs = nn.Sequential(linear(), nn.LogSoftmax(-1))
+    torch.testing.assert_close(
+        joined(predictor(logs).predict([x]))["gap"], joined(predictor(linear()).predict([x]))["gap"], rtol=1e-5, atol=0
+    )

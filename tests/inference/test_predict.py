@@ -80,6 +80,17 @@ def test_trials():
     assert_same(joined(predictor(model, trials=7).predict(data()[0])), expected(model.layer(data()[0]), trials=7))
 
 
+def test_chosen_columns():
+    model = Counting()
+    names = ["free_gap", "prediction"]
+    table = joined(predictor(model, columns=names).predict(TensorDataset(*data())))
+    assert list(table) == ["index", "target", *names]
+    assert_same(table, {name: expected(model.layer(data()[0]), data()[1])[name] for name in table})
+    assert list(predictor(columns=names).to_frame([])) == ["index", *names]
+    with pytest.raises(ValueError, match=r"expected columns as a list of names among prediction, .*, got 'freegap'"):
+        predictor(columns=["freegap"])
+
+
 def test_no_samples():
     assert list(predictor().predict([])) == []
     frame = predictor().to_frame([])

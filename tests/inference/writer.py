@@ -1,4 +1,4 @@
-"""A process of its own that writes a resumed table: `python -m tests.inference.writer PATH SECONDS_A_BATCH`."""
+"""A process of its own that writes a resumed table: `python -m tests.inference.writer PATH SECONDS_TO_WAIT`."""
 
 import sys
 import time
@@ -23,7 +23,7 @@ def batches() -> list[Tensor]:
 
 
 class Slow:
-    """Says where it is, and takes its time."""
+    """Says where it is, and waits at the third batch."""
 
     def __len__(self) -> int:
         return len(batches())
@@ -32,7 +32,7 @@ class Slow:
         for place, batch in enumerate(batches()):
             sys.stdout.write(f"batch {place}\n")
             sys.stdout.flush()
-            time.sleep(float(sys.argv[2]))
+            time.sleep(float(sys.argv[2]) if place == 2 else 0)
             yield batch
 
 

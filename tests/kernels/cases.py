@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.functional.cases import random_logits
 from torch_boc.functional.rows import Rows
-from torch_boc.kernels import row_sums
+from torch_boc.kernels import row_sums, spread
 from torch_boc.kernels.build import COMPILERS
 
 needs_compiler = pytest.mark.skipif(
@@ -31,8 +31,10 @@ def make_logits(rows: int, classes: int, dtype: torch.dtype = torch.float32, sca
 
 
 def sums(logits: Tensor, *, extras: bool = False) -> Rows:
-    """The operator's result under the names of the path in torch."""
-    return Rows(*row_sums(logits, extras))
+    """The operators' results under the names of the path in torch."""
+    rows = Rows(*row_sums(logits, extras))
+    mass, mass_squares = spread(logits.detach(), rows.odds.detach(), rows.squares.detach())
+    return rows._replace(mass=mass, mass_squares=mass_squares)
 
 
 def odd_rows(classes: int, dtype: torch.dtype) -> Tensor:

@@ -1,4 +1,4 @@
-"""Loss and concentration of the kernels against the formulas in torch. Run by `test_kernels.py`."""
+"""Loss, concentration and free gap of the kernels against the formulas in torch. Run by `test_kernels.py`."""
 
 import pytest
 import torch
@@ -9,13 +9,18 @@ from torch_boc.functional.coins import coins_by_formula
 from torch_boc.kernels import coins
 
 
+def sums_of(rows):
+    return rows.odds, rows.squares, rows.mass, rows.mass_squares
+
+
 def assert_same_coins(rows, classes):
     expected = coins_by_formula(rows, classes)
-    actual = coins(rows.odds, rows.squares, classes)
+    actual = coins(*sums_of(rows), classes)
     # The order of operations is the same; a compiler may spare a rounding.
     limit = {torch.float32: 1e-6, torch.float64: 1e-13}[rows.odds.dtype]
     torch.testing.assert_close(actual[0], expected.loss, rtol=limit, atol=0, equal_nan=True)
     torch.testing.assert_close(actual[1], expected.concentration, rtol=limit, atol=1e-12, equal_nan=True)
+    torch.testing.assert_close(actual[2], expected.free_gap, rtol=limit, atol=1e-13, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -35,27 +40,28 @@ def test_the_ends_of_the_concentration():
     logits = torch.tensor([[2.0, 0, 0, 0], [2.0, 1.5, -200, -200], [0, 0, 0, 0], [900.0, 0, 0, 0]], device=DEVICE)
     rows = sums(logits)
     torch.testing.assert_close(
-        coins(rows.odds, rows.squares, 4)[1], torch.tensor([0.0, 1, 0, 0], device=DEVICE), rtol=0, atol=1e-5
+        coins(*sums_of(rows), 4)[1], torch.tensor([0.0, 1, 0, 0], device=DEVICE), rtol=0, atol=1e-5
     )
 
 
 def test_shapes_and_strides():
     rows = sums(make_logits(24, 10).unflatten(0, (4, 6)).transpose(0, 1))
     assert_same_coins(rows, 10)
-    assert_same_coins(rows._replace(odds=rows.odds[::2], squares=rows.squares[::2]), 10)
+    halves = {name: getattr(rows, name)[::2] for name in ("odds", "squares", "mass", "mass_squares")}
+    assert_same_coins(rows._replace(**halves), 10)
 
 
 def test_opcheck_and_vmap():
     rows = sums(make_logits(6, 5))
-    torch.library.opcheck(coins, (rows.odds, rows.squares, 5))
-    mapped = vmap(lambda odds, squares: coins(odds, squares, 5))(rows.odds, rows.squares)
-    for value, expected in zip(mapped, coins(rows.odds, rows.squares, 5), strict=True):
+    torch.library.opcheck(coins, (*sums_of(rows), 5))
+    mapped = vmap(lambda *sums: coins(*sums, 5))(*sums_of(rows))
+    for value, expected in zip(mapped, coins(*sums_of(rows), 5), strict=True):
         torch.testing.assert_close(value, expected, rtol=0, atol=0)
 
 
 def test_what_does_not_fit_is_refused():
     rows = sums(make_logits(6, 5))
     with pytest.raises(ValueError, match="expected two tensors of one shape on one device"):
-        coins(rows.odds, rows.squares[:2], 5)
-    with pytest.raises(TypeError, match="expected odds in float32 or float64 and squares in float64"):
-        coins(rows.odds, rows.squares.float(), 5)
+        coins(rows.odds, rows.squares[:2], rows.mass, rows.mass_squares, 5)
+    with pytest.raises(TypeError, match="expected odds in float32 or float64 and squares and masses in float64"):
+        coins(rows.odds, rows.squares.float(), rows.mass, rows.mass_squares, 5)

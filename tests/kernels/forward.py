@@ -15,12 +15,13 @@ over_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 
 def assert_same_sums(logits, *, extras=True):
-    """As the path in torch, up to the order of summation; of several equal tops, any."""
+    """As the path in torch, up to the order of summation."""
     actual, expected = sums(logits, extras=extras), rows.row_sums(logits, extras=extras)
     limit = LIMIT[accumulator(logits.dtype)]
     chosen = logits.gather(-1, actual.prediction[..., None]).squeeze(-1).to(actual.top.dtype)
     torch.testing.assert_close(chosen, expected.top, rtol=0, atol=0)
     assert (actual.surprise is None) == (not extras)
+    assert actual.prediction.tolist() == expected.prediction.tolist()
     for value, other in zip(actual[1:], expected[1:], strict=True):
         if value is not None:
             torch.testing.assert_close(value, other, rtol=limit, atol=1e-37)
@@ -78,3 +79,44 @@ def test_agrees_with_the_definitions(classes, odds, dtype):
     for name in ("odds", "loss", "gap"):
         error = relative_error(getattr(coins, name).cpu(), [getattr(probe, name)]).item()
         assert error <= {torch.float32: 5e-6, torch.float64: 1e-12}[dtype], f"{name}: relative error {error:.2g}"
+
+
+def tied_rows(classes, dtype):
+    """Rows whose tops come several times: side by side, in other blocks and lanes, at both zeros, and everywhere."""
+    pairs = [(0, 1), (1, classes - 1), (classes // 2, classes - 1), (classes - 2, classes - 1), (classes // 3, 64)]
+    logits = make_logits(len(pairs) + 4, classes, dtype)
+    for row, places in enumerate(pairs):
+        logits[row, [min(place, classes - 1) for place in places]] = 60.0
+    logits[-4] = -1.0
+    logits[-4, [classes // 3, classes - 1]] = torch.tensor([-0.0, 0.0], dtype=dtype, device=DEVICE)
+    logits[-3] = -1.0
+    logits[-3, [classes // 3, classes - 1]] = torch.tensor([0.0, -0.0], dtype=dtype, device=DEVICE)
+    logits[-2] = 2.5
+    logits[-1] = -torch.inf
+    return logits
+
+
+@over_dtypes
+@pytest.mark.parametrize("classes", [2, 17, 65, 1025, 17001])
+def test_the_prediction_is_the_first_of_several_tops(classes, dtype):
+    logits = tied_rows(classes, dtype)
+    assert sums(logits).prediction.tolist() == logits.cpu().argmax(-1).tolist()
+
+
+@over_dtypes
+@pytest.mark.parametrize("classes", [5, 48, 1025, 17001])
+def test_the_prediction_of_an_undefined_row_is_that_of_argmax(classes, dtype):
+    """The first NaN, before and after +inf."""
+    logits = odd_rows(classes, dtype)
+    logits[1, classes // 2 + 1 :] = torch.nan
+    logits[2, [1, 3]] = torch.nan
+    assert sums(logits).prediction.tolist() == logits.cpu().argmax(-1).tolist()
+
+
+@over_dtypes
+@pytest.mark.parametrize("scale", [1e-20, 1e-3, 0.7])
+@pytest.mark.parametrize("classes", [3, 1025])
+def test_the_sums_of_flat_rows(classes, scale, dtype):
+    logits = make_logits(7, classes, dtype, scale=scale)
+    logits[0, 1] = -torch.inf
+    assert_same_sums(logits)

@@ -65,16 +65,15 @@ def compile_tails(name: str, dtype: torch.dtype, *, target: tuple) -> Compiled:
 
 
 def compile_coins(dtype: torch.dtype, *, target: tuple) -> Compiled:
-    """Loss and concentration as `coin_ops.py` would start them."""
+    """Loss, concentration and free gap as `coin_ops.py` would start them."""
     from torch_boc.kernels import coins_triton
     from torch_boc.kernels.coin_ops import BLOCK, WARPS
 
     narrow = f"*{NAMES[dtype]}"
     types = {
         "odds": narrow,
-        "squares": "*fp64",
-        "loss": narrow,
-        "concentration": narrow,
+        **dict.fromkeys(("squares", "mass", "mass_squares"), "*fp64"),
+        **dict.fromkeys(("loss", "concentration", "free_gap"), narrow),
         "size": "i32",
         "rivals": "i32",
     }
@@ -83,6 +82,19 @@ def compile_coins(dtype: torch.dtype, *, target: tuple) -> Compiled:
     flags = {"num_warps": WARPS, "enable_fp_fusion": False}
     asm = _compile(coins_triton.coins, types, {"block": BLOCK}, aligned, target, **flags)
     return Compiled(asm, 32 * WARPS, BLOCK, long=False)
+
+
+def compile_spread(dtype: torch.dtype, *, target: tuple) -> Compiled:
+    """The sums of flat rows as `spread_ops.py` would start them."""
+    from torch_boc.kernels import rows_triton, spread_triton
+    from torch_boc.kernels.spread_ops import WARPS, WIDTH
+
+    kernel = spread_triton.spread
+    constants = {"width": WIDTH, "dtype": rows_triton.DTYPES[accumulator(dtype)]}
+    types = {n: "constexpr" if n in constants else _type(n, dtype) for n in kernel.arg_names}
+    aligned = [n[0] == "*" for n in types.values()]
+    asm = _compile(kernel, types, constants, aligned, target, num_warps=WARPS, enable_fp_fusion=True)
+    return Compiled(asm, 32 * WARPS, WIDTH, long=True)
 
 
 def _compile(kernel, types: dict, constants: dict, aligned: list[bool], target: tuple, **flags: int) -> dict:
@@ -100,7 +112,7 @@ def _type(argument: str, dtype: torch.dtype) -> str:
         return "i32"
     if argument in ("logits", "gradient"):
         return f"*{NAMES[dtype]}"
-    special = {"prediction": "*i64", "squares": "*fp64", "on_squares": "*fp64"}
+    special = {"prediction": "*i64"} | dict.fromkeys(("squares", "on_squares", "mass", "mass_squares"), "*fp64")
     return special.get(argument, f"*{NAMES[accumulator(dtype)]}")
 
 

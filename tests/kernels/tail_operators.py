@@ -23,7 +23,7 @@ def make(operator, shape, dtype=f64, *, seed=0):
 
 def in_torch(operator, first, trials, odds):
     if operator is log_p_value:
-        first = expected_wins(Coins(first, odds, first, odds), trials)
+        first = expected_wins(Coins(first, odds, first, odds, odds), trials)
     return binomial_log_tail(first, trials, odds)
 
 
@@ -41,7 +41,7 @@ def test_the_expected_wins_are_those_of_torch(trials, dtype):
     """One win more or less would show: the tails are those of the wins that torch rounds to."""
     loss = losses_that_round(trials, dtype)
     odds = (loss.double() * 2).to(dtype)
-    wins = expected_wins(Coins(loss, odds, loss, odds), trials)
+    wins = expected_wins(Coins(loss, odds, loss, odds, odds), trials)
     for value, expected in zip(log_p_value(loss, trials, odds), log_tail(wins, trials, odds.double()), strict=True):
         assert value.dtype == f64
         torch.testing.assert_close(value, expected, rtol=1e-12, atol=0, equal_nan=True)

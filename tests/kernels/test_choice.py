@@ -12,7 +12,7 @@ from tests.kernels.cases import needs_compiler
 from torch_boc.functional import bag_of_coins, binomial_log_tail, log_p_value
 from torch_boc.kernels import choice, use
 
-PROBE = ["torch_boc::row_sums", "torch_boc::coins", "torch_boc::log_p_value"]
+PROBE = ["torch_boc::row_sums", "torch_boc::spread", "torch_boc::coins", "torch_boc::log_p_value"]
 FUSED = {*PROBE, "torch_boc::log_tail"}
 
 

@@ -4,8 +4,17 @@ import pytest
 import torch
 
 from benchmarks.traffic import OTHER_INSTRUCTIONS, STEP_INSTRUCTIONS
-from tests.kernels.offline import OFFLINE, assemble, compile_coins, compile_tails, moved_bytes, wide_instructions
+from tests.kernels.offline import (
+    OFFLINE,
+    assemble,
+    compile_coins,
+    compile_spread,
+    compile_tails,
+    moved_bytes,
+    wide_instructions,
+)
 from tests.kernels.test_offline import MI300, over_nvidia
+from torch_boc.functional.precision import accumulator
 
 pytestmark = OFFLINE
 over_kernels = pytest.mark.parametrize("name", ["log_tails", "log_p_values"])
@@ -31,8 +40,20 @@ def test_coins_do_not_spill_and_every_number_moves_once(dtype, target, tmp_path)
     compiled = compile_coins(dtype, target=target)
     ptx, each = compiled.asm["ptx"], compiled.elements // compiled.threads
     assert assemble(ptx, tmp_path / "kernel.ptx")[1] == 0
-    assert moved_bytes(ptx, "ld") == each * (dtype.itemsize + 8)
-    assert moved_bytes(ptx, "st") == each * 2 * dtype.itemsize
+    assert moved_bytes(ptx, "ld") == each * (dtype.itemsize + 3 * 8)
+    assert moved_bytes(ptx, "st") == each * 3 * dtype.itemsize
+
+
+@over_nvidia
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_spread_does_not_spill_and_leaves_at_once_where_no_row_is_flat(dtype, target, tmp_path):
+    compiled = compile_spread(dtype, target=target)
+    ptx = compiled.asm["ptx"]
+    assert assemble(ptx, tmp_path / "kernel.ptx")[1] == 0
+    first_branch = ptx.index("bra")
+    wide = accumulator(dtype).itemsize
+    assert moved_bytes(ptx[:first_branch], "ld") == wide + 8
+    assert moved_bytes(ptx, "ld") == wide + 8 + 2 * compiled.elements * dtype.itemsize // compiled.threads
 
 
 @over_nvidia

@@ -22,13 +22,13 @@ def test_the_modes_of_a_caller_do_not_see_the_trial():
 
 
 def test_kernels_that_are_wrong(monkeypatch):
-    monkeypatch.setattr(kernels, "coins", lambda odds, squares, classes: (odds * 1.01, odds))
+    monkeypatch.setattr(kernels, "coins", lambda odds, *rest: (odds * 1.01, odds, odds))
     with pytest.warns(UserWarning, match=REMAINS + "their results are off by"):
         assert not trial.passes("cpu")
 
 
 def test_kernels_that_give_no_number(monkeypatch):
-    monkeypatch.setattr(kernels, "coins", lambda odds, squares, classes: (odds * torch.nan, odds))
+    monkeypatch.setattr(kernels, "coins", lambda odds, *rest: (odds * torch.nan, odds, odds))
     with pytest.warns(UserWarning, match=REMAINS + "their results are off by nan"):
         assert not trial.passes("cpu")
 

@@ -15,6 +15,7 @@ from torch_boc import BoCMetric
 
 LIBRARIES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
 CLASSES = 5
+SAID = "BoCCallback goes on without"
 
 # What Lightning says on this machine, whoever calls it.
 QUIET = [
@@ -133,6 +134,11 @@ def chosen(values: Any, prefix: str) -> dict[str, float]:
     """The values under a prefix, without it; for `val/boc/` without those of further loaders."""
     named = {key.removeprefix(prefix): float(value) for key, value in values.items() if key.startswith(prefix)}
     return {key: value for key, value in named.items() if "/" not in key}
+
+
+def ours(said: Any) -> list[str]:
+    """The warnings of the callback, among those of Lightning."""
+    return [str(x.message) for x in said if SAID in str(x.message)]
 
 
 def csv_rows(folder: Path) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 from tests.lightning.cases import LIBRARIES, QUIET, chosen, classifier, expected, logits_of, perceptron
 from tests.lightning.two_processes import FAR, KNOWN, NEAR
@@ -61,9 +62,44 @@ def test_validation_is_that_of_one_process(run, module):
     assert "compute" not in said
 
 
+def test_a_process_that_cannot_read_a_batch_keeps_no_other_waiting(run, module):
+    """The second process reads nothing of loader 0, half of loader 1, and finds out late that loader 2 is wrong."""
+    folder, said = run
+    first, second = (torch.load(folder / f"failures-{rank}.pt") for rank in (0, 1))
+    assert first == second
+    known, near = (
+        TensorDataset(*(x[places] for x in data.tensors))
+        for data, places in ((KNOWN, list(range(40))), (NEAR, [0, 1, 2, *range(11, 21)]))
+    )
+    want = {key: expected(module, known)[key] for key in ("samples", "gap", "nll")}
+    assert chosen(first, "val/boc/") == pytest.approx(want | {"skipped_batches": 2})
+    found = chosen(first, "val/boc/near/")
+    want = {key: expected(module, near)[key] for key in ("samples", "gap")}
+    assert {key: found[key] for key in want} == pytest.approx(want)
+    assert found["skipped_batches"] == 1
+    assert found["gap_shift"] == pytest.approx(want["gap"] - expected(module, known)["gap"])
+    metric = BoCSeparation(("msp",))
+    metric.update(logits_of(module, known), False)
+    metric.update(logits_of(module, near), True)
+    assert found["msp_auroc"] == pytest.approx(metric.compute()["msp_auroc"].item())
+    assert chosen(first, "val/boc/far/") == {"skipped_batches": 3}
+    assert said.count("process 1: BoCCallback goes on without a batch of val, loader 0") == 1
+    assert said.count("without val, loader 2 'far': ValueError: expected logits or log-probabilities") == 1
+
+
+def test_training_goes_on_while_processes_cannot_read_batches(run):
+    first, second = (torch.load(run[0] / f"failing-fit-{rank}.pt") for rank in (0, 1))
+    assert (first["train/boc/samples"], first["train/boc/skipped_batches"]) == (3, 1)  # of the last step
+    assert first["val/boc/skipped_batches"] == 3
+    assert first["val/boc/samples"] == 11
+    assert {key: value for key, value in first.items() if "val/" in key} == {
+        key: value for key, value in second.items() if "val/" in key
+    }
+
+
 def test_figures_are_drawn_once(run):
     tags = ("coherence", "near-coherence", "near-separation", "far-coherence", "far-separation")
-    assert {path.name for path in run[0].rglob("*.png")} == {f"val-boc-{tag}-step000000.png" for tag in tags}
+    assert {path.name for path in run[0].rglob("version_0/*.png")} == {f"val-boc-{tag}-step000000.png" for tag in tags}
 
 
 def test_predictions_are_those_of_one_process(run, module):
@@ -83,5 +119,5 @@ def test_training_with_a_monitor(run):
     first, second = (torch.load(run[0] / f"fit-{rank}.pt") for rank in (0, 1))
     assert {"val/boc/gap", "train/boc/gap"} <= first.keys()
     assert first == second
-    assert first["score"] == first["val/boc/gap"]
+    assert first["score"] == first["val/boc/nll"]
     assert (run[0] / "best.ckpt").exists()

@@ -59,6 +59,15 @@ def test_one_file_with_every_sample(library, tmp_path):
     assert len(table(out / "predictions-rank0.parquet")["index"]) == 5
 
 
+def test_chosen_columns(library, tmp_path):
+    module = classifier(library, perceptron())
+    out = predict(library, tmp_path, module, loader(DATA), columns=["free_gap", "prediction"])
+    found = table(out / "predictions-rank0.parquet")
+    assert list(found) == ["index", "target", "free_gap", "prediction"]
+    want = sample_columns(logits_of(module, DATA), columns=["free_gap"])["free_gap"]
+    torch.testing.assert_close(found["free_gap"], want, rtol=1e-5, atol=1e-12)
+
+
 def test_vit_and_several_loaders(library, tmp_path):
     module, sets = classifier(library, vit()), (images(9), images(5, 1))
     out = predict(library, tmp_path, module, [loader(data) for data in sets])
@@ -163,3 +172,14 @@ def test_rows_that_are_no_samples_are_refused(library, tmp_path):
     module.predict_step = lambda batch, batch_idx: torch.zeros(2 * len(batch[0]), 5)
     with pytest.raises(ValueError, match="each of the 16 samples of the batch, got 32"):
         predict(library, tmp_path, module, loader(DATA))
+
+
+def test_single_logits(library, tmp_path):
+    module = classifier(library, torch.nn.Linear(8, 1))
+    with pytest.raises(TypeError, match="binary=True takes a single logit"):
+        predict(library, tmp_path, module, loader(DATA))
+    assert not list((tmp_path / "out").glob("*"))
+    found = table(predict(library, tmp_path, module, loader(DATA), binary=True) / "predictions-rank0.parquet")
+    logits = logits_of(module, DATA)[:, 0]
+    assert torch.equal(found["prediction"], (logits > 0).long())
+    torch.testing.assert_close(found["confidence"].float(), logits.abs().sigmoid(), rtol=1e-5, atol=0)

@@ -36,6 +36,50 @@ def trainer(library: Any, folder: Path, *callbacks: Any, **options: Any) -> Any:
     )
 
 
+class Failing:
+    """A logits function of both processes; the second cannot read loader 0, nor the first batch of loader 1.
+
+    It finds out about loader 2 when results are asked for, as it does about probabilities on a device.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.calls, self.callback = rank, 0, None
+
+    def __call__(self, outputs: Any, batch: Any, module: Any) -> Any:
+        """Fail at the first batches of the second process."""
+        self.calls += 1
+        if self.rank == 1 and self.calls <= 3:  # of two batches of loader 0
+            self.callback._loops["val"].metrics[2].metric._looks_like_probabilities = torch.tensor(True)
+            raise KeyError("heatmap")
+        return outputs["logits"], batch[1]
+
+
+def validate_with_failures(library: Any, folder: Path, module: Any) -> None:
+    """Save what each process logs of an epoch in which one of them cannot read everything."""
+    callback = BoCCallback(ood=OOD, keys=("samples", "gap", "nll"), plot_every_n_epochs=1)
+    run = trainer(library, folder / "failures", callback, use_distributed_sampler=False, logger=False)
+    failing = Failing(run.global_rank)
+    failing.callback, callback._source.logits = callback, failing
+    shares = [share(*part) for part in zip((KNOWN, NEAR, FAR), SHARES[run.global_rank], strict=True)]
+    run.validate(module, shares, verbose=False)
+    torch.save(dict(run.callback_metrics), folder / f"failures-{run.global_rank}.pt")
+
+
+def fit_with_failures(library: Any, folder: Path, module: Any) -> None:
+    """Train while the second process can read no training batch and the first no validation batch."""
+
+    def logits(outputs: Any, batch: Any, module: Any) -> Any:
+        if module.training == (module.global_rank == 1):
+            return outputs["logits"], batch[1]
+        raise KeyError("heatmap")
+
+    callback = BoCCallback(logits=logits, keys=("samples", "gap"), every_n_train_steps=1)
+    options = {"max_epochs": 2, "logger": False, "enable_checkpointing": False}
+    run = trainer(library, folder, callback, **options)
+    run.fit(module, loader(KNOWN, 4), loader(NEAR, 4))
+    torch.save(dict(run.callback_metrics), folder / f"failing-fit-{run.global_rank}.pt")
+
+
 def main(name: str, folder: Path) -> None:
     """Validate uneven shares, train an epoch, predict; each process saves what it logged."""
     library = LIBRARIES[name]
@@ -54,11 +98,14 @@ def main(name: str, folder: Path) -> None:
     writer = BoCPredictionWriter(folder / "predictions")
     trainer(library, folder, writer, **options).predict(module, loader(KNOWN, 4), return_predictions=False)
 
-    keep = library.callbacks.ModelCheckpoint(folder, monitor="val/boc/gap", filename="best")
+    validate_with_failures(library, folder, module)
+
+    keep = library.callbacks.ModelCheckpoint(folder, monitor="val/boc/nll", filename="best")
     run = trainer(library, folder, BoCCallback(every_n_train_steps=2), keep, max_epochs=1, logger=False)
     run.fit(module, loader(KNOWN, 4), loader(NEAR, 4))
     found = {"score": keep.best_model_score, **run.callback_metrics}
     torch.save(found, folder / f"fit-{run.global_rank}.pt")
+    fit_with_failures(library, folder, module)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ BAD = torch.tensor([[math.nan, 1.0, 0.0], [math.inf, 2.0, 1.0]])
         ({"alpha": 2}, "alpha in"),
         ({"bins": 0}, "at least 1 bin"),
         ({"trials": 0}, "positive integer"),
+        ({"trials": 10**6 + 1}, "expected at most 1,000,000 trials, got 1,000,001"),
         ({"num_classes": 1}, "at least 2"),
         ({"keys": ("gap", "magic")}, "expected keys as a list of names among samples"),
         ({"keys": "gap"}, "expected keys as a list of names"),
@@ -188,3 +189,27 @@ def test_probabilities_are_refused_after_a_reset_too():
     metric.reset()
     with pytest.raises(ValueError, match="got probabilities"):
         metric.update(LOGITS.softmax(-1))
+
+
+@pytest.mark.parametrize("make", [BoCMetric, CoherenceGap, BoCSeparation])
+def test_only_metrics_of_the_same_classes_merge(make):
+    def filled(classes, **options):
+        metric = make(**options)
+        metric.update(torch.randn(4, classes), torch.tensor([True, False, True, False]).to(FLAGS[make]))
+        return metric
+
+    first = filled(5)
+    with pytest.raises(ValueError, match="expected a metric of 5 classes, got one of 3"):
+        first.merge_state(filled(3))
+    assert_same(first.compute(), first.clone().compute())
+    empty = make()
+    empty._update_count = 1
+    empty.merge_state(first)
+    assert empty.num_classes == 5
+    assert_same(empty.compute(), first.compute())
+    other = {"exact_up_to": 10} if make is BoCSeparation else {"ignore_index": 1}
+    with pytest.raises(ValueError, match=rf"expected a {make.__name__} with the same arguments, got one with others$"):
+        first.merge_state(filled(5, **other))
+
+
+FLAGS = {BoCMetric: torch.long, CoherenceGap: torch.long, BoCSeparation: torch.bool}

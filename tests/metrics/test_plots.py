@@ -163,3 +163,10 @@ def test_separation(thresholds):
     with pytest.raises(ValueError, match="msp, gap"):
         metric.plot(score="energy")
     assert metric.plot([metric.compute()] * 2)[1].lines
+
+
+def test_without_one_kind_of_samples_there_is_no_curve():
+    metric = BoCSeparation(("msp", "gap"))
+    metric.update(torch.randn(20, 5), False)
+    _, (_, roc) = metric.plot()
+    assert [len(line.get_xdata()) for line in roc.lines] == [0, 0, 2], "the diagonal alone"

@@ -15,7 +15,7 @@ from torch_boc.nn import BoCOutput, ProbeOutput
 def expected(logits, trials=100):
     coins = functional.bag_of_coins(logits)
     log_p = functional.log_p_value(coins, trials)
-    names = ("prediction", "confidence", "dominance", "gap", "concentration")
+    names = ("prediction", "confidence", "dominance", "gap", "forced_gap", "free_gap", "concentration")
     return ProbeOutput(*(getattr(coins, name) for name in names), functional.p_value(coins, trials), log_p)
 
 
@@ -32,7 +32,36 @@ def test_the_probe_is_the_functional_layer(shape, dtype):
     assert_same(result, expected(logits, 30))
     assert {x.shape for x in result} == {logits.shape[:-1]}
     assert result.prediction.dtype == torch.int64
-    assert result.score.dtype == torch.float64
+    assert result.log_p_value.dtype == torch.float64
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3,), (2, 5, 7)])
+def test_chosen_columns_come_as_a_dict_in_their_order(shape):
+    logits = 4 * torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    names = ("p_value", "free_gap", "energy", "prediction", "logit_gap")
+    result = BoCProbe(trials=30, columns=names)(logits)
+    assert tuple(result) == names
+    whole, scores = expected(logits, 30), functional.compute_scores(logits, ["energy", "logit_gap"])
+    for name, value in result.items():
+        reference = scores[name].to(value.dtype) if name in scores else getattr(whole, name)
+        torch.testing.assert_close(value, reference, rtol=1e-6, atol=0)
+
+
+def test_chosen_columns_have_gradients_and_only_they_are_there():
+    classifier, x = BoCClassifier(linear(), columns=["free_gap"]), torch.randn(6, 3)
+    result = classifier(x)
+    assert result.free_gap is result.probe["free_gap"]
+    with pytest.raises(AttributeError, match="no attribute 'gap'; it has logits, probe, output, free_gap"):
+        _ = result.gap
+    result.free_gap.sum().backward()
+    assert classifier.model.weight.grad.abs().sum() > 0
+    assert repr(classifier.probe) == "BoCProbe(trials=100, columns=['free_gap'])"
+
+
+@pytest.mark.parametrize("columns", ["gap", ["gap", "gip"], []])
+def test_unknown_columns_are_refused_with_the_known_names(columns):
+    with pytest.raises(ValueError, match=r"expected columns as a list of names among prediction, .*free_gap, .* got "):
+        BoCProbe(columns=columns)
 
 
 def test_the_probe_has_no_state():
@@ -115,7 +144,7 @@ def test_the_probes_fields_under_their_own_names():
         _ = result.entropy
 
 
-@pytest.mark.parametrize("name", ["confidence", "dominance", "gap", "concentration", "p_value", "score"])
+@pytest.mark.parametrize("name", ["confidence", "dominance", "gap", "concentration", "p_value", "log_p_value"])
 def test_gradients_reach_the_models_parameters(name):
     classifier, x = BoCClassifier(linear()), torch.randn(6, 3)
     getattr(classifier(x), name).sum().backward()

@@ -89,14 +89,14 @@ def check_rows(logits: Tensor) -> Tensor:
 
 def check_classes_of(logits: Tensor, target: Tensor) -> Tensor:
     """The targets as int64 on the device of the logits, if they are classes, or an error."""
-    check_target(target, logits.shape[:1])
+    target = check_target(target, logits.shape[:1])
     inside = is_class(target, logits.shape[1])
     if not bool(inside.all()):
         raise ValueError(
             f"expected targets in [0, {logits.shape[1]}), got {int((~inside).sum())} outside, "
             f"such as {int(target[~inside][0])}; leave these samples out"
         )
-    return target.to(logits.device).long()
+    return target.to(logits.device)
 
 
 def coins_of(logits: Tensor) -> Coins:

@@ -8,16 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from ..evaluation.formats import is_memory_error
 from . import INTERRUPTED
 from .console import say
 from .demo import demo
 from .experiment import experiment
 from .probe import probe
 from .report import report
+from .spelling import lenient_output
 
 HELP = "Does a classifier's confidence agree with the geometry of its logits?"
 EXPECTED = (ValueError, OSError, ImportError)
-FAILED = 2
+FAILED, TOO_LITTLE_MEMORY = 2, 3
+CODES = (
+    f"Exit codes: 0 done, {FAILED} what was given cannot be used, {TOO_LITTLE_MEMORY} too little memory, "
+    f"{INTERRUPTED} interrupted."
+)
 
 EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     demo: (
@@ -29,7 +35,8 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "torch-boc report --id test.npz",
         "torch-boc report --id test.npz --ood svhn=svhn.npz --ood noise.npy",
         "torch-boc report --id test.pt --ood svhn.pt --calibration val=val.pt",
-        "torch-boc report --id test.csv --replicates 200 --json > report.json",
+        "torch-boc report --id test.npz --probabilities",
+        "torch-boc report --id test.csv --classes cat,dog,ship --json > report.json",
     ),
     probe: (
         "torch-boc probe logits.npz",
@@ -48,7 +55,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
 def run(args: Sequence[str]) -> int:
     """Run a command line; returns its exit code. An expected error is a line on stderr, any other is raised."""
     command = typer.main.get_command(build())
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), lenient_output():
         if not sys.warnoptions:
             warnings.simplefilter("default", UserWarning)
         warnings.showwarning = _show_warning
@@ -58,15 +65,16 @@ def run(args: Sequence[str]) -> int:
             code = INTERRUPTED
         except Exception as error:
             code = _explain(error)
-    if code == INTERRUPTED:
-        say("interrupted")
+        if code == INTERRUPTED:
+            say("interrupted")
     return code or 0
 
 
 def build() -> typer.Typer:
     """The commands with their help."""
     app = typer.Typer(help=HELP, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    app.callback(help=HELP, epilog=_examples(("torch-boc demo", "torch-boc report --help")))(_options)
+    overview = _examples(("torch-boc demo", "torch-boc report --help"))
+    app.callback(help=f"{HELP}\n\n{CODES}", epilog=overview)(_options)
     for command, examples in EXAMPLES.items():
         app.command(help=_paragraphs(command.__doc__), epilog=_examples(examples))(command)
     return app
@@ -102,6 +110,10 @@ def _explain(error: Exception) -> int:
         context = getattr(error, "ctx", None)
         more = f" (see {context.command_path} --help)" if context is not None else ""
         say(f"error: {error.format_message().rstrip('.')}{more}")
+    elif is_memory_error(error):
+        said = str(error)
+        say(f"error: {said if 'too little memory' in said else f'too little memory: {said}'.rstrip(': ')}")
+        return TOO_LITTLE_MEMORY
     elif isinstance(error, EXPECTED):
         say(f"error: {error}")
     else:

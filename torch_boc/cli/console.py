@@ -3,10 +3,14 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from ..writing import printable
+from .spelling import spell
 
 
 def screen() -> Console:
@@ -14,9 +18,16 @@ def screen() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
+def put(console: Console, text: str, style: str = "", **options: Any) -> None:
+    """Print text that may hold names from anywhere: no terminal obeys it, and every terminal can show it."""
+    lines = "\n".join(map(printable, text.split("\n")))
+    console.print(spell(lines, console.encoding), style=style, **options)
+
+
 def say(message: str) -> None:
     """One line on stderr, which also goes well with a spinner."""
-    sys.stderr.write(f"torch-boc: {' '.join(message.splitlines())}\n")
+    line = printable(" ".join(message.splitlines()))
+    sys.stderr.write(spell(f"torch-boc: {line}\n", getattr(sys.stderr, "encoding", None) or "utf-8"))
     sys.stderr.flush()
 
 
@@ -27,8 +38,9 @@ def working(begin: str) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         yield lambda message: None
         return
-    with console.status(Text(begin)) as status:
-        yield lambda message: status.update(Text(message))
+    spinner = "dots" if console.encoding.startswith("utf") else "line"
+    with console.status(Text(printable(begin)), spinner=spinner) as status:
+        yield lambda message: status.update(Text(spell(printable(message), console.encoding)))
 
 
 @contextmanager

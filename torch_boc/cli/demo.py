@@ -30,7 +30,7 @@ def demo(
     The calibrators are fitted twice: on samples that the network has not seen (the first half of the test set, if there
     are no others), and, as in the paper, on samples that it was trained on, which shows what that does.
     """
-    folder = choose_folder(out, json=json)
+    folder = choose_folder(out, json=json, files=_files(name))
     with working("loading libraries") as tell, warnings.catch_warnings():
         from .. import zoo
         from ..calibration import LeakWarning
@@ -49,6 +49,15 @@ def demo(
         present(report, paths, title=provenance(entry.card), json=json)
 
 
+def _files(name: str | None) -> list[str]:
+    """All that may be written within the folder."""
+    from ..evaluation.compare import comparison_files
+    from ..evaluation.report import FILES
+    from ..zoo import names
+
+    return comparison_files(names()) if name is None else list(FILES)
+
+
 def compare(entries: list["Entry"], tell: Callable[[str], None]) -> "Comparison":
     """Every entry evaluated, with what the concentration tells beyond confidence on its first OOD set."""
     from ..evaluation import Comparison, beyond_confidence
@@ -60,7 +69,7 @@ def compare(entries: list["Entry"], tell: Callable[[str], None]) -> "Comparison"
         tell(f"{where}: beyond confidence")
         test, _ = entry.test_and_splits()
         for ood in list(entry.ood.values())[:1]:
-            beyond[entry.name] = beyond_confidence(test, ood, how=["model"], what=["concentration"])
+            beyond[entry.name] = beyond_confidence(test, ood, how=["strata", "model"], what=["concentration"])
     return Comparison(reports, beyond)
 
 

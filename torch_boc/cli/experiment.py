@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..writing import check_folder
 from .console import counting, working
 from .options import Json, Out, Replicates, Trials
 from .output import choose_folder, present, save
@@ -55,6 +56,8 @@ def experiment(
     Logits are kept in the cache as they come: an interrupted run goes on where it was, and a second one is quick.
     """
     folder = choose_folder(out, json=json)
+    if cache is not None:
+        check_folder(cache)
     with working("loading libraries") as tell:
         from .. import experiments
         from ..evaluation.layout import headline

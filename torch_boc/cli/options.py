@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..functional.checks import MOST_TRIALS
 from .output import FOLDER
 
 Out = Annotated[
@@ -16,6 +17,16 @@ Out = Annotated[
         show_default=f"./{FOLDER}; none with --json",
     ),
 ]
+Probabilities = Annotated[
+    bool,
+    typer.Option("--probabilities", metavar="", help="The files hold probabilities; their logarithm is taken."),
+]
+Classes = Annotated[
+    str | None,
+    typer.Option("--classes", metavar="NAMES", help="Names of the classes in order: a,b,c or a file of lines."),
+]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of tables.")]
-Trials = Annotated[int, typer.Option("--trials", metavar="N", min=1, help="Coin flips of the paper's test.")]
+Trials = Annotated[
+    int, typer.Option("--trials", metavar="N", min=1, max=MOST_TRIALS, help="Coin flips of the paper's test.")
+]
 Replicates = Annotated[int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")]

@@ -1,38 +1,26 @@
 """What a command leaves behind: tables on the screen, JSON, and files that appear whole or not at all."""
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from ..writing import replacing
-from .console import screen
+from ..evaluation.report import FILES
+from ..writing import check_folder, replacing
+from .console import put, screen
 from .render import show, show_all
+from .spelling import spell_json
 
 FOLDER = Path("boc-report")
 
 
-def choose_folder(out: Path | None, *, json: bool) -> Path | None:
+def choose_folder(out: Path | None, *, json: bool, files: Iterable[str] = FILES) -> Path | None:
     """Where to write the report, if anywhere; what cannot be written to is better known before the work than after."""
     if json and out is None:
         return None
-    folder = out or FOLDER
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: expected a folder to write the report to, got a file")
-    check_place(folder)
-    return folder
-
-
-def check_place(path: Path) -> None:
-    """Raise unless the nearest folder above `path` that exists, or `path` itself, takes new files."""
-    nearest = next(x for x in (path.absolute(), *path.absolute().parents) if x.exists())
-    if not nearest.is_dir():
-        raise ValueError(f"{path}: expected a place in a folder, got one below the file {nearest}")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise PermissionError(f"{path}: no permission to write to {nearest}")
+    return check_folder(out or FOLDER, files)
 
 
 def save(report: Any, folder: Path | None, tell: Callable[[str], None]) -> list[Path]:
@@ -48,10 +36,10 @@ def present(report: Any, paths: list[Path], *, title: list[str], json: bool) -> 
     """Print the report: as JSON alone, or as tables with what was written."""
     console = screen()
     if json:
-        console.file.write(report.to_json())
+        console.file.write(spell_json(report.to_json(), console.encoding))
         return
     for line, style in zip(title, ("bold", "dim"), strict=True):
-        console.print(line, style=style)
+        put(console, line, style)
     show(report, console)
     list_files(paths, console)
 
@@ -60,23 +48,23 @@ def present_all(comparison: Any, paths: list[Path], *, title: str, json: bool) -
     """The same for several reports side by side; of the files the page, and the folder of each report."""
     console = screen()
     if json:
-        console.file.write(comparison.to_json())
+        console.file.write(spell_json(comparison.to_json(), console.encoding))
         return
-    console.print(title, style="bold")
+    put(console, title, "bold")
     show_all(comparison, console)
     list_files(paths[:1], console)
     for folder in dict.fromkeys(path.parent for path in paths[1:]):
         inside = [path for path in paths if path.parent == folder]
         total = size(sum(path.stat().st_size for path in inside))
-        console.print(f"{total:>9}  {folder / 'report.html'} and {len(inside) - 1} more", soft_wrap=True)
+        put(console, f"{total:>9}  {folder / 'report.html'} and {len(inside) - 1} more", soft_wrap=True)
 
 
 def list_files(paths: list[Path], console: Console) -> None:
     """What was written, with sizes."""
     if paths:
-        console.print("\nWrote", style="bold")
+        put(console, "\nWrote", "bold")
     for path in paths:
-        console.print(f"{size(path.stat().st_size):>9}  {path}", soft_wrap=True)
+        put(console, f"{size(path.stat().st_size):>9}  {path}", soft_wrap=True)
 
 
 def size(count: float) -> str:
@@ -97,11 +85,12 @@ def csv_file(path: Path) -> Iterator[Callable[[Any], None]]:
     from pyarrow import csv
 
     writer = None
-    with replacing(path) as temporary:
+    # Arrow wants names in UTF-8, and is given an open file.
+    with replacing(path) as temporary, temporary.open("wb") as file:
 
         def write(table: Any) -> None:
             nonlocal writer
-            writer = writer or csv.CSVWriter(temporary, table.schema)
+            writer = writer or csv.CSVWriter(file, table.schema)
             writer.write_table(table)
 
         yield write

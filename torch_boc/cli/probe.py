@@ -12,13 +12,15 @@ import typer
 from torch import Tensor
 
 from ..evaluation.data import LogitSet
+from ..evaluation.detection import LOST
 from ..functional import sample_columns
 from ..functional.blocks import block_elements
 from ..tables import ParquetFile, require_pyarrow
-from .console import counting, screen, working
-from .inputs import read
-from .options import Trials
-from .output import check_place, csv_file, list_files
+from ..writing import check_file
+from .console import counting, put, screen, working
+from .inputs import Reader
+from .options import Classes, Probabilities, Trials
+from .output import csv_file, list_files
 
 SHOWN = {
     "accuracy": "accuracy",
@@ -36,26 +38,28 @@ def probe(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="A row for each sample: .parquet or .csv.")
     ] = None,
+    probabilities: Probabilities = False,
+    classes: Classes = None,
     trials: Trials = 100,
     json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Confidence, dominance, coherence gap and p-value of each sample.
 
     Prints their means. With -o it writes a row for each sample: index, target (if there is one), prediction,
-    confidence, dominance, gap, concentration, p_value, log_p_value, energy, logit_gap. An older file of that name is
-    replaced.
+    confidence, dominance, gap, forced_gap, free_gap, concentration, p_value, log_p_value, energy, logit_gap. An older
+    file of that name is replaced. Of probabilities there is no energy: a softmax leaves nothing of it.
     """
     if out is not None:
         _check_output(out, path)
     with working(f"reading {path}"):
-        data = read(path)
+        data = Reader(probabilities, classes).read(path)
     from ..metrics import BoCMetric
 
     metric = BoCMetric(trials=trials, validate_args=False)
     with counting("probing", len(data)) as advance, _table(out) as write:
         for block, rows in _blocks(data):
             metric.update(data.logits[rows], None if data.target is None else data.target[rows])
-            write({**block, **sample_columns(data.logits[rows], trials=trials)} if out is not None else {})
+            write({**block, **_columns(data, rows, trials)} if out is not None else {})
             advance(rows.stop - rows.start)
     summary = {name: value.item() for name, value in metric.compute().items()}
     _print(data, summary, out, json=json)
@@ -64,11 +68,16 @@ def probe(
 def _check_output(out: Path, source: Path) -> None:
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise ValueError(f"{out}: expected an output that ends in .parquet or .csv, got {out.suffix or 'no ending'!r}")
-    if out.is_dir():
-        raise ValueError(f"{out}: expected a file to write to, got a folder")
+    check_file(out)
     if out.exists() and source.exists() and out.samefile(source):
         raise ValueError(f"{out}: expected another file than the input to write to")
-    check_place(out.parent)
+
+
+def _columns(data: LogitSet, rows: slice, trials: int) -> dict[str, Tensor]:
+    """The numbers of some rows, without those of which a softmax leaves nothing."""
+    columns = sample_columns(data.logits[rows], trials=trials)
+    lost = LOST if data.from_probabilities else ()
+    return {name: x for name, x in columns.items() if name not in lost}
 
 
 def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:
@@ -103,7 +112,7 @@ def _print(data: LogitSet, summary: Mapping[str, float], out: Path | None, *, js
         content |= {"samples": len(data), "output": None if out is None else str(out)}
         console.file.write(json_format.dumps(strict(content), allow_nan=False) + "\n")
         return
-    console.print(f"{data.name}: {len(data):,} samples, {data.num_classes} classes", style="bold", soft_wrap=True)
+    put(console, f"{data.name}: {len(data):,} samples, {data.num_classes} classes", "bold", soft_wrap=True)
     for key, title in SHOWN.items():
         if not math.isnan(summary[key]):
             console.print(f"{title:<26} {summary[key]:.4f}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
+from rich.box import SIMPLE_HEAD, Box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -11,8 +11,11 @@ from rich.text import Text
 
 from ..evaluation import layout
 from ..evaluation.symbols import Introductions
+from .console import put
+from .spelling import spell
 
 WIDTH = 80
+PLAIN_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 MARKS = "†‡§"
 GUTTER = 2
 FRAME = 6  # of a table whose names have signs beside them
@@ -23,16 +26,16 @@ def show(report: Any, console: Console) -> None:
     reader = Introductions()
     calibration = layout.calibration_table(report.results)
     if calibration is not None:
-        calibration = without(calibration, "by chance")
-        console.print("\nCalibration: lower errors (ECE, NLL, Brier) are better", style="bold")
-        console.print(terminal_table(calibration, console.width))
+        calibration = without(without(calibration, "by chance"), "ECE vs MSP")
+        put(console, "\nCalibration: lower errors (ECE, NLL, Brier) are better", "bold")
+        console.print(terminal_table(spelled(calibration, console.encoding), console.width, box_for(console)))
         _introduce(reader, table_words(calibration), console)
     for name, table in zip(dict.fromkeys(report.ood["ood"]), layout.ood_tables(report.results), strict=True):
-        console.print(f"\nOut of distribution, {name}: higher AUROC and AUPR, lower FPR95 are better", style="bold")
-        console.print(terminal_table(table, console.width))
+        put(console, f"\nOut of distribution, {name}: higher AUROC and AUPR, lower FPR95 are better", "bold")
+        console.print(terminal_table(spelled(table, console.encoding), console.width, box_for(console)))
         _introduce(reader, table_words(table), console)
-    console.print("\nWhat this says", style="bold")
-    console.print(bullets(report.verdict))
+    put(console, "\nWhat this says", "bold")
+    console.print(bullets(spell(sentence, console.encoding) for sentence in report.verdict))
     _introduce(reader, report.verdict, console)
 
 
@@ -40,7 +43,7 @@ def _introduce(reader: Introductions, texts: Iterable[str], console: Console) ->
     """What the symbols mean that are new to the reader, dim, below what they appear in."""
     grid = Table.grid(padding=(0, 1))
     for name, meaning in reader.of(texts):
-        grid.add_row(Text(name), Text(meaning))
+        grid.add_row(*(Text(spell(text, console.encoding)) for text in (name, meaning)))
     if grid.row_count:
         console.print(grid, style="dim", width=min(console.width, WIDTH))
 
@@ -52,16 +55,16 @@ def table_words(table: layout.Table) -> list[str]:
 
 def show_all(comparison: Any, console: Console) -> None:
     """All models in one table, then what each report says; intervals are in the files."""
-    table = comparison.table()
-    console.print("\nLower ECE, higher AUROC are better", style="bold")
+    table = spelled(comparison.table(), console.encoding)
+    put(console, "\nLower ECE, higher AUROC are better", "bold")
     for part in fitting(table, min(console.width, WIDTH)):
-        console.print(terminal_table(part, console.width))
+        console.print(terminal_table(part, console.width, box_for(console)))
     reader = Introductions()
-    _introduce(reader, table_words(table), console)
+    _introduce(reader, table_words(comparison.table()), console)
     for name, report in comparison.reports.items():
-        console.print(f"\n{name}", style="bold")
-        console.print(report.results.settings["title"], style="dim")
-        console.print(bullets(comparison.sentences(name)))
+        put(console, f"\n{name}", "bold")
+        put(console, report.results.settings["title"], "dim")
+        console.print(bullets(spell(sentence, console.encoding) for sentence in comparison.sentences(name)))
         _introduce(reader, comparison.sentences(name), console)
 
 
@@ -71,6 +74,16 @@ def bullets(sentences: Iterable[str]) -> Table:
     for sentence in sentences:
         grid.add_row("-", Text(sentence))
     return grid
+
+
+def spelled(table: layout.Table, encoding: str) -> layout.Table:
+    """The table in characters that the terminal has."""
+
+    def cell(x: layout.Cell) -> layout.Cell:
+        return x._replace(text=spell(x.text, encoding), small=spell(x.small, encoding))
+
+    titles = [spell(title, encoding) for title in table.columns]
+    return layout.Table(spell(table.caption, encoding), titles, [[cell(x) for x in row] for row in table.rows])
 
 
 def fitting(table: layout.Table, width: int) -> list[layout.Table]:
@@ -95,13 +108,18 @@ def _only(table: layout.Table, places: list[int]) -> layout.Table:
     return layout.Table(table.caption, [table.columns[i] for i in places], rows)
 
 
-def terminal_table(table: layout.Table, width: int = WIDTH) -> Table:
+def box_for(console: Console) -> Box:
+    """A line under the head, of what the terminal has."""
+    return SIMPLE_HEAD if console.encoding.startswith("utf") else PLAIN_HEAD
+
+
+def terminal_table(table: layout.Table, width: int = WIDTH, box: Box = SIMPLE_HEAD) -> Table:
     """A table with the best values bold, notes cut short if they must, and numbers never."""
     marks = dict(zip(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark), MARKS, strict=False))
     result = Table(
         caption=Text(", ".join(f"{sign} {mark}" for mark, sign in marks.items())) if marks else None,
         caption_justify="left",
-        box=SIMPLE_HEAD,
+        box=box,
         padding=(0, 1, 0, 0),
     )
     notes = [_note(name, marks.get(name.mark, "")) for name, *_ in table.rows]

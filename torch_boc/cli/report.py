@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from ..writing import printable
 from .console import working
-from .inputs import read, read_named
-from .options import Json, Out, Replicates, Trials
+from .inputs import Reader
+from .options import Classes, Json, Out, Probabilities, Replicates, Trials
 from .output import choose_folder, present, save
 
 FILES = ".npz, .npy, .safetensors, .pt, .parquet or .csv"
@@ -26,6 +27,8 @@ def report(
     train: Annotated[
         Path | None, typer.Option("--train", metavar="PATH", help="Training logits with targets, for Mahalanobis.")
     ] = None,
+    probabilities: Probabilities = False,
+    classes: Classes = None,
     trials: Trials = 100,
     replicates: Replicates = 1000,
     seed: Annotated[
@@ -38,14 +41,16 @@ def report(
     """Calibration, OOD detection and the coherence gap of your logits.
 
     A file holds "logits" (N, C), perhaps "target" (N), and further columns of scores (N), higher = more
-    in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target. Pickles are refused.
+    in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target; with --classes, the names of the
+    classes will do. Probabilities are refused without --probabilities, and pickles always.
     """
     folder = choose_folder(out, json=json)
     with working(f"reading {test}") as tell:
-        known = read(test)
-        others = read_named("--ood", ood or [], tell, known)
-        splits = read_named("--calibration", calibration or [], tell, known, labelled=True)
-        trained = None if train is None else read(train, like=known, labelled=True)
+        files = Reader(probabilities, classes, tell)
+        known = files.read(test)
+        others = files.read_named("--ood", ood or [], known)
+        splits = files.read_named("--calibration", calibration or [], known, labelled=True)
+        trained = None if train is None else files.read(train, like=known, labelled=True)
         from ..evaluation import evaluate
         from ..evaluation.layout import headline
 
@@ -58,7 +63,7 @@ def report(
             replicates=replicates,
             seed=seed,
             progress=tell,
-            title=str(test),
+            title=printable(str(test)),
         )
         paths = save(result, folder, tell)
     if json or not quiet:

@@ -14,8 +14,7 @@ limited to the range of the statistic. Where samples are so few that each value 
 percentile interval of the plain bootstrap.
 
 The calibration error is the one statistic with a bias that matters: it is a sum of absolute values, to which chance
-adds, and adds once more in each replicate. For it the mean of the replicates stands for t, so that the interval is
-about the estimate and not beside it.
+adds, and adds once more in each replicate. `ece.py` has its interval; shares close to 0 or 1 are in `exact.py`.
 """
 
 import zlib
@@ -29,6 +28,7 @@ from .samples import ordered
 
 LEVELS = (0.025, 0.975)
 UNIT = (0.0, 1.0)
+NORMAL_QUANTILE = 1.959963984540054
 # Cells of all replicates that are evaluated at once: arrays of 2 MB stay in the cache.
 CHUNK_ELEMENTS = 2**18
 MEAN_CELLS = 1024

@@ -2,19 +2,25 @@
 
 import json
 import os
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from ..writing import check_folder, printable
 from .contrast import BEYOND_NOTE, NOTE, TITLE, beyond_rows, beyond_sentence, rows
 from .layout import Table, headline
 from .page import document, figure_html, list_html, sentences_html, symbols_html, table_html
-from .report import Report, picture, strict, write
+from .report import FILES, Report, picture, strict, write
 from .symbols import GLOSSARY, Introductions
 from .verdict import key_sentences
 
 INDEX = "index.html"
+# What no report's folder is called: the page of all, and what Windows keeps for devices.
+RESERVED = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
+LONGEST_SLUG = 150  # bytes
 
 
 class Comparison:
@@ -35,7 +41,7 @@ class Comparison:
     def __init__(self, reports: Mapping[str, Report], beyond: Mapping[str, Any] | None = None) -> None:
         if not reports:
             raise ValueError("expected at least one report to compare, got none")
-        self.reports, self.beyond = dict(reports), dict(beyond or {})
+        self.reports, self.beyond = _by_printable_name(reports), _by_printable_name(beyond or {})
         unknown = [name for name in self.beyond if name not in self.reports]
         if unknown:
             raise ValueError(f"expected beyond for models among {', '.join(self.reports)}, got {unknown[0]!r}")
@@ -62,14 +68,18 @@ class Comparison:
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write index.html, with everything side by side, and each report into a folder of its own.
 
+        A folder is called as its model, as far as names of folders can; where two would be the same, even on a disk
+        where capitals do not count, the later one has a number.
+
         Returns:
             The paths, index.html first.
         """
-        folder, paths = Path(folder), []
+        folder, places = check_folder(folder, comparison_files(self.reports)), slugs(self.reports)
+        paths: list[Path] = []
         drawn: dict[str, dict[str, Any]] = {}
         for name, report in self.reports.items():
             figures = report.figures()
-            paths += report.save(folder / slug(name), figures, up=f"../{INDEX}")
+            paths += report.save(folder / places[name], figures, up=f"../{INDEX}")
             drawn[name] = {key: picture(figures[key]) for key in ("coherence", "roc") if key in figures}
         return [write(folder / INDEX, self._page(drawn).encode()), *paths]
 
@@ -86,9 +96,10 @@ class Comparison:
 
     def _section(self, name: str, report: Report, drawn: Mapping[str, Any], reader: Introductions) -> str:
         results, title = report.results, str(report.results.settings.get("title", ""))
+        place = slugs(self.reports)[name]
         figures = "\n".join(figure_html(key, results, image) for key, image in drawn.items())
         return (
-            f"<section>\n<h2><a href='{slug(name)}/report.html'>{escape(name)}</a></h2>\n"
+            f"<section>\n<h2><a href='{quote(place)}/report.html'>{escape(name.strip() or place)}</a></h2>\n"
             + (f"<p>{escape(title)}</p>\n" if title else "")
             + f"<p class='headline'>{escape(headline(results))}</p>\n{sentences_html(self.sentences(name))}\n"
             f"{symbols_html(reader.of(self.sentences(name)))}"
@@ -96,6 +107,45 @@ class Comparison:
         )
 
 
-def slug(name: str) -> str:
-    """A name as a folder."""
-    return "".join(char if char.isalnum() or char in "-._" else "-" for char in name).strip(".") or "report"
+def slugs(names: Iterable[str]) -> dict[str, str]:
+    """A folder for each name, each of its own.
+
+    >>> slugs(["a b", "a-b", "A/B", "..", "index.html"])
+    {'a b': 'a-b', 'a-b': 'a-b-2', 'A/B': 'A-B-3', '..': 'report', 'index.html': 'index.html-2'}
+    """
+    taken, found = {_alike(name) for name in RESERVED}, {}
+    for name in names:
+        slug, number = _slug(name), 1
+        while _alike(place := slug if number == 1 else f"{slug}-{number}") in taken:
+            number += 1
+        found[name] = place
+        taken.add(_alike(place))
+    return found
+
+
+def comparison_files(names: Iterable[str]) -> list[str]:
+    """All that `Comparison.save` may write for models of these names, within its folder."""
+    return [INDEX, *(f"{place}/{file}" for place in slugs(names).values() for file in FILES)]
+
+
+def _slug(name: str) -> str:
+    """A name in characters that every file system and every link takes, and of bounded length."""
+    text = "".join(char if char.isalnum() or char in "-._" else "-" for char in unicodedata.normalize("NFC", name))
+    return text.encode()[:LONGEST_SLUG].decode(errors="ignore").strip(".") or "report"
+
+
+def _alike(name: str) -> str:
+    """What is the same for names that some file systems take for the same."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _by_printable_name(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values under the names of models, without what a terminal would obey."""
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise TypeError(f"expected names of models as strings, got {name!r}")
+        if printable(name) in result:
+            raise ValueError(f"expected names that differ when they are printed, got {name!r} twice")
+        result[printable(name)] = value
+    return result

@@ -3,15 +3,17 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..functional.checks import check_logits, check_target
-
-TARGET_NAMES = ("target", "targets", "label", "labels", "y")
+from ..finding import TARGET_NAMES
+from ..functional.checks import as_indices, check_logits, check_target
+from ..functional.samples import is_class
+from ..writing import printable
+from .probabilities import logarithms, refuse_probabilities, warn_of_shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +25,8 @@ class LogitSet:
         target: (N,) class indices, or None.
         columns: scores computed elsewhere, each (N,), higher = more in-distribution.
         name: how tables and messages call the set.
+        from_probabilities: whether the logits are logarithms of probabilities. The softmax has taken from these what
+            the energy measures, so that it is left out of an evaluation.
 
     >>> data = logit_set((torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [0, 1]), "test")
     >>> len(data), data.num_classes, data.target
@@ -33,6 +37,7 @@ class LogitSet:
     target: Tensor | None = None
     columns: Mapping[str, Tensor] = field(default_factory=dict)
     name: str = "logits"
+    from_probabilities: bool = False
 
     def __post_init__(self) -> None:
         with naming(self.name):
@@ -46,6 +51,8 @@ class LogitSet:
                 f"{self.name}: expected finite logits (-inf for some classes), got NaN, +inf or nothing but -inf in "
                 f"{len(rows)} of {len(self)} rows, first in row {int(rows[0])}; leave these rows out"
             )
+        with naming(self.name):
+            refuse_probabilities(self.logits)
         for name, column in self.columns.items():
             if column.shape != self.logits.shape[:1] or not bool(column.isfinite().all()):
                 raise ValueError(
@@ -54,8 +61,8 @@ class LogitSet:
                 )
         if self.target is not None:
             with naming(self.name):
-                check_target(self.target, self.logits.shape[:1])
-            outside = (self.target < 0) | (self.target >= self.num_classes)
+                object.__setattr__(self, "target", check_target(self.target, self.logits.shape[:1]))
+            outside = ~is_class(self.target, self.num_classes)
             if bool(outside.any()):
                 raise ValueError(
                     f"{self.name}: expected targets in [0, {self.num_classes}), got {int(outside.sum())} outside, "
@@ -71,24 +78,44 @@ class LogitSet:
         return self.logits.shape[1]
 
 
-def logit_set(source: Any, name: str) -> LogitSet:
+def logit_set(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
     """`source` as a LogitSet called `name`.
 
     Args:
         source: a LogitSet; a path (see `read_logits`); logits as a tensor or array; a pair (logits, target); or a
-            mapping with "logits", perhaps one of target, targets, label, labels or y, and any further columns of one
-            number a sample.
-        name: how tables and messages call the set.
+            mapping with "logits", perhaps one of labels, label, targets, target, y, y_true or ground_truth, and any
+            further columns of one number a sample.
+        name: how tables and messages call the set. In it and in names of columns, control characters are written as
+            escapes.
+        from_probabilities: whether `source` holds probabilities in the place of logits: not negative, and of sum 1
+            within 0.02 in every row. Their logarithms are the logits; 0 is taken for 1e-30. A LogitSet holds logits
+            already, and stays as it is.
     """
+    name = printable(name)
     if isinstance(source, LogitSet):
-        return LogitSet(source.logits, source.target, source.columns, name)
+        return replace(source, name=name, columns=_printable_keys(source.columns))
     if isinstance(source, str | os.PathLike):
         from .files import read_logits
 
-        return read_logits(source, name)
+        return read_logits(source, name, from_probabilities=from_probabilities)
     with naming(name):
-        parts = _parts(source)
-    return LogitSet(*parts, name=name)
+        logits, target, columns = _parts(source)
+        if from_probabilities:
+            logits = logarithms(logits)
+        columns = _printable_keys(columns)
+    warn_of_shares(logits, name)
+    return LogitSet(logits, target, columns, name, from_probabilities)
+
+
+def _printable_keys(columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Columns under names that no terminal obeys."""
+    if all(printable(name) == name for name in columns):
+        return columns
+    result: dict[str, Tensor] = {}
+    for name, column in columns.items():
+        if result.setdefault(printable(name), column) is not column:
+            raise ValueError(f"expected columns whose names differ when they are printed, got {name!r} twice")
+    return result
 
 
 @contextmanager
@@ -144,4 +171,4 @@ def _indices(values: Any) -> Tensor:
     tensor = _tensor(values, "target")
     if tensor.is_floating_point() and bool((tensor == tensor.round()).all()):
         tensor = tensor.long()
-    return tensor if tensor.is_floating_point() else tensor.long()
+    return as_indices(tensor)

@@ -7,14 +7,18 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..functional.registry import scores
+from ..writing import printable
 from .bootstrap import random_numbers, with_intervals
 from .curves import histogram_rows, roc_curve
 from .data import LogitSet
 from .detectors import detector_scores, mahalanobis_scores
+from .exact import binomial_interval
 from .samples import ProbedSet
 from .separation import STATISTICS, Ranked, Separation, paired_difference, rank, separate, separation_intervals
 
 MAHALANOBIS = "mahalanobis"
+# Scores of which a softmax leaves nothing but rounding.
+LOST = ("energy",)
 Rows = list[dict[str, Any]]
 
 
@@ -32,9 +36,10 @@ def collect_scores(
     """The scores to compare: the registry's, Mahalanobis if there is training data, detectors, given columns."""
     if detectors is not None and not isinstance(detectors, Mapping):
         raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
-    detectors = dict(detectors or {})
+    detectors = {printable(k) if isinstance(k, str) else k: x for k, x in (detectors or {}).items()}
     _check_names(sets, train, detectors)
-    found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores]
+    lost = LOST if sets[0].data.from_probabilities else ()
+    found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores if name not in lost]
     if train is not None:
         distances = mahalanobis_scores(train, *(x.data.logits for x in sets))
         found.append(_scored(MAHALANOBIS, "detector", sets, distances))
@@ -70,6 +75,10 @@ def _row(
     ood: str, score: ScoredSets, result: Separation, intervals: Mapping[str, tuple[float, float]], baseline: Separation
 ) -> dict[str, Any]:
     difference, *margins = paired_difference(result, baseline)
+    if result is not baseline and result.auroc == baseline.auroc in (0.0, 1.0):
+        # Neither has a sample on the wrong side yet: that does not show that both are the same.
+        reach = binomial_interval(0, min(len(result.id_placement), len(result.ood_placement)))[1]
+        margins = [-reach, reach]
     values = {name: getattr(result, name) for name in STATISTICS} | {"versus_msp": difference}
     upside_down = score.kind == "score" and scores[score.name].upside_down
     return {

@@ -11,7 +11,7 @@ from ..functional.bounds import forced_gap, free_gap
 from ..functional.separation import auroc
 from ..functional.tally import count, equal_bin
 from ..functional.trials import log_p_value, sample_wins
-from .reliability import calibration_error
+from .ece import calibration_error
 from .samples import ProbedSet, ordered
 
 LEVEL = 0.05

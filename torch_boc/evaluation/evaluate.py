@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..functional.checks import check_trials
+from ..writing import printable
 from .data import LogitSet
 from .detection import collect_scores, detection_tables
 from .diagnostics import coherence_rows, gap_rows, trial_rows
@@ -25,7 +26,8 @@ def _with_interval(*names: str) -> list[str]:
 COLUMNS = {
     "calibration": [
         *("split", "method", *_with_interval("ece", "nll", "brier")),
-        *("ece_chance", "ece_chance_most", "accuracy", "temperature"),
+        *("ece_chance", "ece_chance_most", *_with_interval("ece_versus_msp", "ece_versus_best")),
+        *("accuracy", "temperature"),
     ],
     "ood": ["ood", "score", *_with_interval("auroc", "fpr95", "aupr", "versus_msp"), "kind", "upside_down"],
     "leaks": ["split", "samples", "accuracy", "test_accuracy", "z", "p_value", "suspicious"],
@@ -57,6 +59,7 @@ def evaluate(
     trial_counts: Sequence[int] = (20, 50, 100, 200),
     progress: Callable[[str], object] | None = None,
     title: str = "",
+    from_probabilities: bool = False,
 ) -> Report:
     """Calibration, out-of-distribution detection and the coherence gap of a classifier, from its logits.
 
@@ -78,6 +81,8 @@ def evaluate(
         trial_counts: numbers of coin flips to compare.
         progress: told in a few words what begins.
         title: what was evaluated, for the head of the report.
+        from_probabilities: whether the sets hold probabilities in the place of logits, which are refused otherwise.
+            Their logarithms are taken, see `logit_set`; the energy is left out, for the softmax has taken it away.
 
     Returns:
         A Report. Columns that `id` and an OOD set have in common are compared as scores: higher = more in-distribution.
@@ -90,10 +95,13 @@ def evaluate(
     table = require_pandas().DataFrame  # or an error before the work
     say = progress or (lambda message: None)
     trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
-    trial_counts, seed = [check_trials(count) for count in trial_counts], check_seed(seed)
+    trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
+    seed = check_seed(seed)
     check_names(methods, METHODS, "methods")
-    test, oods, splits = single_set(id, TEST), several_sets(ood, "ood"), several_sets(calibration, "calibration")
-    training = {} if train is None else {"train": single_set(train, "train")}
+    kind = {"from_probabilities": from_probabilities}
+    test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind)
+    splits = several_sets(calibration, "calibration", **kind)
+    training = {} if train is None else {"train": single_set(train, "train", **kind)}
     check_sets(test, oods, splits, training)
     sets = []
     for data in (test, *oods.values()):
@@ -104,7 +112,8 @@ def evaluate(
     shared = overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
     leaks = leak_rows(sets[0], splits)
     how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
-    calibrated, curves = calibration_tables(sets[0], splits, methods=methods, bins=bins, **how)
+    seen = [row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"]
+    calibrated, curves = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
     detected, roc, histograms = detection_tables(found, TEST, **how)
     rows = {
         "calibration": calibrated,
@@ -118,7 +127,7 @@ def evaluate(
         "roc": roc,
         "histograms": histograms,
     }
-    settings: dict[str, Any] = {"title": str(title), "trials": trials, "bins": bins}
+    settings: dict[str, Any] = {"title": printable(str(title)), "trials": trials, "bins": bins}
     settings |= {"replicates": replicates, "seed": seed}
     settings |= _describe(sets[0], (test, *oods.values(), *splits.values(), *training.values()))
     return Report(Results(settings, **{name: table(rows[name], columns=columns) for name, columns in COLUMNS.items()}))
@@ -132,6 +141,7 @@ def _describe(test: ProbedSet, sets: Iterable[LogitSet]) -> dict[str, Any]:
         "classes": test.data.num_classes,
         "samples": {data.name: len(data) for data in sets},
         "accuracy": accuracy,
+        "from_probabilities": test.data.from_probabilities,
         "date": date.today().isoformat(),
         "versions": {"torch_boc": __version__, "torch": str(torch.__version__)},
     }

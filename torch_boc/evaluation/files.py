@@ -1,17 +1,20 @@
 """Logits from files: NumPy, safetensors, PyTorch, Parquet and CSV; never from pickles."""
 
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..writing import printable
 from . import formats, sheets
-from .data import TARGET_NAMES, LogitSet, logit_set
+from .data import LogitSet, logit_set
+from .selection import check_classes, describe, select
 
-READERS: Mapping[str, Callable[[Path], Any]] = {
+READERS: Mapping[str, Callable[..., Any]] = {
     ".npz": formats.read_npz,
     ".npy": formats.read_npy,
     ".safetensors": formats.read_safetensors,
@@ -20,111 +23,92 @@ READERS: Mapping[str, Callable[[Path], Any]] = {
     ".parquet": sheets.read_parquet,
     ".csv": sheets.read_csv,
 }
+SHEETS = (sheets.read_parquet, sheets.read_csv)
 PICKLES = (".pkl", ".pickle", ".joblib")
-# What saving a table adds to it: numbers of rows, which are no scores.
-ROW_NUMBERS = ("", "index", "Unnamed: 0", "__index_level_0__")
 
 
-def read_logits(path: str | os.PathLike[str], name: str | None = None) -> LogitSet:
+def read_logits(
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    from_probabilities: bool = False,
+    classes: Sequence[str] | None = None,
+) -> LogitSet:
     """The logits in a file, with their targets and whatever scores stand beside them.
 
     Args:
         path: a file in one of these formats.
 
-            - `.npz`, `.safetensors`, `.pt`, `.pth`: "logits" of shape (N, C), perhaps one of target, targets, label,
-              labels or y, and further arrays of shape (N,), which are scores, higher = more in-distribution. If nothing
-              is called "logits", the only floating array with two axes is taken. `.pt` may also hold a tensor or a pair
+            - `.npz`, `.safetensors`, `.pt`, `.pth`: "logits" of shape (N, C), perhaps one of labels, label, targets,
+              target, y, y_true or ground_truth, and further arrays of shape (N,), which are scores, higher = more
+              in-distribution. Without "logits" it is the array called out, output, probabilities, probs, predictions,
+              softmax or scores, or else the only floating array with two axes. `.pt` may also hold a tensor or a pair
               (logits, target), `.npz` the unnamed pair of `numpy.savez(path, logits, target)`.
             - `.npy`: the logits.
-            - `.parquet`, `.csv`: columns logit_0 to logit_{C-1}, or 0 to C-1, or (Parquet) a column "logits" of lists;
-              perhaps a target as above; further columns of numbers are scores; text, `index` and nameless columns are
-              left out.
+            - `.parquet`, `.csv`: columns logit_0 to logit_{C-1}, or 0 to C-1, or prob_0 to prob_{C-1}, or (Parquet) a
+              column "logits" of lists; perhaps a target as above; further columns of numbers are scores. `index` and
+              nameless columns are row numbers and left out.
         name: how tables and messages call the set; the file's name without its ending by default.
+        from_probabilities: whether the file holds probabilities in the place of logits; see `logit_set`.
+        classes: names of the classes in their order. Columns of a table may be called by them, with or without
+            "logit_" before the name, and targets may be such names.
+
+    Warns:
+        UserWarning: lists what is left out, or taken under an unknown name, with what is taken for what.
 
     Raises:
-        FileNotFoundError, ImportError, ValueError: with one line that begins with the path.
+        FileNotFoundError, ImportError, ValueError, MemoryError: with one line that begins with the path.
     """
     path = Path(path)
-    name = path.stem if name is None else name
+    name, said = printable(path.stem if name is None else name), printable(str(path))
     reader = READERS[_suffix(path)]
     try:
         formats.refuse_pickle(path)
-        return _checked(_select(reader(path)), name)
+        named = None if classes is None else check_classes(classes)
+        content = reader(path, named) if reader in SHEETS else reader(path)
+        selected = select(content, from_probabilities=from_probabilities, classes=named)
+        data = _checked(selected.content, name, from_probabilities)
+        if named is not None and len(named) != data.num_classes:
+            raise formats.ContentError(
+                f"expected logits of {len(named)} classes, as there are names, got {data.num_classes}"
+            )
     except ImportError as error:
-        raise ImportError(f"{path}: {error}") from error
+        raise ImportError(f"{said}: {error}") from error
+    except Warning:  # where somebody makes errors of them
+        raise
     except formats.ContentError as error:
-        raise ValueError(f"{path}: {_one_line(error)}") from None
+        raise ValueError(f"{said}: {_one_line(error)}") from None
     except Exception as error:  # a damaged file makes its library fail in any way
+        if formats.is_memory_error(error):
+            raise MemoryError(f"{said}: {formats.too_little(path)}") from error
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        kind, said = path.suffix.lower(), _one_line(error) or type(error).__name__
+        reason = _one_line(error) or type(error).__name__
         raise ValueError(
-            f"{path}: expected a whole {kind} file, got one that seems damaged or cut off: {said}"
+            f"{said}: expected a whole {path.suffix.lower()} file, got one that seems damaged or cut off: {reason}"
         ) from error
+    if selected.note:
+        warnings.warn(f"{said}: {printable(selected.note)}", stacklevel=2)
+    return data
 
 
 def _suffix(path: Path) -> str:
     """The ending that says how to read an existing file, or an error that says what is wrong with it."""
-    suffix = path.suffix.lower()
+    suffix, said = path.suffix.lower(), printable(str(path))
     if path.is_dir():
-        raise ValueError(f"{path}: expected a file, got a folder")
+        raise ValueError(f"{said}: expected a file, got a folder")
     if suffix in PICKLES:
-        raise ValueError(f"{path}: {formats.REFUSAL}")
+        raise ValueError(f"{said}: {formats.REFUSAL}")
     if suffix not in READERS:
-        raise ValueError(f"{path}: expected a file that ends in {', '.join(READERS)}, got {suffix or 'no ending'!r}")
+        raise ValueError(f"{said}: expected a file that ends in {', '.join(READERS)}, got {suffix or 'no ending'!r}")
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+        raise FileNotFoundError(f"{said}: no such file")
     if path.stat().st_size == 0:
-        raise ValueError(f"{path}: expected logits, got an empty file")
+        raise ValueError(f"{said}: expected logits, got an empty file")
     return suffix
 
 
-def _select(content: Any) -> Any:
-    """What of a file's content makes a LogitSet: a tensor and a pair as they are, and of a mapping what is of use."""
-    if not isinstance(content, Mapping):
-        return content
-    if set(content) == {"arr_0", "arr_1"}:
-        return content["arr_0"], content["arr_1"]
-    logits = "logits" if "logits" in content else _only_candidate(content)
-    target = {name: content[name] for name in TARGET_NAMES if name in content}
-    taken = {logits, *target, *ROW_NUMBERS}
-    columns = {
-        name: values
-        for name, values in content.items()
-        if name not in taken and _is_numeric(values) and values.ndim == 1
-    }
-    return {"logits": content[logits], **target, **columns}
-
-
-def _only_candidate(content: Mapping[str, Any]) -> str:
-    found = [name for name, x in content.items() if isinstance(x, Tensor) and x.ndim == 2 and x.is_floating_point()]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise formats.ContentError(
-            f"expected logits, got several arrays that could be: {_listed(content, found)}; call the right one 'logits'"
-        )
-    raise formats.ContentError(f"expected an array 'logits' of shape (N, C), got {_listed(content, list(content))}")
-
-
-def _listed(content: Mapping[str, Any], names: list[str], most: int = 8) -> str:
-    """The first few of the named values, with what they are."""
-    texts = [f"{name} {_describe(content[name])}" for name in names[:most]]
-    return ", ".join(texts) + (f" and {len(names) - most} more" if len(names) > most else "") if texts else "nothing"
-
-
-def _describe(value: Any) -> str:
-    if getattr(value, "dtype", None) is None:
-        return f"(a {type(value).__name__})"
-    layout = f" {value.layout}" if isinstance(value, Tensor) and value.layout != torch.strided else ""
-    return f"({' x '.join(map(str, value.shape)) or 'one value'}, {value.dtype}{layout})".replace("torch.", "")
-
-
-def _is_numeric(value: Any) -> bool:
-    return isinstance(value, Tensor) and not value.is_complex() and value.dtype != torch.bool
-
-
-def _checked(source: Any, name: str) -> LogitSet:
+def _checked(source: Any, name: str, from_probabilities: bool) -> LogitSet:
     """The LogitSet of `source`; its own complaints are those about a file's content."""
     parts = (
         source if isinstance(source, Mapping) else dict(enumerate(source)) if isinstance(source, tuple) else {0: source}
@@ -132,12 +116,12 @@ def _checked(source: Any, name: str) -> LogitSet:
     for part, values in parts.items():
         if not isinstance(values, Tensor) or values.is_complex() or values.layout != torch.strided:
             what = f"in {part!r}" if isinstance(part, str) else "alone"
-            raise formats.ContentError(f"expected a plain array of numbers {what}, got {_describe(values)}")
+            raise formats.ContentError(f"expected a plain array of numbers {what}, got {describe(values)}")
     try:
-        return logit_set(source, name)
+        return logit_set(source, name, from_probabilities=from_probabilities)
     except (TypeError, ValueError) as error:
         raise formats.ContentError(str(error).removeprefix(f"{name}: ")) from None
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    return printable(" ".join(str(error).split()))

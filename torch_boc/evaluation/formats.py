@@ -1,13 +1,18 @@
 """Files of arrays, as tensors by name: NumPy, safetensors and PyTorch."""
 
+import errno
+import math
 import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from ..inference.memory import MESSAGES
+from ..writing import printable
 
 REFUSAL = (
     "pickles are refused, for opening one can run any code; "
@@ -19,17 +24,46 @@ class ContentError(ValueError):
     """The file is whole, but what it holds is not what is needed."""
 
 
+class Text(NamedTuple):
+    """What a column holds that is neither numbers nor names of classes, in a word; it is not read."""
+
+    kind: str
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """Whether `error` says that there is too little memory, in the words of whatever library."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # whose words may be names of files
+        return False
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in MESSAGES)
+
+
+def too_little(path: Path) -> str:
+    """What is said then of a file."""
+    size = path.stat().st_size / 1e6
+    return (
+        f"too little memory to read it ({size:,.1f} MB on disk); the file may be whole. Use a machine with more "
+        "memory, fewer rows, or float32 or float16 in the place of float64"
+    )
+
+
 def read_npz(path: Path) -> dict[str, Any]:
     """The arrays of an `.npz` file."""
     _expect(path, b"PK", "a zip archive as made by numpy.savez")
     # NumPy itself leaves a damaged file open.
     with path.open("rb") as file, require_numpy().load(file, allow_pickle=False) as archive:
+        for part in (part for part in archive.zip.infolist() if part.filename.endswith(".npy")):
+            with archive.zip.open(part) as stream:
+                _check_size(stream, part.file_size)
         return {name: _tensor(archive, name) for name in archive.files}
 
 
 def read_npy(path: Path) -> Tensor:
     """The one array of an `.npy` file."""
     _expect(path, b"\x93NUMPY", "an array as made by numpy.save")
+    with path.open("rb") as file:
+        _check_size(file, path.stat().st_size)
     try:
         array = require_numpy().load(path, allow_pickle=False)
     except ValueError as error:
@@ -41,10 +75,11 @@ def read_npy(path: Path) -> Tensor:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a `.safetensors` file."""
     try:
-        from safetensors.torch import load_file
+        from safetensors.torch import load, load_file
     except ImportError as error:
         raise ImportError("reading it needs safetensors: pip install 'torch-boc[eval]'") from error
-    return {name: _wide(tensor) for name, tensor in load_file(path).items()}
+    content = load_file(path) if _has_plain_name(path) else load(path.read_bytes())
+    return {name: _wide(tensor) for name, tensor in content.items()}
 
 
 def read_torch(path: Path) -> Any:
@@ -55,13 +90,20 @@ def read_torch(path: Path) -> Any:
     if not zipped and start != b"\x80\x02":  # what torch.save wrote before it wrote archives
         raise ValueError("not what torch.save writes" if start != b"PK" else "an archive without an end")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        with path.open("rb") as file:
+            mapped = zipped and _has_plain_name(path)
+            content = torch.load(path if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise ContentError(
             "expected tensors alone, got objects that only unpickling could read, and that can run any code; "
             "save tensors: torch.save({'logits': ..., 'target': ...}, path)"
         ) from error
     return _torch_content(content)
+
+
+def _has_plain_name(path: Path) -> bool:
+    """Whether the path is UTF-8, as libraries want it that open files themselves."""
+    return printable(str(path)) == str(path)
 
 
 def _torch_content(content: Any) -> Any:
@@ -111,6 +153,16 @@ def _reason(error: ValueError, what: str) -> ValueError:
     if "allow_pickle" not in str(error):
         return error
     return ContentError(f"{what} holds Python objects; {REFUSAL}")
+
+
+def _check_size(file: Any, size: int) -> None:
+    """Raise where the header of an array promises more than the file holds, before memory is sought for it."""
+    form = require_numpy().lib.format
+    reads = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
+    read = reads.get(form.read_magic(file))
+    shape, _, kind = read(file) if read else ((), None, None)
+    if kind is not None and not kind.hasobject and math.prod(shape) * kind.itemsize > size:
+        raise ValueError(f"its header promises an array of shape {shape}, which is more than there is")
 
 
 def _expect(path: Path, start: bytes, what: str) -> None:

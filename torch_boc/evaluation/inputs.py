@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from .data import LogitSet, logit_set
@@ -17,24 +18,28 @@ def require_pandas() -> Any:
     return pandas
 
 
-def single_set(source: Any, name: str) -> LogitSet:
+def single_set(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
     """On the CPU, where all the work is done."""
-    data = logit_set(source, name)
+    data = logit_set(source, name, from_probabilities=from_probabilities)
     target = None if data.target is None else data.target.detach().cpu().long()
     columns = {key: column.detach().cpu() for key, column in data.columns.items()}
-    return LogitSet(data.logits.detach().cpu(), target, columns, name)
+    return replace(data, logits=data.logits.detach().cpu(), target=target, columns=columns)
 
 
-def several_sets(source: Any, name: str) -> dict[str, LogitSet]:
+def several_sets(source: Any, name: str, *, from_probabilities: bool = False) -> dict[str, LogitSet]:
     """A set called `name`, or those of a mapping under the names it gives."""
     if source is None:
         return {}
     if not isinstance(source, Mapping) or _is_array(source.get("logits")):
-        return {name: single_set(source, name)}
+        return {name: single_set(source, name, from_probabilities=from_probabilities)}
     for key in source:
         if not isinstance(key, str) or not key:
             raise ValueError(f"{name}: expected names of sets as strings, got {key!r}")
-    return {key: single_set(value, key) for key, value in source.items()}
+    found = [single_set(value, key, from_probabilities=from_probabilities) for key, value in source.items()]
+    for i, data in enumerate(found):
+        if any(data.name == other.name for other in found[:i]):
+            raise ValueError(f"{name}: expected names that differ when they are printed, got {data.name!r} twice")
+    return {data.name: data for data in found}
 
 
 def _is_array(value: Any) -> bool:
@@ -54,6 +59,12 @@ def check_sets(test: LogitSet, *groups: Mapping[str, LogitSet]) -> None:
                 raise ValueError(
                     f"expected as many classes in every set, got {test.num_classes} in {TEST!r} and "
                     f"{data.num_classes} in {name!r}"
+                )
+            if data.from_probabilities != test.from_probabilities:
+                kinds = ["probabilities" if x.from_probabilities else "logits" for x in (test, data)]
+                raise ValueError(
+                    f"expected all sets as logits or all as probabilities, got {kinds[0]} in {TEST!r} and {kinds[1]} "
+                    f"in {name!r}: the softmax takes away what logits of several sets are compared by"
                 )
             if group is not groups[0] and data.target is None:
                 raise ValueError(f"{name}: expected logits with targets, got none; give (logits, target)")

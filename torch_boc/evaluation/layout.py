@@ -79,10 +79,16 @@ def calibration_table(results: Results) -> Table | None:
         values = [Cell(number(row[name]), interval(row, name), flags[i]) for name, flags in flagged]
         if borrowed.iloc[i]:
             values[1] = Cell("as MSP")
-        values.insert(1, Cell(number(row["ece_chance"])))
+        values[1:1] = [Cell(number(row["ece_chance"])), _versus_msp(row)]
         rows.append([method, *values, Cell(number(row["accuracy"])), Cell(number(row["temperature"], 3))])
     caption = f"Calibration on {known_set(results)}, with 95 % intervals; lower errors are better"
-    return Table(caption, ["method", "ECE", "by chance", "NLL", "Brier", "accuracy", "T"], rows)
+    return Table(caption, ["method", "ECE", "by chance", "ECE vs MSP", "NLL", "Brier", "accuracy", "T"], rows)
+
+
+def _versus_msp(row: Any) -> Cell:
+    if row["method"] == "MSP":
+        return Cell("–")
+    return Cell(number(row["ece_versus_msp"], sign=True), interval(row, "ece_versus_msp", sign=True))
 
 
 def leak_table(results: Results) -> Table | None:

@@ -2,9 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,60 +14,32 @@ from ..functional.samples import log_loss, take_samples
 from ..functional.tally import count, equal_bin
 from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
 from .data import LogitSet
+from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
 from .samples import ProbedSet, row_blocks
 
 # Cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
 SUB_CELLS = 64
 # The calibrators that are fitted on splits, by their names in the tables.
 METHODS = ("temperature", "isotonic", "vector scaling")
+LABELS = ("split", "method")
 Rows = list[dict[str, Any]]
-
-
-class Judged(NamedTuple):
-    """What a method says of each test sample, and whether it is right."""
-
-    confidence: Tensor
-    correct: Tensor
-    nll: Tensor
-
-
-def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
-    """The expected calibration error: the mean over samples of |accuracy - mean confidence| of their bin.
-
-    >>> calibration_error(torch.tensor([0.75, 0.75, 0.25, 0.25]), torch.tensor([True, False, False, False]), bins=2)
-    0.25
-    """
-    excess = count(equal_bin(confidence, bins), correct.double() - confidence.double(), bins)
-    return float(excess.abs().sum()) / len(confidence)
-
-
-def chance_error(confidence: Tensor, bins: int = 15) -> tuple[float, float]:
-    """The error that chance alone makes of perfectly calibrated confidences: its mean, and what 95 % stay below.
-
-    The excess of right predictions in a bin is then normal with the variance sum p (1 - p), and its absolute value has
-    the mean sqrt(2 / pi) and the variance 1 - 2 / pi of that.
-
-    >>> mean, most = chance_error(torch.full((10_000,), 0.9))
-    >>> round(mean, 4), round(most, 4)
-    (0.0024, 0.0054)
-    """
-    wide = confidence.double()
-    variance = count(equal_bin(wide, bins), wide * (1 - wide), bins) / len(wide) ** 2
-    mean = float(variance.sqrt().sum()) * math.sqrt(2 / math.pi)
-    return mean, mean + 1.645 * math.sqrt(float(variance.sum()) * (1 - 2 / math.pi))
 
 
 def calibration_tables(
     test: ProbedSet,
     splits: Mapping[str, LogitSet],
     *,
+    seen: Collection[str] = (),
     methods: Collection[str],
     bins: int,
     replicates: int,
     seed: int,
     progress: Callable[[str], object],
 ) -> tuple[Rows, Rows]:
-    """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then BoC."""
+    """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then BoC.
+
+    What is fitted on the splits in `seen`, which share samples with the test set, is never the best.
+    """
     from ..calibration import calibrators
 
     if test.correct is None:
@@ -76,6 +48,7 @@ def calibration_tables(
     fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
     table: Rows = []
     curves: Rows = []
+    kept: list[Judged] = []
     for split, method in [("", first), *fitted, ("", last)]:
         label = {"split": split, "method": method.name}
         what = f"calibration: {method.name}" + (f" on {split}" if split else "")
@@ -83,11 +56,33 @@ def calibration_tables(
         method.progress = partial(_tell, progress, what)
         if split and not _fitted(method, split, splits[split]):
             continue
-        row, curve = judge(_apply(method, test), bins, replicates, random_numbers(seed, "calibration", *label.values()))
+        judged = _apply(method, test)
+        row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", *label.values()))
         temperature = float(method.temperature) if hasattr(method, "temperature") else math.nan
         table.append(label | row | {"temperature": temperature})
         curves += [label | point for point in curve]
-    return table, curves
+        kept.append(judged._replace(nll=judged.nll[:0]))
+    progress("calibration: differences")
+    best = min((i for i, row in enumerate(table) if row["split"] not in seen), key=lambda i: float(table[i]["ece"]))
+    return _with_differences(table, kept, best, bins, replicates, seed), curves
+
+
+def _with_differences(table: Rows, judged: Sequence[Judged], best: int, bins: int, replicates: int, seed: int) -> Rows:
+    """The rows with the differences of their ECE from that of MSP, the first, and from that of row `best`."""
+
+    def difference(i: int, other: int) -> tuple[float, float, float]:
+        if i == other:
+            return 0.0, 0.0, 0.0
+        numbers = random_numbers(seed, "difference", *(table[place][key] for place in (i, other) for key in LABELS))
+        return error_difference(judged[i], judged[other], bins, replicates, numbers)
+
+    rows = []
+    for i, row in enumerate(table):
+        found = {"ece_versus_msp": difference(i, 0)}
+        found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else difference(i, best)
+        values = {name: value for name, (value, _, _) in found.items()}
+        rows.append(row | with_intervals(values, {name: (low, high) for name, (_, low, high) in found.items()}))
+    return rows
 
 
 def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
@@ -105,7 +100,7 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
         "brier": float((confidence - correct.double()).square().mean()),
     }
     intervals = {
-        "ece": interval(values["ece"], drawn[:, 0].mean(), drawn[:, 0]),  # it is biased
+        "ece": error_interval(judged, bins, drawn[:, 0]),
         "nll": mean_interval(nll, replicates, numbers, (0.0, math.inf)),
         "brier": interval(values["brier"], observed[1], drawn[:, 1]),
     }

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from ..writing import replacing
+from ..writing import check_file, check_folder, replacing
 from .axes import PANEL
 from .figures import figures
 from .layout import calibration_table, headline, ood_tables
@@ -20,6 +20,8 @@ from .results import Results
 from .verdict import verdict
 
 DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability")
+FIGURES = ("reliability", "roc", "gaps", "coherence", "trials", "scores")
+FILES = ("report.html", "report.md", "report.json", *(f"{name}.png" for name in FIGURES))
 LARGEST_SVG = 200_000
 TABLES = tuple(field.name for field in fields(Results) if field.name != "settings")
 
@@ -72,6 +74,7 @@ class Report:
         Returns:
             The path.
         """
+        check_file(path)  # before the work
         return write(path, self._page(self.figures()))
 
     def _page(self, drawn: Mapping[str, Any], up: str | None = None) -> bytes:
@@ -88,6 +91,8 @@ class Report:
         An object of `settings`, `verdict` and `tables`; a table is an object of columns, so that
         `pandas.DataFrame(tables["ood"])` gives it back. NaN and infinite numbers are null.
         """
+        if path is not None:
+            check_file(path)
         text = json.dumps(strict(self.content()), ensure_ascii=False, allow_nan=False) + "\n"
         if path is not None:
             write(path, text.encode())
@@ -106,7 +111,8 @@ class Report:
         Returns:
             The paths, report.html first.
         """
-        folder, drawn = Path(folder), self.figures() if drawn is None else drawn
+        folder = check_folder(folder, FILES)
+        drawn = self.figures() if drawn is None else drawn
         links = {name: f"{name}.png" for name in drawn}
         paths = [write(folder / "report.html", self._page(drawn, up))]
         paths.append(write(folder / "report.md", markdown(self.results, links).encode()))

@@ -13,10 +13,14 @@ class Results:
 
     Attributes:
         settings: title, trials, bins, replicates, seed, classes, samples (a dict by set), accuracy (of the test set,
-            NaN without targets), date (ISO), versions (a dict of torch_boc and torch).
+            NaN without targets), from_probabilities (bool), date (ISO), versions (a dict of torch_boc and torch).
         calibration: `split`, `method` (MSP, temperature, isotonic, vector scaling, BoC), `ece`, `nll`, `brier` with
             intervals, `ece_chance` (what chance alone makes of perfectly calibrated confidences) and `ece_chance_most`
-            (what it stays below in 95 % of cases), `accuracy`, `temperature`. MSP and BoC need no split and have "".
+            (what it stays below in 95 % of cases), `ece_versus_msp` and `ece_versus_best` (the differences from the ECE
+            of MSP and from the lowest, with intervals from the same resamples), `accuracy`, `temperature`. The interval
+            of `ece` is that of the error of the same bins with infinitely many samples; chance adds to the estimate,
+            so it reaches further down than up, and begins at 0 where the method may be perfect. MSP and BoC need no
+            split and have "".
         ood: `ood` (the set), `score`, `auroc`, `fpr95`, `aupr` with intervals, `versus_msp` (the difference of the
             AUROC from that of msp, with a paired interval), `kind` ("score", "detector", "column"), `upside_down`
             (bool).

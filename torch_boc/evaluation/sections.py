@@ -6,13 +6,16 @@ from typing import NamedTuple
 from .captions import caption
 from .flips import flat_sentence
 from .layout import Table, calibration_table, gap_table, leak_table, ood_tables, trial_table
+from .probabilities import SMALLEST
 from .results import Results
 
 TITLE = "Bag-of-Coins report"
 CALIBRATION = (
     "Does a confidence of 80 % mean that 80 % are right? Each method’s confidence is compared with how often it is "
-    "right; “by chance” is the error that perfectly calibrated confidences would show with as many samples. "
-    "Isotonic and BoC give a confidence only: their NLL is that of MSP."
+    "right; “by chance” is the error that perfectly calibrated confidences would show with as many samples. Chance "
+    "adds to every ECE: its interval is that of the true error, reaches further down than up, and begins at 0 where "
+    "the method may be perfect. “ECE vs MSP” is the difference on the same samples. Isotonic and BoC give a confidence "
+    "only: their NLL is that of MSP."
 )
 DETECTION = (
     "How well does a score tell samples of the test set from others? An AUROC of 0.5 is chance; below, it ranks "
@@ -22,7 +25,16 @@ GAP = (
     "Given a confidence, the gap can only lie in a narrow band. What confidence forces tells nothing new; what is free "
     "is what the geometry of the logits adds."
 )
+COMPARISONS = (
+    "what a sentence says is shown holds at 5 % over all comparisons of its kind together, by Holm’s method; the "
+    "intervals in the tables are each for itself"
+)
 FLIPS = "The deterministic variant uses the expected number of wins, the Monte Carlo variant draws it."
+
+PROBABILITIES = (
+    f"logarithms of the given probabilities, a probability of 0 taken for {SMALLEST}; the energy is left out, because "
+    "a softmax leaves nothing of it"
+)
 
 
 class Section(NamedTuple):
@@ -62,9 +74,11 @@ def measured_how(results: Results) -> list[tuple[str, str]]:
     pairs = [
         ("samples", ", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())),
         ("classes", str(settings["classes"])),
+        ("logits", PROBABILITIES if settings.get("from_probabilities") else ""),
         ("calibration error", f"{settings['bins']} bins of equal width, closed on the right"),
         ("coin flips", f"k = {settings['trials']}"),
         ("intervals", _intervals(results)),
+        ("several comparisons", COMPARISONS),
         ("date", str(settings.get("date", ""))),
         ("versions", versions),
     ]
@@ -74,7 +88,11 @@ def measured_how(results: Results) -> list[tuple[str, str]]:
 def _intervals(results: Results) -> str:
     settings = results.settings
     text = f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}"
-    return f"{text}; of AUROC vs MSP by DeLong’s method" if len(results.ood) else text
+    if len(results.calibration):
+        text += "; the lower end of the ECE without what chance adds"
+    if len(results.ood):
+        text += "; of AUROC vs MSP by DeLong’s method; wider, as for binomial counts, where few samples are on one side"
+    return text
 
 
 def _present(*tables: Table | None) -> list[Table]:

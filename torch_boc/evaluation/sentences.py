@@ -3,12 +3,15 @@
 from collections.abc import Iterable
 from typing import Any
 
+from .claims import over, shown
 from .layout import known_set, sharing_splits, suspicious_splits
 from .results import Results
 from .words import listed, measured, names, number, p_text, quoted
 
 # Below this many samples no interval is to be trusted.
 FEW_SAMPLES = 100
+# Two errors are called alike if the interval of their difference reaches no further than this.
+ALIKE = 0.01
 
 
 def few_samples(results: Results) -> Iterable[str]:
@@ -27,37 +30,40 @@ def calibrated(results: Results) -> Iterable[str]:
     if not len(plain):
         yield f"{quoted(known_set(results))} has no targets, so nothing is said of calibration."
         return
-    msp, best = plain.iloc[0], table.loc[table["ece"].idxmin()]
-    fitted = len(names(table["split"])) > 0
-    if best["ece"] >= msp["ece"]:
-        none = "Nothing was fitted on other samples" if seen.any() else "No calibration set was given"
-        rivals = "No method beats" if fitted else f"{none}, and BoC does not beat"
-        yield f"{rivals} plain confidence (MSP), whose ECE is {measured(msp, 'ece')}."
-    elif overlap(best, msp, "ece"):
-        yield (
-            f"No method clearly beats plain confidence (MSP): the lowest ECE, {measured(best, 'ece')} of "
-            f"{method(best)}, overlaps with {measured(msp, 'ece')}."
-        )
-    else:
+    msp, others = plain.iloc[0], table[table["method"] != "MSP"]
+    lowest, better = table.loc[table["ece"].idxmin()], others[shown(others, "ece_versus_msp") < 0]
+    if len(better):
+        best = better.loc[better["ece"].idxmin()]
         doubt = ", though that split looks like training data" if best["split"] in suspicious_splits(results) else ""
         yield (
-            f"Best calibrated is {method(best)}{doubt}{_ties(best, table)}: ECE {measured(best, 'ece')}, "
-            f"against {measured(msp, 'ece')} of plain confidence (MSP).{_perfect(best)}"
+            f"Best calibrated is {method(best)}{doubt}{_ties(best, others)}: ECE {measured(best, 'ece')}, against "
+            f"{measured(msp, 'ece')} of plain confidence, MSP{over(len(others))}.{_perfect(best)}"
         )
+        return
+    fitted = len(names(table["split"])) > 0
+    none = "Nothing was fitted on other samples" if seen.any() else "No calibration set was given"
+    rivals = "No method is" if fitted else f"{none}, and BoC is not"
+    rest = ""
+    if lowest["method"] != "MSP":
+        rest = f"; the lowest, {measured(lowest, 'ece')} of {method(lowest)}, differs by "
+        rest += f"{measured(lowest, 'ece_versus_msp', sign=True)}, which is within chance{over(len(others))}"
+    said = _perfect(msp) or _perfect(lowest)
+    yield f"{rivals} shown to beat plain confidence (MSP), whose ECE is {measured(msp, 'ece')}{rest}.{said}"
 
 
 def _perfect(row: Any) -> str:
-    """Whether a perfectly calibrated confidence could have that error."""
-    if not row["ece"] <= row["ece_chance_most"]:
+    """Whether a perfectly calibrated confidence could have that error: its interval begins at 0."""
+    if not row["ece_low"] <= 0:
         return ""
-    return f" Chance alone gives perfectly calibrated confidences {number(row['ece_chance'])}: it may be perfect."
+    chance = number(row["ece_chance"])
+    return f" Chance alone gives perfectly calibrated confidences {chance}: {method(row)} may be perfect."
 
 
-def _ties(best: Any, table: Any) -> str:
-    """The other methods that chance alone may have put behind the best."""
-    rest = table[(table["method"] != "MSP") & (table.index != best.name)]
-    close = [method(row) for _, row in rest.iterrows() if overlap(row, best, "ece")]
-    return f", within chance of {listed(close)}" if close else ""
+def _ties(best: Any, others: Any) -> str:
+    """The other methods whose ECE is not shown to be above the lowest."""
+    rest = others[shown(others, "ece_versus_best") == 0]
+    close = [method(row) for place, row in rest.iterrows() if place != best.name]
+    return f", not told apart from {listed(close)}" if close else ""
 
 
 def leaks(results: Results) -> Iterable[str]:
@@ -82,19 +88,17 @@ def dominance(results: Results) -> Iterable[str]:
     if not len(plain) or not len(boc) or results.settings["classes"] == 2:
         return
     msp, other = plain.iloc[0], boc.iloc[0]
-    figures = f"ECE {measured(other, 'ece')} against {measured(msp, 'ece')} of MSP"
-    if overlap(other, msp, "ece"):
-        yield f"Dominance q̄ taken for a confidence is calibrated about as well as confidence itself: {figures}."
-    elif other["ece"] > msp["ece"]:
+    difference = measured(other, "ece_versus_msp", sign=True)
+    figures = f"ECE {measured(other, 'ece')} against {measured(msp, 'ece')} of MSP, a difference of {difference}"
+    (sign,) = shown(boc, "ece_versus_msp")
+    if sign > 0:
         yield f"Dominance q̄ taken for a confidence is worse calibrated: {figures}."
-    else:
+    elif sign < 0:
         yield f"Dominance q̄ taken for a confidence is better calibrated, for confidence itself is too low: {figures}."
-
-
-def overlap(one: Any, other: Any, column: str) -> bool:
-    """Whether the intervals of a column overlap; values without an interval are told apart by themselves."""
-    low, high = f"{column}_low", f"{column}_high"
-    return bool(one[low] <= other[high] and other[low] <= one[high])
+    elif max(abs(other["ece_versus_msp_low"]), abs(other["ece_versus_msp_high"])) <= ALIKE:
+        yield f"Dominance q̄ taken for a confidence is calibrated about as well as confidence itself: {figures}."
+    else:
+        yield f"Dominance q̄ taken for a confidence is not told apart from confidence itself: {figures}."
 
 
 def method(row: Any) -> str:

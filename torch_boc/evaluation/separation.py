@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from ..functional.separation import fpr_at_tpr
-from .bootstrap import interval, replicate
+from .bootstrap import NORMAL_QUANTILE, interval, replicate
+from .exact import aupr_interval, auroc_interval, fpr_interval
 from .samples import ordered
 
 STATISTICS = ("auroc", "fpr95", "aupr")
 CELLS = 512
 TPR = 0.95
-NORMAL_QUANTILE = 1.959963984540054
 
 
 class Ranked(NamedTuple):
@@ -83,12 +83,21 @@ def paired_difference(one: Separation, other: Separation) -> tuple[float, float,
 def separation_intervals(
     exact: Separation, id_ranked: Ranked, ood_ranked: Ranked, replicates: int, numbers: Any, cells: int = CELLS
 ) -> dict[str, tuple[float, float]]:
-    """The 95 % intervals of the statistics; both sets are drawn anew, each in its own size."""
+    """The 95 % intervals of the statistics; both sets are drawn anew, each in its own size.
+
+    Where few samples are on the wrong side, `exact` widens them.
+    """
     *counts, atoms = score_cells(id_ranked.values, ood_ranked.values, cells)
     observed, drawn = replicate(
         lambda positive, negative: _cell_statistics(positive, negative, atoms), counts, replicates, numbers
     )
-    return {name: interval(getattr(exact, name), observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)}
+    found = {name: interval(getattr(exact, name), observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)}
+    positive, negative = id_ranked.values, ood_ranked.values
+    auroc = auroc_interval(found["auroc"], exact.auroc, min(len(positive), len(negative)))
+    if auroc != found["auroc"]:
+        found["aupr"] = aupr_interval(found["aupr"], auroc, len(negative) / len(positive))
+    fpr95 = fpr_interval(found["fpr95"], exact.fpr95, positive, negative, TPR)
+    return found | {"auroc": auroc, "fpr95": fpr95}
 
 
 def score_cells(positive: Tensor, negative: Tensor, cells: int = CELLS) -> tuple[Tensor, Tensor, Tensor]:

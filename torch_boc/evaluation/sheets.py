@@ -1,85 +1,102 @@
 """Files of columns, as tensors by name: Parquet and CSV, through Arrow."""
 
 import csv
-import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 
+from ..finding import TARGET_NAMES
 from ..tables import require_pyarrow
-from .data import TARGET_NAMES
-from .formats import ContentError, as_tensor, require_numpy
+from .families import find_families
+from .formats import ContentError, Text, as_tensor, require_numpy
+from .selection import NAMING, plain
 
-LOGIT = re.compile(r"\s*(logit_)?(\d+)\s*")
 # What stands between columns in files that some programs call CSV all the same.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+# Of CSV that Arrow reads at once, and for each column: a row must fit, with its longest text.
+BLOCK_BYTES, COLUMN_BYTES = 2**20, 64
 
 
-def read_parquet(path: Path) -> dict[str, Tensor]:
-    """The columns of a `.parquet` file that hold numbers, the logits joined to one."""
+def read_parquet(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]:
+    """The columns of a `.parquet` file that hold numbers, the logits joined to one; of others what they hold."""
     arrow = require_pyarrow()
-    with arrow.parquet.ParquetFile(path) as file:
-        schema = file.schema_arrow
-        parts = _logit_columns(schema.names)
-        others = [x.name for x in schema if x.name not in parts and (x.name in TARGET_NAMES or _is_number(x.type))]
-        table = file.read(columns=[*parts, *others])
-    logits = _lists(table["logits"]) if parts == ["logits"] else _joined(table, parts)
-    return {"logits": logits, **{name: _column(table[name], name) for name in others}}
-
-
-def read_csv(path: Path) -> dict[str, Tensor]:
-    """The same of a `.csv` file, whose first line names the columns; all numbers are float64."""
-    arrow = require_pyarrow()
-    from pyarrow import csv as arrow_csv
-
-    names = _header(path)
-    parts = _logit_columns(names)
-    if parts == ["logits"]:
-        raise ContentError("expected columns logit_0, logit_1, ..., got a column 'logits': a CSV cell holds one number")
-    numbers = {name for name in names if name in parts or name.strip() in TARGET_NAMES}
-    types = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
-    options = arrow_csv.ConvertOptions(column_types=types, strings_can_be_null=True)
-    try:
-        table = arrow_csv.read_csv(path, convert_options=options)
-    except arrow.ArrowInvalid as error:
-        raise ContentError(_bad_line(path, numbers, options.null_values) or str(error)) from error
-    result = {"logits": _joined(table, parts)}
-    for name in names:
-        if name not in parts and (values := _as_numbers(table[name])) is not None:
-            result[name.strip()] = _column(values, name)
+    with path.open("rb") as stream, arrow.parquet.ParquetFile(stream) as file:
+        kinds = {field.name: field.type for field in file.schema_arrow}
+        families = find_families(file.schema_arrow.names, classes)
+        wanted = [name for names in families.values() for name in names]
+        joined = set(wanted)
+        wanted += [x for x in kinds if x not in joined and (plain(x) in TARGET_NAMES or _is_number(kinds[x]))]
+        table = file.read(columns=wanted)
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    result: dict[str, Any] = {family: _family(columns, names) for family, names in families.items()}
+    for name in (name for name in kinds if name not in joined):
+        result[name] = _other(columns[name], name) if name in columns else Text(_word(kinds[name]))
     return result
 
 
-def _logit_columns(names: list[str]) -> list[str]:
-    """The columns that hold the logits, in the order of the classes."""
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ContentError(f"expected columns with different names, got {twice!r} twice")
-    found: dict[str, dict[int, str]] = {}
-    for name in names:
-        if match := LOGIT.fullmatch(name):
-            found.setdefault(match[1] or "", {})[int(match[2])] = name
-    kinds = [f"{prefix}0, {prefix}1, ..." for prefix in found] + ["logits"] * ("logits" in names)
-    if len(kinds) != 1:
-        got = f"both {' and '.join(kinds)}" if kinds else f"{', '.join(names[:8])}{', ...' * (len(names) > 8)}"
-        raise ContentError(f"expected columns logit_0, logit_1, ... (or 0, 1, ...; or 'logits' of lists), got {got}")
-    if not found:
-        return ["logits"]
-    ((prefix, columns),) = found.items()
-    missing = [i for i in range(len(columns)) if i not in columns]
-    if missing:
-        raise ContentError(
-            f"expected columns {prefix}0 to {prefix}{max(columns)}, got {len(columns)} of them: "
-            f"{prefix}{missing[0]} is missing"
-        )
-    return [columns[i] for i in range(len(columns))]
+def read_csv(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]:
+    """The same of a `.csv` file, whose first line names the columns; all numbers are float64."""
+    names = _header(path)
+    families = find_families(names, classes)
+    if families.get("logits") == ["logits"]:
+        raise ContentError("expected columns logit_0, logit_1, ..., got a column 'logits': a CSV cell holds one number")
+    joined = {name for family in families.values() for name in family}
+    table = _csv_table(path, names, joined)
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    result: dict[str, Any] = {family: _joined(columns, parts) for family, parts in families.items()}
+    for name in (name for name in names if name not in joined):
+        values, is_target = _as_numbers(columns[name]), plain(name) in TARGET_NAMES
+        if values is None and is_target and classes is None:
+            raise ContentError(_bad_line(path, {name}, [""]) or f"expected numbers in column {name!r}")
+        text = columns[name].to_pylist() if is_target else Text("text")
+        result[name.strip()] = text if values is None else _column(values, name)
+    return result
+
+
+def _csv_table(path: Path, names: list[str], numbers: set[str]) -> Any:
+    """All cells of a CSV file, as numbers in the columns called so and as text in the others."""
+    arrow = require_pyarrow()
+    from pyarrow import csv as arrow_csv
+
+    types = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
+    convert = arrow_csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+    parse = arrow_csv.ParseOptions(newlines_in_values=True)
+    block = max(BLOCK_BYTES, COLUMN_BYTES * len(names))
+    while True:
+        read = arrow_csv.ReadOptions(block_size=block)
+        try:
+            with path.open("rb") as file:
+                return arrow_csv.read_csv(file, read, parse, convert)
+        except arrow.ArrowInvalid as error:
+            if "straddling" in str(error) and block < path.stat().st_size:
+                block *= 8  # a row with a longer text
+                continue
+            raise ContentError(_bad_line(path, numbers, convert.null_values) or str(error)) from error
 
 
 def _is_number(kind: Any) -> bool:
     types = require_pyarrow().types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    types = require_pyarrow().types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view))
+
+
+def _word(kind: Any) -> str:
+    return "text" if _is_text(kind) else str(kind)
+
+
+def _other(column: Any, name: str) -> Any:
+    """A score or a target; names of classes as a list."""
+    return column.to_pylist() if _is_text(column.type) else _column(column, name)
 
 
 def _column(column: Any, name: str) -> Tensor:
@@ -93,23 +110,30 @@ def _column(column: Any, name: str) -> Tensor:
     return tensor
 
 
-def _joined(table: Any, names: list[str]) -> Tensor:
+def _family(columns: Mapping[str, Any], names: list[str]) -> Tensor:
+    """(N, C) from C columns, or from one of lists."""
+    if len(names) == 1 and plain(names[0]) == "logits":
+        return _lists(columns[names[0]], names[0])
+    return _joined(columns, names)
+
+
+def _joined(columns: Mapping[str, Any], names: list[str]) -> Tensor:
     """(N, C) from C columns, filled in place: the table is not held a third time."""
-    columns = [_column(table[name], name) for name in names]
-    kind = columns[0].dtype
-    for column in columns:
-        kind = torch.promote_types(kind, column.dtype)
-    logits = torch.empty(len(columns[0]), len(columns), dtype=kind)
-    for i, column in enumerate(columns):
-        logits[:, i] = column
+    parts = [_column(columns[name], name) for name in names]
+    kind = parts[0].dtype
+    for other in {part.dtype for part in parts}:
+        kind = torch.promote_types(kind, other)
+    logits = torch.empty(len(parts[0]), len(parts), dtype=kind)
+    for i, part in enumerate(parts):
+        logits[:, i] = part
     return logits
 
 
-def _lists(column: Any) -> Tensor:
+def _lists(column: Any, name: str) -> Tensor:
     """(N, C) from a column with a list of C numbers in each row."""
     types = require_pyarrow().types
     if not any(is_kind(column.type) for is_kind in (types.is_list, types.is_large_list, types.is_fixed_size_list)):
-        raise ContentError(f"expected a list of numbers in each row of column 'logits', got {column.type}")
+        raise ContentError(f"expected a list of numbers in each row of column {name!r}, got {column.type}")
     if len(column) == 0:
         raise ContentError("expected at least one row of logits, got none")
     from pyarrow import compute
@@ -118,17 +142,7 @@ def _lists(column: Any) -> Tensor:
     if len(lengths) > 1 or None in lengths:
         shown = ", ".join("none" if n is None else str(n) for n in lengths[:5])
         raise ContentError(f"expected as many logits in every row, got lists of length {shown}")
-    return _column(compute.list_flatten(column), "logits").reshape(len(column), lengths[0])
-
-
-def _header(path: Path) -> list[str]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        names = next(csv.reader(file), [])
-    found = next((word for mark, word in SEPARATORS.items() if len(names) == 1 and mark in names[0]), None)
-    if found:
-        start = names[0] if len(names[0]) <= 40 else f"{names[0][:40]}..."
-        raise ContentError(f"expected commas between the columns, got {found}: {start!r}; save it with commas")
-    return names
+    return _column(compute.list_flatten(column), name).reshape(len(column), lengths[0])
 
 
 def _as_numbers(column: Any) -> Any:
@@ -144,17 +158,44 @@ def _as_numbers(column: Any) -> Any:
         return None
 
 
+@contextmanager
+def _rows(path: Path) -> Iterator[Any]:
+    """The rows of a CSV file as Python reads them, which is slow and can say where something is wrong."""
+    file: IO[str]
+    limit = csv.field_size_limit(2**31 - 1)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield csv.reader(file)
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ContentError(
+            f"expected text in UTF-8, got the byte 0x{byte:02x}; save it as CSV in UTF-8, without compression"
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _header(path: Path) -> list[str]:
+    with _rows(path) as rows:
+        names: list[str] = next(rows, [])
+    found = next((word for mark, word in SEPARATORS.items() if len(names) == 1 and mark in names[0]), None)
+    if found:
+        start = names[0] if len(names[0]) <= 40 else f"{names[0][:40]}..."
+        raise ContentError(f"expected commas between the columns, got {found}: {start!r}; save it with commas")
+    return names
+
+
 def _bad_line(path: Path, numbers: set[str], missing: list[str]) -> str | None:
     """What is wrong with the first line that has another length than the header, or text where numbers should be."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = csv.reader(file)
-        names = next(lines)
-        for cells in lines:
+    with _rows(path) as rows:
+        names = next(rows)
+        for cells in rows:
             if cells and len(cells) != len(names):
-                return f"expected {len(names)} cells in line {lines.line_num}, as in the header, got {len(cells)}"
+                return f"expected {len(names)} cells in line {rows.line_num}, as in the header, got {len(cells)}"
             for name, cell in zip(names, cells, strict=False):
                 if name in numbers and cell not in missing and not _is_float(cell):
-                    return f"expected a number in line {lines.line_num}, column {name.strip()!r}, got {cell!r}"
+                    remedy = f"; {NAMING}" if plain(name) in TARGET_NAMES else ""
+                    return f"expected a number in line {rows.line_num}, column {name.strip()!r}, got {cell!r}{remedy}"
     return None
 
 

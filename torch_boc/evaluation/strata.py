@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .bootstrap import interval, replicate
+from .exact import auroc_interval
 from .samples import ordered
 from .separation import CELLS, Separation, score_cells
 
@@ -47,12 +48,15 @@ def separate_within(scores: Pair, strata: Pair) -> Separation:
 
 def pairs_within(strata: Pair) -> int:
     """How many pairs, one of each set, share a stratum."""
-    sizes = [x.bincount(minlength=int(torch.cat(strata).max()) + 1) for x in strata]
-    return int((sizes[0] * sizes[1]).sum())
+    known, strange = _sizes(strata)
+    return int((known * strange).sum())
 
 
 def interval_within(auroc: float, scores: Pair, strata: Pair, replicates: int, numbers: Any) -> tuple[float, float]:
-    """By the bootstrap on cells of neighbours in a stratum; the edges of the strata stay as they are."""
+    """By the bootstrap on cells of neighbours in a stratum; the edges of the strata stay as they are.
+
+    Where few pairs are on the wrong side, `exact` widens it.
+    """
     present = torch.cat(strata).unique()
     cells = max(FEWEST_CELLS, CELLS // len(present))
     parts = []
@@ -71,7 +75,15 @@ def interval_within(auroc: float, scores: Pair, strata: Pair, replicates: int, n
         return wins.sum(1) / pairs.sum(1)
 
     counts = [torch.cat([part[side] for part in parts]) for side in (0, 1)]
-    return interval(auroc, *replicate(statistic, counts, replicates, numbers))
+    found = interval(auroc, *replicate(statistic, counts, replicates, numbers))
+    known, strange = _sizes(strata)
+    return auroc_interval(found, auroc, int(torch.minimum(known, strange).sum()))
+
+
+def _sizes(strata: Pair) -> Pair:
+    """How many samples of each set are in each stratum."""
+    count = int(torch.cat(strata).max()) + 1
+    return strata[0].bincount(minlength=count), strata[1].bincount(minlength=count)
 
 
 def _wins(own: Tensor, others: Tensor, strata: Tensor, span: int) -> Pair:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .claims import over, shown
 from .layout import forced_share
 from .overlaps import overlaps
 from .results import Results
@@ -39,49 +40,59 @@ def key_sentences(results: Results) -> list[str]:
 
 
 def _detection(results: Results) -> Iterable[str]:
-    sets = [name for name in names(results.ood["ood"]) if len(of_set(results, name))]
+    table = claimed(results)
+    sets = {name: table[table["ood"] == name] for name in names(table["ood"])}
+    asked = over(len(table)), over(int((table["score"] != "msp").sum()))
     if not sets:
         yield "No out-of-distribution set was given, so nothing is said of detection."
     elif len(sets) <= FEW:
-        yield from (_advice(results, name) for name in sets)
+        yield from (_advice(name, part, *asked) for name, part in sets.items())
     else:
-        yield from _choices({name: of_set(results, name) for name in sets})
+        yield from _choices(sets, *asked)
 
 
-def _choices(tables: Mapping[str, Any]) -> Iterable[str]:
+def claimed(results: Results) -> Any:
+    """The scores that are the right way up, with what is shown over all sets: `above` chance, and `better` than MSP."""
+    table = results.ood[~results.ood["upside_down"].astype(bool) & results.ood["auroc"].notna()]
+    better = shown(table[table["score"] != "msp"], "versus_msp").reindex(table.index, fill_value=0)
+    return table.assign(above=shown(table, "auroc", 0.5), better=better)
+
+
+def _choices(tables: Mapping[str, Any], of_all: str, of_rivals: str) -> Iterable[str]:
     """A sentence for all sets on which some score helps, and one for the rest."""
     groups: dict[str, list[str]] = {}
     for name, table in tables.items():
-        score = "" if is_chance(highest(table)) else choose(table)["score"]
+        score = choose(table)["score"] if (table["above"] > 0).any() else ""
         groups.setdefault(score, []).append(quoted(name))
     hopeless = groups.pop("", [])
     if groups:
         choices = "; ".join(f"{symbol(score)} on {listed(group)}" for score, group in groups.items())
-        yield f"Scores to use, a simple one where the best is within chance of it: {choices}."
+        yield f"Scores to use, a simple one unless another is shown to be better{of_rivals}: {choices}."
     if hopeless:
-        yield f"On {listed(hopeless)} no score does better than chance."
+        yield f"On {listed(hopeless)} no score is shown to do better than chance{of_all}."
 
 
-def _advice(results: Results, name: str) -> str:
-    table = of_set(results, name)
+def _advice(name: str, table: Any, of_all: str, of_rivals: str) -> str:
     best, chosen = highest(table), choose(table)
     where, value = f"On {quoted(name)}", measured(best, "auroc")
     first, simple = symbol(best["score"]), symbol(chosen["score"])
-    if is_chance(best):
-        return f"{where} no score does better than chance: the highest AUROC is {value}, of {first}."
+    if not (table["above"] > 0).any():
+        highest_of = f"the highest AUROC is {value}, of {first}"
+        return f"{where} no score is shown to do better than chance{of_all}: {highest_of}."
     if chosen["score"] == best["score"]:
         msp = table[table["score"] == "msp"]
-        against = f", against {number(msp.iloc[0]['auroc'])} of MSP" if len(msp) and best["score"] != "msp" else ""
+        beaten = len(msp) and best["score"] != "msp"
+        against = f", against {number(msp.iloc[0]['auroc'])} of MSP{of_rivals}" if beaten else ""
         return f"{where} use {first}: AUROC {value}, the highest{against}."
-    if chosen["score"] == "msp" and best["versus_msp_low"] > 0:
+    if chosen["score"] == "msp" and best["better"] > 0:
         difference = measured(best, "versus_msp", sign=True)
         return (
             f"{where} {simple} is nearly as good as any: AUROC {number(chosen['auroc'])}; the highest, {first} with "
-            f"{value}, is better by {difference}: more than chance, but little."
+            f"{value}, is better by {difference}: more than chance{of_rivals}, but little."
         )
     return (
-        f"{where} {simple} is as good as any: AUROC {number(chosen['auroc'])}, within the interval of the "
-        f"highest, {first} with {value}."
+        f"{where} no score is shown to do better than {simple}{of_rivals}: AUROC {number(chosen['auroc'])}; the "
+        f"highest is {first} with {value}."
     )
 
 
@@ -90,44 +101,38 @@ def highest(table: Any) -> Any:
     return table.loc[table["auroc"].idxmax()]
 
 
-def is_chance(row: Any) -> bool:
-    """Whether the AUROC is no more than that of a coin, as far as its interval tells."""
-    return bool(row["auroc"] <= 0.5 or row["auroc_low"] <= 0.5)
-
-
 def choose(table: Any) -> Any:
-    """The row of the score to use: a standard one, if the best is within chance of it or hardly better."""
+    """The row of the score to use: a standard one, unless another is shown to be better by more than a little."""
     best = highest(table)
     for score in STANDARD:
         row = table[table["score"] == score]
-        if not len(row) or row.iloc[0]["auroc"] < min(best["auroc"], best["auroc_low"]):
+        if not len(row):
             continue
-        surely_worse = score == "msp" and best["versus_msp_low"] > 0
-        if not surely_worse or best["versus_msp"] <= WORTH:
+        within = row.iloc[0]["auroc"] >= min(best["auroc"], best["auroc_low"])
+        if score != "msp" and within and row.iloc[0]["better"] > 0:
+            return row.iloc[0]
+        if score == "msp" and (best["better"] <= 0 or (within and best["versus_msp"] <= WORTH)):
             return row.iloc[0]
     return best
 
 
-def of_set(results: Results, name: str) -> Any:
-    """The scores of an OOD set that are the right way up and have an AUROC."""
-    table = results.ood[(results.ood["ood"] == name) & ~results.ood["upside_down"].astype(bool)]
-    return table[table["auroc"].notna()]
-
-
 def _paper_score(results: Results) -> Iterable[str]:
     table = results.ood[(results.ood["score"] == "structural_score") & results.ood["auroc"].notna()]
-    below = table["auroc_high"].fillna(table["auroc"]) < 0.5
-    backwards, forwards = table[below], table[~below]
+    signs, count = shown(table, "auroc", 0.5), over(len(table), inside=True)
+    here = "here" if signs.nunique() < 2 else "there"
+    backwards, undecided, forwards = (table[signs == sign] for sign in (-1, 0, 1))
     if len(backwards):
         yield (
-            f"The paper’s score s_BoC ranks backwards here (AUROC {aurocs(backwards)}): "
+            f"The paper’s score s_BoC ranks backwards here (AUROC {aurocs(backwards)}{count}): "
             "use p* (p_value) or −Δ (gap), which are the right way up, instead."
         )
     if len(forwards):
         yield (
-            f"The paper’s score s_BoC does not rank backwards {'there' if len(backwards) else 'here'} "
-            f"(AUROC {aurocs(forwards)}): it rewards doubt, so the network doubts these inputs no more than its own."
+            f"The paper’s score s_BoC does not rank backwards {here} (AUROC {aurocs(forwards)}{count}): it rewards "
+            "doubt, so the network doubts these inputs less than its own."
         )
+    if len(undecided):
+        yield f"The paper’s score s_BoC is not shown to rank either way {here} (AUROC {aurocs(undecided)}{count})."
 
 
 def _gap(results: Results) -> Iterable[str]:
@@ -160,17 +165,26 @@ def _against_msp(scores: Any) -> str:
     if len(scores) > FEW:
         ends = (scores["versus_msp"].min(), scores["versus_msp"].max())
         differences = [f"{' to '.join(number(end, sign=True) for end in ends)} on {len(scores)} sets"]
-    # As printed: nobody should read that 0.0000 is worse.
-    better, worse = (scores["versus_msp_low"].round(4) > 0).any(), (scores["versus_msp_high"].round(4) < 0).any()
+    signs = shown(scores, "versus_msp")
+    better, worse = (names(scores[signs == sign]["ood"]) for sign in (1, -1))
+    return f"the AUROC of −Δ differs from that of MSP by {listed(differences)}, so {_meaning(scores, better, worse)}"
+
+
+def _meaning(scores: Any, better: list[str], worse: list[str]) -> str:
+    """What −Δ is shown to add to confidence, and on which sets."""
+
+    def where(sets: list[str]) -> str:
+        return f" on {listed([quoted(name) for name in sets])}" if len(scores) > 1 else ""
+
+    if better or worse:
+        parts = [f"it adds something to confidence{where(better)}"] if better else []
+        parts += [f"it ranks worse than confidence{where(worse)}"] if worse else []
+        return listed(parts) + over(len(scores))
     widest = scores[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False)
-    neither = "as a score it adds nothing to confidence"
-    meaning = {
-        (False, False): neither if widest <= TELLING else "whether it adds anything is more than so few samples tell",
-        (True, False): "it adds something to confidence",
-        (False, True): "it ranks worse than confidence",
-        (True, True): "it ranks better than confidence on some sets and worse on others",
-    }[bool(better), bool(worse)]
-    return f"the AUROC of −Δ differs from that of MSP by {listed(differences)}, so {meaning}"
+    if not widest <= TELLING:
+        return f"whether it adds anything is more than so few samples tell{over(len(scores))}"
+    most = max(float(scores["versus_msp_high"].max()), 0.0001)
+    return f"as a score it is not shown to add anything to confidence: {number(most)} at most{over(len(scores))}"
 
 
 def aurocs(table: Any) -> str:

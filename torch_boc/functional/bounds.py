@@ -57,7 +57,8 @@ def forced_gap(odds: Tensor, num_classes: int) -> Tensor:
 def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
     """The part of the gap that the geometry of the logits adds to what confidence forces: gap - forced_gap >= 0.
 
-    It is the concentration times the width of the dominance bounds, so nothing cancels.
+    It is the concentration times the width of the dominance bounds, so nothing cancels. `bag_of_coins` has it as
+    `coins.free_gap`; this is for columns of numbers that were made before.
 
     Args:
         odds: R = (1 - confidence) / confidence, any shape.
@@ -71,32 +72,44 @@ def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
     >>> coins.gap, forced_gap(coins.odds, 4), free_gap(coins.odds, coins.concentration, 4)
     (tensor([0.2109]), tensor([0.2004]), tensor([0.0105]))
     """
-    _, room = _even_and_room(widen(odds), check_classes(num_classes))
+    wide = widen(odds)
+    _, room = _even_and_room(wide, 1.0, 1.0, check_classes(num_classes) - 1.0)
+    room = room.clamp_min(0.0)  # which rounding can make of a width of 0
     return (widen(concentration) * room / (num_classes - 1.0)).to(odds.dtype)
 
 
-def concentration(odds: Tensor, squares: Tensor, num_classes: int) -> Tensor:
-    """Where the dominance lies between its bounds: 0 for evenly matched rivals, 1 for as few rivals as possible.
+def concentration_and_free_gap(
+    mass: Tensor, mass_squares: Tensor, flat: Tensor, num_classes: int
+) -> tuple[Tensor, Tensor]:
+    """Where the dominance lies between its bounds, in [0, 1], and how far it is above the lower one; C >= 3.
 
     With R the odds, Q = sum_j u_j^2 / (1 + u_j), f = floor(R), r = R - f and E = R^2 / (C - 1 + R):
 
-        concentration = (Q - E) / (f/2 + r^2 / (1 + r) - E)
+        concentration = (Q - E) / (f/2 + r^2 / (1 + r) - E)        free_gap = (Q - E) / (C - 1)
 
-    It is 0 where the bounds coincide and leave nothing to place: C = 2, all logits equal, or odds that are 0 or whose
+    For the leads S and T of flat rows (see `spread.py`) the same with f = floor(S), r = S - f and
+    E = S^2 / (2 (C - 1) - S):
+
+        concentration = (T - E) / (f + r^2 / (2 - r) - E)          free_gap = (T - E) / (4 (C - 1))
+
+    Both are 0 where the bounds coincide and leave nothing to place: all logits equal, or odds that are 0 or whose
     square is (below 1e-150).
     """
-    if num_classes == 2:
-        return odds * 0.0
-    even, room = _even_and_room(widen(odds), num_classes)
+    rivals, lead = num_classes - 1.0, flat.to(mass.dtype)
+    even, room = _even_and_room(mass, 1.0 + lead, 1.0 - 2.0 * lead, rivals)
     # `room <= ...` rather than its negation, so that a row of NaN stays NaN.
     empty = room <= 4 * torch.finfo(room.dtype).eps * even
-    share = (squares - even) / torch.where(empty, 1.0, room)
-    return torch.where(empty, 0.0, share.clamp(0.0, 1.0)).to(odds.dtype)
+    share = (mass_squares - even) / torch.where(empty, 1.0, room)
+    share = torch.where(empty, 0.0, share.clamp(0.0, 1.0))
+    return share, share * room * ((1.0 - 0.75 * lead) / rivals)
 
 
-def _even_and_room(odds: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Q of evenly matched rivals, and how much larger it is for as few rivals as possible."""
-    whole = odds.floor()
-    rest = odds - whole
-    even = odds * odds / (num_classes - 1.0 + odds)
-    return even, whole * 0.5 + rest * rest / (1.0 + rest) - even
+def _even_and_room(mass: Tensor, base: Tensor | float, sign: Tensor | float, rivals: float) -> tuple[Tensor, Tensor]:
+    """The sum of squares of evenly matched rivals, and how much larger it is for as few rivals as possible.
+
+    Base and sign are 1 for odds, 2 and -1 for leads.
+    """
+    whole = mass.floor()
+    rest = mass - whole
+    even = mass * mass / (rivals * base + sign * mass)
+    return even, whole / (base + sign) + rest * rest / (base + sign * rest) - even

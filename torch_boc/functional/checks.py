@@ -25,8 +25,12 @@ def check_logits(logits: Tensor, dim: int) -> int:
     return dim % logits.ndim
 
 
+# The most trials of the test. The tails are exact up to here, and their table of k numbers takes 8 megabytes.
+MOST_TRIALS = 10**6
+
+
 def check_trials(trials: int) -> int:
-    """Return `trials` as a positive Python int, or raise."""
+    """Return `trials` as a Python int from 1 to `MOST_TRIALS`, or raise."""
     if isinstance(trials, bool):
         raise TypeError("expected trials as a positive integer, got a bool")
     try:
@@ -35,6 +39,8 @@ def check_trials(trials: int) -> int:
         raise TypeError(f"expected trials as a positive integer, got {type(trials).__name__} {trials!r}") from None
     if count < 1:
         raise ValueError(f"expected trials as a positive integer, got {count}")
+    if count > MOST_TRIALS:
+        raise ValueError(f"expected at most {MOST_TRIALS:,} trials, got {count:,}")
     return count
 
 
@@ -46,7 +52,7 @@ def check_classes(num_classes: int) -> int:
 
 
 def check_target(target: Tensor, shape: torch.Size) -> Tensor:
-    """Return `target` if it is one class index for each row of logits, or raise."""
+    """Return `target` in int64 if it is one class index for each row of logits, or raise."""
     if not isinstance(target, Tensor):
         raise TypeError(f"expected target as a torch.Tensor, got {type(target).__name__}; use torch.as_tensor")
     got = f"shape {tuple(target.shape)}, dtype {target.dtype}"
@@ -54,13 +60,36 @@ def check_target(target: Tensor, shape: torch.Size) -> Tensor:
         raise TypeError(f"expected target as integer class indices, got {got}; convert with target.long()")
     if target.shape != shape:
         raise ValueError(f"expected target of shape {tuple(shape)}, the logits' without the class axis, got {got}")
-    return target
+    return as_indices(target)
 
 
-def are_probabilities(logits: Tensor, dim: int) -> Tensor:
-    """Whether every row is a probability vector, as a scalar tensor; not so for no rows at all."""
+def as_indices(target: Tensor) -> Tensor:
+    """`target` in int64 if it is of whole numbers, or as it is: a comparison with -100 in uint8 finds 156.
+
+    A number of uint64 that int64 does not hold becomes the largest, which is no class and no `ignore_index`.
+    """
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        return target
+    wide = target.long()
+    return torch.where(wide < 0, torch.iinfo(torch.int64).max, wide) if target.dtype == torch.uint64 else wide
+
+
+def are_probabilities(logits: Tensor, dim: int, *, slack: float | None = None) -> Tensor:
+    """Whether every row is a probability vector, as a scalar tensor; not so for no rows at all.
+
+    Args:
+        logits: of any floating dtype.
+        dim: the class axis.
+        slack: how far a sum may be from 1; by default what the rounding of the dtype explains.
+    """
     if logits.numel() == 0:
         return torch.zeros((), dtype=torch.bool, device=logits.device)
     total = logits.sum(dim, dtype=torch.float32)
-    slack = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
+    if slack is None:
+        slack = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
     return (logits.amin() >= 0) & ((total - 1).abs() <= slack).all()
+
+
+def probabilities_message(rows: str, remedy: str) -> str:
+    """What is said of probabilities in the place of logits, wherever they are found; `rows` is what was looked at."""
+    return f"expected logits or log-probabilities, got probabilities ({rows} is non-negative and sums to 1); {remedy}"

@@ -1,45 +1,81 @@
 """What is worth keeping of each sample, from one pass over its logits."""
 
+from collections.abc import Callable, Iterable, Mapping
+
 from torch import Tensor
 
 from .checks import check_logits, check_trials
-from .coins import coins_from_rows
+from .coins import bag_of_coins, coins_from_rows, gap_of
 from .registry import Evidence, scores
-from .rows import wide_row_sums
+from .rows import Rows, row_sums, wide_row_sums
 from .trials import log_p_value
 
-COLUMNS = (
-    "prediction",
-    "confidence",
-    "dominance",
-    "gap",
-    "concentration",
-    "p_value",
-    "log_p_value",
-    "energy",
-    "logit_gap",
-)
+# Each column as a function of what is known of a row. Those of a property are written out: torch 2.7 cannot compile it.
+_COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
+    "prediction": lambda x: x.coins.prediction,
+    "confidence": lambda x: (1.0 + x.coins.odds).reciprocal(),
+    "dominance": lambda x: 1.0 - x.coins.loss,
+    "gap": lambda x: gap_of(x.coins.odds, x.coins.loss),
+    "forced_gap": lambda x: gap_of(x.coins.odds, x.coins.loss) - x.coins.free_gap,
+    "free_gap": lambda x: x.coins.free_gap,
+    "concentration": lambda x: x.coins.concentration,
+    "p_value": lambda x: log_p_value(x.coins, x.trials).exp(),
+    "log_p_value": lambda x: log_p_value(x.coins, x.trials),
+    "energy": lambda x: scores["energy"].function(x),
+    "logit_gap": lambda x: scores["logit_gap"].function(x),
+}
+COLUMNS = tuple(_COLUMNS)
 
 
-def sample_columns(logits: Tensor, *, dim: int = -1, trials: int = 100) -> dict[str, Tensor]:
-    """The columns of a table with a row for each sample, in the order of `COLUMNS`.
+def check_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
+    """Return `columns`, each once, if all are known, or raise; all known columns for None."""
+    if columns is None:
+        return COLUMNS
+    names = [columns] if isinstance(columns, str) else list(columns)
+    unknown = [name for name in names if name not in _COLUMNS]
+    if isinstance(columns, str) or unknown or not names:
+        got = repr(columns) if isinstance(columns, str) or not names else ", ".join(map(repr, unknown))
+        raise ValueError(f"expected columns as a list of names among {', '.join(COLUMNS)}, got {got}")
+    return tuple(dict.fromkeys(names))
+
+
+def sample_columns(
+    logits: Tensor, *, dim: int = -1, trials: int = 100, columns: Iterable[str] | None = None
+) -> dict[str, Tensor]:
+    """The columns of a table with a row for each sample.
 
     Args:
         logits: shape (..., C).
         dim: the class axis.
         trials: the number of coin flips of the p-value.
+        columns: which ones, in this order; by default all of them: `prediction`, `confidence`, `dominance`, `gap`, its
+            parts `forced_gap` and `free_gap`, `concentration`, `p_value`, `log_p_value`, `energy` and `logit_gap`.
 
     Returns:
         Tensors without the class axis on the logits' device: `prediction` int64, the others float64 (float32 on MPS).
+        They have no gradient.
 
-    >>> list(sample_columns(torch.tensor([[2.0, 1.0, 0.0]])))[:4]
-    ['prediction', 'confidence', 'dominance', 'gap']
+    >>> sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), columns=["prediction", "free_gap"])
+    {'prediction': tensor([0]), 'free_gap': tensor([0.0105], dtype=torch.float64)}
     """
-    dim, trials = check_logits(logits, dim), check_trials(trials)
-    rows = wide_row_sums(logits.detach().movedim(dim, -1), extras=True)
-    coins = coins_from_rows(rows, logits.shape[dim])
-    log_p = log_p_value(coins, trials)
-    evidence = Evidence(rows, coins, logits.shape[dim], trials)
-    values = (coins.prediction, coins.confidence, coins.dominance, coins.gap, coins.concentration, log_p.exp(), log_p)
-    more = (scores[name].function(evidence) for name in ("energy", "logit_gap"))
-    return dict(zip(COLUMNS, (*values, *more), strict=True))
+    names, rows = check_columns(columns), logits.detach().movedim(check_logits(logits, dim), -1)
+    sums = wide_row_sums(rows, extras="logit_gap" in names)
+    return _choose(names, Evidence(sums, coins_from_rows(sums, rows.shape[-1]), rows.shape[-1], check_trials(trials)))
+
+
+def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] | None = None) -> dict[str, Tensor]:
+    """As `sample_columns` for logits of shape (..., C), with gradients, and in the dtype of `bag_of_coins`."""
+    names, coins = check_columns(columns), bag_of_coins(logits)
+    if "energy" in names or "logit_gap" in names:
+        sums = row_sums(logits, extras="logit_gap" in names)
+    else:
+        sums = Rows(coins.prediction, coins.odds, coins.odds, coins.odds)  # which no other column looks at
+    return _choose(names, Evidence(sums, coins, logits.shape[-1], check_trials(trials)))
+
+
+def _choose(names: Iterable[str], evidence: Evidence) -> dict[str, Tensor]:
+    found = {name: _COLUMNS[name](evidence) for name in names if name != "p_value"}
+    if "p_value" in names:  # of the logarithm, if that is there
+        log_p = found.get("log_p_value")
+        found["p_value"] = _COLUMNS["p_value"](evidence) if log_p is None else log_p.exp()
+    return {name: found[name] for name in names}

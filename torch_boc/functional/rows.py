@@ -12,24 +12,24 @@ because the square of a u below 1e-19 underflows in float32: that leaves room fo
 below. The factor is written out where it is used: torch.compile takes a float by name for an input.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .blocks import blockwise, fill_blockwise
-from .precision import accumulator, widen
-
-# From here on, finding the top in two steps beats torch.max on CPU, which does not vectorise the search for the index.
-TWO_STEP_CLASSES = 2048
-STRIPES = 16
+from .precision import accumulator, is_plain, widen
+from .spread import gradient as spread_gradient
+from .spread import is_flat, spread_columns, spread_sums
+from .top import find_top
 
 
 class Rows(NamedTuple):
-    """The sums of each row and its top class, all without the class axis; the last two only where asked for.
+    """The sums of each row and its top class, all without the class axis; surprise and margin only where asked for.
 
-    `squares` is in float64 (float32 on MPS), the others in the dtype in which the sums are taken.
+    `squares`, `mass` and `mass_squares` are in float64 (float32 on MPS), the others in the dtype in which the sums are
+    taken. The last two are the sums that the concentration is taken from (see `spread.py`).
     """
 
     prediction: Tensor
@@ -38,6 +38,8 @@ class Rows(NamedTuple):
     squares: Tensor
     surprise: Tensor | None = None
     margin: Tensor | None = None
+    mass: Tensor | None = None
+    mass_squares: Tensor | None = None
 
 
 def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
@@ -48,15 +50,23 @@ def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
     from .. import kernels  # here, for they are built on this layer
 
     if kernels.choice.fuse_rows(logits):
-        return Rows(*kernels.row_sums(logits, extras))
-    return Rows(*_RowSums.apply(logits, extras))
+        sums = kernels.row_sums(logits, extras)
+    elif is_plain(logits):
+        sums = sums_by_blocks(logits, extras)
+    elif torch.compiler.is_compiling():
+        sums = _RowSums.apply(logits, extras)
+    else:
+        *sums, mass, mass_squares = _AllSums.apply(logits, extras)
+        return Rows(*sums)._replace(mass=mass, mass_squares=mass_squares)
+    rows = Rows(*sums)
+    mass, mass_squares = spread_sums(logits, rows.odds, rows.squares)
+    return rows._replace(mass=mass, mass_squares=mass_squares)
 
 
 def wide_row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
     """`row_sums` with every sum in float64 (float32 on MPS), for work in which a confidence of 1 - 1e-12 is not 1."""
     rows = row_sums(logits, extras=extras)
-    extra = [widen(x) for x in (rows.surprise, rows.margin) if x is not None]
-    return Rows(rows.prediction, widen(rows.top), widen(rows.odds), widen(rows.squares), *extra)
+    return Rows(rows.prediction, *(None if x is None else widen(x) for x in rows[1:]))  # type: ignore[arg-type]
 
 
 class _RowSums(torch.autograd.Function):
@@ -68,23 +78,59 @@ class _RowSums(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        logits, ctx.extras = inputs
         ctx.mark_non_differentiable(output[0])
-        ctx.save_for_backward(logits)
+        ctx.save_for_backward(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, _: Tensor, *grads: Tensor) -> tuple[Tensor, None]:
         (logits,) = ctx.saved_tensors
-        columns = [g.unsqueeze(-1) for g in grads]
-        if torch.compiler.is_compiling():
-            return gradient(logits, *columns), None
-        # Of whatever kind the logits or a gradient is: vmap may have batched one and not the others.
-        kind = logits[..., :1] + sum(columns)
-        return gradient_by_blocks(kind.new_empty(logits.shape, dtype=logits.dtype), logits, grads), None
+        return gradient(logits, *(g.unsqueeze(-1) for g in grads)), None
+
+
+class _AllSums(torch.autograd.Function):
+    """`_RowSums` and the sums of `spread.py` in one, piece by piece: together they need one gradient of the logits.
+
+    A compiler has them apart, and fuses what is needed of them.
+    """
+
+    @staticmethod
+    def forward(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
+        sums = sums_by_blocks(logits, extras)
+        return *sums, *spread_sums(logits, sums[2], sums[3])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(output[0])
+        ctx.save_for_backward(inputs[0], is_flat(output[2], inputs[0].shape[-1]), output[-2])
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor, *grads: Tensor | None) -> tuple[Tensor | None, None]:
+        logits, flat, mass = ctx.saved_tensors
+        if not any(grad is not None for grad in grads):
+            return None, None
+        nothing = torch.zeros_like(mass, dtype=accumulator(logits.dtype))
+        columns = [(nothing if g is None else g).unsqueeze(-1) for g in grads]
+        of_sums = columns[:-2]
+        if grads[-1] is None and grads[-2] is None:
+            return _fill(gradient, logits, *of_sums), None
+        of_spread = spread_columns(logits, flat, mass, *(x.squeeze(-1) for x in columns[-2:]))
+
+        def both(z: Tensor, *columns: Tensor) -> Tensor:
+            return gradient(z, *columns[: len(of_sums)]) + spread_gradient(z, *columns[len(of_sums) :])
+
+        return _fill(both, logits, *of_sums, *of_spread), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], logits: Tensor, extras: bool) -> tuple[tuple[Tensor, ...], int]:
-        return _RowSums.apply(logits.movedim(in_dims[0], 0), extras), 0
+        return _AllSums.apply(logits.movedim(in_dims[0], 0), extras), 0
+
+
+def _fill(function: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
+    """The gradient of the logits by `function`, piece by piece."""
+    # Of whatever kind the logits or a gradient is: vmap may have batched one and not the others.
+    kind = logits[..., :1] + sum(columns)
+    return fill_blockwise(kind.new_empty(logits.shape, dtype=logits.dtype), function, logits, *columns)
 
 
 def sums_by_blocks(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
@@ -98,7 +144,7 @@ def gradient_by_blocks(out: Tensor, logits: Tensor, grads: Sequence[Tensor]) -> 
 
 
 def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
-    prediction, top, below = _top(logits)
+    prediction, top, below = find_top(logits)
     margin = -below.sum(-1, keepdim=True) if extras else None
     finite = _finite(below) if extras else None
     loses, odds = _coins(below, prediction)
@@ -128,7 +174,7 @@ def gradient(
     logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor, surprise: Tensor | None = None, margin: Any = 0.0
 ) -> Tensor:
     """The gradient of the logits from those of the sums; what pulls on the rivals pushes the top."""
-    prediction, largest, below = _top(logits)
+    prediction, largest, below = find_top(logits)
     odds = odds + (largest - largest)  # NaN where the top is infinite: such a row has no gradient
     loses = _put(torch.sigmoid(below), prediction, 0.0)
     # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u). The gradient of Q grows as 1/R^2, past what float32
@@ -138,40 +184,13 @@ def gradient(
     if surprise is not None:
         each = each - surprise * (1 + _finite(below))
     rivals = loses / (1 - loses) * each - margin
-    return _put(rivals, prediction, top - rivals.sum(-1, keepdim=True) - margin).to(logits.dtype)
+    own: Tensor = top - rivals.sum(-1, keepdim=True) - margin
+    return _put(rivals, prediction, own).to(logits.dtype)
 
 
 def _finite(below: Tensor) -> Tensor:
     """A finite stand-in for -inf, which a weight of 0 turns into 0 and not into NaN."""
     return below.clamp_min(-1e30)
-
-
-def _top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Index and value of the largest logit, and every logit's distance below it, in the accumulator's dtype."""
-    z = logits.to(accumulator(logits.dtype))
-    classes = z.shape[-1]
-    if torch.compiler.is_compiling() and classes <= 2**24:  # up to here float32 counts classes exactly
-        top = z.amax(-1, keepdim=True)
-        places = torch.arange(classes, dtype=z.dtype, device=z.device)
-        prediction = torch.where(z == top, places, classes - 1.0).amin(-1, keepdim=True).long()
-    elif z.device.type == "cpu" and classes >= TWO_STEP_CLASSES:
-        prediction = _argmax_in_two_steps(z)
-        top = z.gather(-1, prediction)
-    else:
-        top, prediction = z.max(-1, keepdim=True)
-    return prediction, top, z - top
-
-
-def _argmax_in_two_steps(z: Tensor) -> Tensor:
-    """The largest of each column of STRIPES logits (vectorised), the largest of those, and its place in its column."""
-    width = z.shape[-1] // STRIPES
-    covered = width * STRIPES
-    columns = z[..., :covered].unflatten(-1, (STRIPES, width)).amax(-2)
-    best = torch.cat([columns, z[..., covered:]], -1).argmax(-1, keepdim=True)
-    stripes = torch.arange(STRIPES, device=z.device) * width
-    # A best in the remainder is its own only candidate.
-    candidates = torch.where(best < width, best + stripes, best - width + covered)
-    return candidates.gather(-1, z.gather(-1, candidates).argmax(-1, keepdim=True))
 
 
 def _put(x: Tensor, index: Tensor, value: Tensor | float) -> Tensor:

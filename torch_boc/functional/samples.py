@@ -65,7 +65,7 @@ def _which_count(odds: Tensor, target: Tensor | None, ignore_index: int | None) 
 def settle(coins: Coins, counted: Tensor) -> tuple[Coins, Tensor, Tensor]:
     """The coins as flat tensors, which of them count, and which would but have no geometry."""
     coins, counted = Coins(*(x.reshape(-1) for x in coins)), counted.reshape(-1)
-    finite = coins.odds.isfinite()
+    finite = torch.stack([x.isfinite() for x in coins[1:]]).all(0)
     valid = counted & finite
     # Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
     safe = Coins(coins.prediction, *(torch.where(valid, x, 0.0) for x in coins[1:]))

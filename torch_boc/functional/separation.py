@@ -45,8 +45,7 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tens
     >>> fpr_at_tpr(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([0.0, 1.5, 2.5]), tpr=0.75)
     tensor(0.3333, dtype=torch.float64)
     """
-    if not 0 < tpr <= 1:
-        raise ValueError(f"expected tpr in (0, 1], got {tpr}")
+    tpr = _check_rate(tpr)
     positive, negative = widen(id_scores), widen(ood_scores)
     if positive.numel() == 0 or negative.numel() == 0:
         return positive.new_full((), math.nan)
@@ -100,6 +99,13 @@ def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
     return count(both, counted.expand_as(both), 2 * bins).reshape(-1, 2, bins).movedim(1, 0)
 
 
+def _check_rate(tpr: float) -> float:
+    """Return `tpr` if it is in (0, 1], which NaN is not, or raise."""
+    if not 0 < tpr <= 1:
+        raise ValueError(f"expected tpr in (0, 1], got {tpr}")
+    return tpr
+
+
 def _bits(bins: int) -> int:
     return bins.bit_length() - 1
 
@@ -115,7 +121,7 @@ def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, T
 
 def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 0.95) -> tuple[Tensor, Tensor]:
     """`fpr_at_tpr` from histograms, at most too high by the second value: the share in the threshold's own bin."""
-    total = id_histogram.sum()
+    tpr, total = _check_rate(tpr), id_histogram.sum()
     kept = id_histogram.flip(0).cumsum(0).flip(0)  # in this bin or above
     enough = widen(kept) >= tpr * widen(total) - 1e-9
     place = (enough.sum() - 1).clamp_min(0).reshape(1)  # the last bin from which enough are kept

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .bounds import forced_gap, free_gap
+from .bounds import forced_gap
 from .coins import Coins
 from .precision import widen
 from .samples import Samples, is_class, log_loss, settle, take_samples
@@ -85,7 +85,7 @@ def tally_samples(
         labelled = valid & is_class(target, num_classes)
         correct, unlabelled = labelled & (coins.prediction == target), valid & ~labelled
     counts = (valid, invalid, valid & (p_value <= alpha), labelled, correct, unlabelled)
-    view = _View(coins.confidence, coins.dominance, coins.gap)
+    view = _View(coins.confidence, coins.dominance, tallied_gap(coins))
     sums = _sums(coins, view, p_value, valid, num_classes)
     return Tally(
         torch.stack(counts).sum(1),
@@ -119,14 +119,19 @@ def gap_tally(
     samples, classes = take_samples(logits, target, ignore_index=ignore_index, dim=dim), logits.shape[dim]
     coins, valid, invalid = settle(samples.coins, samples.counted)
     if part == "total":
-        gap = coins.gap
+        gap = tallied_gap(coins)
     elif part == "forced":
         gap = forced_gap(coins.odds, classes)
     else:
-        gap = free_gap(coins.odds, coins.concentration, classes)
+        gap = coins.free_gap.clamp_min(0.0)
     place = coins.prediction if per_class else torch.zeros_like(coins.prediction)
     size = classes if per_class else 1
     return count(place, valid * gap, size), count(place, valid, size), invalid.sum()
+
+
+def tallied_gap(coins: Coins) -> Tensor:
+    """The gap, or 0 where odds and loss in float32 give less, as columns of two classes: they are rounded apart."""
+    return coins.gap.clamp_min(0.0)
 
 
 def gap_edges() -> list[float]:
@@ -135,7 +140,7 @@ def gap_edges() -> list[float]:
 
 
 def _sums(coins: Coins, view: _View, p_value: Tensor, valid: Tensor, classes: int) -> Tensor:
-    forced, free = forced_gap(coins.odds, classes), free_gap(coins.odds, coins.concentration, classes)
+    forced, free = forced_gap(coins.odds, classes), coins.free_gap.clamp_min(0.0)
     columns = torch.stack([*view, view.gap * view.gap, forced, free, coins.concentration, p_value])
     return columns @ valid.to(columns.dtype)
 
@@ -164,9 +169,13 @@ def count(place: Tensor, weight: Tensor, bins: int) -> Tensor:
 
 def equal_bin(score: Tensor, bins: int) -> Tensor:
     """The bin of each score among equal ones on [0, 1]; they are closed on the right, so that 1 is in the last."""
-    return (score * bins).ceil().long().sub(1).clamp(0, bins - 1)
+    return _as_place((score * bins).ceil() - 1.0, bins)
 
 
 def _gap_bin(gap: Tensor) -> Tensor:
-    place = (gap.log10() - LOWEST_DECADE) * BINS_PER_DECADE + 1
-    return place.clamp(0, GAP_BINS - 1).long()
+    return _as_place((gap.log10() - LOWEST_DECADE) * BINS_PER_DECADE + 1, GAP_BINS)
+
+
+def _as_place(number: Tensor, bins: int) -> Tensor:
+    """The bin of that number, or the nearest; 0 for NaN, which no integer stands for."""
+    return number.nan_to_num(0.0).clamp(0, bins - 1).long()

@@ -92,4 +92,4 @@ def _as_target(target: Any, size: int) -> Tensor | None:
         values = torch.as_tensor(target)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"expected targets as integer class indices, got {describe(target)}") from error
-    return check_target(values, torch.Size([size])).long()
+    return check_target(values, torch.Size([size]))

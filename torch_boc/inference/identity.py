@@ -2,7 +2,7 @@
 
 import types
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -32,28 +32,66 @@ def identify(model: nn.Module) -> ModelIdentity:
 
     The weights are parameters, buffers (those that no checkpoint keeps too) and whatever else is in the state dict. The
     code is the classes of the modules, their settings (`extra_repr`) and the compiled functions of classes outside of
-    torch. The attributes are plain values (numbers, texts, tensors, functions, and lists and the like of them) that
-    modules hold, such as `model.temperature = 2.0`. Metrics are left out, since they do not take part in the forward.
+    torch, with the functions, numbers, texts and tensors of the same file that these use by name. The attributes are
+    plain values (numbers, texts, tensors, functions, and lists and the like of them) that modules hold, such as
+    `model.temperature = 2.0`, and the hooks of the forward. Modules in such lists, which no checkpoint knows, count as
+    the others do. Metrics are left out, since they do not take part in the forward.
     """
     unknown: list[str] = []
-    metrics = [name for name, x in model.named_modules() if isinstance(x, Metric)]
-    modules = {name: x for name, x in model.named_modules() if not _is_within(name, metrics)}
-    weights, attributes, code = ValueDigest(unknown), ValueDigest(unknown), ValueDigest([])
-    for name, value in _weights(model, modules):
-        if not _is_within(name, metrics):
-            weights.add(name, value)
-    for name, module in modules.items():
+    modules = _Modules(model)
+    weights, attributes = ValueDigest(unknown, modules.name_of), ValueDigest(unknown, modules.name_of)
+    code, kinds = ValueDigest([], modules.name_of), set()
+    for name, module in modules.found:  # the list grows while values are read
+        for key, value in modules.weights(name, module):
+            weights.add(key, value)
         code.add(name, (type(module), module.extra_repr()))
         if isinstance(module, torch.jit.ScriptModule):
             unknown.append(f"{name or 'model'} (TorchScript)")
             continue
-        for key, value in sorted(vars(module).items()):
-            if key not in OURS and not (_is_lightning(module) and key.startswith("_") and key != "_hparams"):
-                attributes.add(f"{name}.{key}".lstrip("."), value)
-    for kind in dict.fromkeys(map(type, modules.values())):
-        for member, value in _members(kind):
-            code.add(f"{kind.__qualname__}.{member}", value)
+        for key, value in _attributes(module):
+            attributes.add(_joined(name, key), value)
+        for member, value in _members(type(module)) if type(module) not in kinds else ():
+            code.add(f"{type(module).__qualname__}.{member}", value)
+        kinds.add(type(module))
     return ModelIdentity(weights.text(), code.text(), attributes.text(), list(dict.fromkeys(unknown)))
+
+
+class _Modules:
+    """The modules of a model by name, without metrics; those that are not registered join when they are met.
+
+    Attributes:
+        found: name and module, each module once.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.found: list[tuple[str, nn.Module]] = []
+        self._names: dict[int, str] = {}
+        self._roots: dict[str, nn.Module] = {}
+        self.name_of("", model)
+
+    def name_of(self, where: str, module: nn.Module) -> str:
+        """The name of a module: if it was not known, `where` and a sign for each module that was met there before."""
+        if id(module) not in self._names and not isinstance(module, Metric):
+            while where in self._roots:
+                where += "'"
+            self._roots[where] = module
+            self._add(where, module)
+        return self._names.get(id(module), "")
+
+    def weights(self, name: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
+        """Every weight of a module itself; at a root, also what else is in its state dict."""
+        for key, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            yield _joined(name, key), value
+        if self._roots.get(name) is module:
+            yield from ((_joined(name, key), value) for key, value in _extra_state(module))
+
+    def _add(self, name: str, module: nn.Module) -> None:
+        if id(module) in self._names or isinstance(module, Metric):
+            return
+        self._names[id(module)] = name
+        self.found.append((name, module))
+        for key, child in module.named_children():
+            self._add(_joined(name, key), child)
 
 
 def warn_of(unknown: list[str]) -> None:
@@ -67,21 +105,28 @@ def warn_of(unknown: list[str]) -> None:
         )
 
 
-def _weights(model: nn.Module, modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, Any]]:
-    """Every weight under every one of its names."""
-    seen = set()
-    for prefix, module in modules.items():
-        for key, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-            seen.add(name := f"{prefix}.{key}".lstrip("."))
-            yield name, value
-    for name, value in model.state_dict().items():
-        if name not in seen:  # extra state, and packed weights of quantised layers
+def _extra_state(root: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What is in a state dict beside parameters and buffers: extra state, and packed weights of quantised layers."""
+    metrics = tuple(f"{name}." for name, x in root.named_modules() if isinstance(x, Metric))
+    named = {name for name, _ in root.named_parameters(remove_duplicate=False)}
+    named |= {name for name, _ in root.named_buffers(remove_duplicate=False)}
+    for name, value in root.state_dict().items():
+        if name not in named and not name.startswith(metrics):
             yield name, value
 
 
-def _is_within(name: str, others: Iterable[str]) -> bool:
-    """Whether a module or a weight belongs to one of other modules."""
-    return any(name == other or name.startswith(f"{other}.") for other in others)
+def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What a module holds beside its weights and submodules, and the hooks of its forward."""
+    for key, value in sorted(vars(module).items()):
+        if key not in OURS and not (_is_lightning(module) and key.startswith("_") and key != "_hparams"):
+            yield key, value
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    if hooks:
+        yield "forward hooks", hooks
+
+
+def _joined(*names: str) -> str:
+    return ".".join(name for name in names if name)
 
 
 def _is_lightning(module: nn.Module) -> bool:

@@ -6,7 +6,8 @@ import secrets
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -46,7 +47,8 @@ class Lock:
                     f"{found.get('host')}, which has done so since {found.get('since')}; wait for it, or choose "
                     f"another path. If it is no more, delete {self.path}"
                 )
-            self._remove(found)
+            if self._take_over(found):
+                break
         self._released.clear()
         threading.Thread(target=self._beat, args=(self._released,), daemon=True).start()
         return self
@@ -55,7 +57,7 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._released.set()
-        self._remove(self._owner)
+        self._release()
 
     def check(self) -> None:
         """Raise if somebody else has taken the lock over, or deleted it."""
@@ -69,30 +71,41 @@ class Lock:
 
     def _create(self) -> bool:
         """Whether the lock is ours now. It appears with its content: linking fails if the name is taken."""
-        mine = self.path.with_name(f".{self.path.name}.{self._owner['token']}.tmp")
-        mine.write_text(json.dumps(self._owner))
-        try:
-            _place(mine, self.path)
-        except FileExistsError:
-            return False
-        finally:
-            mine.unlink(missing_ok=True)
+        with self._written() as mine:
+            try:
+                _place(mine, self.path)
+            except FileExistsError:
+                return False
         return True
 
-    def _remove(self, owner: dict[str, Any]) -> None:
-        """Take away the lock of `owner`, and of nobody else who may have got it since."""
-        if (_read(self.path) or {}).get("token") != owner.get("token"):
-            return
-        aside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.old")
+    def _take_over(self, dead: dict[str, Any]) -> bool:
+        """Put our lock in the place of a dead owner's, unless another process does so, or has done so.
+
+        Only who holds the claim, a lock on the lock of this very owner, may replace it. Who comes late with the claim
+        finds that the owner is another, and leaves it alone.
+        """
+        token = str(dead.get("token"))
+        claim = self.path.with_name(f"{self.path.name}.{token if token.isalnum() else 'damaged'}")
+        with Lock(claim, self._purpose), self._written() as mine:
+            if _read(self.path) != dead or _is_alive(dead, self.path):
+                return False
+            mine.replace(self.path)
+        return True
+
+    @contextmanager
+    def _written(self) -> Iterator[Path]:
+        """A file beside the lock that says who we are."""
+        mine = self.path.with_name(f".{self.path.name}.{self._owner['token']}.tmp")
         try:
-            self.path.rename(aside)  # only one of several processes succeeds
-        except OSError:
-            return
-        found = _read(aside)
-        if found is not None and found.get("token") != owner.get("token"):
-            with suppress(OSError):
-                _place(aside, self.path)
-        aside.unlink(missing_ok=True)
+            mine.write_text(json.dumps(self._owner))
+            yield mine
+        finally:
+            mine.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        """Take our lock away, and leave that of somebody who took it over."""
+        if (_read(self.path) or {}).get("token") == self._owner["token"]:
+            self.path.unlink(missing_ok=True)
 
     def _beat(self, released: threading.Event) -> None:
         while not released.wait(BEAT_SECONDS):

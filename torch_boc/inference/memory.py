@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .batches import Batch
 
-MESSAGES = ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed")
+MESSAGES = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

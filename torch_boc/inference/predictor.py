@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..functional import sample_columns
-from ..functional.checks import check_trials
+from ..functional.checks import are_probabilities, check_trials
+from ..functional.columns import check_columns
 from ..nn import find_logits
 from ..tables import require_pyarrow
 from ..writing import check_file
@@ -33,10 +34,11 @@ class BoCPredictor:
     """Runs a classifier over a loader: one row for each sample, in input order, and never all of them in memory.
 
     The columns are `index` (counting samples from 0), `target` if the loader has it, and those of
-    `torch_boc.functional.sample_columns`. A loader yields x, (x, target) or mappings, as tokenizers and processors make
-    them; a data set or a tensor of all inputs serves as well. The model answers with logits of shape (N, C), in
-    any form that `torch_boc.finding.find_logits` knows; it runs in eval and inference mode, and has its modes back
-    afterwards. A batch that does not fit in memory is halved until it does.
+    `torch_boc.functional.sample_columns`, all or the ones you choose. A loader yields x, (x, target) or mappings, as
+    tokenizers and processors make them; a data set or a tensor of all inputs serves as well. The model answers with
+    logits of shape (N, C), in any form that `torch_boc.finding.find_logits` knows; probabilities are refused. It runs
+    in eval and inference mode, and has its modes back afterwards. A batch that does not fit in memory is halved until
+    it does.
 
     Args:
         model: the classifier.
@@ -46,6 +48,7 @@ class BoCPredictor:
         trials: the number of coin flips of the p-value.
         progress: whether to show a progress bar, in a terminal or a notebook.
         batch_size: for data sets and tensors; a loader has its own.
+        columns: which columns of `sample_columns` to keep, in this order, after `index` and `target`.
 
     >>> predictor = BoCPredictor(torch.nn.Linear(5, 3), progress=False)
     >>> for table in predictor.predict([torch.randn(4, 5), torch.randn(2, 5)]):
@@ -64,6 +67,7 @@ class BoCPredictor:
         trials: int = 100,
         progress: bool = True,
         batch_size: int = 64,
+        columns: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
@@ -72,9 +76,11 @@ class BoCPredictor:
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)
         self.dtype, self.trials, self.progress, self.batch_size = dtype, check_trials(trials), progress, batch_size
+        self.columns = check_columns(columns)
         self._forward = torch.compile(model) if compile else model
         self._reader = Reader(model)
         self._ahead = 1 if self.device.type == "cuda" else 0
+        self._are_probabilities: Tensor | bool | None = None  # of the first batch of a run; a tensor until it is read
 
     def predict(self, loader: Any) -> Iterator[dict[str, Tensor]]:
         """Yield a table for each batch: a dict of tensors on the CPU."""
@@ -100,7 +106,8 @@ class BoCPredictor:
         two different runs are never mixed: the settings, all weights and buffers, the code and the plain attributes of
         the model must be the same, and all samples are read again, without running the model on those that are done,
         and compared. A run that had finished is checked in the same way and not repeated. What does not agree is an
-        error; to replace a finished file, leave `resume` out. While a run writes, a second one is refused.
+        error; to replace a finished file, leave `resume` out. While a run writes, a second one is refused. What a model
+        reads from elsewhere (files, the environment, other modules of your program) is not compared.
 
         Args:
             loader: the samples.
@@ -161,13 +168,19 @@ class BoCPredictor:
 
     def _arrive(self, landing: deque[Landing], bar: Any) -> dict[str, Tensor]:
         columns = landing.popleft().wait()
+        self._are_probabilities = bool(self._are_probabilities)
+        if self._are_probabilities:
+            raise ValueError(
+                "expected logits from the model, got probabilities (every row of the first batch is non-negative and "
+                "sums to 1); take the softmax out of the model, or let it return the logarithm"
+            )
         if bar is not None:
             bar.update(len(columns["index"]))
         return columns
 
     def _launch(self, batches: Iterable[Any], file: RunFile | PartFiles | None, start: int) -> Iterator[Landing]:
         """Start on each batch; with a `file`, mark its samples first, for a model may change its inputs in place."""
-        run, seen = Pieces(self._columns), 0
+        run, seen, self._are_probabilities = Pieces(self._columns), 0, None
         for raw in batches:
             batch = self._reader.read(raw)
             skipped = min(max(start - seen, 0), batch.size)
@@ -197,10 +210,13 @@ class BoCPredictor:
                 f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; "
                 "a table has one row a sample: pool or pick along other axes in a module around the model"
             )
-        return sample_columns(logits, trials=self.trials)  # outside of inference mode, for tensors without its limits
+        if self._are_probabilities is None:
+            self._are_probabilities = are_probabilities(logits, -1)
+        # Outside of inference mode, for tensors without its limits.
+        return sample_columns(logits, trials=self.trials, columns=self.columns)
 
     def _no_samples(self) -> dict[str, Tensor]:
-        return {"index": torch.arange(0), **sample_columns(torch.zeros(0, 2))}
+        return {"index": torch.arange(0), **sample_columns(torch.zeros(0, 2), columns=self.columns)}
 
     def _describe(self, loader: Any, run_id: str | None) -> tuple[Run, list[str]]:
         """What makes two runs the same, as far as it is known before samples pass, and what cannot be known."""

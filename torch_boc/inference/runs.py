@@ -20,8 +20,8 @@ SAME = (
 )
 
 ATTRIBUTES = (
-    "The attributes are the numbers, texts and tensors that modules hold; if the forward itself sets them, "
-    "load the model anew or give a run_id= of your own"
+    "The attributes are the numbers, texts and tensors that modules hold, and the hooks of the forward; if the forward "
+    "itself sets them, load the model anew or give a run_id= of your own"
 )
 
 

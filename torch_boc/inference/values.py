@@ -6,7 +6,7 @@ import enum
 import functools
 import hashlib
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,10 +19,16 @@ DEPTH = 16  # of values in values; only what contains itself is deeper
 
 
 class ValueDigest:
-    """A running digest of named values, which collects the names of values that it cannot read."""
+    """A running digest of named values, which collects the names of values that it cannot read.
 
-    def __init__(self, unknown: list[str]) -> None:
-        self._state, self._unknown = hashlib.sha256(), unknown
+    Args:
+        unknown: the list in which these names are collected.
+        module_name: called with the name of a value that is a module, and the module, which is read elsewhere; the text
+            that it returns stands for the module.
+    """
+
+    def __init__(self, unknown: list[str], module_name: Callable[[str, nn.Module], str] | None = None) -> None:
+        self._state, self._unknown, self._module_name = hashlib.sha256(), unknown, module_name
 
     def add(self, name: str, value: Any) -> None:
         """Count a value in."""
@@ -35,6 +41,8 @@ class ValueDigest:
 
     def _feed(self, name: str, value: Any, depth: int) -> None:
         read = self._scalar(value)
+        if isinstance(value, nn.Module) and self._module_name is not None:
+            read = self._module_name(name, value)
         if read is None and depth:
             read = self._container(name, value, depth - 1)
         if read is None:
@@ -51,8 +59,10 @@ class ValueDigest:
         if isinstance(value, Tensor):
             known = hash_tensor(value)
             return None if known is None else known.hex()
-        if isinstance(value, torch.device | torch.Generator | nn.Module):
-            return ""  # where it runs is no part of what it is; modules are visited by themselves
+        if isinstance(value, torch.device | torch.Generator):
+            return ""  # where it runs is no part of what it is
+        if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
+            return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
         return None
 
     def _container(self, name: str, value: Any, depth: int) -> str | None:
@@ -64,7 +74,7 @@ class ValueDigest:
         if isinstance(value, functools.partial):
             value = (value.func, value.args, value.keywords)
         if isinstance(value, types.MethodType):
-            value = value.__func__
+            value = (value.__func__, value.__self__)
         if isinstance(value, types.FunctionType):
             value = _code(value)
         if isinstance(value, types.BuiltinFunctionType | torch._C.ScriptFunction):
@@ -85,9 +95,25 @@ def _is_record(value: Any) -> bool:
 
 
 def _code(function: types.FunctionType) -> Any:
-    """What a function does, as plain values; the same in another process."""
-    held = [_content(cell) for cell in function.__closure__ or ()]
-    return _code_values(function.__code__), function.__defaults__, function.__kwdefaults__, held
+    """What a function does, as plain values, the same in another process; and what the functions that it calls do.
+
+    These are the functions of the same file, by name, and theirs in turn. Plain values of the file count as well.
+    """
+    waiting, parts = [function], []
+    for current in waiting:  # which grows
+        used = {name: current.__globals__.get(name) for name in sorted(_names(current.__code__))}
+        called = [x for x in used.values() if isinstance(x, types.FunctionType)]
+        waiting += [x for x in called if x.__globals__ is current.__globals__ and x not in waiting]
+        plain = [(name, x) for name, x in used.items() if isinstance(x, (*PLAIN, Tensor))]
+        held = [_content(cell) for cell in current.__closure__ or ()]
+        parts.append((_code_values(current.__code__), current.__defaults__, current.__kwdefaults__, held, plain))
+    return parts
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The names that a function looks up, functions within it included."""
+    inner = (x for x in code.co_consts if isinstance(x, types.CodeType))
+    return {x for x in code.co_names if not x.startswith("__")}.union(*map(_names, inner))
 
 
 def _code_values(code: types.CodeType) -> Any:

@@ -8,6 +8,7 @@ from .choice import use
 from .coin_ops import coins
 from .launch import available
 from .ops import row_sums, row_sums_backward
+from .spread_ops import spread
 from .tail_ops import log_p_value, log_tail
 
-__all__ = ["available", "coins", "log_p_value", "log_tail", "row_sums", "row_sums_backward", "use"]
+__all__ = ["available", "coins", "log_p_value", "log_tail", "row_sums", "row_sums_backward", "spread", "use"]

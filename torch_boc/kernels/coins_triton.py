@@ -1,4 +1,4 @@
-"""Loss and concentration of each row as an element-wise Triton kernel; `functional/bounds.py` says what they are.
+"""Loss, concentration and free gap of each row as an element-wise Triton kernel; as in `functional/bounds.py`.
 
 This module needs Triton, and is imported when the first kernel is launched.
 """
@@ -13,20 +13,28 @@ LEAST_ROOM = tl.constexpr(4 * 2.0**-52)
 
 
 @triton.jit
-def coins(odds, squares, loss, concentration, size, rivals, block: tl.constexpr):
-    """`block` rows per program, from odds and squares to loss and concentration."""
+def coins(
+    odds, squares, mass, mass_squares, loss, concentration, free_gap, size, rivals, block: tl.constexpr
+):  # fmt: skip
+    """`block` rows per program, from the sums of each row to its loss, concentration and free gap."""
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = place < size
     narrow = tl.load(odds + place, mask=inside, other=1.0)
     square = tl.load(squares + place, mask=inside, other=0.0)
-    against, others = narrow.to(tl.float64), rivals.to(tl.float64)
-    whole = tl.floor(against)
-    rest = against - whole
-    even = against * against / (others + against)
-    room = whole * 0.5 + rest * rest / (1.0 + rest) - even
+    weight = tl.load(mass + place, mask=inside, other=1.0)
+    placed = tl.load(mass_squares + place, mask=inside, other=0.0)
+    others = rivals.to(tl.float64)
+    lead = (narrow.to(tl.float64) > others * 0.5).to(tl.float64)  # 1 for flat rows
+    base, sign = 1.0 + lead, 1.0 - 2.0 * lead
+    whole = tl.floor(weight)
+    rest = weight - whole
+    even = weight * weight / (others * base + sign * weight)
+    room = whole / (base + sign) + rest * rest / (base + sign * rest) - even
     empty = room <= LEAST_ROOM * even  # not so for NaN, which stays what it is
-    share = (square - even) / tl.where(empty, 1.0, room)
+    share = (placed - even) / tl.where(empty, 1.0, room)
     share = tl.where(share < 0.0, 0.0, tl.where(share > 1.0, 1.0, share))
-    tl.store(concentration + place, tl.where(empty, 0.0, share).to(narrow.dtype), mask=inside)
+    share = tl.where(empty, 0.0, share)
+    tl.store(concentration + place, share.to(narrow.dtype), mask=inside)
+    tl.store(free_gap + place, (share * room * ((1.0 - 0.75 * lead) / others)).to(narrow.dtype), mask=inside)
     lost = narrow - square.to(narrow.dtype)
     tl.store(loss + place, lost / others.to(narrow.dtype), mask=inside)

@@ -34,10 +34,10 @@ def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
     return out
 
 
-def coins(odds: Tensor, squares: Tensor, loss: Tensor, concentration: Tensor, classes: int) -> None:
-    """Fill `loss` and `concentration`; all are contiguous."""
+def coins(classes: int, odds: Tensor, *tensors: Tensor) -> None:
+    """From odds, squares, mass and mass_squares fill loss, concentration and free gap; all are contiguous."""
     run = getattr(library(), f"coins_{str(odds.dtype).removeprefix('torch.')}")
-    places = [_place(x) for x in (odds, squares, loss, concentration)]
+    places = [_place(x) for x in (odds, *tensors)]
     run(*places, ctypes.c_int64(odds.numel()), ctypes.c_double(classes - 1.0))
 
 

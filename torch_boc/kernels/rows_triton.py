@@ -42,9 +42,9 @@ def _coins(below, rival):
 
 @triton.jit
 def _load(pointers, mask, dtype: tl.constexpr):
-    """Logits in the accumulator's dtype; a NaN as +inf, which makes a row as undefined, but can be compared."""
+    """Which logits are NaN, and all in the accumulator's dtype: a NaN as +inf, as undefined, but it can be compared."""
     z = tl.load(pointers, mask=mask, other=-float("inf")).to(dtype)
-    return tl.where(z == z, z, float("inf"))
+    return tl.where(z == z, z, float("inf")), z != z
 
 
 @triton.jit
@@ -57,9 +57,11 @@ def short_rows(
     column = tl.arange(0, width)[None, :]
     real = row < rows
     inside = real[:, None] & (column < classes)
-    z = _load(logits + row[:, None] * stride + column, inside, dtype)
+    z, nan = _load(logits + row[:, None] * stride + column, inside, dtype)
     best = tl.max(z, 1)
-    place = tl.min(tl.where(z == best[:, None], column, width), 1)
+    # The first top or, before all others, the first NaN: as torch.argmax.
+    place = tl.min(tl.where(nan, column - width, tl.where(z == best[:, None], column, width)), 1)
+    place = tl.where(place < 0, place + width, place)
     below = z - best[:, None]
     rival = inside & (column != place[:, None])
     scaled, loses, finite = _coins(below, rival)
@@ -85,16 +87,18 @@ def long_rows(
     bests, places = tl.full([width], -float("inf"), dtype), tl.zeros([width], tl.int32)
     for start in range(0, classes, width):
         column = start + place_in_block
-        z = _load(logits + column, column < classes, dtype)
-        places = tl.where(z > bests, column, places)
+        z, nan = _load(logits + column, column < classes, dtype)
+        # The first top or, below 0 and so before all others, the first NaN: as torch.argmax.
+        places = tl.where(places < 0, places, tl.where(nan, column - classes, tl.where(z > bests, column, places)))
         bests = tl.maximum(bests, z)
     best = tl.max(bests, 0)
     place = tl.min(tl.where(bests == best, places, classes), 0)
+    place = tl.where(place < 0, place + classes, place)
     sums, products = tl.zeros([width], dtype), tl.zeros([width], dtype)
     surprises, margins = tl.zeros([width], dtype), tl.zeros([width], dtype)
     for start in range(0, classes, width):
         column = start + place_in_block
-        below = _load(logits + column, column < classes, dtype) - best
+        below = _load(logits + column, column < classes, dtype)[0] - best
         rival = (column < classes) & (column != place)
         scaled, loses, finite = _coins(below, rival)
         sums += scaled

@@ -1,5 +1,6 @@
 """A trial of the kernels on the user's own device, before "auto" relies on them."""
 
+import itertools
 import threading
 import warnings
 
@@ -44,12 +45,12 @@ def passes(device: str) -> bool:
 
 
 def _largest_error(device: str) -> float:
-    """Of odds, loss and p-value, relative to what torch's operations give."""
-    # Without the modes of a caller, who may count or fake what runs; rows that are short and long.
+    """Of odds, loss, concentration and p-value, relative to what torch's operations give."""
+    # Without the modes of a caller, who may count or fake what runs; rows that are short and long, sharp and flat.
     with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
         errors = []
-        for classes in (5, 1000, 20_000):
-            logits = torch.linspace(-6.0, 6.0, 2 * classes, device=device).sin().mul(9.0).unflatten(0, (2, classes))
+        for classes, scale in itertools.product((5, 1000, 20_000), (9.0, 0.01)):
+            logits = torch.linspace(-6.0, 6.0, 2 * classes, device=device).sin().mul(scale).unflatten(0, (2, classes))
             fused, plain = _by_kernels(logits).cpu(), _by_torch(logits).cpu()
             errors.append(((fused - plain) / plain).abs().max())
         return torch.stack(errors).max().item()  # NaN, if one is
@@ -59,19 +60,22 @@ def _by_kernels(logits: Tensor) -> Tensor:
     from .. import kernels
 
     _, _, odds, squares = kernels.row_sums(logits, False)
-    loss, _ = kernels.coins(odds, squares, logits.shape[-1])
-    return torch.stack([odds, loss, kernels.log_p_value(loss, 100, odds)[0].float()])
+    loss, concentration, _ = kernels.coins(odds, squares, *kernels.spread(logits, odds, squares), logits.shape[-1])
+    return torch.stack([odds, loss, concentration, kernels.log_p_value(loss, 100, odds)[0].float()])
 
 
 def _by_torch(logits: Tensor) -> Tensor:
     from ..functional.coins import coins_by_formula
     from ..functional.rows import Rows, sums_by_blocks
+    from ..functional.spread import every_row
     from ..functional.tails import log_tail_and_slope
     from ..functional.trials import expected_wins
 
-    coins = coins_by_formula(Rows(*sums_by_blocks(logits, False)), logits.shape[-1])
+    rows = Rows(*sums_by_blocks(logits, False))
+    mass, mass_squares = every_row(logits, rows.odds.unsqueeze(-1), rows.squares.unsqueeze(-1))
+    coins = coins_by_formula(rows._replace(mass=mass, mass_squares=mass_squares), logits.shape[-1])
     log_p, _ = log_tail_and_slope(expected_wins(coins, 100), 100, coins.odds.double(), slope=False)
-    return torch.stack([coins.odds, coins.loss, log_p.float()])
+    return torch.stack([coins.odds, coins.loss, coins.concentration, log_p.float()])
 
 
 def _warn(reason: str) -> bool:

@@ -1,21 +1,17 @@
 """The metrics of one loop over one or several loaders."""
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..functional.samples import Samples, join_samples
 from ..functional.summary import LABELLED_KEYS
 from ..metrics import BoCMetric, BoCSeparation
-from ..metrics.separation import NEGLIGIBLE_ERROR, Scored
-
-# A sample waits as some ten numbers: 80 kB in all.
-ENOUGH_SAMPLES = 1024
+from ..metrics.separation import NEGLIGIBLE_ERROR
+from .ledger import Account, Ledger
+from .one_loader import LoaderMetrics, unwarned
+from .problems import Problems
 
 
 class LoopMetrics:
@@ -26,6 +22,8 @@ class LoopMetrics:
         ood: which of them are out-of-distribution, by index. Their targets do not count.
         metric: cloned for each loader.
         separation: cloned for the first loader and each out-of-distribution one.
+        stage: the name of the loop, for messages.
+        problems: what to do about errors; raised by default.
 
     >>> loop = LoopMetrics(["", "noise"], {1}, BoCMetric(), BoCSeparation(("msp",)))
     >>> loop.update(0, torch.tensor([[4.0, 0.0, 1.0]]), torch.tensor([0]))
@@ -35,107 +33,138 @@ class LoopMetrics:
      'noise/msp_auroc': 1.0, 'noise/msp_fpr95': 0.0}
     """
 
-    def __init__(self, loaders: Sequence[str], ood: set[int], metric: BoCMetric, separation: BoCSeparation) -> None:
-        self.loaders, self.ood, self.ignore_index = list(loaders), ood, metric.ignore_index
-        self.metrics = [deepcopy(metric) for _ in loaders]
-        self._pending: list[list[tuple[Samples, Scored | None]]] = [[] for _ in loaders]
-        self.separations = {place: deepcopy(separation) for place in ([0, *sorted(ood)] if ood else [])}
-        for place in ood if self.ignore_index is not None else ():
-            self.metrics[place].nan_strategy = "ignore"  # `_without_ignored` makes NaN of what does not count
+    def __init__(
+        self,
+        loaders: Sequence[str],
+        ood: set[int],
+        metric: BoCMetric,
+        separation: BoCSeparation,
+        *,
+        stage: str = "val",
+        problems: Problems | None = None,
+    ) -> None:
+        self.loaders, self.ood, self.stage = list(loaders), sorted(ood), stage
+        self.problems = problems or Problems("raise")
+        self.metrics = [
+            LoaderMetrics(
+                f"{stage}, loader {place} {name!r}" if len(loaders) > 1 else stage,
+                metric,
+                separation if ood and place in {0, *ood} else None,
+                ood=place in ood,
+                problems=self.problems,
+            )
+            for place, name in enumerate(loaders)
+        ]
+        self._ledger = Ledger(len(loaders))
+        self._logged: dict[str, Tensor] = {}
+        self._without: set[int] = set()  # the loaders that have no values
 
     def reset(self, device: torch.device) -> None:
         """Forget all samples, and move to the device of those that will come."""
-        for metric in (*self.metrics, *self.separations.values()):
-            metric.reset()
-            metric.to(device)
-        for pending in self._pending:
-            pending.clear()
+        self._ledger.to(device)
+        for metrics in self.metrics:
+            metrics.reset(device)
+
+    def add(self, loader: int, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
+        """Add a batch whose logits and targets `read` gives, or count it as skipped, as `problems` decides."""
+        self.metrics[loader].add(read)
 
     def update(self, loader: int, logits: Tensor, target: Tensor | None) -> None:
         """Add a batch of a loader, without waiting for the device."""
-        counted = self._without_ignored(logits, target) if self.separations else logits
-        labelled = (counted, None) if loader in self.ood else (logits, target)
-        scored = self.separations[loader].take(counted) if loader in self.separations else None
-        self._add(loader, self.metrics[loader].take(*labelled), scored)
+        self.metrics[loader].update(logits, target)
 
-    def compute(self, keys: Sequence[str]) -> dict[str, Tensor]:
+    def compute(self, keys: Sequence[str], *, if_labelled: bool = False) -> dict[str, Tensor]:
         """The chosen keys of each loader, then what sets the out-of-distribution ones apart; once between resets.
 
-        In a distributed run, every process must call it; all get the same.
+        In a distributed run, every process must call it; all get the same. With `if_labelled`, the keys about targets
+        are left out where there are no targets; otherwise they are NaN. `skipped_batches` is there from the first
+        batch on that was skipped. A key that had a value in an earlier epoch and has none now is NaN, for Lightning
+        goes on to show the earlier one otherwise.
         """
-        for loader in range(len(self.metrics)):
-            self._tally(loader)
-        with _unwarned():
-            summaries = [metric.compute() for metric in self.metrics]
-            result: dict[str, Tensor] = {}
-            for place, summary in enumerate(summaries):
-                if bool(summary["samples"] + summary["invalid"] > 0):  # of all processes
-                    result |= self._chosen(place, summary, keys)
-            for place in sorted(self.ood):
-                shift = {"gap_shift": summaries[place]["gap"] - summaries[0]["gap"]}
-                result |= self._named(place, shift | self._separation(place))
-        return result
+        # Each process takes part in every exchange, whatever it has met before, or the others would wait for it.
+        asked = not LABELLED_KEYS.isdisjoint(keys)
+        summaries = [x.summary(labelled=asked and not x.ood) for x in self.metrics]
+        apart = {place: self.metrics[place].separate(self.metrics[0]) for place in self.ood}
+        account = self._settle()
+        self._without = {i for i, summary in enumerate(summaries) if not self._has_values(i, summary, account)}
+        result: dict[str, Tensor] = {}
+        for place, summary in enumerate(summaries):
+            if place not in self._without:
+                result |= self._chosen(place, summary, keys, if_labelled=if_labelled)
+        for place in self._compared():
+            shift = {"gap_shift": summaries[place]["gap"] - summaries[0]["gap"]}
+            result |= self._named(place, shift | self._worth_saying(place, apart[place]))
+        return self._completed(result | self._skipped(account, like=summaries[0]["samples"]))
 
     def figures(self, *, draw: bool) -> dict[str, Any]:
         """Figures of all, after `compute`, where `draw` is set.
 
         In a distributed run, every process must call it, for the sums are those of all.
         """
-        parts: dict[str, BoCMetric | BoCSeparation] = {}
-        parts |= {self._name(place, "coherence"): metric for place, metric in enumerate(self.metrics)}
-        parts |= {self._name(place, "separation"): self.separations[place] for place in sorted(self.ood)}
         found = {}
-        for name, metric in parts.items():
-            with _unwarned(), metric.sync_context():
+        for place in sorted({*range(len(self.loaders))} - self._without):
+            one, name = self.metrics[place], self._name(place, "coherence")
+            with unwarned(), one.metric.sync_context(), self._drawing(name):
+                one.check_targets(one.metric.total().counts)
                 if draw:
-                    found[name] = metric.plot()[0]
+                    found[name] = one.metric.plot()[0]
+        for place in self._compared():
+            separation, name = self.metrics[place].separation, self._name(place, "separation")
+            assert separation is not None
+            with unwarned(), separation.sync_context(), self._drawing(name):
+                if draw:
+                    found[name] = separation.plot()[0]
         return found
 
-    def _add(self, loader: int, samples: Samples, scored: Scored | None) -> None:
-        """Samples wait until they are many: a tally of few costs as much, nearly all of it for starting operations."""
-        pending = self._pending[loader]
-        if pending and (pending[0][0].target is None) != (samples.target is None):
-            self._tally(loader)
-        pending.append((samples, scored))
-        if sum(part.counted.numel() for part, _ in pending) >= ENOUGH_SAMPLES:
-            self._tally(loader)
+    def _drawing(self, name: str) -> Any:
+        return self.problems.tolerated(f"the figure {self.stage}/{name}")
 
-    def _tally(self, loader: int) -> None:
-        if not self._pending[loader]:
-            return
-        samples, scored = zip(*self._pending[loader], strict=True)
-        self._pending[loader].clear()
-        self.metrics[loader].update(join_samples(samples))
-        if loader in self.separations:
-            values = torch.cat([part.values.flatten(1) for part in scored], 1)
-            self.separations[loader].update(Scored(values), loader in self.ood)
+    def _settle(self) -> Account:
+        counts = {name: [getattr(x, name) for x in self.metrics] for name in ("taken", "lost", "refused")}
+        account = self._ledger.settle(**counts, said=self.problems.said_by_first())
+        self.problems.settle(account.said)
+        return account
 
-    def _chosen(self, place: int, summary: Mapping[str, Tensor], keys: Sequence[str]) -> dict[str, Tensor]:
-        skipped = LABELLED_KEYS if place in self.ood else ()
-        return self._named(place, {key: summary[key] for key in keys if key not in skipped})
+    def _has_values(self, place: int, summary: Mapping[str, Tensor], account: Account) -> bool:
+        if account.refused[place]:
+            return False
+        if bool(summary["samples"] + summary["invalid"] > 0):  # of all processes
+            return True
+        if account.taken[place]:
+            with self.problems.tolerated(self.metrics[place].what):
+                raise ValueError(
+                    f"expected samples, got none in {account.taken[place]} batches: they are empty, or every target is "
+                    f"ignore_index, {self.metrics[place].metric.ignore_index}; ignore_index=None counts all samples"
+                )
+        return False
 
-    def _separation(self, place: int) -> dict[str, Tensor]:
-        metric = self.separations[place]
-        metric.merge_state(self.separations[0])
-        result = metric.compute().items()
-        return {key: value for key, value in result if not key.endswith("_error") or bool(value > NEGLIGIBLE_ERROR)}
+    def _compared(self) -> list[int]:
+        return [place for place in self.ood if not self._without & {0, place}]
+
+    def _chosen(
+        self, place: int, summary: Mapping[str, Tensor], keys: Sequence[str], *, if_labelled: bool
+    ) -> dict[str, Tensor]:
+        no_targets = place in self.ood or (if_labelled and bool(summary["accuracy"].isnan()))
+        left_out = LABELLED_KEYS if no_targets else ()
+        return self._named(place, {key: summary[key] for key in keys if key not in left_out})
+
+    def _worth_saying(self, place: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Values without errors that are negligible, unless an earlier one was not."""
+        said = {key for key in values if not key.endswith("_error") or self._name(place, key) in self._logged}
+        return {key: value for key, value in values.items() if key in said or bool(value > NEGLIGIBLE_ERROR)}
+
+    def _skipped(self, account: Account, *, like: Tensor) -> dict[str, Tensor]:
+        names = [self._name(place, "skipped_batches") for place in range(len(self.loaders))]
+        counts = zip(names, account.skipped, strict=True)
+        return {name: like.new_tensor(count) for name, count in counts if count or name in self._logged}
+
+    def _completed(self, result: dict[str, Tensor]) -> dict[str, Tensor]:
+        gone = {key: torch.full_like(value, float("nan")) for key, value in self._logged.items() if key not in result}
+        self._logged = result | gone
+        return self._logged
 
     def _named(self, place: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {self._name(place, key): value for key, value in values.items()}
 
     def _name(self, place: int, key: str) -> str:
         return key if place == 0 else f"{self.loaders[place]}/{key}"
-
-    def _without_ignored(self, logits: Tensor, target: Tensor | None) -> Tensor:
-        """Logits whose ignored samples are NaN, which no metric counts."""
-        if target is None or self.ignore_index is None:
-            return logits
-        return logits.masked_fill((target == self.ignore_index).unsqueeze(1), float("nan"))
-
-
-@contextmanager
-def _unwarned() -> Iterator[None]:
-    """A process may have seen no batch of a loader that others have seen."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The ``compute`` method of metric")
-        yield

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -19,6 +20,7 @@ class LogitSource:
         logits: None for the step's outputs; a submodule's name; or a function of outputs, batch and module that gives
             logits and targets (or None).
         dim: the class axis of the logits, which `take` moves to the second place.
+        binary: take a single logit z of each sample for the two classes (0, z).
 
     >>> source = LogitSource()
     >>> logits, target = source.take({"logits": torch.zeros(2, 3)}, (torch.zeros(2, 5), torch.tensor([0, 1])), None)
@@ -26,14 +28,14 @@ class LogitSource:
     (torch.Size([2, 3]), tensor([0, 1]))
     """
 
-    def __init__(self, logits: str | LogitFunction | None = None, dim: int = 1) -> None:
+    def __init__(self, logits: str | LogitFunction | None = None, dim: int = 1, *, binary: bool = False) -> None:
         if not (logits is None or isinstance(logits, str) or callable(logits)):
             raise TypeError(
                 "expected logits as None (the step's outputs), the name of a submodule or a function of "
                 f"(outputs, batch, module), got {type(logits).__name__}"
             )
-        self.logits, self.dim = logits, dim
-        self._latest: Tensor | None = None
+        self.logits, self.dim, self.binary = logits, dim, binary
+        self._latest: Tensor | Exception | None = None
         self._handle: RemovableHandle | None = None
 
     def attach(self, module: nn.Module) -> None:
@@ -54,17 +56,27 @@ class LogitSource:
 
     def take(self, outputs: Any, batch: Any, module: Any) -> tuple[Tensor, Tensor | None]:
         """Logits of shape (N, C) or (N, C, ...) and their targets, if found; the logits are not kept."""
+        latest, self._latest = self._latest, None
         if callable(self.logits):
             logits, target = _pair(self.logits(outputs, batch, module))
-            return self._arranged(logits), target
-        logits = self._arranged(self._named() if isinstance(self.logits, str) else _returned(outputs))
-        return logits, find_target(outputs, batch, (*logits.shape[:1], *logits.shape[2:]))
+            logits = self._arranged(logits, "from the logits function")
+            return logits, self._as_classes(target, logits)
+        if isinstance(self.logits, str):
+            logits = self._arranged(self._named(latest), f"from submodule {self.logits!r}")
+        else:
+            logits = self._arranged(_returned(outputs), "in what the step returned")
+        target = find_target(outputs, batch, (*logits.shape[:1], *logits.shape[2:]), binary=self.binary)
+        return logits, self._as_classes(target, logits)
 
     def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
-        self._latest = find_logits(output)
+        try:
+            self._latest = find_logits(output)
+        except Exception as error:  # in the middle of somebody's forward pass, whose logits may never be asked for
+            self._latest = error.with_traceback(None)
 
-    def _named(self) -> Tensor:
-        latest, self._latest = self._latest, None
+    def _named(self, latest: Tensor | Exception | None) -> Tensor:
+        if isinstance(latest, Exception):
+            raise TypeError(f"expected logits from submodule {self.logits!r}; {latest}") from latest
         if latest is None:
             raise TypeError(
                 f"expected submodule {self.logits!r} to run in this step, got no call of it (parts of a compiled "
@@ -72,22 +84,33 @@ class LogitSource:
             )
         return latest
 
-    def _arranged(self, logits: Tensor) -> Tensor:
-        logits = logits.detach()
-        if self.dim == 1 or logits.ndim < 2:
-            return logits
-        return logits.movedim(self.dim, 1)
+    def _arranged(self, logits: Tensor, origin: str) -> Tensor:
+        """The logits with the classes second, and at least two of these."""
+        got = f"got shape {tuple(logits.shape)}, dtype {logits.dtype}"
+        has_axis = logits.ndim > 1 and -logits.ndim <= self.dim < logits.ndim
+        single = logits.ndim == 1 or (has_axis and logits.shape[self.dim] == 1)
+        if not logits.is_floating_point() or not (has_axis or single) or (single and not self.binary):
+            hint = "binary=True takes a single logit of each sample for two classes; " if single else ""
+            shape = f"with two classes or more on dim={self.dim}, as in (N, C)"
+            raise TypeError(f"expected logits {origin}, {shape}, {got}; {hint}{_remedies()}")
+        if self.binary and not single:
+            raise ValueError(f"expected a single logit of each sample {origin}, as binary=True says, {got}")
+        logits = logits.detach().unsqueeze(1) if logits.ndim == 1 else logits.detach().movedim(self.dim, 1)
+        return torch.cat([torch.zeros_like(logits), logits], 1) if self.binary else logits
+
+    def _as_classes(self, target: Tensor | None, logits: Tensor) -> Tensor | None:
+        """Targets of binary classifiers are often floating-point, with an axis for the class; 0.5 is no class."""
+        if target is None or not self.binary:
+            return target
+        whole = target.long()
+        return torch.where(whole == target, whole, -1).reshape(*logits.shape[:1], *logits.shape[2:])
 
 
 def _returned(outputs: Any) -> Tensor:
     try:
-        logits = find_logits(outputs)
-        found = f"a tensor of shape {tuple(logits.shape)}"
+        return find_logits(outputs)
     except TypeError:
-        logits, found = None, describe(outputs)
-    if logits is None or logits.ndim < 2 or not logits.is_floating_point():
-        raise TypeError(f"expected logits in what the step returned, got {found}; {_remedies()}")
-    return logits
+        raise TypeError(f"expected logits in what the step returned, got {describe(outputs)}; {_remedies()}") from None
 
 
 def _remedies() -> str:
@@ -98,9 +121,15 @@ def _remedies() -> str:
 
 
 def _pair(result: Any) -> tuple[Tensor, Tensor | None]:
-    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor)):
-        raise TypeError(f"expected the logits function to return (logits, target or None), got {describe(result)}")
-    return result
+    if isinstance(result, tuple) and len(result) == 2:
+        logits, target = result
+        if isinstance(logits, Tensor) and (target is None or isinstance(target, Tensor)):
+            return logits, target
+    count = f", {len(result)} in all" if isinstance(result, tuple | list) else ""
+    raise TypeError(
+        "expected the logits function to return a tuple of two, (logits, target or None), "
+        f"got {describe(result)}{count}"
+    )
 
 
 def _submodule(module: nn.Module, name: str) -> nn.Module:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..functional.checks import check_trials
-from ..functional.columns import sample_columns
+from ..functional.columns import check_columns, sample_columns
 from ..tables import ParquetFile, require_pyarrow
 from .libraries import BasePredictionWriter
 from .sources import LogitFunction, LogitSource
@@ -23,13 +23,16 @@ class BoCPredictionWriter(BasePredictionWriter):
     data set (not for data sets without indices), its `target` if the batch has one, and the columns of
     `torch_boc.functional.sample_columns`. The files appear when all predictions are made; an error leaves none. A
     folder in which they cannot be written is an error before the first prediction.
-    `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory.
+    `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A prediction that cannot be
+    read is always an error: a file without it would be wrong.
 
     Args:
         output_dir: the folder, made if it is not there.
         logits: where they come from, as for `BoCCallback`: None for what `predict_step` returns, the name of a
             submodule, or a function of (outputs, batch, module) that gives logits and targets or None.
+        binary: take a single logit z of each sample for the two classes (0, z), as for `BoCCallback`.
         trials: the number of coin flips of the p-value.
+        columns: which columns of `sample_columns` to write, in this order, after `index` and `target`; by default all.
 
     >>> import tempfile
     >>> writer = BoCPredictionWriter(tempfile.mkdtemp(), logits="model.classifier")
@@ -38,12 +41,18 @@ class BoCPredictionWriter(BasePredictionWriter):
     """
 
     def __init__(
-        self, output_dir: str | os.PathLike[str], *, logits: str | LogitFunction | None = None, trials: int = 100
+        self,
+        output_dir: str | os.PathLike[str],
+        *,
+        logits: str | LogitFunction | None = None,
+        binary: bool = False,
+        trials: int = 100,
+        columns: Sequence[str] | None = None,
     ) -> None:
         super().__init__("batch")
         require_pyarrow()
         self.output_dir, self.trials = Path(output_dir), check_trials(trials)
-        self._source = LogitSource(logits)
+        self.columns, self._source = check_columns(columns), LogitSource(logits, binary=binary)
         self._files: dict[int, ParquetFile] = {}
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
@@ -77,7 +86,8 @@ class BoCPredictionWriter(BasePredictionWriter):
             raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
         indices = batch_indices if _are_known(trainer, batch_idx, dataloader_idx) else None
         columns = _index_column(indices, len(logits)) | ({} if target is None else {"target": target})
-        self._files[dataloader_idx].write(columns | sample_columns(logits, trials=self.trials))
+        columns |= sample_columns(logits, trials=self.trials, columns=self.columns)
+        self._files[dataloader_idx].write(columns)
 
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         """Give the files their names."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from ..functional.checks import are_probabilities, check_classes, check_logits
+from ..functional.checks import are_probabilities, check_classes, check_logits, probabilities_message
 
 NAN_STRATEGIES = ("warn", "error", "ignore")
 
@@ -54,6 +54,17 @@ class ProbeMetric(Metric):
         if not self._inside_forward:  # which resets and restores the states of the samples before
             self.num_classes, self._looks_like_probabilities = self._given_classes, None
 
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add the samples of another metric with the same arguments and classes, or of its states."""
+        other = incoming_state if isinstance(incoming_state, ProbeMetric) else None
+        if other is not None and type(other) is type(self) and other._defaults.keys() != self._defaults.keys():
+            raise ValueError(f"expected a {type(self).__name__} with the same arguments, got one with others")
+        classes = None if other is None else other.num_classes
+        if None not in (classes, self.num_classes) and classes != self.num_classes:
+            raise ValueError(f"expected a metric of {self.num_classes} classes, got one of {classes}")
+        super().merge_state(incoming_state)
+        self.num_classes = self.num_classes or classes
+
     def _check(self, preds: Tensor) -> None:
         """Raise for logits that cannot be meant, and remember the number of classes."""
         if isinstance(preds, Tensor) and preds.ndim < 2:
@@ -77,10 +88,8 @@ class ProbeMetric(Metric):
     def _refuse_probabilities(self) -> None:
         if self._looks_like_probabilities is not None and bool(self._looks_like_probabilities):
             self._looks_like_probabilities = None
-            raise ValueError(
-                "expected logits or log-probabilities, got probabilities (every row of the first batch is non-negative "
-                "and sums to 1); pass the logits, or preds.log(), or validate_args=False if they are logits after all"
-            )
+            remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
+            raise ValueError(probabilities_message("every row of the first batch", remedy))
 
     def _report(self, invalid: Tensor, bad_targets: Tensor | None = None) -> None:
         """Say, when results are asked for, what `update` could not use."""

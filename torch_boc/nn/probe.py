@@ -1,5 +1,6 @@
 """The probe as modules: after a classifier, and around one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -7,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
-from .. import functional
 from ..finding import classes_last, find_logits
 from ..functional.checks import check_trials
+from ..functional.columns import check_columns, probe_columns
 
 
 class ProbeOutput(NamedTuple):
@@ -20,51 +21,51 @@ class ProbeOutput(NamedTuple):
         confidence: the largest softmax probability.
         dominance: the mean chance that the top class beats a rival.
         gap: the coherence gap, dominance - confidence.
+        forced_gap: the part of the gap that the confidence alone forces.
+        free_gap: the part that the geometry of the logits adds; the one to look at.
         concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1].
         p_value: of the expected wins, float64.
-        score: log of the p-value, float64; higher = more in-distribution.
+        log_p_value: its logarithm, float64; higher = more in-distribution.
     """
 
     prediction: Tensor
     confidence: Tensor
     dominance: Tensor
     gap: Tensor
+    forced_gap: Tensor
+    free_gap: Tensor
     concentration: Tensor
     p_value: Tensor
-    score: Tensor
+    log_p_value: Tensor
 
 
 class BoCProbe(nn.Module):
-    """Logits in, `ProbeOutput` out. It has no parameters and no buffers.
+    """Logits in, `ProbeOutput` out, or a dict of chosen columns. It has no parameters and no buffers.
 
     Args:
         trials: the number of coin flips of the test.
+        columns: which columns of `torch_boc.functional.sample_columns` to return, as a dict in this order, instead of a
+            `ProbeOutput`. What is not asked for is not computed.
 
-    >>> BoCProbe()(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).gap
-    tensor([0.2109])
+    >>> BoCProbe()(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).free_gap
+    tensor([0.0105])
+    >>> BoCProbe(columns=["prediction", "energy"])(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
+    {'prediction': tensor([0]), 'energy': tensor([2.4402])}
     """
 
-    def __init__(self, trials: int = 100) -> None:
+    def __init__(self, trials: int = 100, *, columns: Sequence[str] | None = None) -> None:
         super().__init__()
         self.trials = check_trials(trials)
+        self.columns = None if columns is None else check_columns(columns)
 
-    def forward(self, logits: Tensor) -> ProbeOutput:
+    def forward(self, logits: Tensor) -> ProbeOutput | dict[str, Tensor]:
         """Probe logits of shape (..., C)."""
-        coins = functional.bag_of_coins(logits)
-        score = functional.log_p_value(coins, self.trials)
-        return ProbeOutput(
-            coins.prediction,
-            coins.confidence,
-            coins.dominance,
-            coins.gap,
-            coins.concentration,
-            score.exp(),
-            score,
-        )
+        found = probe_columns(logits, trials=self.trials, columns=self.columns or ProbeOutput._fields)
+        return ProbeOutput(**found) if self.columns is None else found
 
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""
-        return f"trials={self.trials}"
+        return f"trials={self.trials}" + ("" if self.columns is None else f", columns={list(self.columns)}")
 
 
 @dataclass
@@ -78,23 +79,22 @@ class BoCOutput:
     """
 
     logits: Tensor
-    probe: ProbeOutput
+    probe: ProbeOutput | dict[str, Tensor]
     output: Any
 
     def __getattr__(self, name: str) -> Any:
         """The fields of the probe under their own names: `result.gap` is `result.probe.gap`."""
-        if name in ProbeOutput._fields:
-            return getattr(self.probe, name)
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; it has {_names()}")
+        probe = self.__dict__.get("probe", ())
+        known = probe._asdict() if isinstance(probe, ProbeOutput) else dict(probe)
+        if name in known:
+            return known[name]
+        names = [field.name for field in fields(self)] + list(known or ProbeOutput._fields)
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; it has {', '.join(names)}")
 
 
 # torch.export returns only what it knows how to take apart, and saves only what has a name.
 torch.export.register_dataclass(BoCOutput, serialized_type_name="torch_boc.nn.BoCOutput")
 _register_namedtuple(ProbeOutput, serialized_type_name="torch_boc.nn.ProbeOutput")
-
-
-def _names() -> str:
-    return ", ".join([field.name for field in fields(BoCOutput)] + list(ProbeOutput._fields))
 
 
 class BoCClassifier(nn.Module):
@@ -110,6 +110,7 @@ class BoCClassifier(nn.Module):
         model: returns logits, in any form that `torch_boc.finding.find_logits` knows.
         trials: the number of coin flips of the test.
         dim: the class axis; by default the last. Logits with four axes or more need it: 1 for segmentation.
+        columns: as for `BoCProbe`.
 
     >>> classifier = BoCClassifier(torch.nn.Linear(5, 3))
     >>> result = classifier(torch.ones(2, 5))
@@ -117,12 +118,14 @@ class BoCClassifier(nn.Module):
     (torch.Size([2, 3]), torch.Size([2]))
     """
 
-    def __init__(self, model: nn.Module, trials: int = 100, *, dim: int | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, trials: int = 100, *, dim: int | None = None, columns: Sequence[str] | None = None
+    ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
         self.model, self.dim = model, dim
-        self.probe = BoCProbe(trials)
+        self.probe = BoCProbe(trials, columns=columns)
 
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
         """The model's output, its logits, and what the probe says of them."""

@@ -7,7 +7,8 @@ except ImportError as error:
         "expected the transformers library, got none; install it with pip install 'torch-boc[transformers]'"
     ) from error
 
-from .predictions import COLUMNS, Predictions
+from .columns import COLUMNS
+from .predictions import Predictions
 from .trainer import BoCTrainerMetrics
 
 __all__ = ["COLUMNS", "BoCTrainerMetrics", "Predictions"]

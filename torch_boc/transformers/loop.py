@@ -9,6 +9,13 @@ from torch import nn
 # How the names of classes end.
 OWN_LABEL = ("ForTokenClassification", "ForMaskedLM", "WithLMHeadModel")
 NEXT_LABEL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+# Classes that end so too, but whose loss compares each position with its own label: their users shift the labels.
+UNSHIFTED = (
+    *(f"{family}ForCausalLM" for family in ("Bart", "BigBirdPegasus", "Blenderbot", "BlenderbotSmall", "CpmAnt")),
+    *(f"{family}ForCausalLM" for family in ("Marian", "MBart", "Mvp", "Pegasus", "PLBart", "ProphetNet", "TrOCR")),
+    "WhisperForCausalLM",
+    "XLNetLMHeadModel",
+)
 
 
 class Loop:
@@ -44,6 +51,6 @@ def is_causal(model: nn.Module) -> bool | None:
     inner = model if base is None else base()
     names = [kind.__name__ for kind in type(inner).__mro__]
     paired = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)  # the decoder's input is shifted
-    if paired or any(name.endswith(OWN_LABEL) for name in names):
+    if paired or any(name.endswith(OWN_LABEL) or name in UNSHIFTED for name in names):
         return False
     return True if any(name.endswith(NEXT_LABEL) for name in names) else None

@@ -1,4 +1,4 @@
-"""What Trainer gathers of each batch instead of its logits, and what users get to see of it."""
+"""What users get as predictions: the logits, or what was kept of them."""
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
@@ -8,14 +8,6 @@ import torch
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from torch import Tensor
 
-from ..functional.coins import Coins
-from ..functional.precision import widen
-from ..functional.samples import Samples
-
-# The numbers of each sample, in this order; without labels the first four.
-COLUMNS = ("prediction", "odds", "loss", "concentration", "target", "distance")
-# Trainer fills up what it gathers with this value; no odds are negative, so it also marks what is ignored.
-PADDING = -100
 REMEDY = (
     "the logits were not kept, to save memory: take the predicted classes as predictions.argmax(-1), or keep the "
     "logits with BoCTrainerMetrics(keep_logits=True)"
@@ -65,7 +57,7 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
         return int(self["columns"].ndim)
 
     def keys(self) -> KeysView[str]:
-        """The names of the parts: "columns", and "logits" if they were kept."""
+        """The names of the parts: "columns", "classes" (how many, for each sample), and "logits" if they were kept."""
         return self._parts.keys()
 
     def values(self) -> ValuesView[Any]:
@@ -120,21 +112,3 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
         if not self.has_logits:
             raise TypeError(f"{what} needs the logits: {REMEDY}")
         return self._parts["logits"]
-
-
-def to_columns(samples: Samples) -> Tensor:
-    """Samples as numbers on a last axis, in the order of `COLUMNS`."""
-    coins = samples.coins
-    odds = torch.where(samples.counted, coins.odds, PADDING)
-    columns = [coins.prediction, odds, coins.loss, coins.concentration]
-    if samples.target is not None and samples.distance is not None:
-        columns += [samples.target, samples.distance]
-    return torch.stack([widen(column) for column in columns], -1)
-
-
-def from_columns(columns: Tensor) -> Samples:
-    """The samples that `to_columns` was given; what Trainer padded does not count."""
-    prediction, odds, loss, concentration, *labels = columns.unbind(-1)
-    coins = Coins(prediction.long(), odds, loss, concentration)
-    counted = ~(odds < 0)  # a row without geometry has NaN for odds, and counts as invalid
-    return Samples(coins, counted, labels[0].long(), labels[1]) if labels else Samples(coins, counted)

@@ -9,23 +9,22 @@ from torch.nn.functional import pad
 from transformers import EvalPrediction
 
 from ..finding import describe
-from ..functional.precision import widen
+from ..functional.checks import as_indices
 from ..functional.samples import take_samples
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
-from ..metrics import BoCMetric
+from .columns import PADDING, ColumnMetric, to_columns
 from .loop import Loop, is_causal
-from .predictions import PADDING, Predictions, from_columns, to_columns
+from .predictions import Predictions
 
-# How many samples are tallied at once: the tokens of a whole evaluation may be many.
-BLOCK = 2**20
-# With so many classes or fewer, logits are kept for your own metrics: 4 kB a sample at most in float32.
+# With so many classes or fewer, logits are kept for your own metrics: at most 4 kB in float32 for a row,
+# which is a sample, or a token where every token has a label.
 KEPT_CLASSES = 1024
 
 
 class BoCTrainerMetrics:
     """Logs `eval_boc_gap`, `eval_boc_free_gap`, ... from `Trainer(model, ..., **boc.arguments(model))`.
 
-    `preprocess` makes six numbers of each row of logits, on the device and before anything is gathered; the call itself
+    `preprocess` makes seven numbers of each row of logits, on the device, before anything is gathered; the call itself
     makes the metrics of them. Neither memory nor traffic grows with the number of classes, unless the logits are kept.
 
     `trainer.predict(...).predictions` is a `Predictions`: `predictions.argmax(-1)` and `np.argmax(predictions, -1)` are
@@ -33,7 +32,8 @@ class BoCTrainerMetrics:
     else that is asked of it (`softmax`, indices, comparisons) raises an error that says so.
 
     Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. Of several outputs
-    or labels the first is taken. Labels of `ignore_index`, and the -100 with which Trainer pads, do not count.
+    or labels the first is taken; the predictions are then a tuple, as from Trainer, and `predictions[0]` is the
+    `Predictions`. Labels of `ignore_index`, and the -100 with which Trainer pads, do not count.
 
     Without labels Trainer computes no metrics; `boc(trainer.predict(dataset))` then gives the keys that need none, over
     every position of every sequence, padding tokens included.
@@ -81,7 +81,7 @@ class BoCTrainerMetrics:
         keys: Sequence[str] | None = None,
         prefix: str = "boc",
     ) -> None:
-        self.metric = _ColumnMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
+        self.metric = ColumnMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
         self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
         self.ignore_index, self.causal = ignore_index, causal
         self._model_is_causal: bool | None = None
@@ -98,16 +98,21 @@ class BoCTrainerMetrics:
         self._model_is_causal = None if model is None else is_causal(model)
         return {"compute_metrics": self, "preprocess_logits_for_metrics": self.preprocess}
 
-    def preprocess(self, logits: Any, labels: Any = None) -> Predictions:
-        """Trainer's `preprocess_logits_for_metrics`: (N, C) to (N, 6), or (N, T, C) to (N, T, 6), in float64.
+    def preprocess(self, logits: Any, labels: Any = None) -> Any:
+        """Trainer's `preprocess_logits_for_metrics`: (N, C) to (N, 7), or (N, T, C) to (N, T, 7), in float64.
 
-        Nothing is read back. Without labels there are four columns. The logits come along where they are kept.
+        Nothing is read back. Without labels there are five columns. The logits come along where they are kept. Several
+        outputs stay a tuple, whose first becomes `Predictions`; the others come along if the logits do.
         """
-        logits = _first(logits)
+        outputs, logits = logits, _checked_logits(_first(logits))
         samples = take_samples(logits, self._target(logits, _first(labels)), ignore_index=PADDING, dim=-1)
-        self.metric.num_classes = logits.shape[-1]
-        columns = {"columns": to_columns(samples)}
-        return Predictions(columns | {"logits": logits.detach()} if self._keeps(logits.shape[-1]) else columns)
+        self.metric.num_classes = classes = logits.shape[-1]
+        kept = {"logits": logits.detach()} if self._keeps(classes) else {}
+        number = torch.full(logits.shape[:1], classes, device=logits.device)
+        predictions = Predictions({"columns": to_columns(samples), "classes": number, **kept})
+        if not isinstance(outputs, tuple | list):
+            return predictions
+        return (predictions, *(outputs[1:] if kept else ()))
 
     def __call__(self, outcome: Any, compute_result: bool | None = None) -> dict[str, Any]:
         """Trainer's `compute_metrics`.
@@ -122,8 +127,10 @@ class BoCTrainerMetrics:
         if self._loop.begins(compute_result):
             self.metric.reset()
         batches = outcome.predictions if isinstance(outcome.predictions, list) else [outcome.predictions]
-        for batch in batches:  # several with `eval_do_concat_batches=False`
-            self.metric.update(torch.as_tensor(_checked(batch)["columns"]))
+        for batch in map(_checked, batches):  # several with `eval_do_concat_batches=False`
+            if compute_result is None and len(batch):  # otherwise `preprocess` has just seen its logits
+                self.metric.num_classes = int(batch["classes"][0])
+            self.metric.update(torch.as_tensor(batch["columns"]))
         own = self._own_results(outcome, compute_result)
         return {**self._results(), **own} if compute_result is not False else {}
 
@@ -140,6 +147,7 @@ class BoCTrainerMetrics:
         """The label of each row of logits, or -100."""
         if labels is None:
             return None
+        labels = as_indices(labels)
         target = labels if self.ignore_index == PADDING else labels.masked_fill(labels == self.ignore_index, PADDING)
         if not self._predicts_next(logits):
             return target
@@ -176,26 +184,24 @@ class BoCTrainerMetrics:
         return self.compute_metrics(theirs, compute_result=compute_result)
 
 
-class _ColumnMetric(BoCMetric):
-    """`BoCMetric` over columns instead of logits; every process has the columns of all, so it is never synced."""
-
-    def update(self, preds: Tensor, target: Tensor | None = None) -> None:  # type: ignore[override]
-        if self.num_classes is None:
-            raise ValueError("expected predictions that this BoCTrainerMetrics made, got those of another")
-        if self.device != preds.device:
-            self.to(preds.device)
-        for block in preds.flatten(0, -2).split(BLOCK):
-            super().update(from_columns(widen(block)))
-
-
 def _first(value: Any) -> Any:
     """The first of several outputs or labels; None of none."""
     return next(iter(value), None) if isinstance(value, tuple | list) else value
 
 
+def _checked_logits(logits: Any) -> Tensor:
+    if isinstance(logits, Tensor) and logits.is_floating_point():
+        return logits
+    raise TypeError(
+        f"expected floating-point logits, got {describe(logits)}; with predict_with_generate=True Trainer gives the "
+        "generated tokens, which have no logits: leave it out for the evaluation with the probe"
+    )
+
+
 def _checked(predictions: Any) -> Predictions:
-    if isinstance(predictions, Predictions):
-        return predictions
+    first = _first(predictions)
+    if isinstance(first, Predictions):
+        return first
     raise TypeError(
         f"expected Predictions from BoCTrainerMetrics.preprocess, got {describe(predictions)}; "
         "give Trainer both of its arguments: Trainer(model, ..., **boc.arguments(model))"
@@ -206,4 +212,6 @@ def _without_columns(predictions: Any) -> Any:
     """What Trainer would hand to your own function, if the logits were kept."""
     if isinstance(predictions, list):
         return [_without_columns(batch) for batch in predictions]
+    if isinstance(predictions, tuple):
+        return (_without_columns(predictions[0]), *predictions[1:])
     return predictions["logits"] if predictions.has_logits else predictions

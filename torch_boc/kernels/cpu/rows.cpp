@@ -56,6 +56,14 @@ struct Out {
     float *surprise, *margin;
 };
 
+// The first NaN of a row, which torch.argmax takes for its top; without one, `otherwise`.
+template <typename Logit>
+static int64_t first_nan(const typename Logit::type *row, int64_t classes, int64_t step, int64_t otherwise) {
+    for (int64_t j = 0; j < classes; j++)
+        if (Logit::is_nan(row[j * step])) return j;
+    return otherwise;
+}
+
 // One row, at least LANES long: every class equal to the top is left out, and all of them but one are added again.
 // Inlined, for a call would load every constant anew for every row.
 template <typename Logit, bool EXTRAS>
@@ -102,6 +110,7 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
     const float odds = sum_of(sums.odds), others = float(-1 - sum_of(ties));
     const float undefined = (best - best) + (odds - odds);  // 0, or NaN where a logit is NaN or the top is infinite
     out.prediction[i] = smallest_of(places);
+    if (undefined != undefined) out.prediction[i] = first_nan<Logit>(row, classes, 1, out.prediction[i]);
     out.top[i] = best + undefined;
     out.odds[i] = odds * DOWN + others + undefined;
     out.squares[i] = double(sum_of(sums.squares)) * 0x1p-100 + 0.5 * others + undefined;
@@ -137,7 +146,10 @@ static void tall_rows(const typename Logit::type *logits, int64_t rows, int64_t 
         const int64_t at = i + first, count = real - first < LANES ? real - first : LANES;
         store(out.top + at, best + undefined, count);
         store(out.odds + at, sums.odds * DOWN + undefined, count);
-        for (int64_t lane = 0; lane < count; lane++) out.prediction[at + lane] = place[lane];
+        for (int64_t lane = 0; lane < count; lane++)
+            out.prediction[at + lane] = undefined[lane] == undefined[lane]
+                                            ? place[lane]
+                                            : first_nan<Logit>(column + lane, classes, TALL, place[lane]);
         for (int64_t lane = 0; lane < count; lane++)
             out.squares[at + lane] = double(sums.squares[lane]) * 0x1p-100 + undefined[lane];
         if (EXTRAS) {

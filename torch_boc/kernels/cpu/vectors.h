@@ -17,6 +17,7 @@ static inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }  // b 
 // How the logits of each dtype are read: 16 at a time, as float32.
 struct Float32 {
     typedef float type;
+    static bool is_nan(float x) { return x != x; }
     static Floats load(const float *p) {
         Floats v;
         memcpy(&v, p, 64);
@@ -26,6 +27,7 @@ struct Float32 {
 
 struct BFloat16 {
     typedef uint16_t type;
+    static bool is_nan(uint16_t bits) { return (bits & 0x7fff) > 0x7f80; }
     static Floats load(const uint16_t *p) {
         Halves half;
         memcpy(&half, p, 32);
@@ -35,6 +37,7 @@ struct BFloat16 {
 
 struct Float16 {
     typedef uint16_t type;
+    static bool is_nan(uint16_t bits) { return (bits & 0x7fff) > 0x7c00; }
     static Floats load(const uint16_t *p) {
         Halves half;
         memcpy(&half, p, 32);

@@ -1,0 +1,1 @@
+"""Mutation testing: how many small faults, put into the package one at a time, do the tests find?"""

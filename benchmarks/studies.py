@@ -1,0 +1,200 @@
+"""What `benchmarks.coverage` counts: intervals of errors and areas, and sentences."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy
+import pandas as pd
+import torch
+from torch import Tensor
+
+from benchmarks.known_truth import BINS, Normals, Population, made_logits, network, normals, one_bad_bin
+from torch_boc.calibration import calibrators
+from torch_boc.evaluation import beyond_confidence, evaluate
+from torch_boc.evaluation.bootstrap import random_numbers
+from torch_boc.evaluation.ece import Judged, error_difference
+from torch_boc.evaluation.reliability import judge
+from torch_boc.evaluation.separation import paired_difference, rank, separate, separation_intervals
+from torch_boc.evaluation.verdict import verdict
+from torch_boc.functional import bag_of_coins
+
+REPLICATES = 400
+SIZES = (200, 1000, 5000)
+Row = dict[str, Any]
+
+
+class Study(NamedTuple):
+    """What is done for a size and a number of repetitions, at which sizes, and with which share of the repetitions."""
+
+    run: Callable[[int, int], list[Row]]
+    sizes: tuple[int, ...] = SIZES
+    share: float = 1.0
+
+
+class Count:
+    """How often intervals hold the truth."""
+
+    def __init__(self, case: str, what: str, truth: float) -> None:
+        self.label, self.truth, self.ends = {"case": case, "what": what}, truth, []
+
+    def add(self, low: float, high: float) -> None:
+        """An interval."""
+        self.ends.append((low, high))
+
+    def row(self) -> Row:
+        """A line of the table: the interval may lie above the truth or below it."""
+        low, high = numpy.array(self.ends).T
+        above, below = low > self.truth + 1e-12, high < self.truth - 1e-12
+        shares = {"share": (~above & ~below).mean(), "above": above.mean(), "below": below.mean()}
+        shares |= {"mean width": (high - low).mean(), "truth": self.truth}
+        return self.label | {name: round(float(value), 4) for name, value in shares.items()}
+
+
+def populations() -> Mapping[str, Population]:
+    """The ViT as if it were perfect, with a true error of .028, as it is, and with an error in one bin alone."""
+    vit = "vit-cifar10"
+    return {
+        "perfect": network(vit, 1.0),
+        "true ECE .028": network(vit, 1.146),
+        "ViT at its fitted temperature": network(vit, 1.077),
+        "too cautious": network(vit, 0.8),
+        "one bad bin": one_bad_bin(vit),
+        "perfect ResNet": network("resnet20-cifar10", 1.0),
+    }
+
+
+def say(method: Any, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Confidence and prediction."""
+    result = method.calibrate(logits)
+    return result.confidence.double(), result.prediction
+
+
+def calibration_study(n: int, repetitions: int) -> list[Row]:
+    """The interval of the ECE of every method, and of its difference from MSP; fitted once, on 2,000 samples."""
+    rows = []
+    for case, population in populations().items():
+        numbers = random_numbers(0, "coverage", case, str(n))
+        split = population.draw(2000, numbers)
+        methods = {method.name: method for method in calibrators()}
+        for method in list(methods.values())[1:-1]:
+            method.fit(split[0].float(), split[1])
+        truth = {name: population.true_error(*say(method, population.logits)) for name, method in methods.items()}
+        errors = {name: Count(case, f"ECE, {name}", value) for name, value in truth.items()}
+        versus = {name: Count(case, f"ECE vs MSP, {name}", truth[name] - truth["MSP"]) for name in truth}
+        del versus["MSP"]
+        for _ in range(repetitions):
+            judged = _judged(methods, *population.draw(n, numbers))
+            for name, one in judged.items():
+                row, _ = judge(one, BINS, REPLICATES, numbers)
+                errors[name].add(row["ece_low"], row["ece_high"])
+                if name in versus:
+                    versus[name].add(*error_difference(one, judged["MSP"], BINS, REPLICATES, numbers)[1:])
+        rows += [count.row() for count in (*errors.values(), *versus.values())]
+    return rows
+
+
+def _judged(methods: Mapping[str, Any], logits: Tensor, target: Tensor) -> dict[str, Judged]:
+    found = {}
+    for name, method in methods.items():
+        confidence, prediction = say(method, logits)
+        found[name] = Judged(confidence, prediction == target, torch.zeros_like(confidence))
+    return found
+
+
+def separation_study(n: int, repetitions: int) -> list[Row]:
+    """AUROC, FPR95 and AUPR of two normals; at 30,000 against 300 others."""
+    cases: dict[str, Normals] = {f"AUROC {x}": normals(x) for x in (0.7, 0.9, 0.97, 0.99, 0.998, 0.9998)}
+    cases |= {f"AUROC {x}, wide": normals(x, 2.0) for x in (0.9, 0.99, 0.9998)}
+    strange = 300 if n == 30_000 else n
+    rows = []
+    for case, scores in cases.items():
+        numbers = random_numbers(0, "coverage", case, str(n))
+        counts = {name: Count(case, name, value) for name, value in scores.truth(strange / n).items()}
+        for _ in range(repetitions):
+            pair = tuple(map(rank, scores.draw(n, strange, numbers)))
+            found = separation_intervals(separate(*pair), *pair, REPLICATES, numbers)
+            for name, count in counts.items():
+                count.add(*found[name])
+        rows += [count.row() for count in counts.values()]
+    return rows
+
+
+def calibration_sentences(n: int, repetitions: int) -> list[Row]:
+    """What is said of a perfect network, whose q̄ is much worse, and of one that is not."""
+    said = {"perfect": ("MSP may be perfect", "q̄ taken for a confidence is worse", "about as well", "Best calibrated")}
+    said["true ECE .028"] = ("MSP may be perfect", "q̄ taken for a confidence is worse", "about as well")
+    rows = []
+    for case, phrases in said.items():
+        population, numbers = populations()[case], random_numbers(0, "sentences", case, str(n))
+        texts = [_verdict(population.draw(n, numbers), population.draw(n, numbers)) for _ in range(repetitions)]
+        rows += [_share(case, phrase, texts) for phrase in phrases]
+    return rows
+
+
+def _verdict(test: tuple[Tensor, Tensor], split: tuple[Tensor, Tensor]) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = evaluate(test, calibration=split, methods=["temperature"], replicates=REPLICATES, trial_counts=(20,))
+    return " ".join(report.verdict)
+
+
+def _share(case: str, phrase: str, texts: list[str]) -> Row:
+    return {"case": case, "what": f"says “{phrase}”", "share": round(sum(phrase in x for x in texts) / len(texts), 4)}
+
+
+def null_sentences(n: int, repetitions: int) -> list[Row]:
+    """What is said of ten OOD sets that are drawn as the test set is: nothing of it is true."""
+    numbers = random_numbers(0, "null", str(n))
+    results = evaluate(made_logits(50, numbers, evenness=1.0), replicates=2, trial_counts=(20,)).results
+    texts = [" ".join(verdict(dataclasses.replace(results, ood=null_table(n, numbers)))) for _ in range(repetitions)]
+    phrases = ("adds something", "ranks worse than", "Scores to use", "ranks backwards here", "does not rank backwards")
+    return [_share("ten null sets", phrase, texts) for phrase in phrases]
+
+
+def null_table(n: int, numbers: Any, sets: int = 10, replicates: int = REPLICATES) -> Any:
+    """The table `ood` of MSP, −Δ and s_BoC for sets that do not differ from the test set."""
+    coins = [bag_of_coins(made_logits(n, numbers, evenness=1.0)) for _ in range(sets + 1)]
+    ranked = [{"msp": rank(-x.odds), "gap": rank(-x.gap), "structural_score": rank(x.odds)} for x in coins]
+    rows = []
+    for i, other in enumerate(ranked[1:]):
+        found = {name: separate(ranked[0][name], other[name]) for name in other}
+        for name, result in found.items():
+            ends = separation_intervals(result, ranked[0][name], other[name], replicates, numbers, cells=128)["auroc"]
+            versus = paired_difference(result, found["msp"])
+            row = dict(zip(("auroc", "auroc_low", "auroc_high"), (result.auroc, *ends), strict=True))
+            row |= dict(zip(("versus_msp", "versus_msp_low", "versus_msp_high"), versus, strict=True))
+            rows.append({"ood": f"set {i}", "score": name, **row, "upside_down": name == "structural_score"})
+    return pd.DataFrame(rows)
+
+
+def beyond_study(n: int, repetitions: int) -> list[Row]:
+    """What ρ is found to tell, at equal confidence and in a model, where it tells nothing and where it tells little."""
+    rows = []
+    for case, evenness in (("ρ tells nothing", 1.0), ("ρ tells a little", 1.15)):
+        numbers, found = random_numbers(0, "beyond", case, str(n)), []
+        for _ in range(repetitions):
+            sets = made_logits(n, numbers, evenness=1.0), made_logits(n, numbers, evenness=evenness, doubt=-0.4)
+            table = beyond_confidence(*sets, how=["strata", "model"], what=["concentration"], replicates=REPLICATES)
+            table = table[table["what"] == "concentration"].set_index("how")
+            found.append([*table.loc["strata", ["auroc_low", "auroc_high"]], *_gain(table)])
+        low, high, gain, gain_low, gain_high = numpy.array(found).T
+        shares = {"strata: AUROC is not 0.5": (low > 0.5) | (high < 0.5), "gained by ρ: interval above 0": gain_low > 0}
+        shares["gained by ρ: interval below 0"] = gain_high < 0
+        rows += [{"case": case, "what": x, "share": round(float(y.mean()), 4)} for x, y in shares.items()]
+        rows.append({"case": case, "what": "gained by ρ: mean", "share": round(float(gain.mean()), 4)})
+    return rows
+
+
+def _gain(table: Any) -> list[float]:
+    return list(table.loc["model", ["versus_confidence", "versus_confidence_low", "versus_confidence_high"]])
+
+
+STUDIES = {
+    "separation": Study(separation_study, (*SIZES, 30_000)),
+    "calibration": Study(calibration_study),
+    "sentences of calibration": Study(calibration_sentences, share=0.2),
+    "sentences of ten sets": Study(null_sentences, share=0.4),
+    "beyond confidence": Study(beyond_study, share=0.2),
+}

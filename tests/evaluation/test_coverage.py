@@ -1,0 +1,88 @@
+"""Intervals of 95 % hold what they should, on samples whose truth is known; `benchmarks.coverage` asks at length."""
+
+import pytest
+import torch
+
+from benchmarks.known_truth import BINS, Normals, network, normals, one_bad_bin
+from torch_boc.calibration import IsotonicCalibration, TemperatureScaling
+from torch_boc.evaluation.bootstrap import random_numbers
+from torch_boc.evaluation.reliability import Judged, judge
+from torch_boc.evaluation.separation import rank, separate, separation_intervals
+from torch_boc.functional import bag_of_coins
+
+POPULATIONS = {
+    "perfect": lambda: network("vit-cifar10", 1.0),
+    "nearly": lambda: network("vit-cifar10", 1.15),
+    "one bad bin": lambda: one_bad_bin("vit-cifar10"),
+}
+
+
+def say(method, logits):
+    """Confidence and prediction of a calibrator, of MSP or of BoC."""
+    if isinstance(method, str):
+        coins = bag_of_coins(logits)
+        return (coins.confidence if method == "MSP" else coins.dominance), coins.prediction
+    result = method.calibrate(logits)
+    return result.confidence.double(), result.prediction
+
+
+def covered(population, method, samples, runs):
+    """How often the interval of the ECE holds the true one."""
+    truth, numbers, hits = population.true_error(*say(method, population.logits)), random_numbers(0, "coverage"), 0
+    for _ in range(runs):
+        logits, target = population.draw(samples, numbers)
+        confidence, prediction = say(method, logits)
+        row, _ = judge(Judged(confidence, prediction == target, torch.zeros(samples).double()), BINS, 100, numbers)
+        hits += row["ece_low"] <= truth <= row["ece_high"]
+    return hits / runs
+
+
+@pytest.mark.parametrize(("samples", "runs"), [(200, 80), (1000, 50), (5000, 25)])
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_the_interval_of_the_calibration_error(name, samples, runs):
+    assert covered(POPULATIONS[name](), "MSP", samples, runs) >= 0.9
+
+
+@pytest.mark.parametrize("kind", [TemperatureScaling, IsotonicCalibration, "BoC"])
+def test_the_interval_of_the_calibration_error_of_calibrators(kind):
+    population = network("vit-cifar10", 1.15)
+    if kind != "BoC":
+        logits, target = population.draw(2000, random_numbers(0, "split"))
+        kind = kind().fit(logits.float(), target)
+    assert covered(population, kind, 500, 50) >= 0.9
+
+
+def separations(scores, sizes, runs):
+    """The truth, and the intervals of so many runs."""
+    numbers = random_numbers(0, "coverage", str(sizes))
+    found = []
+    for _ in range(runs):
+        pair = tuple(map(rank, scores.draw(*sizes, numbers)))
+        found.append(separation_intervals(separate(*pair), *pair, 100, numbers, cells=128))
+    return scores.truth(sizes[1] / sizes[0]), found
+
+
+@pytest.mark.parametrize("spread", [1.0, 2.0])
+@pytest.mark.parametrize("sizes", [(200, 200), (3000, 150), (150, 3000)])
+def test_intervals_of_nearly_perfect_separation(sizes, spread):
+    truth, found = separations(normals(0.9998, spread), sizes, 60)
+    for name, value in truth.items():
+        ends = [x[name] for x in found]
+        assert sum(low <= value <= high for low, high in ends) >= 57, name
+        assert all(low < high for low, high in ends), name
+
+
+@pytest.mark.parametrize("auroc", [0.0002, 0.9, 0.97])
+def test_intervals_of_ordinary_and_of_backward_separation(auroc):
+    truth, found = separations(normals(auroc), (200, 200), 100)
+    for name, value in truth.items():
+        assert sum(x[name][0] <= value <= x[name][1] for x in found) >= 89, name
+
+
+def test_perfect_separation_is_not_certain():
+    """Nothing on the wrong side: the bound is Clopper and Pearson's for 0 of 200."""
+    pair = tuple(map(rank, Normals(30.0).draw(200, 250, random_numbers(0, "apart"))))
+    found = separation_intervals(separate(*pair), *pair, 50, random_numbers(0, "draws"))
+    assert found["auroc"] == pytest.approx((0.025 ** (1 / 200), 1.0))
+    assert found["fpr95"] == pytest.approx((0.0, 1 - 0.025 ** (1 / 250)))
+    assert 0.9 < found["aupr"][0] < found["aupr"][1] == 1.0

@@ -1,0 +1,146 @@
+"""Probabilities in the place of logits are refused, or turned into logits when told so."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.evaluation.sets import labelled, unfamiliar
+from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate, logit_set, read_logits
+from torch_boc.evaluation.probabilities import SMALLEST, TOLERANCE
+
+NETCAL = Path("/work/shared/data/netcal_lenet5_cifar10.npz")
+REFUSED = "expected logits or log-probabilities, got probabilities .*from_probabilities=True .*--probabilities"
+
+
+def softmax(pair):
+    return pair[0].softmax(1), pair[1]
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """Logits with targets for each set of an evaluation."""
+    sets = {"id": labelled(300, seed=0), "calibration": labelled(200, seed=1), "train": labelled(200, seed=2)}
+    return sets | {"ood": (unfamiliar(200), None)}
+
+
+def arguments(pairs, changed=()):
+    """Those of `evaluate`, with the `changed` sets as probabilities."""
+    sets = {name: softmax(pair) if name in changed else pair for name, pair in pairs.items()}
+    return {name: pair[0] if pair[1] is None else pair for name, pair in sets.items()} | {"replicates": 10}
+
+
+@pytest.mark.parametrize("name", ["id", "ood", "calibration", "train"])
+def test_every_set_of_an_evaluation_is_looked_at_and_named(pairs, name):
+    with pytest.raises(ValueError, match=f"^{name}: {REFUSED}"):
+        evaluate(**arguments(pairs, [name]))
+
+
+@pytest.mark.parametrize("name", ["id", "ood"])
+def test_beyond_confidence_refuses_them(pairs, name):
+    sets = {key: (softmax(pairs[key]) if key == name else pairs[key])[0] for key in ("id", "ood")}
+    with pytest.raises(ValueError, match=f"^{name}: {REFUSED}"):
+        beyond_confidence(**sets)
+    both = {key: pairs[key][0].softmax(1) for key in ("id", "ood")}
+    options = {"how": ["alone"], "replicates": 10}
+    found = beyond_confidence(**both, from_probabilities=True, **options)
+    expected = beyond_confidence(pairs["id"][0], pairs["ood"][0], **options)
+    assert found["auroc"].tolist() == pytest.approx(expected["auroc"].tolist(), abs=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [2, 10, 3000])
+def test_they_are_known_in_every_precision(dtype, classes):
+    logits = 3 * torch.randn(50, classes, generator=torch.Generator().manual_seed(0))
+    probabilities = logits.softmax(1).to(dtype)
+    for make in (LogitSet, lambda x: logit_set(x, "test"), lambda x: logit_set({"logits": x}, "test")):
+        with pytest.raises(ValueError, match=REFUSED):
+            make(probabilities)
+        assert len(make(logits.to(dtype))) == 50
+    data = logit_set(probabilities, "test", from_probabilities=True)
+    assert data.from_probabilities
+    expected = probabilities.double() / probabilities.double().sum(1, keepdim=True)
+    torch.testing.assert_close(data.logits.double().softmax(1), expected, rtol=1e-5, atol=1e-12)
+
+
+def test_rounded_probabilities_are_probabilities():
+    rounded = torch.randn(99, 10, generator=torch.Generator().manual_seed(0)).softmax(1).mul(1000).round() / 1000
+    assert (rounded.sum(1) - 1).abs().max() > 1e-3
+    with pytest.raises(ValueError, match=REFUSED):
+        logit_set(rounded, "test")
+    assert len(logit_set(rounded, "test", from_probabilities=True)) == 99
+
+
+def test_what_may_be_probabilities_is_said_aloud():
+    """All of [0, 1], as after a sigmoid or coarse rounding, but no sums of 1."""
+    odd = torch.rand(40, 5, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(UserWarning, match=r"test: every value lies in \[0, 1\], as probabilities do, but the rows sum"):
+        logit_set(odd, "test")
+
+
+def test_zero_becomes_the_logarithm_of_a_tiny_number():
+    data = logit_set((torch.tensor([[1.0, 0.0], [0.25, 0.75]]), [1, 0]), "test", from_probabilities=True)
+    expected = torch.tensor([[0.0, np.log(SMALLEST)], [np.log(0.25), np.log(0.75)]], dtype=torch.float32)
+    torch.testing.assert_close(data.logits, expected, rtol=1e-6, atol=0)
+    half = logit_set(torch.tensor([[1.0, 0.0]], dtype=torch.float16), "test", from_probabilities=True)
+    assert half.logits.dtype == torch.float32
+    assert half.logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[0.5, 0.5], [2.0, -1.0]], r"in 1 of 2 rows, first in row 1 \(smallest -1, sum 1\)"),
+        ([[0.5, 0.6]], r"in 1 of 1 rows, first in row 0 \(smallest 0\.5, sum 1\.1\)"),
+        ([[0.5, float("nan")]], r"in 1 of 1 rows, first in row 0 \(smallest nan, sum nan\)"),
+        ([[5.0, -3.0], [1.0, 2.0]], "in 2 of 2 rows"),
+    ],
+)
+def test_what_is_no_probability_is_refused_when_they_are_promised(rows, message):
+    with pytest.raises(ValueError, match=f"^far: expected probabilities, .* within {TOLERANCE}.*{message}"):
+        logit_set(torch.tensor(rows), "far", from_probabilities=True)
+
+
+def test_the_logarithm_is_taken_once(pairs):
+    first = logit_set(softmax(pairs["id"]), "first", from_probabilities=True)
+    second = logit_set(first, "second", from_probabilities=True)
+    assert second.logits is first.logits
+    assert second.from_probabilities
+    assert logit_set(first, "third").from_probabilities
+
+
+def test_an_evaluation_of_probabilities_is_that_of_the_logits_without_their_energy(pairs):
+    methods = ["temperature", "isotonic"]  # vector scaling is another method on logits shifted row by row
+    expected = evaluate(**arguments(pairs), methods=methods)
+    found = evaluate(**arguments(pairs, pairs), methods=methods, from_probabilities=True)
+    assert found.results.settings["from_probabilities"] is True
+    assert expected.results.settings["from_probabilities"] is False
+    columns = ["ece", "nll", "brier"]
+    assert found.calibration[columns].to_numpy() == pytest.approx(expected.calibration[columns].to_numpy(), abs=2e-3)
+    auroc = [report.ood.set_index("score")["auroc"] for report in (found, expected)]
+    assert set(auroc[1].index) - set(auroc[0].index) == {"energy"}  # lost in the softmax
+    for name in ("msp", "entropy", "gap", "p_value"):
+        assert auroc[0][name] == pytest.approx(auroc[1][name], abs=1e-3)
+    words = "logarithms of the given probabilities"
+    assert words in found.to_markdown()
+    assert words not in expected.to_markdown()
+
+
+def test_sets_of_both_kinds_do_not_go_together(pairs):
+    mixed = arguments(pairs)
+    mixed["ood"] = logit_set(mixed["ood"].softmax(1), "x", from_probabilities=True)
+    with pytest.raises(ValueError, match=r"expected all sets as logits or all as probabilities, got .*'id' .*'ood'"):
+        evaluate(**mixed)
+
+
+@pytest.mark.skipif(not NETCAL.exists(), reason="needs real probabilities")
+def test_real_probabilities_under_their_names_in_netcal():
+    with pytest.raises(ValueError, match=f"{NETCAL.name}: {REFUSED}"):
+        read_logits(NETCAL)
+    data = read_logits(NETCAL, from_probabilities=True)
+    assert (len(data), data.num_classes, data.columns) == (10_000, 10, {})
+    report = evaluate(data, replicates=5)
+    assert report.results.settings["accuracy"] == pytest.approx(0.5308, abs=1e-4)
+    assert json.loads(report.to_json())["settings"]["from_probabilities"] is True

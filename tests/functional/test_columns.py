@@ -1,0 +1,54 @@
+"""The columns of a table: what each is, which are chosen, and that they keep nothing of the graph."""
+
+import pytest
+import torch
+
+from tests.functional.cases import random_logits
+from torch_boc import functional
+from torch_boc.functional import bag_of_coins, compute_scores, forced_gap, free_gap, sample_columns
+from torch_boc.functional.columns import COLUMNS
+
+
+def test_every_column_is_what_its_name_says():
+    logits = random_logits(20, 7)
+    columns, coins = sample_columns(logits, trials=30), bag_of_coins(logits)
+    assert tuple(columns) == COLUMNS
+    expected = {name: getattr(coins, name) for name in COLUMNS[:7]} | compute_scores(logits, ["energy", "logit_gap"])
+    expected |= {"p_value": functional.p_value(coins, 30), "log_p_value": functional.log_p_value(coins, 30)}
+    for name, value in columns.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-14, atol=0, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 20.0])
+def test_both_parts_of_the_gap(classes, scale):
+    logits = random_logits(50, classes, scale=scale, dtype=torch.float32)
+    columns, coins = sample_columns(logits), bag_of_coins(logits.double())
+    torch.testing.assert_close(columns["forced_gap"] + columns["free_gap"], columns["gap"], rtol=1e-14, atol=0)
+    torch.testing.assert_close(columns["forced_gap"], forced_gap(coins.odds, classes), rtol=2e-6, atol=1e-30)
+    free = free_gap(coins.odds, coins.concentration, classes)
+    torch.testing.assert_close(columns["free_gap"], free, rtol=1e-4, atol=1e-7)
+    assert (columns["free_gap"] >= 0).all()
+
+
+def test_logits_with_gradients_give_columns_without():
+    logits = random_logits(4, 5).requires_grad_()
+    for name, value in sample_columns(logits).items():
+        assert not value.requires_grad, name
+        assert value.grad_fn is None, name
+
+
+def test_chosen_columns_come_in_their_order_and_once():
+    logits = random_logits(4, 5)
+    chosen = sample_columns(logits, columns=["free_gap", "prediction", "p_value", "free_gap"])
+    assert list(chosen) == ["free_gap", "prediction", "p_value"]
+    whole = sample_columns(logits)
+    for name, value in chosen.items():
+        torch.testing.assert_close(value, whole[name], rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("columns", ["gap", ["gap", "gip"], []])
+def test_unknown_columns_are_refused_with_the_known_names(columns):
+    known = ", ".join(COLUMNS)
+    with pytest.raises(ValueError, match=f"expected columns as a list of names among {known}, got "):
+        sample_columns(random_logits(4, 5), columns=columns)

@@ -1,0 +1,59 @@
+"""Tallies of numbers that are off by a rounding, or no numbers: clamped or counted as invalid, never an index."""
+
+import pytest
+import torch
+
+from tests.functional.cases import NAN, random_logits
+from torch_boc.functional import Coins, bag_of_coins
+from torch_boc.functional.samples import Samples
+from torch_boc.functional.summary import summarize
+from torch_boc.functional.tally import GAP_BINS, _gap_bin, equal_bin, tally_samples
+
+
+def float32_columns(classes, count=2000):
+    """Coins as they come back from columns in float32, as on MPS: odds and loss are rounded apart."""
+    coins = bag_of_coins(random_logits(count, classes))
+    return Coins(coins.prediction, *(x.float().double() for x in coins[1:]))
+
+
+def samples_of(coins):
+    return Samples(coins, torch.ones_like(coins.odds, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_gaps_that_rounding_made_negative_count_as_zero(classes):
+    coins = float32_columns(classes)
+    assert (coins.gap < 0).any() == (classes == 2)
+    total = tally_samples(samples_of(coins), classes)
+    assert total.gap_histogram.sum() == 2000
+    summary = summarize(total)
+    assert all(summary[name] >= 0 for name in ("gap", "forced_gap", "free_gap", "gap_q05", "gap_std"))
+    if classes == 2:
+        assert summary["gap"] < 1e-7
+        assert summary["gap_q05"] == 0
+
+
+def test_a_negative_free_gap_counts_as_zero():
+    coins = float32_columns(5)
+    coins = coins._replace(free_gap=coins.free_gap - 2 * coins.free_gap.max())
+    assert summarize(tally_samples(samples_of(coins), 5))["free_gap"] == 0
+
+
+@pytest.mark.parametrize("name", ["odds", "loss", "concentration", "free_gap"])
+def test_a_row_with_nan_in_any_column_is_invalid_and_counts_nowhere_else(name):
+    coins = float32_columns(5, 10)
+    bad = coins._replace(**{name: getattr(coins, name).clone()})
+    getattr(bad, name)[3] = NAN
+    found, expected = summarize(tally_samples(samples_of(bad), 5)), tally_samples(samples_of(coins), 5)
+    assert (found["samples"], found["invalid"]) == (9, 1)
+    assert not any(found[key].isnan() for key in ("gap", "free_gap", "concentration", "gap_q50", "p_value"))
+    assert summarize(expected)["samples"] == 10
+
+
+def test_no_number_makes_an_index_outside_of_the_bins():
+    odd = torch.tensor([NAN, torch.inf, -torch.inf, -1e-9, 0.0, 1e300, 0.5], dtype=torch.float64)
+    for place, bins in ((equal_bin(odd, 15), 15), (_gap_bin(odd), GAP_BINS)):
+        assert ((place >= 0) & (place < bins)).all()
+    assert equal_bin(odd, 15).tolist() == [0, 14, 0, 0, 0, 14, 7]
+    for compiled in (torch.compile(f, fullgraph=True, backend="aot_eager") for f in (_gap_bin,)):
+        assert torch.equal(compiled(odd), _gap_bin(odd))

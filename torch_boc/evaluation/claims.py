@@ -1,0 +1,56 @@
+"""Which differences in a table are shown, over all the comparisons that a sentence rests on.
+
+Of twenty comparisons without any difference, one is beyond its interval of 95 %. A sentence that picks from many must
+not find it: Holm's method keeps the chance that any of them is claimed wrongly at 5 %.
+"""
+
+import math
+from typing import Any
+
+from .bootstrap import NORMAL_QUANTILE
+
+LEVEL = 0.05
+DIGITS = 4
+
+
+def interval_p_value(row: Any, column: str, null: float = 0.0) -> float:
+    """The two-sided p-value that the interval of 95 % of a value implies, were it normal; 1 without an interval.
+
+    >>> round(interval_p_value({"x": 1.96, "x_low": 0.0, "x_high": 4.0}, "x"), 2)
+    0.05
+    """
+    value = float(row[column])
+    width = abs(value - float(row[f"{column}_low" if value > null else f"{column}_high"]))
+    if math.isnan(width) or value == null:
+        return 1.0
+    return math.erfc(NORMAL_QUANTILE * abs(value - null) / width / math.sqrt(2)) if width else 0.0
+
+
+def shown(table: Any, column: str, null: float = 0.0) -> Any:
+    """For each row of a DataFrame 1 if the column is shown to be above `null`, -1 if below, and 0 if neither.
+
+    All rows are one family: Holm's method takes the p-values in rising order, and stops at the first that is above
+    0.05 / (how many are left). An end of an interval that is printed as `null` shows nothing.
+    """
+    rows = table.to_dict("records")
+    values = [interval_p_value(row, column, null) for row in rows]
+    signs = [0] * len(rows)
+    for taken, place in enumerate(sorted(range(len(rows)), key=values.__getitem__)):
+        if values[place] > LEVEL / (len(rows) - taken):
+            break
+        above = rows[place][column] > null
+        end = rows[place][f"{column}_low" if above else f"{column}_high"]
+        signs[place] = 0 if round(end, DIGITS) == null else 1 if above else -1
+    return table[column].notna() * signs
+
+
+def over(comparisons: int, *, inside: bool = False) -> str:
+    """What to say of a claim that rests on several comparisons, in brackets or inside them.
+
+    >>> over(12), over(12, inside=True), over(1)
+    (' (corrected for 12 comparisons)', '; corrected for 12 comparisons', '')
+    """
+    if comparisons < 2:
+        return ""
+    text = f"corrected for {comparisons} comparisons"
+    return f"; {text}" if inside else f" ({text})"

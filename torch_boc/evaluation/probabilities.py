@@ -1,0 +1,72 @@
+"""Probabilities in the place of logits: refused, or turned into logits where they are announced."""
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+
+from ..functional.checks import are_probabilities, probabilities_message
+
+# How far the sum of a row may be from 1: probabilities are often written with three digits.
+TOLERANCE = 0.02
+# What a probability of 0 is taken for: its logarithm is about -69.1.
+SMALLEST = 1e-30
+REMEDY = (
+    "give the logits, or from_probabilities=True (--probabilities on the command line), which takes the logarithm; "
+    "if they are logits after all, add 1 to every logit of every set, which leaves the softmax as it is"
+)
+
+
+def refuse_probabilities(logits: Tensor) -> None:
+    """Raise for logits of shape (N, C) that are probabilities."""
+    if bool(are_probabilities(logits, 1, slack=TOLERANCE)):
+        raise ValueError(probabilities_message("every row", REMEDY))
+
+
+def warn_of_shares(logits: Tensor, name: str) -> None:
+    """Say that logits lie in [0, 1] throughout, as those of a network hardly do, and vary."""
+    if logits.ndim != 2 or logits.numel() == 0 or bool(are_probabilities(logits, 1, slack=TOLERANCE)):
+        return
+    low, high = (float(x) for x in logits.aminmax())
+    if 0 <= low < high <= 1:
+        sums = logits.sum(1, dtype=torch.float64)
+        warnings.warn(
+            f"{name}: every value lies in [0, 1], as probabilities do, but the rows sum to {float(sums.min()):.4g} up "
+            f"to {float(sums.max()):.4g}, and are taken for logits; give the logits that they were made from",
+            stacklevel=4,
+        )
+
+
+def logarithms(probabilities: Tensor) -> Tensor:
+    """Logits of probabilities of shape (N, C): their logarithms, at least in float32.
+
+    A probability of 0 is taken for 1e-30: its logarithm is about -69.1, so that a target of probability 0 has a large
+    but finite loss. A logit of -inf would mean that the class is impossible, which a rounded 0 does not say.
+
+    >>> logarithms(torch.tensor([[0.5, 0.5, 0.0]]))
+    tensor([[ -0.6931,  -0.6931, -69.0776]])
+    """
+    if probabilities.ndim == 2 and len(probabilities):
+        _check(probabilities)
+    wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
+    return wide.clamp_min(SMALLEST).log()
+
+
+def _check(probabilities: Tensor) -> None:
+    """Raise unless every row is free of negative values and sums to 1."""
+    low, total = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64)
+    bad = (~((low >= 0) & ((total - 1).abs() <= TOLERANCE))).nonzero().flatten()  # with the rows that hold NaN
+    if len(bad):
+        first = int(bad[0])
+        got = ", ".join(f"{word} {_short(x[first])}" for word, x in (("smallest", low), ("sum", total)))
+        raise ValueError(
+            f"expected probabilities, not negative and of sum 1 within {TOLERANCE} in every row, got something else in "
+            f"{len(bad)} of {len(probabilities)} rows, first in row {first} ({got}); "
+            "logits go without from_probabilities (--probabilities)"
+        )
+
+
+def _short(value: Tensor) -> str:
+    number = float(value)
+    return "nan" if math.isnan(number) else f"{number:.4g}"

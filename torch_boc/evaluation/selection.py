@@ -1,0 +1,151 @@
+"""Which of the arrays in a file are the logits, the targets and the scores, by name; what is left out is said."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..finding import LOGIT_NAMES, TARGET_NAMES
+from .formats import ContentError, Text
+
+LOGITS = (*LOGIT_NAMES, "logit", "output", "outputs")
+PROBABILITIES = ("probabilities", "probability", "probs", "prob", "predictions", "prediction", "softmax", "scores")
+PREDICTIONS = ("predictions", "prediction", "predicted", "preds", "pred")  # one number a sample: classes, no scores
+# What saving a table adds to it: numbers of rows, which are no scores.
+ROW_NUMBERS = ("", "index", "unnamed: 0", "__index_level_0__")
+
+
+class Selection(NamedTuple):
+    """What of a file makes a LogitSet, and a line about the rest where there is something to say."""
+
+    content: Any
+    note: str = ""
+
+
+def select(content: Any, *, from_probabilities: bool = False, classes: Sequence[str] | None = None) -> Selection:
+    """A tensor and a pair as they are, and of a mapping what is of use."""
+    if not isinstance(content, Mapping):
+        return Selection(content)
+    if set(content) == {"arr_0", "arr_1"}:
+        return Selection((content["arr_0"], content["arr_1"]))
+    logits = _choose_logits(content, from_probabilities)
+    targets = [name for name in content if plain(name) in TARGET_NAMES and name != logits]
+    if len(targets) > 1:
+        raise ContentError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(targets)}")
+    taken = {logits, *targets, *(name for name in content if plain(name) in ROW_NUMBERS)}
+    scores = [name for name, values in content.items() if name not in taken and _is_score(name, values)]
+    left = [name for name in content if name not in taken and name not in scores]
+    note = _note(content, logits, targets, scores, left, "probabilities" if from_probabilities else "logits")
+    found = {"logits": content[logits], **{name: content[name] for name in scores}}
+    if targets:
+        found["target"] = _target(content[targets[0]], targets[0], classes)
+    return Selection(found, note)
+
+
+def plain(name: str) -> str:
+    """A name as it is compared: without spaces around it, and in lower case."""
+    return name.strip().casefold()
+
+
+def _choose_logits(content: Mapping[str, Any], from_probabilities: bool) -> str:
+    """The name of the logits: the announced kind first, then the other, then the only array that it can be."""
+    if "logits" in content and not from_probabilities:
+        return "logits"
+    found = [name for name, x in content.items() if _is_matrix(x) and plain(name) not in TARGET_NAMES]
+    for usual in (PROBABILITIES, LOGITS) if from_probabilities else (LOGITS, PROBABILITIES):
+        named = [name for name in found if plain(name) in usual]
+        if len(named) == 1:
+            return named[0]
+        found = named or found
+    if "logits" in content:  # of a shape or a type that they cannot have, as will be said
+        return "logits"
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ContentError(
+            f"expected logits, got several arrays that could be: {listed(content, found)}; call the right one 'logits'"
+        )
+    raise ContentError(f"expected an array 'logits' of shape (N, C), got {listed(content, list(content))}")
+
+
+def _is_matrix(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 2 and value.is_floating_point()
+
+
+def _is_score(name: str, value: Any) -> bool:
+    numeric = isinstance(value, Tensor) and not value.is_complex() and value.dtype != torch.bool
+    return numeric and value.ndim == 1 and plain(name) not in PREDICTIONS
+
+
+def _note(
+    content: Mapping[str, Any], logits: str, targets: list[str], scores: list[str], left: list[str], kind: str
+) -> str:
+    """What is taken for what, if anything is left out or has no usual name."""
+    if not left and plain(logits) in (*LOGITS, *PROBABILITIES):
+        return ""
+    taken = [f"{logits!r} as {kind}", *(f"{name!r} as targets" for name in targets)]
+    taken += [f"{name!r} as a score" for name in scores]
+    missing = "" if targets else f"; no targets, which are called {', '.join(TARGET_NAMES)}"
+    return f"took {', '.join(taken)}{missing}" + (f"; left out {listed(content, left)}" if left else "")
+
+
+def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
+    """Class indices, from names as well; a column vector serves too."""
+    if isinstance(values, Tensor):
+        if classes is not None and any(_is_number(x) and x != str(i) for i, x in enumerate(classes)):
+            raise ContentError(
+                f"the numbers in {name!r} could be names or places of classes, for names of classes are numbers too; "
+                "rename the classes, or leave the names out"
+            )
+        return values.squeeze(1) if values.ndim == 2 and values.shape[1] == 1 else values
+    names = values.tolist() if getattr(values, "ndim", 0) == 1 else values
+    if not isinstance(names, list) or not all(isinstance(x, str) for x in names):
+        return values
+    if classes is None:
+        raise ContentError(f"expected numbers of classes in {name!r}, got text such as {names[0]!r}; {NAMING}")
+    places = {x: i for i, x in enumerate(classes)}
+    for row, x in enumerate(names):
+        if x not in places:
+            raise ContentError(f"expected names of classes in {name!r}, got {x!r} in row {row}")
+    return torch.tensor([places[x] for x in names])
+
+
+NAMING = "name the classes in their order with classes=[...] (--classes on the command line)"
+
+
+def check_classes(classes: Iterable[str]) -> list[str]:
+    """Names of classes, or an error."""
+    names = [classes] if isinstance(classes, str) else list(classes)
+    if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
+        raise ContentError(f"expected at least two names of classes as strings, got {', '.join(map(repr, names))}")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ContentError(f"expected classes with different names, got {name!r} twice")
+        seen.add(name)
+    return names
+
+
+def listed(content: Mapping[str, Any], names: list[str], most: int = 8) -> str:
+    """The first few of the named values, with what they are."""
+    texts = [f"{' '.join(name.split())} {describe(content[name])}" for name in names[:most]]
+    return ", ".join(texts) + (f" and {len(names) - most} more" if len(names) > most else "") if texts else "nothing"
+
+
+def describe(value: Any) -> str:
+    """What a value is, in brackets."""
+    if isinstance(value, Text):
+        return f"({value.kind})"
+    if getattr(value, "dtype", None) is None:
+        return f"(a {type(value).__name__})"
+    layout = f" {value.layout}" if isinstance(value, Tensor) and value.layout != torch.strided else ""
+    return f"({' x '.join(map(str, value.shape)) or 'one value'}, {value.dtype}{layout})".replace("torch.", "")
+
+
+def _is_number(text: str, parse: Callable[[str], object] = float) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True

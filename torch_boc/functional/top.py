@@ -1,0 +1,41 @@
+"""The top of each row: of several equal ones the first, as torch.argmax finds it on the CPU, on every path."""
+
+import torch
+from torch import Tensor
+
+from .precision import accumulator
+
+# From here on, finding the top in two steps beats torch.max on CPU, which does not vectorise the search for the index.
+TWO_STEP_CLASSES = 512
+CHUNK = 64
+
+
+def find_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Index and value of the largest logit, and every logit's distance below it, in the accumulator's dtype."""
+    z = logits.to(accumulator(logits.dtype))
+    classes = z.shape[-1]
+    if torch.compiler.is_compiling() and classes <= 2**24:  # up to here float32 counts classes exactly
+        top = z.amax(-1, keepdim=True)
+        places = torch.arange(classes, dtype=z.dtype, device=z.device)
+        # The first top, or the first NaN, as torch.argmax: no row is without either.
+        prediction = torch.where((z == top) | z.isnan(), places, classes - 1.0).amin(-1, keepdim=True).long()
+    elif z.device.type == "cpu" and classes >= TWO_STEP_CLASSES:
+        prediction = _argmax_in_two_steps(z)
+        top = z.gather(-1, prediction)
+    else:
+        top, prediction = z.max(-1, keepdim=True)
+    return prediction, top, z - top
+
+
+def _argmax_in_two_steps(z: Tensor) -> Tensor:
+    """The first of several tops: the first chunk of CHUNK logits with the largest top, and the first top in it."""
+    classes = z.shape[-1]
+    covered = classes // CHUNK * CHUNK
+    tops = z[..., :covered].unflatten(-1, (-1, CHUNK)).amax(-1)
+    if covered < classes:
+        tops = torch.cat([tops, z[..., covered:].amax(-1, keepdim=True)], -1)
+    # The remainder is looked for in the last CHUNK logits: those before it hold no top, for else theirs was the first.
+    start = (tops.argmax(-1, keepdim=True) * CHUNK).clamp_max(classes - CHUNK)
+    candidates = start + torch.arange(CHUNK, device=z.device)
+    place: Tensor = candidates.gather(-1, z.gather(-1, candidates).argmax(-1, keepdim=True))
+    return place

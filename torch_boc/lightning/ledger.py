@@ -1,0 +1,58 @@
+"""How many batches of each loader were taken or lost, in all processes together."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+
+class Account(NamedTuple):
+    """What all processes agree on.
+
+    Attributes:
+        taken: for each loader, how many batches were read.
+        skipped: for each loader, how many batches its values do not hold; all, if it is refused.
+        refused: for each loader, whether it has no values that can be relied on.
+        said: the problems that the first process has said.
+    """
+
+    taken: list[int]
+    skipped: list[int]
+    refused: list[bool]
+    said: int
+
+
+class Ledger(Metric):
+    """Adds up counts over the processes.
+
+    >>> Ledger(2).settle(taken=[3, 0], lost=[1, 0], refused=[0, 0], said=0)
+    Account(taken=[3, 0], skipped=[1, 0], refused=[False, False], said=0)
+    """
+
+    full_state_update = False
+    counts: Tensor
+
+    def __init__(self, loaders: int) -> None:
+        super().__init__()
+        self.add_state("counts", torch.zeros(3 * loaders + 1, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def settle(self, *, taken: Sequence[int], lost: Sequence[int], refused: Sequence[int], said: int) -> Account:
+        """What all processes together have, from the counts of this one for each loader; every process must call it."""
+        self.reset()
+        self.update([*taken, *lost, *refused, said])
+        *numbers, said = self.compute().tolist()
+        loaders = len(taken)
+        taken, lost, reasons = (numbers[start : start + loaders] for start in range(0, 3 * loaders, loaders))
+        bad = [reason > 0 for reason in reasons]
+        skipped = [there + gone if none else gone for there, gone, none in zip(taken, lost, bad, strict=True)]
+        return Account(taken, skipped, bad, said)
+
+    def update(self, counts: Sequence[int]) -> None:
+        """Put the counts of this process into the state."""
+        self.counts = self.counts + torch.tensor(counts, device=self.counts.device)
+
+    def compute(self) -> Tensor:
+        """The counts of all processes."""
+        return self.counts

@@ -1,0 +1,138 @@
+"""The metrics of one loader, which outlive batches that cannot be read."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+
+import torch
+from torch import Tensor
+
+from ..functional.samples import Samples, join_samples
+from ..functional.summary import LABELLED_KEYS, summarize
+from ..functional.tally import COUNTS
+from ..metrics import BoCMetric, BoCSeparation
+from ..metrics.separation import Scored
+from .problems import Problems
+
+# A sample waits as some ten numbers: 80 kB in all.
+ENOUGH_SAMPLES = 1024
+
+
+class LoaderMetrics:
+    """A `BoCMetric` of a loader, and a `BoCSeparation` if it is set apart from others or others from it.
+
+    Args:
+        what: the loader in words, for messages.
+        metric: cloned.
+        separation: cloned, or None.
+        ood: whether the samples are out-of-distribution. Their targets do not count.
+        problems: what to do about errors.
+
+    Attributes:
+        taken: how many batches were read.
+        lost: how many batches were not.
+        refused: how many reasons there are to rely on none of them.
+    """
+
+    def __init__(
+        self, what: str, metric: BoCMetric, separation: BoCSeparation | None, *, ood: bool, problems: Problems
+    ) -> None:
+        self.what, self.ood, self.problems = what, ood, problems
+        self.metric, self.separation = deepcopy(metric), deepcopy(separation)
+        self.pending: list[tuple[Samples, Scored | None]] = []
+        self.taken = self.lost = self.refused = 0
+
+    def reset(self, device: torch.device) -> None:
+        """Forget all samples, and move to the device of those that will come."""
+        self.pending.clear()
+        self.taken = self.lost = self.refused = 0
+        for metric in (self.metric, self.separation):
+            if metric is not None:
+                metric.reset()
+                metric.to(device)
+
+    def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
+        """Add a batch whose logits and targets `read` gives; if that fails it is lost, or the error passes."""
+        self.lost += 1
+        with self.problems.tolerated(f"a batch of {self.what}"):
+            self.update(*read())
+            self.lost -= 1
+
+    def update(self, logits: Tensor, target: Tensor | None) -> None:
+        """Add a batch, without waiting for the device."""
+        samples = self.metric.take(logits, target)
+        scored = None if self.separation is None else self.separation.take(logits)
+        if scored is not None and target is not None and self.metric.ignore_index is not None:
+            scored = Scored(scored.values.masked_fill(~samples.counted, float("nan")))  # which no metric counts
+        self._wait(Samples(*samples[:2]) if self.ood else samples, scored)
+
+    def tally(self) -> None:
+        """Add the samples that wait to the metrics."""
+        if not self.pending:
+            return
+        samples, scored = zip(*self.pending, strict=True)
+        self.pending.clear()
+        self.lost += len(samples)
+        with self.problems.tolerated(f"some batches of {self.what}"):
+            self.metric.update(join_samples(samples))
+            if self.separation is not None:
+                values = torch.cat([part.values.flatten(1) for part in scored], 1)
+                self.separation.update(Scored(values), self.ood)
+            self.lost, self.taken = self.lost - len(samples), self.taken + len(samples)
+
+    def summary(self, *, labelled: bool) -> dict[str, Tensor]:
+        """The summary of all processes, each of which must call it.
+
+        What the targets decide is NaN if `labelled` does not ask for it, or if there are targets that are no classes.
+        """
+        self.tally()
+        with unwarned(), self.metric.sync_context():
+            total = self.metric.total()
+        with self.relying():
+            self.metric._report(total.counts[COUNTS.index("invalid")])
+        summary = summarize(total)
+        if labelled:
+            with self.problems.tolerated(f"what the targets of {self.what} decide"):
+                self.check_targets(total.counts)
+                return summary
+        return summary | {key: torch.full_like(summary[key], float("nan")) for key in LABELLED_KEYS}
+
+    def separate(self, known: "LoaderMetrics") -> dict[str, Tensor]:
+        """What sets this loader apart from the in-distribution one; of all processes, each of which must call it."""
+        assert self.separation is not None
+        assert known.separation is not None
+        with self.relying():
+            self.separation.merge_state(known.separation)
+        found: dict[str, Tensor] = {}
+        with unwarned(), self.relying():
+            found |= self.separation.compute()
+        return found
+
+    @contextmanager
+    def relying(self) -> Iterator[None]:
+        """Refuse all values of this loader, in all processes, if the block fails in one of them."""
+        self.refused += 1
+        with self.problems.tolerated(self.what):
+            yield
+            self.refused -= 1
+
+    def check_targets(self, counts: Tensor) -> None:
+        """Raise if there are targets that are no classes, for what is said of the others may mislead."""
+        self.metric._report(torch.tensor(0), counts[COUNTS.index("bad_targets")])
+
+    def _wait(self, samples: Samples, scored: Scored | None) -> None:
+        """Samples wait until they are many: a tally of few costs as much, nearly all of it for starting operations."""
+        if self.pending and (self.pending[0][0].target is None) != (samples.target is None):
+            self.tally()
+        self.pending.append((samples, scored))
+        if sum(part.counted.numel() for part, _ in self.pending) >= ENOUGH_SAMPLES:
+            self.tally()
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """A process may have seen no batch of a loader that others have seen."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The ``compute`` method of metric")
+        yield

@@ -1,0 +1,52 @@
+"""What Trainer gathers of each batch instead of its logits: seven numbers for each row, and the metric over them."""
+
+import torch
+from torch import Tensor
+
+from ..functional.coins import Coins
+from ..functional.precision import widen
+from ..functional.samples import Samples
+from ..metrics import BoCMetric
+
+# The numbers of each sample, in this order; without labels the first five.
+COLUMNS = ("prediction", "odds", "loss", "concentration", "free_gap", "target", "distance")
+# Trainer fills up what it gathers with this value; no odds are negative, so it also marks what is ignored.
+PADDING = -100
+# How many samples are tallied at once: the tokens of a whole evaluation may be many.
+BLOCK = 2**20
+
+
+def to_columns(samples: Samples) -> Tensor:
+    """Samples as numbers on a last axis, in the order of `COLUMNS`."""
+    coins = samples.coins
+    odds = torch.where(samples.counted, coins.odds, PADDING)
+    columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
+    if samples.target is not None and samples.distance is not None:
+        columns += [samples.target, samples.distance]
+    return torch.stack([widen(column) for column in columns], -1)
+
+
+def from_columns(columns: Tensor) -> Samples:
+    """The samples that `to_columns` was given; what Trainer padded does not count."""
+    prediction, odds, loss, concentration, free_gap, *labels = columns.unbind(-1)
+    coins = Coins(prediction.long(), odds, loss, concentration, free_gap)
+    counted = ~(odds < 0)  # a row without geometry has NaN for odds, and counts as invalid
+    return Samples(coins, counted, labels[0].long(), labels[1]) if labels else Samples(coins, counted)
+
+
+class ColumnMetric(BoCMetric):
+    """`BoCMetric` over columns instead of logits; every process has the columns of all, so it is never synced."""
+
+    def update(self, preds: Tensor, target: Tensor | None = None) -> None:  # type: ignore[override]
+        if self.num_classes is None:
+            raise ValueError("expected predictions that this BoCTrainerMetrics made, got those of another")
+        if self.device != preds.device:
+            self.to(preds.device)
+        for block in preds.flatten(0, -2).split(BLOCK):
+            super().update(from_columns(widen(block)))
+
+    def reset(self) -> None:
+        """Forget all samples, but not the classes: `preprocess` has seen the logits before the first update."""
+        classes = self.num_classes
+        super().reset()
+        self.num_classes = classes
