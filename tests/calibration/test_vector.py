@@ -7,7 +7,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from tests.calibration.cases import drawn_split, mean_nll
+from torch_boc import zoo
 from torch_boc.calibration import VectorScaling, softmax, vector
+from torch_boc.evaluation.reliability import calibration_error
 
 
 def scikit_learn_probabilities(logits, target, others):
@@ -42,6 +44,17 @@ def test_the_search_is_that_of_scikit_learn():
     assert ours.steps == theirs.n_iter_[0]
     torch.testing.assert_close(ours.weight, torch.from_numpy(theirs.coef_), rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(ours.bias, torch.from_numpy(theirs.intercept_), rtol=1e-6, atol=1e-9)
+
+
+def test_a_finer_search_changes_nothing(monkeypatch):
+    entry = zoo.load("vit-cifar10")
+    split, target = entry.calibration["validation"], entry.id.target
+    errors = []
+    for tolerance in (vector.TOLERANCE, 1e-8):
+        monkeypatch.setattr(vector, "TOLERANCE", tolerance)
+        result = VectorScaling().fit(split.logits, split.target).calibrate(entry.id.logits)
+        errors.append(calibration_error(result.confidence, result.prediction == target))
+    assert errors[0] == pytest.approx(errors[1], abs=5e-5)
 
 
 def test_at_the_end_nothing_slopes():

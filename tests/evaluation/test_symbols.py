@@ -9,6 +9,7 @@ from rich.console import Console
 
 from tests.evaluation.report_cases import LEAK, Outline, make_results
 from torch_boc.cli import render
+from torch_boc.evaluation import Comparison
 from torch_boc.report.figures import figures
 from torch_boc.report.flips import flat_sentence
 from torch_boc.report.page import page
@@ -103,3 +104,18 @@ def test_flips_without_targets_or_other_sets():
     results = make_results((), ())
     alone = dataclasses.replace(results, trials=results.trials.assign(ece=0.0766))
     assert flat_sentence(alone).endswith("in both variants, the ECE of BoC is 0.0766.")
+
+
+def test_side_by_side_as_well(results):
+    comparison = Comparison({"one": Report(results), "two": Report(results)})
+    source = comparison._page({"one": {}, "two": {}}).partition("<h2>Symbols")[0]
+    told = re.findall(r"<dfn>(.*?)</dfn>", source)
+    assert len(told) == len(set(told))
+    assert {
+        name for name, _ in Introductions().of([Outline(source.partition("<main>")[2].rpartition("<section>")[0]).text])
+    } <= set(told)
+    assert source.index("<dfn>R²</dfn>") < source.index("two/report.html")
+    console = Console(width=80, file=StringIO())
+    comparison.reports["one"].results.settings["title"] = ""
+    render.show_all(comparison, console)
+    assert " ".join(console.file.getvalue().split()).count(f"R² {dict(GLOSSARY)['R²']}") == 1

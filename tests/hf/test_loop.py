@@ -186,7 +186,7 @@ def test_a_model_of_an_unknown_kind_must_be_explained(tmp_path):
 
 def test_without_labels_nothing_needs_to_be_explained():
     boc = BoCTrainerMetrics()
-    assert boc.preprocess(torch.randn(2, 3, 5))["columns"].shape == (2, 3, 4)
+    assert boc.preprocess(torch.randn(2, 3, 5))["columns"].shape == (2, 3, 5)
 
 
 def test_the_model_of_the_last_trainer_counts():

@@ -120,9 +120,9 @@ class TestSplits:
             assert others
 
     def test_without_any_split(self):
-        data = LogitSet(torch.eye(4), torch.arange(4), name="test")
+        data = LogitSet(2 * torch.eye(4), torch.arange(4), name="test")
         test, splits = zoo.Entry("bare", {}, data, {}, {}).test_and_splits()
-        assert torch.equal(test.logits, torch.eye(4)[2:])
+        assert torch.equal(test.logits, 2 * torch.eye(4)[2:])
         assert [(name, x.target.tolist()) for name, x in splits.items()] == [("held-out half", [0, 1])]
 
 
@@ -240,7 +240,7 @@ class TestLoader:
         assert (len(first), len(second)) == (10, 11)
 
     def test_refuses_what_it_could_not_read_again(self, tmp_path):
-        data = LogitSet(torch.eye(2), torch.tensor([0, 1]), name="a/b")
+        data = LogitSet(2 * torch.eye(2), torch.tensor([0, 1]), name="a/b")
         with pytest.raises(ValueError, match="names without '/'"):
             save_entry(tmp_path, "x", {"id": [data]}, {})
         with pytest.raises(ValueError, match="expected finite logits"):  # too large for float16

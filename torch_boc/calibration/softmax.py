@@ -63,12 +63,17 @@ def fit_softmax(
     return Regression(weight, bias, int(found.nit), bool(found.nit < max_iterations))
 
 
+def is_large(features: Tensor, count: int) -> bool:
+    """Whether the fit of `count` classes takes its products in float32."""
+    return features.numel() * count >= MANY
+
+
 class _Objective:
     """What is minimised, and its slope, as functions of the weights and the bias in one row."""
 
     def __init__(self, features: Tensor, target: Tensor, count: int, strength: float) -> None:
-        many = features.numel() * count >= MANY
-        self.features, self.target = features.to(torch.float32 if many else torch.float64), target.unsqueeze(1)
+        dtype = torch.float32 if is_large(features, count) else torch.float64
+        self.features, self.target = features.to(dtype), target.unsqueeze(1)
         self.count, self.penalty = count, 1 / (strength * len(features))
         self.slope = float("inf")
 

@@ -59,11 +59,13 @@ def show_all(comparison: Any, console: Console) -> None:
     put(console, "\nLower ECE, higher AUROC are better", "bold")
     for part in fitting(table, min(console.width, WIDTH)):
         console.print(terminal_table(part, console.width, box_for(console)))
-    _introduce(Introductions(), table_words(comparison.table()), console)
+    reader = Introductions()
+    _introduce(reader, table_words(comparison.table()), console)
     for name, report in comparison.reports.items():
         put(console, f"\n{name}", "bold")
         put(console, report.results.settings["title"], "dim")
         console.print(bullets(spell(sentence, console.encoding) for sentence in comparison.sentences(name)))
+        _introduce(reader, comparison.sentences(name), console)
 
 
 def bullets(sentences: Iterable[str]) -> Table:

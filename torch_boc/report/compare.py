@@ -88,12 +88,13 @@ class Comparison:
         parts = [f"<header><h1>{TITLE}</h1></header>"]
         table = self.table()
         words = [*(row[0].text for row in table.rows), *(cell.small for row in table.rows for cell in row)]
-        legend = symbols_html(Introductions().of(words))
+        reader = Introductions()
+        legend = symbols_html(reader.of(words))
         parts.append(f"<section class='compare'>\n{notes}{table_html(table)}\n{legend}</section>")
-        parts += [self._section(name, report, drawn[name]) for name, report in self.reports.items()]
+        parts += [self._section(name, report, drawn[name], reader) for name, report in self.reports.items()]
         return document(TITLE, [*parts, list_html("Symbols", GLOSSARY)])
 
-    def _section(self, name: str, report: Report, drawn: Mapping[str, Any]) -> str:
+    def _section(self, name: str, report: Report, drawn: Mapping[str, Any], reader: Introductions) -> str:
         results, title = report.results, str(report.results.settings.get("title", ""))
         place = slugs(self.reports)[name]
         figures = "\n".join(figure_html(key, results, image) for key, image in drawn.items())
@@ -101,6 +102,7 @@ class Comparison:
             f"<section>\n<h2><a href='{quote(place)}/report.html'>{escape(name.strip() or place)}</a></h2>\n"
             + (f"<p>{escape(title)}</p>\n" if title else "")
             + f"<p class='headline'>{escape(headline(results))}</p>\n{sentences_html(self.sentences(name))}\n"
+            f"{symbols_html(reader.of(self.sentences(name)))}"
             f"<div class='figures'>\n{figures}\n</div>\n</section>"
         )
 
