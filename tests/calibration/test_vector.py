@@ -27,7 +27,7 @@ def test_equals_scikit_learn_on_the_logits_as_they_are(classes):
     torch.testing.assert_close(result.logits.softmax(1), expected, rtol=3e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("classes", [2, 40])
+@pytest.mark.parametrize("classes", [2, 12])
 def test_float32_products_find_the_same(classes, monkeypatch):
     logits, target = drawn_split(1500, classes, temperature=2.0)
     expected = scikit_learn_probabilities(logits, target, logits)

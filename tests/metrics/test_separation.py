@@ -234,3 +234,14 @@ def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():
     assert [part.shape for part in getattr(binned, binned._bins)] == [(1, 2, 2, 64)]
     with pytest.raises(ValueError, match="thresholds=None"):
         binned.samples()
+
+
+@pytest.mark.parametrize("thresholds", [None, 1024])
+def test_invalid_rows_are_counted_over_batches(thresholds):
+    metric = BoCSeparation(("msp",), thresholds=thresholds)
+    for bad in (1, 2):
+        logits = torch.randn(10, 4)
+        logits[:bad] = torch.nan
+        metric.update(logits, torch.arange(10) > 4)
+    with pytest.warns(UserWarning, match="^3 rows of logits with NaN"):
+        metric.compute()
