@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from benchmarks.entries import save_entry
+from benchmarks.recipes.entries import save_entry
 from tests.cli.cases import numbers
 from tests.data.cases import labelled, unfamiliar
 from tests.report.cases import Outline
