@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.files import read_logits
+from ..data.files import READERS, read_logits
 from ..data.sets import LogitSet
 from ..storage.files import printable
 
+# The endings of files that can be read, for help texts.
+FILES = " or ".join(", ".join(READERS).rsplit(", ", 1))
 # Names that a report gives itself, and the key by which a mapping is known to be a single set.
 RESERVED = ("id", "logits", "train")
 

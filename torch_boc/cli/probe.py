@@ -19,7 +19,7 @@ from ..functional import sample_columns
 from ..storage.files import check_file
 from ..storage.parquet import ParquetFile
 from .console import counting, put, screen, working
-from .inputs import Reader
+from .inputs import FILES, Reader
 from .options import Classes, Probabilities, Trials
 from .output import csv_file, list_files
 
@@ -35,7 +35,7 @@ SHOWN = {
 
 
 def probe(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help=".npz, .npy, .safetensors, .pt, .parquet or .csv.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help=f"{FILES}.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="A row for each sample: .parquet or .csv.")
     ] = None,

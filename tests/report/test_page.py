@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.evaluation.report_cases import LEAK, Outline, make_results
+from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.report import page as page_module
 from torch_boc.report.captions import caption
 from torch_boc.report.figures import figures, reliability
