@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.functional.cases import random_logits
 from tests.kernels.cases import needs_compiler
-from torch_boc.functional import bag_of_coins, binomial_log_tail, log_p_value
+from torch_boc.functional import bag_of_coins, binomial_log_tail, gather, log_p_value, sample_columns
 from torch_boc.kernels import choice, use
 
 PROBE = ["torch_boc::row_sums", "torch_boc::spread", "torch_boc::coins", "torch_boc::log_p_value"]
@@ -93,6 +93,14 @@ def test_what_the_compiled_path_leaves_to_torch():
         assert "torch_boc::coins" not in fused(bag_of_coins, random_logits(5, 2))
         assert "torch_boc::coins" not in fused(bag_of_coins, random_logits(5, 10).requires_grad_())
         assert not fused(lambda: vmap(lambda z: bag_of_coins(z).gap)(random_logits(5, 10)))
+
+
+@pytest.mark.parametrize("function", [bag_of_coins, gather, lambda z: sample_columns(z, columns=["gap", "energy"])])
+def test_a_call_decides_once(monkeypatch, function):
+    decided, decide = [], choice._fused_dtypes
+    monkeypatch.setattr(choice, "_fused_dtypes", lambda *x: decided.append(x) or decide(*x))
+    function(random_logits(2**10, 2**10))  # several pieces
+    assert len(decided) == 1
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # torch's own use of it

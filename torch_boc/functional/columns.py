@@ -8,7 +8,7 @@ from ..core.coins import gap_of
 from .checks import check_logits, check_trials
 from .coins import bag_of_coins
 from .evidence import Evidence, gather
-from .paths import coins_from_rows, row_sums
+from .paths import coins_from_rows, decide, row_sums
 from .registry import scores
 from .trials import log_p_value
 
@@ -69,8 +69,9 @@ def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] |
     names, classes, trials = check_columns(columns), logits.shape[-1], check_trials(trials)
     if "energy" not in names and "logit_gap" not in names:
         return columns_of(Evidence(bag_of_coins(logits), classes, trials), names)
-    sums = row_sums(logits, extras="logit_gap" in names)
-    coins = coins_from_rows(sums, classes)
+    fused = decide(logits)
+    sums = row_sums(logits, fused, extras="logit_gap" in names)
+    coins = coins_from_rows(sums, classes, fused)
     return columns_of(Evidence(coins, classes, trials, sums.top, margin=sums.margin), names)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.coins import Coins
 from ..core.precision import widen
 from .checks import check_logits, check_target, check_trials
-from .paths import coins_from_rows, wide_row_sums
+from .paths import coins_from_rows, decide, row_sums, widened
 
 
 class Evidence(NamedTuple):
@@ -70,8 +70,9 @@ def gather(
     dim, trials = check_logits(logits, dim), check_trials(trials)
     rows = logits.movedim(dim, -1)
     target = None if target is None else check_target(target, rows.shape[:-1])
-    sums = wide_row_sums(rows, extras=extras)
-    coins = coins_from_rows(sums, rows.shape[-1])
+    fused = decide(rows)
+    sums = widened(row_sums(rows, fused, extras=extras))
+    coins = coins_from_rows(sums, rows.shape[-1], fused)
     evidence = Evidence(coins, rows.shape[-1], trials, sums.top, sums.surprise, sums.margin)
     if target is None:
         return evidence
