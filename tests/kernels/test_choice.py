@@ -1,5 +1,9 @@
 """Who computes what: the user's word, the device, the dtype, transforms and the compiler decide."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -125,12 +129,56 @@ def test_unknown_paths(path):
         pass
 
 
-def test_the_choice_ends_with_its_block():
+def test_the_choice_ends_with_its_block(fake_gpu):
     with use("torch"):
-        with pytest.raises(ZeroDivisionError), use("compiled"):
+        with pytest.raises(ZeroDivisionError), use("triton"):
             raise ZeroDivisionError
-        assert choice._chosen == "torch"
-    assert choice._chosen == "auto"
+        assert not fused(probe, fake_gpu)
+    assert fused(probe, fake_gpu)
+
+
+def test_two_threads_choose_differently():
+    """Each enters its block before the other computes, and leaves it after."""
+    logits, both_inside, both_done = torch.empty(5, 10, device="meta"), Barrier(2, timeout=30), Barrier(2, timeout=30)
+
+    def decided(path):
+        with use(path):
+            both_inside.wait()
+            try:
+                return choice.decide(logits).rows
+            except RuntimeError as error:  # for there is no Triton on this device
+                return str(error)
+            finally:
+                both_done.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        plain, kernels = threads.map(decided, ["torch", "triton"])
+    assert plain is False
+    assert "expected tensors on a GPU that Triton knows" in kernels
+
+
+def test_two_tasks_choose_differently():
+    async def decided(path):
+        with use(path):
+            await asyncio.sleep(0)
+            return choice._chosen.get()
+
+    async def both():
+        return await asyncio.gather(decided("torch"), decided("compiled"))
+
+    assert asyncio.run(both()) == ["torch", "compiled"]
+    assert choice._chosen.get() == choice._traced.path == "auto"
+
+
+def test_a_choice_compiles_again():
+    """Inside of torch.compile only "triton" is another path, which the CPU does not have."""
+    torch.compiler.reset()
+    compiled = torch.compile(probe, backend="eager", fullgraph=True)
+    logits = random_logits(5, 10)
+    expected = compiled(logits)
+    with use("triton"), pytest.raises(Exception, match="got tensors on cpu"):
+        compiled(logits)
+    torch.testing.assert_close(compiled(logits), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("path", ["auto", "compiled"])

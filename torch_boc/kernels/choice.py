@@ -1,8 +1,10 @@
 """Which path computes what: decided here alone, by the user's word, the device, the dtype and the size."""
 
 import sys
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -15,14 +17,24 @@ from .triton.launch import available
 PATHS = ("auto", "torch", "triton", "compiled")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
-_chosen = "auto"
+_chosen: ContextVar[str] = ContextVar("torch_boc_path", default="auto")
+
+
+class _Traced(threading.local):
+    """The choice as torch.compile reads it, and compiles again when it changes: older versions know no ContextVar."""
+
+    def __init__(self) -> None:
+        self.path = "auto"
+
+
+_traced = _Traced()
 
 
 @contextmanager
 def use(path: str) -> Iterator[None]:
     """Choose how the probe is computed within a `with` block; results agree up to rounding.
 
-    The choice is that of the whole process: blocks in several threads must not overlap.
+    The choice is a context variable: threads and asynchronous tasks may choose differently at the same time.
 
     Args:
         path: one of
@@ -38,14 +50,15 @@ def use(path: str) -> Iterator[None]:
     >>> with use("torch"):
     ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
     """
-    global _chosen
     if path not in PATHS:
         raise ValueError(f"expected a path among {', '.join(PATHS)}, got {path!r}")
-    before, _chosen = _chosen, path
+    token = _chosen.set(path)
+    _traced.path = path
     try:
         yield
     finally:
-        _chosen = before
+        _chosen.reset(token)
+        _traced.path = _chosen.get()  # not what it was before: another task of this thread may have set that
 
 
 class Fused(NamedTuple):
@@ -64,24 +77,24 @@ class Fused(NamedTuple):
 
 def decide(x: Tensor) -> Fused:
     """Who computes a call whose tensor is `x`: logits, or numbers of each row."""
-    device = x.device.type
-    dtypes = _fused_dtypes(device)
-    limited = device == "cpu" and _chosen == "compiled"
+    device, path = x.device.type, _traced.path if torch.compiler.is_compiling() else _chosen.get()
+    dtypes = _fused_dtypes(device, path)
+    limited = device == "cpu" and path == "compiled"
     return Fused(x.dtype in dtypes, torch.float32 in dtypes, MOST_TRIALS if limited else sys.maxsize)
 
 
-def _fused_dtypes(device: str) -> Collection[torch.dtype]:
+def _fused_dtypes(device: str, path: str) -> Collection[torch.dtype]:
     """The dtypes of logits that the kernels take; they make numbers of float32 and float64 wherever they take any."""
-    if _chosen == "torch" or (_chosen == "auto" and device == "cpu"):
+    if path == "torch" or (path == "auto" and device == "cpu"):
         return ()
-    if _chosen == "triton" and not available(device):
+    if path == "triton" and not available(device):
         raise RuntimeError(
             f'expected tensors on a GPU that Triton knows, got tensors on {device}: choose "auto" or "torch"'
         )
     if torch.compiler.is_compiling():
-        return TRITON_DTYPES if _chosen == "triton" else ()  # else the compiler fuses torch's operations as it likes
+        return TRITON_DTYPES if path == "triton" else ()  # else the compiler fuses torch's operations as it likes
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return ()  # for which torch's operations have rules, nested ones too
-    if _chosen == "compiled" and device == "cpu":
+    if path == "compiled" and device == "cpu":
         return DTYPES
-    return TRITON_DTYPES if available(device) and (_chosen == "triton" or is_trusted()) else ()
+    return TRITON_DTYPES if available(device) and (path == "triton" or is_trusted()) else ()
