@@ -12,7 +12,7 @@ from torch import Tensor
 from ..calibration import LeakWarning, calibrators, leak_test
 from ..data.sets import LogitSet
 from ..functional.coins import bag_of_coins
-from ..functional.evidence import log_loss, take_samples
+from ..functional.evidence import gather, log_loss
 from ..functional.tally import count, equal_bin
 from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
 from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
@@ -150,9 +150,9 @@ def _apply(method: Any, test: ProbedSet) -> Judged:
         result = method.calibrate(logits)
         nll = test.nll[start : start + len(logits)]
         if result.logits is not None:
-            samples = take_samples(result.logits, target)
-            assert samples.distance is not None
-            nll = log_loss(samples.coins.odds, samples.distance)
+            evidence = gather(result.logits, target)
+            assert evidence.distance is not None
+            nll = log_loss(evidence.coins.odds, evidence.distance)
         parts.append(Judged(result.confidence.double(), result.prediction == target, nll))
         start += len(logits)
     return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))

@@ -3,6 +3,7 @@
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import Coins, bag_of_coins
 from .columns import sample_columns
+from .evidence import Evidence, gather
 from .registry import Score, compute_scores, scores
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
@@ -11,6 +12,7 @@ from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins
 
 __all__ = [
     "Coins",
+    "Evidence",
     "Score",
     "auroc",
     "bag_of_coins",
@@ -24,6 +26,7 @@ __all__ = [
     "forced_gap",
     "fpr_at_tpr",
     "free_gap",
+    "gather",
     "log_p_value",
     "p_value",
     "sample_columns",

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .checks import check_logits
+from .evidence import gather
 from .tally import BINS_PER_DECADE, COUNTS, GAP_BINS, LABELLED_SUMS, LOWEST_DECADE, SUMS, Tally, empty_tally, tally
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
@@ -50,7 +52,9 @@ def boc_summary(
     >>> {key: round(summary[key].item(), 3) for key in ("samples", "confidence", "gap", "free_gap", "accuracy")}
     {'samples': 2.0, 'confidence': 0.801, 'gap': 0.086, 'free_gap': 0.004, 'accuracy': 0.5}
     """
-    return summarize(tally(logits, target, trials=trials, bins=bins, alpha=alpha, ignore_index=ignore_index, dim=dim))
+    dim = check_logits(logits, dim)
+    evidence = gather(logits.detach(), target, dim=dim, trials=trials, ignore_index=ignore_index)
+    return summarize(tally(evidence, bins=bins, alpha=alpha))
 
 
 def check_keys(keys: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.coins import Coins
 from ..core.precision import widen
 from .bounds import forced_gap
-from .evidence import Samples, is_class, log_loss, settle, take_samples
+from .evidence import Evidence, is_class, log_loss, settle
 from .trials import log_p_value
 
 # The histogram of the gap: a first bin for all below 1e-12, then 50 bins to the decade up to 1.
@@ -53,40 +53,23 @@ def empty_tally(bins: int = 15, device: torch.device | str | None = None) -> Tal
     return Tally(zeros(len(COUNTS)), sums, zeros(GAP_BINS), zeros(5, bins), zeros(4, bins, dtype=real))
 
 
-def tally(
-    logits: Tensor,
-    target: Tensor | None = None,
-    *,
-    trials: int = 100,
-    bins: int = 15,
-    alpha: float = 0.05,
-    ignore_index: int | None = None,
-    dim: int = 1,
-) -> Tally:
-    """The tally of a batch, without reading a value back.
+def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
+    """The tally of a batch of any shape, without reading a value back.
 
-    Samples whose target is `ignore_index` do not count at all; rows with NaN or +inf count as `invalid` and nowhere
-    else; a target that is no class counts as one of `bad_targets`, and its sample as one without a target.
+    Samples that are not `counted` do not count at all; rows with NaN or +inf count as `invalid` and nowhere else; a
+    target that is no class counts as one of `bad_targets`, and its sample as one without a target.
     """
-    samples = take_samples(logits, target, ignore_index=ignore_index, dim=dim)
-    return tally_samples(samples, logits.shape[dim], trials=trials, bins=bins, alpha=alpha)
-
-
-def tally_samples(
-    samples: Samples, num_classes: int, *, trials: int = 100, bins: int = 15, alpha: float = 0.05
-) -> Tally:
-    """The tally of samples of any shape among `num_classes`; see `tally`."""
-    coins, valid, invalid = settle(samples.coins, samples.counted)
-    p_value = log_p_value(coins, trials).exp()
+    coins, valid, invalid = settle(evidence)
+    p_value = log_p_value(coins, evidence.trials).exp()
     labelled = correct = unlabelled = torch.zeros_like(valid)
     distance = torch.zeros_like(coins.odds)
-    if samples.target is not None and samples.distance is not None:
-        target, distance = samples.target.reshape(-1), samples.distance.reshape(-1)
-        labelled = valid & is_class(target, num_classes)
+    if evidence.target is not None and evidence.distance is not None:
+        target, distance = evidence.target.reshape(-1), evidence.distance.reshape(-1)
+        labelled = valid & is_class(target, evidence.num_classes)
         correct, unlabelled = labelled & (coins.prediction == target), valid & ~labelled
     counts = (valid, invalid, valid & (p_value <= alpha), labelled, correct, unlabelled)
     view = _View(coins.confidence, coins.dominance, tallied_gap(coins))
-    sums = _sums(coins, view, p_value, valid, num_classes)
+    sums = _sums(coins, view, p_value, valid, evidence.num_classes)
     return Tally(
         torch.stack(counts).sum(1),
         torch.cat([sums, _labelled_sums(coins.odds, view, distance, labelled, correct)]),
@@ -103,21 +86,12 @@ class _View(NamedTuple):
     gap: Tensor
 
 
-def gap_tally(
-    logits: Tensor,
-    target: Tensor | None = None,
-    *,
-    part: str = "total",
-    per_class: bool = False,
-    ignore_index: int | None = None,
-    dim: int = 1,
-) -> tuple[Tensor, Tensor, Tensor]:
+def gap_tally(evidence: Evidence, *, part: str = "total", per_class: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of the gap (or of its forced or free part), how many samples it is of, and how many rows are invalid.
 
     With `per_class`, sum and number have shape (C,), by predicted class. Samples count as in `tally`.
     """
-    samples, classes = take_samples(logits, target, ignore_index=ignore_index, dim=dim), logits.shape[dim]
-    coins, valid, invalid = settle(samples.coins, samples.counted)
+    (coins, valid, invalid), classes = settle(evidence), evidence.num_classes
     if part == "total":
         gap = tallied_gap(coins)
     elif part == "forced":
