@@ -16,8 +16,8 @@ from benchmarks.paper.tables import (
     setup_table,
     trial_table,
 )
-from torch_boc.report.layout import Table
 from torch_boc.report.markdown import escape, table_text
+from torch_boc.report.parts import Table
 from torch_boc.report.words import listed, number
 
 Experiments = Sequence[tuple[Published, Ours | None]]

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from tests.evaluation.report_cases import LEAK, Outline, make_results
 from torch_boc.cli import render
-from torch_boc.report.figures import figures
 from torch_boc.report.flips import flat_sentence
 from torch_boc.report.page import page
 from torch_boc.report.report import Report
-from torch_boc.report.symbols import GLOSSARY, Introductions
+from torch_boc.report.symbols import Introductions
+from torch_boc.report.topics import figures, glossary
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_in_the_terminal_as_well(results):
     render.show(Report(results), console)
     text = " ".join(console.file.getvalue().split())
     first, rest = text.split("Out of distribution", 1)
-    meaning = dict(GLOSSARY)
+    meaning = dict(glossary())
     for name in ("ECE", "NLL", "Brier", "T", "MSP", "BoC"):
         assert f"{name} {meaning[name]}" in first
     for name in ("AUROC", "FPR95", "AUPR", "Δ", "ρ", "p*", "s_BoC", "R²"):

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..storage.files import printable
 from . import formats, sheets
-from .sets import LogitSet, set_of_arrays
 from .selection import check_classes, describe, select
+from .sets import LogitSet, set_of_arrays
 
 READERS: Mapping[str, Callable[..., Any]] = {
     ".npz": formats.read_npz,

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .finding import TARGET_NAMES
 from ..functional.checks import as_indices, check_logits, check_target
 from ..functional.evidence import is_class
 from ..storage.files import printable
+from .finding import TARGET_NAMES
 from .probabilities import logarithms, refuse_probabilities, warn_of_shares
 
 

@@ -9,9 +9,9 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from .finding import TARGET_NAMES
 from .._optional import require_pyarrow
 from .families import find_families
+from .finding import TARGET_NAMES
 from .formats import ContentError, Text, as_tensor, numpy
 from .selection import NAMING, plain
 

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from .captions import caption
-from .layout import Cell, Table, headline
+from .measured import TITLE, headline, measured_how
+from .parts import Caption, Cell, Table
 from .results import Results
-from .sections import TITLE, measured_how, sections, words_of
-from .symbols import GLOSSARY, Introductions
-from .verdict import verdict
+from .symbols import Introductions
+from .topics import glossary, sections, verdict
 
 
 def markdown(results: Results, images: Mapping[str, str] | None = None) -> str:
@@ -19,13 +18,13 @@ def markdown(results: Results, images: Mapping[str, str] | None = None) -> str:
     parts.append("\n".join(f"- {escape(sentence)}" for sentence in verdict(results)))
     reader = Introductions()
     parts += _introduced(reader.of([headline(results), *verdict(results)]))
-    for section in sections(results):
-        parts += [f"## {section.title}", escape(section.text)]
-        parts += _introduced(reader.of(words_of(section, results, images)))
+    for section in sections(results, images):
+        parts += [f"## {escape(section.title)}", escape(section.text)]
+        parts += _introduced(reader.of(section.words()))
         parts += [table_text(table) for table in section.tables]
-        parts += [image(name, images[name], results) for name in section.figures if name in images]
+        parts += [image(caption, images[caption.name]) for caption in section.captions]
     parts += ["## How it was measured", "\n".join(f"- {escape(k)}: {escape(v)}" for k, v in measured_how(results))]
-    parts += ["## Symbols", "\n".join(f"- **{escape(name)}**: {escape(text)}" for name, text in GLOSSARY)]
+    parts += ["## Symbols", "\n".join(f"- **{escape(name)}**: {escape(text)}" for name, text in glossary())]
     return "\n\n".join(parts) + "\n"
 
 
@@ -49,9 +48,9 @@ def cell_text(cell: Cell) -> str:
     return f"{text}{small}" + (f" *{escape(cell.mark)}*" if cell.mark else "")
 
 
-def image(name: str, link: str, results: Results) -> str:
+def image(caption: Caption, link: str) -> str:
     """A figure with its description as alternative text."""
-    return f"![{escape(caption(name, results).alt)}]({link})"
+    return f"![{escape(caption.alt)}]({link})"
 
 
 def escape(text: str) -> str:

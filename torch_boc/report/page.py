@@ -6,12 +6,11 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from .captions import caption
-from .layout import Cell, Table, headline
+from .measured import TITLE, headline, measured_how
+from .parts import Caption, Cell, Section, Table
 from .results import Results
-from .sections import TITLE, Section, measured_how, sections, words_of
-from .symbols import GLOSSARY, Introductions
-from .verdict import verdict
+from .symbols import Introductions
+from .topics import glossary, sections, verdict
 
 STYLE = Path(__file__).with_name("page.css")
 
@@ -33,11 +32,11 @@ def page(results: Results, images: Mapping[str, Picture], up: str | None = None)
         f"<header><h1>{TITLE}</h1>{_subtitle(results)}<p class='headline'>{escape(headline(results))}</p></header>",
         verdict_html(results, symbols_html(said)),
         *(
-            section_html(section, results, images, symbols_html(reader.of(words_of(section, results, images))))
-            for section in sections(results)
+            section_html(section, images, symbols_html(reader.of(section.words())))
+            for section in sections(results, images)
         ),
         list_html("How it was measured", measured_how(results)),
-        list_html("Symbols", GLOSSARY),
+        list_html("Symbols", glossary()),
     ]
     return document(TITLE, parts)
 
@@ -76,14 +75,13 @@ def sentences_html(sentences: Iterable[str]) -> str:
     return f"<ul>\n{items}\n</ul>"
 
 
-def section_html(section: Section, results: Results, images: Mapping[str, Picture], legend: str = "") -> str:
+def section_html(section: Section, images: Mapping[str, Picture], legend: str = "") -> str:
     """A heading, its text, what its new symbols mean, tables, and the figures that there are."""
     parts = [f"<h2>{escape(section.title)}</h2>", f"<p>{_text(section.text)}</p>", *([legend] if legend else [])]
     parts += map(table_html, section.tables)
-    present = [name for name in section.figures if name in images]
-    if present:
-        alone = sum(not images[name].wide for name in present) == 1
-        drawn = [figure_html(name, results, images[name], alone=alone) for name in present]
+    if section.captions:
+        alone = sum(not images[caption.name].wide for caption in section.captions) == 1
+        drawn = [figure_html(caption, images[caption.name], alone=alone) for caption in section.captions]
         parts.append("<div class='figures'>\n" + "\n".join(drawn) + "\n</div>")
     return "<section>\n" + "\n".join(parts) + "\n</section>"
 
@@ -99,14 +97,13 @@ def table_html(table: Table) -> str:
     )
 
 
-def figure_html(name: str, results: Results, image: Picture, *, alone: bool = False) -> str:
+def figure_html(caption: Caption, image: Picture, *, alone: bool = False) -> str:
     """A figure with its numbers as alternative text, on a white card in either scheme."""
-    text, alt = caption(name, results)
     kind = " class='wide'" if image.wide else " class='single'" if alone else ""
     source = f"data:{image.media};base64,{b64encode(image.content).decode()}"
     return (
-        f"<figure{kind}><div class='card'><img src='{source}' alt='{escape(alt)}'></div>"
-        f"<figcaption>{_text(text)}</figcaption></figure>"
+        f"<figure{kind}><div class='card'><img src='{source}' alt='{escape(caption.alt)}'></div>"
+        f"<figcaption>{_text(caption.caption)}</figcaption></figure>"
     )
 
 
