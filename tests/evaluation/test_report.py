@@ -10,7 +10,8 @@ import torch
 from tests.evaluation.report_cases import LEAK, NAN, Outline, make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.report import report as report_module
-from torch_boc.report.markdown import escape, markdown
+from torch_boc.report.markdown import markdown
+from torch_boc.report.rendering import markdown_text as escape
 from torch_boc.report.report import TABLES, Report, strict, write
 from torch_boc.report.topics import figures
 

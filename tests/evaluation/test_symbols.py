@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.evaluation.report_cases import LEAK, Outline, make_results
 from torch_boc.cli import render
 from torch_boc.report.flips import flat_sentence
-from torch_boc.report.page import page
+from torch_boc.report.html import page
 from torch_boc.report.report import Report
 from torch_boc.report.symbols import Introductions
 from torch_boc.report.topics import figures, glossary

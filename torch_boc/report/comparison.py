@@ -4,7 +4,6 @@ import json
 import os
 import unicodedata
 from collections.abc import Iterable, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,8 +12,8 @@ from ..storage.files import check_folder, printable
 from .beyond import NOTE as BEYOND_NOTE
 from .beyond import beyond_rows, beyond_sentence
 from .measured import headline
-from .page import document, figure_html, list_html, sentences_html, symbols_html, table_html
 from .parts import Cell, ContrastRow, Table
+from .rendering import template
 from .report import FILES, Report, picture, strict, write
 from .results import Results
 from .symbols import Introductions
@@ -91,25 +90,28 @@ class Comparison:
         return [write(folder / INDEX, self._page(drawn).encode()), *paths]
 
     def _page(self, drawn: Mapping[str, Mapping[str, Any]]) -> str:
-        notes = "".join(f"<p>{note}</p>\n" for note in (NOTE, *([BEYOND_NOTE] if self.beyond else [])))
-        parts = [f"<header><h1>{TITLE}</h1></header>"]
         table = self.table()
         words = [*(row[0].text for row in table.rows), *(cell.small for row in table.rows for cell in row)]
-        legend = symbols_html(Introductions().of(words))
-        parts.append(f"<section class='compare'>\n{notes}{table_html(table)}\n{legend}</section>")
-        parts += [self._section(name, report, drawn[name]) for name, report in self.reports.items()]
-        return document(TITLE, [*parts, list_html("Symbols", glossary())])
-
-    def _section(self, name: str, report: Report, drawn: Mapping[str, Any]) -> str:
-        results, title = report.results, str(report.results.settings.get("title", ""))
-        place = slugs(self.reports)[name]
-        figures = "\n".join(figure_html(captions(results, [key])[0], image) for key, image in drawn.items())
-        return (
-            f"<section>\n<h2><a href='{quote(place)}/report.html'>{escape(name.strip() or place)}</a></h2>\n"
-            + (f"<p>{escape(title)}</p>\n" if title else "")
-            + f"<p class='headline'>{escape(headline(results))}</p>\n{sentences_html(self.sentences(name))}\n"
-            f"<div class='figures'>\n{figures}\n</div>\n</section>"
+        return template("comparison.html.jinja").render(
+            title=TITLE,
+            notes=[NOTE, *([BEYOND_NOTE] if self.beyond else [])],
+            table=table,
+            symbols=Introductions().of(words),
+            models=[self._model(name, report, drawn[name]) for name, report in self.reports.items()],
+            glossary=glossary(),
         )
+
+    def _model(self, name: str, report: Report, drawn: Mapping[str, Any]) -> dict[str, Any]:
+        """What the page says of one model."""
+        results, place = report.results, slugs(self.reports)[name]
+        return {
+            "name": name.strip() or place,
+            "link": f"{quote(place)}/report.html",
+            "subtitle": str(results.settings.get("title", "")),
+            "headline": headline(results),
+            "sentences": self.sentences(name),
+            "figures": [(captions(results, [key])[0], image) for key, image in drawn.items()],
+        }
 
 
 def rows() -> list[ContrastRow]:

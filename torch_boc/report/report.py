@@ -13,11 +13,11 @@ from typing import Any
 from .._optional import require
 from ..storage.files import check_file, check_folder, replacing
 from .axes import PANEL
+from .html import Picture, notebook, page
 from .markdown import markdown
 from .measured import headline
-from .page import Picture, page, table_html, verdict_html
 from .results import Results
-from .topics import all_figures, figures, main_tables, verdict
+from .topics import all_figures, figures, verdict
 
 DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability")
 FILES = ("report.html", "report.md", "report.json", *(f"{figure.name}.png" for figure in all_figures()))
@@ -124,7 +124,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict and the main tables."""
-        return "\n".join([verdict_html(self.results), *map(table_html, main_tables(self.results))])
+        return notebook(self.results)
 
 
 def image(figure: Any, kind: str) -> bytes:
