@@ -18,7 +18,7 @@ from torch_boc.evaluation.ece import Judged, error_difference
 from torch_boc.evaluation.reliability import judge
 from torch_boc.evaluation.separation import paired_difference, rank, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
-from torch_boc.report.verdict import verdict
+from torch_boc.report.topics import verdict
 
 REPLICATES = 400
 SIZES = (200, 1000, 5000)

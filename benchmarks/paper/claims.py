@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from benchmarks.paper.experiments import METHODS, Numbers, Ours, Published
 from benchmarks.paper.tables import NOT_RUN
-from torch_boc.report.layout import Cell, Table
+from torch_boc.report.parts import Cell, Table
 from torch_boc.report.words import number, symbol
 
 NEAR = 0.01

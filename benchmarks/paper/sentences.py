@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.paper.curves import GAP, Curve, ood_of
 from benchmarks.paper.experiments import METHODS, Ours, calibration_of
 from torch_boc.evaluation.beyond import SPLINE
-from torch_boc.report.layout import Cell, Table
+from torch_boc.report.parts import Cell, Table
 from torch_boc.report.words import interval, number, p_text, percent, symbol
 
 NLL = "val/boc/nll"

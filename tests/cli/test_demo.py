@@ -17,7 +17,7 @@ from torch_boc import zoo
 from torch_boc.cli import render
 from torch_boc.cli.demo import compare
 from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate
-from torch_boc.report import layout
+from torch_boc.report.parts import Cell, Table
 from torch_boc.report.report import Report
 from torch_boc.zoo.entry import read_entry
 
@@ -163,10 +163,8 @@ def test_the_resnet_in_full(run, tmp_path):
 @pytest.mark.parametrize(("width", "parts"), [(80, 1), (68, 1), (67, 2), (40, 3)])
 def test_models_that_do_not_fit_go_below(width, parts):
     names = ["resnet20-cifar10", "roberta-agnews", "vit-cifar10"]
-    rows = [
-        [layout.Cell(f"AUROC, number {i}", mark="odd" if i else ""), *[layout.Cell("0.1234")] * 3] for i in range(2)
-    ]
-    found = render.fitting(layout.Table("", ["", *names], rows), width)
+    rows = [[Cell(f"AUROC, number {i}", mark="odd" if i else ""), *[Cell("0.1234")] * 3] for i in range(2)]
+    found = render.fitting(Table("", ["", *names], rows), width)
     assert [title for part in found for title in part.columns if title] == names
     assert len(found) == parts
     for part in found:

@@ -14,7 +14,7 @@ from tests.arrays import read_arrays
 from tests.cli.cases import numbers, samples
 from torch_boc.cli import inputs, output, render
 from torch_boc.evaluation import evaluate
-from torch_boc.report import layout
+from torch_boc.report import words
 from torch_boc.report.report import Report
 
 FILES = {"report.html", "report.md", "report.json"}
@@ -169,17 +169,17 @@ def test_the_tables_fit_80_columns_and_no_number_breaks():
     text = console.export_text()
     assert max(map(cell_len, text.splitlines())) <= 80
     for _, row in report.calibration.iterrows():
-        assert layout.number(row["ece"]) in text
-        assert layout.number(row["brier"]) in text
+        assert words.number(row["ece"]) in text
+        assert words.number(row["brier"]) in text
     for _, row in report.ood.iterrows():
-        assert layout.number(row["auroc"]) in text
-        assert layout.number(row["versus_msp"], sign=True) in text or row["score"] == "msp"
+        assert words.number(row["auroc"]) in text
+        assert words.number(row["versus_msp"], sign=True) in text or row["score"] == "msp"
     tables = text[: text.index("What this says")]
     assert not re.search(r"\d…", tables)
     backwards = next(line for line in styled.splitlines() if "s_BoC" in line)
     assert "\x1b[2m" in backwards
     assert "† upside down" in text
-    best = layout.number(report.ood["auroc"].max())
+    best = words.number(report.ood["auroc"].max())
     assert re.search(rf"\x1b\[1m{best}\x1b", styled)
 
 

@@ -15,7 +15,7 @@ from torch_boc.evaluation.ece import Judged, calibration_error, error_difference
 from torch_boc.evaluation.separation import paired_difference, rank, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
 from torch_boc.report.claims import interval_p_value, shown
-from torch_boc.report.verdict import verdict
+from torch_boc.report.topics import verdict
 
 
 def table_of(values, errors):

@@ -8,9 +8,13 @@ from matplotlib.colors import to_rgba
 from tests.report.cases import LEAK, make_results
 from torch_boc.plots import CYCLE
 from torch_boc.report.axes import plain
-from torch_boc.report.figures import figures, gaps, reliability, roc, score_histograms, trials
+from torch_boc.report.calibration import reliability
+from torch_boc.report.detection import roc, score_histograms
+from torch_boc.report.flips import trials
+from torch_boc.report.gap import gaps
+from torch_boc.report.topics import figures
 
-ALL = ["reliability", "roc", "gaps", "coherence", "trials", "scores"]
+ALL = ["reliability", "roc", "scores", "coherence", "gaps", "trials"]
 MANY = ("svhn", "cifar100", "<b>x</b>", "$a_b$", "_hidden", "six", "a name that is far too long for any legend at all")
 
 
@@ -42,7 +46,7 @@ def test_without_targets_there_is_no_reliability_and_no_ece():
     made = figures(make_results((), targets=False))
     assert "reliability" not in made
     assert [axis.get_ylabel() for axis in made["trials"].axes] == ["AUROC of s_BoC (upside down)"]
-    assert list(figures(make_results((), (), targets=False))) == ["gaps", "coherence"]
+    assert list(figures(make_results((), (), targets=False))) == ["coherence", "gaps"]
 
 
 def test_pyplot_is_not_needed(monkeypatch):

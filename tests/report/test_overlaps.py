@@ -12,10 +12,10 @@ from tests.data.cases import labelled, unfamiliar
 from tests.report.cases import LEAK, make_results
 from torch_boc.calibration import OverlapWarning
 from torch_boc.evaluation import evaluate
-from torch_boc.report.contrast import rows as contrast_rows
-from torch_boc.report.layout import SHARING
+from torch_boc.report.comparison import rows as contrast_rows
 from torch_boc.report.report import Report
-from torch_boc.report.verdict import key_sentences, verdict
+from torch_boc.report.splits import SHARING
+from torch_boc.report.topics import key_sentences, verdict
 
 FAST = {"replicates": 20, "trial_counts": (20,)}
 

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from tests.report.cases import LEAK, Outline, make_results
-from torch_boc.report import page as page_module
-from torch_boc.report.captions import caption
-from torch_boc.report.figures import figures, reliability
+from torch_boc.report import html as page_module
+from torch_boc.report.calibration import reliability
+from torch_boc.report.measured import measured_how
 from torch_boc.report.report import Report, image
-from torch_boc.report.sections import measured_how
-from torch_boc.report.symbols import GLOSSARY
+from torch_boc.report.topics import captions, figures, glossary
 
 
 @pytest.fixture(scope="module")
@@ -150,12 +149,12 @@ def test_a_page_is_the_same_each_time(report, source):
 def test_the_text_of_the_score_histograms_names_what_they_show():
     results = make_results()
     titles = [axis.get_title().removeprefix("log ") for axis in figures(results)["scores"].axes]
-    assert re.findall(r"[:,] ([^:,]+?) 0\.\d{3}", caption("scores", results).alt) == titles
+    assert re.findall(r"[:,] ([^:,]+?) 0\.\d{3}", captions(results, ["scores"])[0].alt) == titles
 
 
 def test_the_page_says_how_every_interval_was_made_and_what_each_column_is():
     assert "AUROC vs MSP by DeLong’s method" in dict(measured_how(make_results()))["intervals"]
     assert "DeLong" not in dict(measured_how(make_results((), ())))["intervals"]
-    glossary = dict(GLOSSARY)
-    assert "1 − Var(free) / Var(Δ)" in glossary["R²"]
-    assert "0.05" in glossary["rejected"]
+    meaning = dict(glossary())
+    assert "1 − Var(free) / Var(Δ)" in meaning["R²"]
+    assert "0.05" in meaning["rejected"]

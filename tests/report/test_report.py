@@ -10,9 +10,10 @@ import torch
 from tests.report.cases import LEAK, NAN, Outline, make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.report import report as report_module
-from torch_boc.report.figures import figures
-from torch_boc.report.markdown import escape, markdown
+from torch_boc.report.markdown import markdown
+from torch_boc.report.rendering import markdown_text as escape
 from torch_boc.report.report import TABLES, Report, strict, write
+from torch_boc.report.topics import figures
 
 EVIL = "<b>x</b>|*y*"
 
@@ -33,7 +34,7 @@ def test_tables_are_those_of_the_results(report):
     assert report.ood is report.results.ood
     assert list(report.diagnostics) == ["leaks", "overlaps", "gaps", "trials", "coherence", "reliability"]
     assert report.diagnostics["gaps"] is report.results.gaps
-    assert list(report.figures()) == ["reliability", "roc", "gaps", "coherence", "trials", "scores"]
+    assert list(report.figures()) == ["reliability", "roc", "scores", "coherence", "gaps", "trials"]
 
 
 def test_names_cannot_write_html_or_markdown(undrawn, tmp_path):
@@ -147,7 +148,7 @@ def test_strict_values():
 def test_save(report, tmp_path):
     paths = report.save(tmp_path / "new" / "folder")
     names = ["report.html", "report.md", "report.json"]
-    names += [f"{name}.png" for name in ("reliability", "roc", "gaps", "coherence", "trials", "scores")]
+    names += [f"{name}.png" for name in ("reliability", "roc", "scores", "coherence", "gaps", "trials")]
     assert [path.name for path in paths] == names
     assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(names)
     for path in paths[3:]:

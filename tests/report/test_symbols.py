@@ -10,11 +10,11 @@ from rich.console import Console
 from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.cli import render
 from torch_boc.evaluation import Comparison
-from torch_boc.report.figures import figures
 from torch_boc.report.flips import flat_sentence
-from torch_boc.report.page import page
+from torch_boc.report.html import page
 from torch_boc.report.report import Report
-from torch_boc.report.symbols import GLOSSARY, Introductions
+from torch_boc.report.symbols import Introductions
+from torch_boc.report.topics import figures, glossary
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_in_the_terminal_as_well(results):
     render.show(Report(results), console)
     text = " ".join(console.file.getvalue().split())
     first, rest = text.split("Out of distribution", 1)
-    meaning = dict(GLOSSARY)
+    meaning = dict(glossary())
     for name in ("ECE", "NLL", "Brier", "T", "MSP", "BoC"):
         assert f"{name} {meaning[name]}" in first
     for name in ("AUROC", "FPR95", "AUPR", "Δ", "ρ", "p*", "s_BoC", "R²"):
@@ -118,4 +118,4 @@ def test_side_by_side_as_well(results):
     console = Console(width=80, file=StringIO())
     comparison.reports["one"].results.settings["title"] = ""
     render.show_all(comparison, console)
-    assert " ".join(console.file.getvalue().split()).count(f"R² {dict(GLOSSARY)['R²']}") == 1
+    assert " ".join(console.file.getvalue().split()).count(f"R² {dict(glossary())['R²']}") == 1

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tests.report.cases import LEAK, NAN, compared, make_results
-from torch_boc.report.verdict import verdict
+from torch_boc.report.topics import verdict
 from torch_boc.report.words import listed
 
 EXPECTED = """\

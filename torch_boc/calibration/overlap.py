@@ -26,6 +26,21 @@ LOOKED_AT = 10_000
 # Rows of two or three classes fall into few cells, where many are together that are not equal: these say nothing.
 LITTLE = 0.05
 BLOCK_ELEMENTS = 2**21
+# What the numbers are worth if the test set shares samples with another, and the remedy, by what the other is for.
+MEANING = {
+    "calibration": (
+        "the calibration split",
+        "what is fitted on it has seen these answers, and its errors here are too low. Fit on other samples.",
+    ),
+    "ood": (
+        "the out-of-distribution set",
+        "a sample cannot be both, and the AUROC is too close to 0.5. Leave them out of one of the two.",
+    ),
+    "train": (
+        "the training set",
+        "accuracy and calibration are partly those of training samples. Test on other samples.",
+    ),
+}
 ODD = -7046029254386353131
 
 
@@ -86,6 +101,25 @@ def overlap_test(logits: Tensor, others: Tensor, target: Tensor | None = None, t
         if beyond_chance:
             shared, suspicious = shared | found, True
     return Overlap(int(shared.sum()), int(exact.sum()), suspicious)
+
+
+def overlap_message(kind: str, shared: int, size: int, *, test: str, other: str) -> str:
+    """How many rows are shared, what that does, and what to do.
+
+    Args:
+        kind: what the other set is for: "calibration", "ood" or "train".
+        shared: rows of the test set that stand in the other set as well.
+        size: rows of the test set.
+        test: how the message calls the test set.
+        other: how it calls the other set.
+
+    >>> overlap_message("train", 80, 100, test="'id'", other="'train'")
+    "80 of the 100 rows of 'id' are also in the training set: accuracy and calibration are partly those of training
+    samples. Test on other samples."
+    """
+    what, meaning = MEANING[kind]
+    called = what if kind == "train" else f"{what} {other}"
+    return f"{shared:,} of the {size:,} rows of {test} are also in {called}: {meaning}"
 
 
 def _keys(logits: Tensor, others: Tensor) -> Iterator[tuple[Tensor, Tensor, float]]:

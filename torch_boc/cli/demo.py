@@ -51,7 +51,7 @@ def demo(
 
 def _files(name: str | None) -> list[str]:
     """All that may be written within the folder."""
-    from ..report.compare import comparison_files
+    from ..report.comparison import comparison_files
     from ..report.report import FILES
     from ..zoo import names
 

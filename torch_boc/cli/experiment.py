@@ -60,7 +60,7 @@ def experiment(
         check_folder(cache)
     with working("loading libraries") as tell:
         from .. import experiments
-        from ..report.layout import headline
+        from ..report.measured import headline
 
         chosen, place = experiments.find_experiment(name), experiments.find_device(device)
         kept = cache or experiments.default_cache()

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..report import layout
+from ..report import parts
 from ..report.symbols import Introductions
+from ..report.topics import main_tables
 from .console import put
 from .spelling import spell
 
@@ -22,18 +23,13 @@ FRAME = 6  # of a table whose names have signs beside them
 
 
 def show(report: Any, console: Console) -> None:
-    """Both tables and what they say; intervals and diagnostics are in the files."""
+    """The main tables and what they say; intervals and diagnostics are in the files."""
     reader = Introductions()
-    calibration = layout.calibration_table(report.results)
-    if calibration is not None:
-        calibration = without(without(calibration, "by chance"), "ECE vs MSP")
-        put(console, "\nCalibration: lower errors (ECE, NLL, Brier) are better", "bold")
-        console.print(terminal_table(spelled(calibration, console.encoding), console.width, box_for(console)))
-        _introduce(reader, table_words(calibration), console)
-    for name, table in zip(dict.fromkeys(report.ood["ood"]), layout.ood_tables(report.results), strict=True):
-        put(console, f"\nOut of distribution, {name}: higher AUROC and AUPR, lower FPR95 are better", "bold")
-        console.print(terminal_table(spelled(table, console.encoding), console.width, box_for(console)))
-        _introduce(reader, table_words(table), console)
+    for table in main_tables(report.results):
+        put(console, f"\n{table.heading}", "bold")
+        short = without(table, *table.pages_only)
+        console.print(terminal_table(spelled(short, console.encoding), console.width, box_for(console)))
+        _introduce(reader, table_words(short), console)
     put(console, "\nWhat this says", "bold")
     console.print(bullets(spell(sentence, console.encoding) for sentence in report.verdict))
     _introduce(reader, report.verdict, console)
@@ -48,7 +44,7 @@ def _introduce(reader: Introductions, texts: Iterable[str], console: Console) ->
         console.print(grid, style="dim", width=min(console.width, WIDTH))
 
 
-def table_words(table: layout.Table) -> list[str]:
+def table_words(table: parts.Table) -> list[str]:
     """The titles of a table and the names of its rows."""
     return [*table.columns, *(row[0].text for row in table.rows)]
 
@@ -76,17 +72,17 @@ def bullets(sentences: Iterable[str]) -> Table:
     return grid
 
 
-def spelled(table: layout.Table, encoding: str) -> layout.Table:
+def spelled(table: parts.Table, encoding: str) -> parts.Table:
     """The table in characters that the terminal has."""
 
-    def cell(x: layout.Cell) -> layout.Cell:
+    def cell(x: parts.Cell) -> parts.Cell:
         return x._replace(text=spell(x.text, encoding), small=spell(x.small, encoding))
 
     titles = [spell(title, encoding) for title in table.columns]
-    return layout.Table(spell(table.caption, encoding), titles, [[cell(x) for x in row] for row in table.rows])
+    return parts.Table(spell(table.caption, encoding), titles, [[cell(x) for x in row] for row in table.rows])
 
 
-def fitting(table: layout.Table, width: int) -> list[layout.Table]:
+def fitting(table: parts.Table, width: int) -> list[parts.Table]:
     """The table in parts of as many columns as there is room for, each with the names of the rows."""
     first, *widths = _widths(table)
     groups: list[list[int]] = [[]]
@@ -98,14 +94,14 @@ def fitting(table: layout.Table, width: int) -> list[layout.Table]:
     return [_only(table, [0, *(place + 1 for place in group)]) for group in groups]
 
 
-def without(table: layout.Table, title: str) -> layout.Table:
-    """The table without a column that there is no room for."""
-    return _only(table, [i for i, other in enumerate(table.columns) if other != title])
+def without(table: parts.Table, *titles: str) -> parts.Table:
+    """The table without columns that there is no room for."""
+    return _only(table, [i for i, title in enumerate(table.columns) if title not in titles])
 
 
-def _only(table: layout.Table, places: list[int]) -> layout.Table:
+def _only(table: parts.Table, places: list[int]) -> parts.Table:
     rows = [[row[i] for i in places] for row in table.rows]
-    return layout.Table(table.caption, [table.columns[i] for i in places], rows)
+    return parts.Table(table.caption, [table.columns[i] for i in places], rows)
 
 
 def box_for(console: Console) -> Box:
@@ -113,7 +109,7 @@ def box_for(console: Console) -> Box:
     return SIMPLE_HEAD if console.encoding.startswith("utf") else PLAIN_HEAD
 
 
-def terminal_table(table: layout.Table, width: int = WIDTH, box: Box = SIMPLE_HEAD) -> Table:
+def terminal_table(table: parts.Table, width: int = WIDTH, box: Box = SIMPLE_HEAD) -> Table:
     """A table with the best values bold, notes cut short if they must, and numbers never."""
     marks = dict(zip(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark), MARKS, strict=False))
     result = Table(
@@ -127,11 +123,11 @@ def terminal_table(table: layout.Table, width: int = WIDTH, box: Box = SIMPLE_HE
     for (name, *values), note in zip(table.rows, notes, strict=True):
         cells = [Text(cell.text, style="bold" if cell.best else "") for cell in values]
         row = [Text(name.text), *([Text(note)] if any(notes) else []), *cells]
-        result.add_row(*row, style="dim" if name.mark == layout.UPSIDE_DOWN else "")
+        result.add_row(*row, style="dim" if name.mark == parts.UPSIDE_DOWN else "")
     return result
 
 
-def _add_columns(result: Table, table: layout.Table, notes: list[str], limit: int) -> None:
+def _add_columns(result: Table, table: parts.Table, notes: list[str], limit: int) -> None:
     """Numbers take the room they need, names and then notes what is left of the terminal, or of 80 columns."""
     widths = _widths(table)
     left = max(8, limit - 1 - sum(width + GUTTER for width in widths[1:]) - (4 if any(notes) else 2))
@@ -144,13 +140,13 @@ def _add_columns(result: Table, table: layout.Table, notes: list[str], limit: in
         result.add_column(title, justify="right", no_wrap=True, width=width)
 
 
-def _widths(table: layout.Table) -> list[int]:
+def _widths(table: parts.Table) -> list[int]:
     """The room that each column needs."""
     return [
         max(cell_len(x) for x in (title, *(row[i].text for row in table.rows))) for i, title in enumerate(table.columns)
     ]
 
 
-def _note(name: layout.Cell, sign: str) -> str:
+def _note(name: parts.Cell, sign: str) -> str:
     """What stands beside a name: the split or the key, and a sign that the line below the table explains."""
     return f"{sign}{' ' * bool(sign and name.small)}{name.small.removeprefix('fitted on ')}"

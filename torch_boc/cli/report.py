@@ -50,7 +50,7 @@ def report(
         splits = files.read_named("--calibration", calibration or [], known, labelled=True)
         trained = None if train is None else files.read(train, like=known, labelled=True)
         from ..evaluation import evaluate
-        from ..report.layout import headline
+        from ..report.measured import headline
 
         result = evaluate(
             known,

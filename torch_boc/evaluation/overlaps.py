@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..calibration import OverlapWarning, overlap_test
+from ..calibration.overlap import overlap_message
 from ..data.sets import LogitSet
-from ..report.overlaps import sentence
 
 
 def overlap_rows(test: LogitSet, groups: Mapping[str, Mapping[str, LogitSet]]) -> list[dict[str, Any]]:
@@ -18,6 +18,6 @@ def overlap_rows(test: LogitSet, groups: Mapping[str, Mapping[str, LogitSet]]) -
             row = {"set": name, "kind": kind, "samples": len(data), **found._asdict()}
             rows.append(row | {"share": found.shared / len(test)})
             if found.suspicious:
-                message = sentence(rows[-1], repr(test.name), repr(name), len(test))
+                message = overlap_message(kind, found.shared, len(test), test=repr(test.name), other=repr(name))
                 warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=3)
     return rows

@@ -2,10 +2,13 @@
 
 from typing import Any
 
-from ..plots import new_axes
+from ..plots import CYCLE, new_axes
+from .words import names
 
 PANEL = (4.8, 3.7)
 TEXT = 9
+# Panels and lines for the first so many sets; the tables have all of them.
+SETS = 6
 
 
 def panels(count: int, size: tuple[float, float] = PANEL) -> tuple[Any, list[Any]]:
@@ -40,3 +43,17 @@ def plain(name: str) -> str:
     """A user's name as matplotlib should print it: no mathematics, shown despite a leading underscore, not too long."""
     short = name if len(name) <= 32 else f"{name[:31]}…"
     return (" " if name.startswith("_") else "") + short.replace("$", r"\$")
+
+
+def draw_histograms(axis: Any, table: Any) -> None:
+    """Histograms of one score, a colour for each set; on a logarithmic scale where most samples share a bin."""
+    sets = names(table["set"])[: SETS + 1]
+    for name, colour in zip(sets, CYCLE, strict=False):
+        rows = table[table["set"] == name].sort_values("bin_low")
+        edges = [*rows["bin_low"], rows["bin_high"].iloc[-1]]
+        if len(sets) <= 3:
+            axis.stairs(rows["share"], edges, fill=True, alpha=0.3, color=colour)
+        axis.stairs(rows["share"], edges, color=colour, linewidth=1.2, label=plain(name))
+    if table["share"].max() > 0.5:
+        axis.set_yscale("log")
+        axis.set_ylim(max(1e-5, table["share"][table["share"] > 0].min() / 2), 1.5)

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from ..plots import BLUE, CYCLE, GREY, ORANGE
+from .axes import SETS, finish, panels, plain
+from .parts import UPSIDE_DOWN, Cell, Figure, Table, Topic, present
 from .results import Results
 from .words import listed, names, number
 
 # Lines whose values lie within this part of the height of their figure look flat.
 FLAT = 0.02
 ROOM = 1.6
+TEXT = "The deterministic variant uses the expected number of wins, the Monte Carlo variant draws it."
 
 
 def top(table: Any, column: str) -> float:
@@ -47,3 +51,88 @@ def flat_sentence(results: Results) -> str:
 def _range(low: float, high: float) -> str:
     ends = number(low), number(high)
     return f"is {ends[0]}" if ends[0] == ends[1] else f"stays within {ends[0]} and {ends[1]}"
+
+
+def trial_table(results: Results) -> Table | None:
+    """ECE, and the AUROC of the paper's score, by the number of flips."""
+    table = results.trials
+    variants, sets = list(dict.fromkeys(table["variant"])), names(table["ood"])
+    wanted: list[tuple[str, str, str | None]] = []
+    if table["ece"].notna().any():
+        wanted += [(f"ECE, {variant}", variant, None) for variant in variants]
+    wanted += [(f"AUROC on {name}, {variant}", variant, name) for name in sets for variant in variants]
+    rows = [
+        [Cell(str(int(k))), *(Cell(_at(table, k, variant, name)) for _, variant, name in wanted)]
+        for k in dict.fromkeys(table["trials"])
+    ]
+    caption = "Number of flips k: ECE of BoC and AUROC of the paper’s score (upside down)"
+    return Table(caption, ["k", *(title for title, _, _ in wanted)], rows) if wanted else None
+
+
+def _at(table: Any, k: float, variant: str, name: str | None) -> str:
+    rows = table[(table["trials"] == k) & (table["variant"] == variant)]
+    column = rows["ece"] if name is None else rows[rows["ood"] == name]["auroc"]
+    return number(float(column.iloc[0])) if len(column) else "–"
+
+
+def trials(results: Results) -> Any:
+    """ECE and AUROC against the number of flips, deterministic solid and Monte Carlo dashed; None if all is flat."""
+    table = results.trials
+    kinds = [name for name in ("ece", "auroc") if len(table) and table[name].notna().any()]
+    if not kinds or is_flat(results):
+        return None
+    figure, axes = panels(len(kinds))
+    for axis, kind in zip(axes, kinds, strict=True):
+        draw_trials(axis, table, kind, [""] if kind == "ece" else names(table["ood"]))
+    return finish(figure, axes, "best")
+
+
+def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
+    """A line for each variant and set, from 0 up, so that small differences look small."""
+    for name, colour in zip(sets[:SETS], CYCLE, strict=False):
+        for variant, style in (("deterministic", "o-"), ("Monte Carlo", "s--")):
+            rows = table[(table["variant"] == variant) & ((table["ood"] == name) if name else True)]
+            rows = rows.drop_duplicates("trials").sort_values("trials")
+            dashed = variant == "Monte Carlo"
+            if len(sets) == 1:
+                colour, label = (ORANGE if dashed else BLUE), variant
+            else:
+                label = "" if dashed else plain(name)
+            axis.plot(rows["trials"], rows[column], style, color=colour, markersize=4.5, linewidth=1.4, label=label)
+    if len(sets) > 1:
+        axis.plot([], [], "s--", color=GREY, markersize=4.5, linewidth=1.4, label="dashed: Monte Carlo")
+    ticks = sorted(set(table["trials"]))
+    axis.set_xscale("log")
+    axis.set_xticks(ticks, [str(int(k)) for k in ticks])
+    axis.minorticks_off()
+    axis.set(xlabel="number of flips k", ylabel="ECE of BoC" if column == "ece" else f"AUROC of s_BoC ({UPSIDE_DOWN})")
+    axis.set_ylim(0, top(table, column))
+
+
+def _describe(results: Results) -> str:
+    parts = []
+    for column, title in (("ece", "ECE of BoC"), ("auroc", "AUROC of the paper’s score")):
+        for variant in dict.fromkeys(results.trials["variant"]):
+            rows = results.trials[(results.trials["variant"] == variant) & results.trials[column].notna()]
+            if len(rows):
+                low, high = number(rows[column].min()), number(rows[column].max())
+                parts.append(f"{title}, {variant}: {low} to {high}")
+    counts = listed([str(int(k)) for k in dict.fromkeys(results.trials["trials"])])
+    return f"Lines over the number of flips, k = {counts}. {'; '.join(parts)}"
+
+
+FLIPS = Topic(
+    "Number of flips",
+    lambda results: f"{TEXT} {flat_sentence(results)}".strip(),
+    lambda results: present(trial_table(results)),
+    (Figure("trials", trials, "The number of flips k matters only where the lines are not flat.", _describe),),
+    glossary=(
+        ("k", "number of coin flips."),
+        ("p*", "the p-value of the expected wins in k coin flips, Pr{Binomial(k, p̂) ≥ round(k q̄)}."),
+        ("rejected", "the share of samples with p* of at most 0.05; the column p-value is their mean p*."),
+        (
+            "s_BoC",
+            "the paper’s score, 1 − p*. Higher means less confident, which is upside down for a score of familiarity.",
+        ),
+    ),
+)

@@ -1,68 +1,19 @@
 """A report as GitHub-flavoured Markdown."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
-from .captions import caption
-from .layout import Cell, Table, headline
+from .parts import Table
+from .rendering import content, template
 from .results import Results
-from .sections import TITLE, measured_how, sections, words_of
-from .symbols import GLOSSARY, Introductions
-from .verdict import verdict
 
 
 def markdown(results: Results, images: Mapping[str, str] | None = None) -> str:
     """The report in Markdown; `images` are links to the figures by name, which are left out without it."""
-    images = images or {}
-    title = str(results.settings.get("title", ""))
-    parts = [f"# {TITLE}", *([escape(title)] if title else []), escape(headline(results)), "## What this says"]
-    parts.append("\n".join(f"- {escape(sentence)}" for sentence in verdict(results)))
-    reader = Introductions()
-    parts += _introduced(reader.of([headline(results), *verdict(results)]))
-    for section in sections(results):
-        parts += [f"## {section.title}", escape(section.text)]
-        parts += _introduced(reader.of(words_of(section, results, images)))
-        parts += [table_text(table) for table in section.tables]
-        parts += [image(name, images[name], results) for name in section.figures if name in images]
-    parts += ["## How it was measured", "\n".join(f"- {escape(k)}: {escape(v)}" for k, v in measured_how(results))]
-    parts += ["## Symbols", "\n".join(f"- **{escape(name)}**: {escape(text)}" for name, text in GLOSSARY)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _introduced(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """A list of the symbols that are new to the reader, if there are any."""
-    text = "\n".join(f"- **{escape(name)}**: {escape(text)}" for name, text in pairs)
-    return [f"Symbols that are new here:\n\n{text}"] if text else []
+    return template("report.md.jinja").render(content(results, images or {}))
 
 
 def table_text(table: Table) -> str:
     """A caption and a pipe table: names to the left, numbers to the right."""
-    rules = [":--", *["--:"] * (len(table.columns) - 1)]
-    lines = [map(escape, table.columns), rules, *(map(cell_text, row) for row in table.rows)]
-    return "\n".join([f"*{escape(table.caption)}*", "", *map(_line, lines)])
-
-
-def cell_text(cell: Cell) -> str:
-    """A cell in one line: the best value bold, its interval in brackets."""
-    text = f"**{escape(cell.text)}**" if cell.best else escape(cell.text)
-    small = f" ({escape(cell.small)})" if cell.small else ""
-    return f"{text}{small}" + (f" *{escape(cell.mark)}*" if cell.mark else "")
-
-
-def image(name: str, link: str, results: Results) -> str:
-    """A figure with its description as alternative text."""
-    return f"![{escape(caption(name, results).alt)}]({link})"
-
-
-def escape(text: str) -> str:
-    r"""Text without any meaning as Markdown or HTML, in one line.
-
-    >>> print(escape("a|b <i>*x*"))
-    a\|b &lt;i>\*x\*
-    """
-    text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\|*`\[\]_~$])", r"\\\1", text)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    macros: Any = template("parts.md.jinja").module
+    return str(macros.table(table)).rstrip("\n")

@@ -13,16 +13,14 @@ from typing import Any
 from .._optional import require
 from ..storage.files import check_file, check_folder, replacing
 from .axes import PANEL
-from .figures import figures
-from .layout import calibration_table, headline, ood_tables
+from .html import Picture, notebook, page
 from .markdown import markdown
-from .page import Picture, page, table_html, verdict_html
+from .measured import headline
 from .results import Results
-from .verdict import verdict
+from .topics import all_figures, figures, verdict
 
 DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability")
-FIGURES = ("reliability", "roc", "gaps", "coherence", "trials", "scores")
-FILES = ("report.html", "report.md", "report.json", *(f"{name}.png" for name in FIGURES))
+FILES = ("report.html", "report.md", "report.json", *(f"{figure.name}.png" for figure in all_figures()))
 LARGEST_SVG = 200_000
 TABLES = tuple(field.name for field in fields(Results) if field.name != "settings")
 
@@ -36,7 +34,7 @@ class Report:
     >>> print(report.verdict[0])
     “id” has no targets, so nothing is said of calibration.
     >>> list(report.figures())
-    ['gaps', 'coherence']
+    ['coherence', 'gaps']
     """
 
     results: Results
@@ -62,7 +60,7 @@ class Report:
         return verdict(self.results)
 
     def figures(self) -> dict[str, Any]:
-        """Figures of matplotlib: reliability, roc, gaps, coherence, trials, scores, if there is something to show."""
+        """Figures of matplotlib: reliability, roc, scores, coherence, gaps, trials, if there is something to show."""
         return figures(self.results)
 
     def to_markdown(self) -> str:
@@ -125,10 +123,8 @@ class Report:
         return "\n".join([f"Report: {headline(self.results)}", *(f"- {sentence}" for sentence in self.verdict)])
 
     def _repr_html_(self) -> str:
-        """For notebooks: the verdict and the two main tables."""
-        first = calibration_table(self.results)
-        tables = [*([first] if first else []), *ood_tables(self.results)]
-        return "\n".join([verdict_html(self.results), *map(table_html, tables)])
+        """For notebooks: the verdict and the main tables."""
+        return notebook(self.results)
 
 
 def image(figure: Any, kind: str) -> bytes:

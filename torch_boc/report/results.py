@@ -52,3 +52,9 @@ class Results:
     reliability: Any
     roc: Any
     histograms: Any
+
+    @property
+    def known(self) -> str:
+        """The name of the in-distribution set."""
+        known = self.gaps[self.gaps["kind"] == "id"]["set"]
+        return str(known.iloc[0]) if len(known) else next(iter(self.settings["samples"]), "test")

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+# With more sets than this the reader gets one sentence for all of them.
+FEW = 2
 # How scores are called in tables and figures: the symbol where there is one.
 SYMBOLS = {
     "msp": "MSP",

@@ -1,45 +1,20 @@
-"""What the numbers say, in plain sentences."""
+"""Which score to use on which set, in plain sentences."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .claims import over, shown
-from .layout import forced_share
-from .overlaps import overlaps
 from .results import Results
-from .sentences import calibrated, dominance, few_samples, leaks
-from .words import listed, measured, names, number, percent, quoted, symbol
+from .words import FEW, listed, measured, names, number, quoted, symbol
 
 # Preferred, in this order, over a score that is no better by more than chance.
 STANDARD = ("msp", "energy", "max_logit", "entropy")
-# With more sets than this the reader gets one sentence for all of them.
-FEW = 2
 # A higher AUROC is worth a less simple score.
 WORTH = 0.01
-# An interval that reaches further does not show that two AUROC are the same.
-TELLING = 0.02
 
 
-def verdict(results: Results) -> list[str]:
-    """Four to seven sentences: calibration and its splits, which score to use, and what the gap adds to confidence."""
-    return [
-        *few_samples(results),
-        *overlaps(results),
-        *calibrated(results),
-        *leaks(results),
-        *_detection(results),
-        *_paper_score(results),
-        *_gap(results),
-        *dominance(results),
-    ]
-
-
-def key_sentences(results: Results) -> list[str]:
-    """The few of them that a reader of several reports needs: the rest is plain from a table side by side."""
-    return [*few_samples(results), *overlaps(results), *calibrated(results), *_detection(results), *_gap(results)]
-
-
-def _detection(results: Results) -> Iterable[str]:
+def scores_to_use(results: Results) -> Iterable[str]:
+    """A score for each OOD set: a simple one, unless another is shown to be better."""
     table = claimed(results)
     sets = {name: table[table["ood"] == name] for name in names(table["ood"])}
     asked = over(len(table)), over(int((table["score"] != "msp").sum()))
@@ -116,7 +91,8 @@ def choose(table: Any) -> Any:
     return best
 
 
-def _paper_score(results: Results) -> Iterable[str]:
+def paper_score(results: Results) -> Iterable[str]:
+    """Whether the score of the paper ranks backwards."""
     table = results.ood[(results.ood["score"] == "structural_score") & results.ood["auroc"].notna()]
     signs, count = shown(table, "auroc", 0.5), over(len(table), inside=True)
     here = "here" if signs.nunique() < 2 else "there"
@@ -133,58 +109,6 @@ def _paper_score(results: Results) -> Iterable[str]:
         )
     if len(undecided):
         yield f"The paper’s score s_BoC is not shown to rank either way {here} (AUROC {aurocs(undecided)}{count})."
-
-
-def _gap(results: Results) -> Iterable[str]:
-    if results.settings["classes"] == 2:
-        yield "With two classes dominance is confidence, so Δ is 0 for every input and adds nothing."
-        return
-    table = results.gaps[results.gaps["gap"] > 0]
-    if not len(table):
-        return
-    shares = [forced_share(row) for _, row in table.iterrows()]
-    parts = [
-        f"{percent(share)} on {quoted(row['set'])}"
-        + (f" (R² {number(row['r2'], 3)})" if row["r2"] == row["r2"] else "")
-        for share, (_, row) in zip(shares, table.iterrows(), strict=True)
-    ]
-    if len(parts) > FEW + 1:
-        lowest = f" (R² at least {number(table['r2'].min(), 3)})" if table["r2"].notna().any() else ""
-        parts = [f"{percent(min(shares))} to {percent(max(shares))}{lowest}"]
-    scores = results.ood[(results.ood["score"] == "gap") & results.ood["versus_msp"].notna()]
-    start = f"Confidence alone forces {'most' if min(shares) > 0.5 else 'part'} of Δ: {listed(parts)}"
-    yield f"{start}; {_against_msp(scores)}." if len(scores) else f"{start}."
-
-
-def _against_msp(scores: Any) -> str:
-    """Whether −Δ ranks better than confidence, over all sets."""
-    differences = [
-        measured(row, "versus_msp", sign=True) + (f" on {quoted(row['ood'])}" if len(scores) > 1 else "")
-        for _, row in scores.iterrows()
-    ]
-    if len(scores) > FEW:
-        ends = (scores["versus_msp"].min(), scores["versus_msp"].max())
-        differences = [f"{' to '.join(number(end, sign=True) for end in ends)} on {len(scores)} sets"]
-    signs = shown(scores, "versus_msp")
-    better, worse = (names(scores[signs == sign]["ood"]) for sign in (1, -1))
-    return f"the AUROC of −Δ differs from that of MSP by {listed(differences)}, so {_meaning(scores, better, worse)}"
-
-
-def _meaning(scores: Any, better: list[str], worse: list[str]) -> str:
-    """What −Δ is shown to add to confidence, and on which sets."""
-
-    def where(sets: list[str]) -> str:
-        return f" on {listed([quoted(name) for name in sets])}" if len(scores) > 1 else ""
-
-    if better or worse:
-        parts = [f"it adds something to confidence{where(better)}"] if better else []
-        parts += [f"it ranks worse than confidence{where(worse)}"] if worse else []
-        return listed(parts) + over(len(scores))
-    widest = scores[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False)
-    if not widest <= TELLING:
-        return f"whether it adds anything is more than so few samples tell{over(len(scores))}"
-    most = max(float(scores["versus_msp_high"].max()), 0.0001)
-    return f"as a score it is not shown to add anything to confidence: {number(most)} at most{over(len(scores))}"
 
 
 def aurocs(table: Any) -> str:

@@ -4,18 +4,24 @@ import json
 import os
 import unicodedata
 from collections.abc import Iterable, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from ..storage.files import check_folder, printable
-from .contrast import BEYOND_NOTE, NOTE, TITLE, beyond_rows, beyond_sentence, rows
-from .layout import Table, headline
-from .page import document, figure_html, list_html, sentences_html, symbols_html, table_html
+from .beyond import NOTE as BEYOND_NOTE
+from .beyond import beyond_rows, beyond_sentence
+from .measured import headline
+from .parts import Cell, ContrastRow, Table
+from .rendering import template
 from .report import FILES, Report, picture, strict, write
-from .symbols import GLOSSARY, Introductions
-from .verdict import key_sentences
+from .results import Results
+from .symbols import Introductions
+from .topics import captions, contrast_rows, glossary, key_sentences
+from .words import names, number
+
+TITLE = "Bag-of-Coins: side by side"
+NOTE = "With 95 % intervals. ECE: lower is better. AUROC: higher is better, and 0.5 is chance."
 
 INDEX = "index.html"
 # What no report's folder is called: the page of all, and what Windows keeps for devices.
@@ -84,27 +90,47 @@ class Comparison:
         return [write(folder / INDEX, self._page(drawn).encode()), *paths]
 
     def _page(self, drawn: Mapping[str, Mapping[str, Any]]) -> str:
-        notes = "".join(f"<p>{note}</p>\n" for note in (NOTE, *([BEYOND_NOTE] if self.beyond else [])))
-        parts = [f"<header><h1>{TITLE}</h1></header>"]
         table = self.table()
         words = [*(row[0].text for row in table.rows), *(cell.small for row in table.rows for cell in row)]
         reader = Introductions()
-        legend = symbols_html(reader.of(words))
-        parts.append(f"<section class='compare'>\n{notes}{table_html(table)}\n{legend}</section>")
-        parts += [self._section(name, report, drawn[name], reader) for name, report in self.reports.items()]
-        return document(TITLE, [*parts, list_html("Symbols", GLOSSARY)])
-
-    def _section(self, name: str, report: Report, drawn: Mapping[str, Any], reader: Introductions) -> str:
-        results, title = report.results, str(report.results.settings.get("title", ""))
-        place = slugs(self.reports)[name]
-        figures = "\n".join(figure_html(key, results, image) for key, image in drawn.items())
-        return (
-            f"<section>\n<h2><a href='{quote(place)}/report.html'>{escape(name.strip() or place)}</a></h2>\n"
-            + (f"<p>{escape(title)}</p>\n" if title else "")
-            + f"<p class='headline'>{escape(headline(results))}</p>\n{sentences_html(self.sentences(name))}\n"
-            f"{symbols_html(reader.of(self.sentences(name)))}"
-            f"<div class='figures'>\n{figures}\n</div>\n</section>"
+        return template("comparison.html.jinja").render(
+            title=TITLE,
+            notes=[NOTE, *([BEYOND_NOTE] if self.beyond else [])],
+            table=table,
+            symbols=reader.of(words),
+            models=[self._model(name, report, drawn[name], reader) for name, report in self.reports.items()],
+            glossary=glossary(),
         )
+
+    def _model(self, name: str, report: Report, drawn: Mapping[str, Any], reader: Introductions) -> dict[str, Any]:
+        """What the page says of one model."""
+        results, place = report.results, slugs(self.reports)[name]
+        return {
+            "name": name.strip() or place,
+            "link": f"{quote(place)}/report.html",
+            "subtitle": str(results.settings.get("title", "")),
+            "headline": headline(results),
+            "sentences": self.sentences(name),
+            "symbols": reader.of(self.sentences(name)),
+            "figures": [(captions(results, [key])[0], image) for key, image in drawn.items()],
+        }
+
+
+def rows() -> list[ContrastRow]:
+    """Names of rows, each with a function that gives the cell of a model."""
+    return [(Cell("classes"), _classes), (Cell("OOD set"), _ood_set), (Cell("accuracy"), _accuracy), *contrast_rows()]
+
+
+def _classes(results: Results) -> Cell:
+    return Cell(str(results.settings["classes"]))
+
+
+def _ood_set(results: Results) -> Cell:
+    return Cell(next(iter(names(results.ood["ood"])), "–"))
+
+
+def _accuracy(results: Results) -> Cell:
+    return Cell(number(float(results.settings["accuracy"])))
 
 
 def slugs(names: Iterable[str]) -> dict[str, str]:

@@ -1,0 +1,38 @@
+"""A report as HTML: one file without script or request, light and dark, from a phone to a desk; and for notebooks."""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .rendering import FOLDER, content, template
+from .results import Results
+from .symbols import Introductions
+from .topics import main_tables, verdict
+
+STYLE = FOLDER / "page.css"
+
+
+class Picture(NamedTuple):
+    """An image, its media type, and whether it needs the whole width."""
+
+    content: bytes
+    media: str
+    wide: bool
+
+    @property
+    def source(self) -> str:
+        """The image itself as an address."""
+        return f"data:{self.media};base64,{b64encode(self.content).decode()}"
+
+
+def page(results: Results, images: Mapping[str, Picture], up: str | None = None) -> str:
+    """The whole page; `images` are its figures by name, `up` is where the page of all models is, if there is one."""
+    return template("report.html.jinja").render(content(results, images), up=up)
+
+
+def notebook(results: Results) -> str:
+    """The verdict and the main tables."""
+    said = verdict(results)
+    return template("notebook.html.jinja").render(
+        sentences=said, symbols=Introductions().of(said), tables=main_tables(results)
+    )

@@ -1,0 +1,80 @@
+"""Templates of pages: what they are given is escaped, as HTML or as Markdown, unless they say otherwise."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup, escape
+
+from .measured import TITLE, headline, measured_how
+from .results import Results
+from .symbols import Introductions
+from .topics import glossary, sections, verdict
+
+FOLDER = Path(__file__).with_name("templates")
+
+
+def html_text(text: str) -> Markup:
+    """Text for a page: escaped, and with numbers kept together with their percent sign.
+
+    >>> print(html_text("<b> 95 %"))
+    &lt;b&gt; 95&nbsp;%
+    """
+    return Markup(escape(text).replace(" %", Markup("&nbsp;%")))
+
+
+def markdown_text(text: str) -> Markup:
+    r"""Text without any meaning as Markdown or HTML, in one line.
+
+    >>> print(markdown_text("a|b <i>*x*"))
+    a\|b &lt;i>\*x\*
+    """
+    text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;")
+    return Markup(re.sub(r"([\\|*`\[\]_~$])", r"\\\1", text))
+
+
+def _in_markdown(value: Any) -> Markup:
+    """What a Markdown template prints: text escaped, and the output of its own macros as it is."""
+    return value if isinstance(value, Markup) else markdown_text(str(value))
+
+
+def _environment(**options: Any) -> Environment:
+    return Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )
+
+
+_HTML, _MARKDOWN = _environment(), _environment(finalize=_in_markdown)
+_HTML.filters["text"] = html_text
+
+
+def content(results: Results, images: Mapping[str, Any]) -> dict[str, Any]:
+    """What a page and its Markdown say; `images` are what either shows for a figure, by its name."""
+    reader, head, said = Introductions(), headline(results), verdict(results)
+    introduced = reader.of([head, *said])
+    return {
+        "title": TITLE,
+        "subtitle": str(results.settings.get("title", "")),
+        "headline": head,
+        "sentences": said,
+        "symbols": introduced,
+        "sections": [
+            (section, reader.of(section.words()), [(caption, images[caption.name]) for caption in section.captions])
+            for section in sections(results, images)
+        ],
+        "measured": measured_how(results),
+        "glossary": glossary(),
+    }
+
+
+def template(name: str) -> Template:
+    """The template of that file: `.md.jinja` escapes for Markdown, every other for HTML."""
+    return (_MARKDOWN if name.endswith(".md.jinja") else _HTML).get_template(name)
