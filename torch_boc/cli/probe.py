@@ -83,7 +83,7 @@ def _columns(data: LogitSet, evidence: Evidence) -> dict[str, Tensor]:
 
 
 def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:
-    """The rows in pieces of bounded size, with what is known of them already."""
+    """Slices of rows of bounded size, each with its index and target columns."""
     size = max(1, block_elements(data.logits.device) // data.num_classes)
     for start in range(0, len(data), size):
         rows = slice(start, min(start + size, len(data)))
