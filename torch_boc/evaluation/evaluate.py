@@ -10,7 +10,7 @@ from .._optional import require
 from ..data.sets import LogitSet
 from ..functional.checks import check_trials
 from ..report.report import Report
-from ..report.results import Results
+from ..report.results import results_of
 from ..storage.files import printable
 from .detection import collect_scores, detection_tables
 from .gaps import coherence_rows, gap_rows, trial_rows
@@ -18,31 +18,6 @@ from .inputs import TEST, check_names, check_positive, check_seed, check_sets, s
 from .overlaps import overlap_rows
 from .probing import ProbedSet, probe_set
 from .reliability import METHODS, calibration_tables, leak_rows
-
-
-def _with_interval(*names: str) -> list[str]:
-    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
-
-
-COLUMNS = {
-    "calibration": [
-        *("split", "method", *_with_interval("ece", "nll", "brier")),
-        *("ece_chance", "ece_chance_most", *_with_interval("ece_versus_msp", "ece_versus_best")),
-        *("accuracy", "temperature"),
-    ],
-    "ood": ["ood", "score", *_with_interval("auroc", "fpr95", "aupr", "versus_msp"), "kind", "upside_down"],
-    "leaks": ["split", "samples", "accuracy", "test_accuracy", "z", "p_value", "suspicious"],
-    "overlaps": ["set", "kind", "samples", "shared", "exact", "share", "suspicious"],
-    "gaps": [
-        *("set", "kind", "samples", "confidence", "dominance", "gap", "forced_gap", "free_gap"),
-        *("concentration", "r2", "rejection_rate", "p_value"),
-    ],
-    "trials": ["variant", "trials", "ece", "ood", "auroc"],
-    "coherence": ["set", "bin_low", "bin_high", "samples", "confidence", "gap", "forced_gap"],
-    "reliability": ["split", "method", "bin_low", "bin_high", "samples", "confidence", *_with_interval("accuracy")],
-    "roc": ["ood", "score", "fpr", "tpr"],
-    "histograms": ["score", "set", "bin_low", "bin_high", "share"],
-}
 
 
 def evaluate(
@@ -93,7 +68,7 @@ def evaluate(
     >>> report.ood[["ood", "score", "auroc"]].round(2).head(2).to_dict("list")
     {'ood': ['noise', 'noise'], 'score': ['msp', 'energy'], 'auroc': [0.68, 0.79]}
     """
-    table = require("pandas", purpose="evaluation needs").DataFrame  # or an error before the work
+    require("pandas", purpose="evaluation needs")  # or an error before the work
     say = progress or (lambda message: None)
     trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
     trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
@@ -113,10 +88,10 @@ def evaluate(
     shared = overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
     leaks = leak_rows(sets[0], splits)
     how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
-    seen = [row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"]
+    seen = [row.set for row in shared if row.suspicious and row.kind == "calibration"]
     calibrated, curves = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
     detected, roc, histograms = detection_tables(found, TEST, **how)
-    rows = {
+    rows: dict[str, Sequence[Any]] = {
         "calibration": calibrated,
         "ood": detected,
         "leaks": leaks,
@@ -131,7 +106,7 @@ def evaluate(
     settings: dict[str, Any] = {"title": printable(str(title)), "trials": trials, "bins": bins}
     settings |= {"replicates": replicates, "seed": seed}
     settings |= _describe(sets[0], (test, *oods.values(), *splits.values(), *training.values()))
-    return Report(Results(settings, **{name: table(rows[name], columns=columns) for name, columns in COLUMNS.items()}))
+    return Report(results_of(settings, rows))
 
 
 def _describe(test: ProbedSet, sets: Iterable[LogitSet]) -> dict[str, Any]:
