@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .._optional import require
+from ..calibration import calibrators
 from ..data.sets import LogitSet
 from ..functional.checks import check_trials
 from ..report.report import Report
@@ -17,7 +18,7 @@ from .gaps import coherence_rows, gap_rows, trial_rows
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, several_sets, single_set
 from .overlaps import overlap_rows
 from .probing import ProbedSet, probe_set
-from .reliability import METHODS, calibration_tables, leak_rows
+from .reliability import calibration_tables, leak_rows
 
 
 def evaluate(
@@ -28,7 +29,7 @@ def evaluate(
     train: Any = None,
     trials: int = 100,
     detectors: Mapping[str, Any] | None = None,
-    methods: Collection[str] = METHODS,
+    methods: Collection[str] | None = None,
     bins: int = 15,
     replicates: int = 1000,
     seed: int = 42,
@@ -49,8 +50,8 @@ def evaluate(
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
             or detectors of pytorch-ood that work on logits, or were fitted on them. Scores of those that need inputs or
             features, such as ODIN and ViM, come as columns of `id` and `ood`.
-        methods: the calibrators to fit on each split, among temperature, isotonic and vector scaling; the last takes
-            the longest where there are many classes.
+        methods: the calibrators to fit on each split, among temperature, isotonic and vector scaling; all by default.
+            The last takes the longest where there are many classes.
         bins: equal bins of confidence.
         replicates: of the bootstrap, for intervals of 95 %.
         seed: of the bootstrap and of Monte Carlo trials; the result depends on nothing else that is random.
@@ -73,7 +74,9 @@ def evaluate(
     trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
     trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
     seed = check_seed(seed)
-    check_names(methods, METHODS, "methods")
+    fitted = [method.name for method in calibrators() if method.needs_fit]
+    methods = fitted if methods is None else methods
+    check_names(methods, fitted, "methods")
     kind = {"from_probabilities": from_probabilities}
     test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind)
     splits = several_sets(calibration, "calibration", **kind)

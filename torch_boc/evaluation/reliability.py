@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..calibration import LeakWarning, calibrators, leak_test
+from ..calibration import Calibrator, LeakWarning, calibrators, leak_test
 from ..data.sets import LogitSet
 from ..functional.coins import bag_of_coins
 from ..functional.evidence import log_loss, take_samples
@@ -21,8 +21,6 @@ from .probing import ProbedSet, row_blocks
 
 # Cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
 SUB_CELLS = 64
-# The calibrators that are fitted on splits, by their names in the tables.
-METHODS = ("temperature", "isotonic", "vector scaling")
 LABELS = ("split", "method")
 Row = dict[str, Any]
 
@@ -38,18 +36,18 @@ def calibration_tables(
     seed: int,
     progress: Callable[[str], object],
 ) -> tuple[list[CalibrationRow], list[ReliabilityRow]]:
-    """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then BoC.
+    """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then the others.
 
     What is fitted on the splits in `seen`, which share samples with the test set, is never the best.
     """
     if test.correct is None:
         return [], []
-    first, *_, last = calibrators()
+    first, *rest = (("", method) for method in calibrators() if not method.needs_fit)
     fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
     table: list[Row] = []
     curves: list[ReliabilityRow] = []
     kept: list[Judged] = []
-    for split, method in [("", first), *fitted, ("", last)]:
+    for split, method in [first, *fitted, *rest]:
         label = {"split": split, "method": method.name}
         what = f"calibration: {method.name}" + (f" on {split}" if split else "")
         progress(what)
@@ -58,8 +56,7 @@ def calibration_tables(
             continue
         judged = _apply(method, test)
         row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", *label.values()))
-        temperature = float(method.temperature) if hasattr(method, "temperature") else math.nan
-        table.append(label | row | {"temperature": temperature})
+        table.append(label | row | {"temperature": method.temperature})
         curves += [ReliabilityRow(split, method.name, **point) for point in curve]
         kept.append(judged._replace(nll=judged.nll[:0]))
     progress("calibration: differences")
@@ -131,7 +128,7 @@ def leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> list[LeakRow]:
     return rows
 
 
-def _fitted(method: Any, split: str, data: LogitSet) -> bool:
+def _fitted(method: Calibrator, split: str, data: LogitSet) -> bool:
     """Whether `method` could be fitted on a split; if not, the others go on without it."""
     try:
         method.fit(*_labelled(data))
@@ -146,11 +143,12 @@ def _labelled(data: LogitSet) -> tuple[Tensor, Tensor]:
     return data.logits, data.target
 
 
-def _apply(method: Any, test: ProbedSet) -> Judged:
+def _apply(method: Calibrator, test: ProbedSet) -> Judged:
     """What `method` says of the test set, block by block; scalar methods leave the likelihood as it was."""
     assert test.nll is not None
     parts, start = [], 0
     for logits, target in row_blocks(test.data):
+        assert target is not None
         result = method.calibrate(logits)
         nll = test.nll[start : start + len(logits)]
         if result.logits is not None:
