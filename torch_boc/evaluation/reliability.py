@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ..calibration import LeakWarning, calibrators, leak_test
 from ..data.sets import LogitSet
+from ..functional.bins import count, equal_bin
+from ..functional.calibration import error_of_bins
 from ..functional.coins import bag_of_coins
 from ..functional.evidence import gather, log_loss
-from ..functional.tally import count, equal_bin
 from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
 from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
 from .probing import ProbedSet, row_blocks
@@ -179,7 +180,7 @@ def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
     member = (bin_of.unsqueeze(1) == torch.arange(bins)).double()
     total = counts[0].sum()
     inside, hits = counts @ member, counts @ (member * right.unsqueeze(1))
-    error = (hits - counts @ (member * confidence.unsqueeze(1))).abs().sum(1) / total
+    error = error_of_bins(hits - counts @ (member * confidence.unsqueeze(1)), total)
     return torch.cat([error.unsqueeze(1), (counts @ brier / total).unsqueeze(1), hits / inside], 1)
 
 
