@@ -10,7 +10,9 @@ from pyarrow import csv, parquet
 
 import torch_boc.cli.probe as command
 from tests.arrays import read_arrays
+from tests.passes import count_passes
 from torch_boc.functional import boc_summary, sample_columns
+from torch_boc.functional.columns import columns_of
 
 READ = {".parquet": parquet.read_table, ".csv": csv.read_csv}
 
@@ -28,6 +30,13 @@ def test_the_columns_are_those_of_the_library(run, files, monkeypatch, kind):
     for name, values in expected.items():
         assert table[name].to_pylist() == values.tolist()
     assert [path.name for path in (files / "new").iterdir()] == [f"out{kind}"]
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "out.parquet"]])
+def test_a_block_is_passed_over_once(run, files, monkeypatch, output):
+    passes = count_passes(monkeypatch)
+    assert run("probe", "test.npz", *output).code == 0
+    assert passes == [bool(output)]
 
 
 def test_without_targets_there_is_no_column(run, files):
@@ -68,14 +77,14 @@ def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
     before = sorted(path.name for path in files.iterdir())
     calls = []
 
-    def interrupted(logits, **options):
-        calls.append(len(logits))
+    def interrupted(evidence):
+        calls.append(len(evidence.coins.odds))
         if len(calls) == 2:
             assert sorted(path.name for path in files.iterdir()) != before  # something is half-written by now
             raise KeyboardInterrupt
-        return sample_columns(logits, **options)
+        return columns_of(evidence)
 
-    monkeypatch.setattr(command, "sample_columns", interrupted)
+    monkeypatch.setattr(command, "columns_of", interrupted)
     code, out, err = run("probe", "test.npz", "-o", f"out{kind}")
     assert (code, out, err) == (130, "", "torch-boc: interrupted\n")
     assert calls == [64, 64]

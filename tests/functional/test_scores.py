@@ -5,7 +5,7 @@ import torch
 
 from tests import reference
 from tests.functional.cases import SCORES, as_tensor, confident_logits, random_logits
-from torch_boc.core import rows
+from tests.passes import count_passes
 from torch_boc.functional import bag_of_coins, compute_scores, scores
 
 over_scores = pytest.mark.parametrize("name", SCORES)
@@ -114,14 +114,7 @@ def test_names_decide_what_comes_and_in_which_order():
 
 @pytest.mark.parametrize("names", [None, ["msp"], ["gap", "p_value"], ["entropy", "logit_gap", "energy"]])
 def test_several_scores_share_one_pass(names, monkeypatch):
-    passes = []
-
-    def counted(logits, extras):
-        passes.append(extras)
-        return one_pass(logits, extras)
-
-    one_pass = rows._sums
-    monkeypatch.setattr(rows, "_sums", counted)
+    passes = count_passes(monkeypatch)
     compute_scores(random_logits(3, 4), names)
     assert passes == [names is None or "entropy" in names]
 

@@ -5,9 +5,10 @@ import torch
 
 from tests.functional.cases import NAN, random_logits
 from torch_boc.functional import Coins, bag_of_coins
-from torch_boc.functional.evidence import Samples
+from torch_boc.functional.bins import equal_bin
+from torch_boc.functional.evidence import Evidence
 from torch_boc.functional.summary import summarize
-from torch_boc.functional.tally import GAP_BINS, _gap_bin, equal_bin, tally_samples
+from torch_boc.functional.tally import GAP_BINS, _gap_bin, tally
 
 
 def float32_columns(classes, count=2000):
@@ -16,15 +17,11 @@ def float32_columns(classes, count=2000):
     return Coins(coins.prediction, *(x.float().double() for x in coins[1:]))
 
 
-def samples_of(coins):
-    return Samples(coins, torch.ones_like(coins.odds, dtype=torch.bool))
-
-
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_gaps_that_rounding_made_negative_count_as_zero(classes):
     coins = float32_columns(classes)
     assert (coins.gap < 0).any() == (classes == 2)
-    total = tally_samples(samples_of(coins), classes)
+    total = tally(Evidence(coins, classes))
     assert total.gap_histogram.sum() == 2000
     summary = summarize(total)
     assert all(summary[name] >= 0 for name in ("gap", "forced_gap", "free_gap", "gap_q05", "gap_std"))
@@ -36,7 +33,7 @@ def test_gaps_that_rounding_made_negative_count_as_zero(classes):
 def test_a_negative_free_gap_counts_as_zero():
     coins = float32_columns(5)
     coins = coins._replace(free_gap=coins.free_gap - 2 * coins.free_gap.max())
-    assert summarize(tally_samples(samples_of(coins), 5))["free_gap"] == 0
+    assert summarize(tally(Evidence(coins, 5)))["free_gap"] == 0
 
 
 @pytest.mark.parametrize("name", ["odds", "loss", "concentration", "free_gap"])
@@ -44,7 +41,7 @@ def test_a_row_with_nan_in_any_column_is_invalid_and_counts_nowhere_else(name):
     coins = float32_columns(5, 10)
     bad = coins._replace(**{name: getattr(coins, name).clone()})
     getattr(bad, name)[3] = NAN
-    found, expected = summarize(tally_samples(samples_of(bad), 5)), tally_samples(samples_of(coins), 5)
+    found, expected = summarize(tally(Evidence(bad, 5))), tally(Evidence(coins, 5))
     assert (found["samples"], found["invalid"]) == (9, 1)
     assert not any(found[key].isnan() for key in ("gap", "free_gap", "concentration", "gap_q50", "p_value"))
     assert summarize(expected)["samples"] == 10

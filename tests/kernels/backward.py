@@ -7,7 +7,7 @@ from torch.func import vmap
 from tests.functional.cases import confident_logits
 from tests.kernels.cases import CLASSES, DEVICE, DTYPES, UNDEFINED, make_logits, odd_rows, sums
 from torch_boc.core import rows
-from torch_boc.functional.paths import coins_from_rows
+from torch_boc.functional.paths import coins_from_rows, decide
 from torch_boc.kernels import row_sums, row_sums_backward
 
 # Of the largest gradient of the row: two roundings of the logits' dtype (the interpreter truncates to bfloat16), or
@@ -64,7 +64,7 @@ def test_the_gradient_of_a_tiny_gap(odds):
     grads = []
     for dtype in (torch.float32, torch.float64):
         leaf = confident_logits(10, odds).float().to(DEVICE, dtype).requires_grad_()
-        coins_from_rows(sums(leaf), 10).gap.log().backward()
+        coins_from_rows(sums(leaf), 10, decide(leaf)).gap.log().backward()
         grads.append(leaf.grad.double())
     torch.testing.assert_close(grads[0], grads[1], rtol=0, atol=1e-5)
 

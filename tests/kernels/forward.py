@@ -8,7 +8,7 @@ from tests.functional.cases import confident_logits, relative_error
 from tests.kernels.cases import CLASSES, DEVICE, DTYPES, LIMIT, UNDEFINED, make_logits, odd_rows, sums
 from torch_boc.core import rows
 from torch_boc.core.precision import accumulator
-from torch_boc.functional.paths import coins_from_rows
+from torch_boc.functional.paths import coins_from_rows, decide
 
 over_classes = pytest.mark.parametrize("classes", CLASSES)
 over_dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -75,7 +75,8 @@ def test_agrees_with_the_definitions(classes, odds, dtype):
     """The limits of tests/functional/test_accuracy.py; at u = 1e-30, rounding x log2(e) alone can cost 3e-6."""
     logits = confident_logits(classes, odds, seed=classes).float()[None]
     (probe,) = (reference.probe(row) for row in logits.tolist())
-    coins = coins_from_rows(sums(logits.to(DEVICE, dtype)), classes)
+    rows = sums(logits.to(DEVICE, dtype))
+    coins = coins_from_rows(rows, classes, decide(rows.odds))
     for name in ("odds", "loss", "gap"):
         error = relative_error(getattr(coins, name).cpu(), [getattr(probe, name)]).item()
         assert error <= {torch.float32: 5e-6, torch.float64: 1e-12}[dtype], f"{name}: relative error {error:.2g}"

@@ -1,5 +1,9 @@
 """Who computes what: the user's word, the device, the dtype, transforms and the compiler decide."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -9,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.functional.cases import random_logits
 from tests.kernels.cases import needs_compiler
-from torch_boc.functional import bag_of_coins, binomial_log_tail, log_p_value
+from torch_boc.functional import bag_of_coins, binomial_log_tail, gather, log_p_value, sample_columns
 from torch_boc.kernels import choice, use
 
 PROBE = ["torch_boc::row_sums", "torch_boc::spread", "torch_boc::coins", "torch_boc::log_p_value"]
@@ -95,6 +99,14 @@ def test_what_the_compiled_path_leaves_to_torch():
         assert not fused(lambda: vmap(lambda z: bag_of_coins(z).gap)(random_logits(5, 10)))
 
 
+@pytest.mark.parametrize("function", [bag_of_coins, gather, lambda z: sample_columns(z, columns=["gap", "energy"])])
+def test_a_call_decides_once(monkeypatch, function):
+    decided, decide = [], choice._fused_dtypes
+    monkeypatch.setattr(choice, "_fused_dtypes", lambda *x: decided.append(x) or decide(*x))
+    function(random_logits(2**10, 2**10))  # several pieces
+    assert len(decided) == 1
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # torch's own use of it
 def test_forward_mode_is_left_to_torch():
     odds = torch.linspace(0.1, 2, 5, dtype=torch.float64)
@@ -117,12 +129,56 @@ def test_unknown_paths(path):
         pass
 
 
-def test_the_choice_ends_with_its_block():
+def test_the_choice_ends_with_its_block(fake_gpu):
     with use("torch"):
-        with pytest.raises(ZeroDivisionError), use("compiled"):
+        with pytest.raises(ZeroDivisionError), use("triton"):
             raise ZeroDivisionError
-        assert choice._chosen == "torch"
-    assert choice._chosen == "auto"
+        assert not fused(probe, fake_gpu)
+    assert fused(probe, fake_gpu)
+
+
+def test_two_threads_choose_differently():
+    """Each enters its block before the other computes, and leaves it after."""
+    logits, both_inside, both_done = torch.empty(5, 10, device="meta"), Barrier(2, timeout=30), Barrier(2, timeout=30)
+
+    def decided(path):
+        with use(path):
+            both_inside.wait()
+            try:
+                return choice.decide(logits).rows
+            except RuntimeError as error:  # for there is no Triton on this device
+                return str(error)
+            finally:
+                both_done.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        plain, kernels = threads.map(decided, ["torch", "triton"])
+    assert plain is False
+    assert "expected tensors on a GPU that Triton knows" in kernels
+
+
+def test_two_tasks_choose_differently():
+    async def decided(path):
+        with use(path):
+            await asyncio.sleep(0)
+            return choice._chosen.get()
+
+    async def both():
+        return await asyncio.gather(decided("torch"), decided("compiled"))
+
+    assert asyncio.run(both()) == ["torch", "compiled"]
+    assert choice._chosen.get() == choice._traced.path == "auto"
+
+
+def test_a_choice_compiles_again():
+    """Inside of torch.compile only "triton" is another path, which the CPU does not have."""
+    torch.compiler.reset()
+    compiled = torch.compile(probe, backend="eager", fullgraph=True)
+    logits = random_logits(5, 10)
+    expected = compiled(logits)
+    with use("triton"), pytest.raises(Exception, match="got tensors on cpu"):
+        compiled(logits)
+    torch.testing.assert_close(compiled(logits), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("path", ["auto", "compiled"])

@@ -37,7 +37,7 @@ def test_kernels_that_fail(monkeypatch):
     def fail(*_):
         raise RuntimeError("no such device")
 
-    monkeypatch.setattr(kernels, "row_sums", fail)
+    monkeypatch.setattr(trial, "row_sums", fail)
     with pytest.warns(UserWarning, match=REMAINS + "they failed: RuntimeError: no such device"):
         assert not trial.passes("cpu")
 
@@ -63,6 +63,7 @@ def test_one_trial_for_each_device_and_none_while_a_graph_is_captured(monkeypatc
 def test_auto_heeds_the_trial(monkeypatch, trusted):
     monkeypatch.setattr(choice, "available", lambda device: device == "meta")
     monkeypatch.setattr(choice, "is_trusted", lambda: trusted)
-    assert choice._fuse("meta", torch.float32) is trusted
+    logits = torch.empty(2, 3, device="meta")
+    assert choice.decide(logits)[:2] == (trusted, trusted)
     with kernels.use("triton"):
-        assert choice._fuse("meta", torch.float32)
+        assert choice.decide(logits)[:2] == (True, True)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from tests.dispatch import NoHostSync
 from tests.lightning.cases import (
@@ -17,6 +18,7 @@ from tests.lightning.cases import (
     trainer,
 )
 from tests.metrics.test_separation import sklearn_separation
+from tests.passes import count_passes
 from torch_boc import BoCSeparation
 from torch_boc.functional import compute_scores
 from torch_boc.lightning import BoCCallback
@@ -134,7 +136,7 @@ def test_waiting_samples_count_as_all_others(size):
         loop.update(1, logits / 2, labels)
         separation.update(logits, False)
         separation.update(logits / 2, True)
-    assert sum(part.counted.numel() for part, _ in loop.metrics[0].pending) < max(1024, size)
+    assert sum(part.coins.odds.numel() for part in loop.metrics[0].pending) < max(1024, size)
     found, expected = loop.compute(("samples", "gap", "nll", "accuracy")), metric.compute()
     for key in ("samples", "gap", "nll", "accuracy"):
         torch.testing.assert_close(found[key], expected[key], rtol=1e-12, atol=0)
@@ -163,3 +165,21 @@ def test_the_first_batch_costs_none_either_without_validation(options):
     callback._begin("val", classifier(library, perceptron()), ["", "near"])
     with NoHostSync():
         callback.on_validation_batch_end(None, None, {"logits": torch.randn(20, 5)}, None, 0)
+
+
+@pytest.mark.parametrize(("scores", "extras"), [(SCORES, False), (("gap", "entropy"), True)])
+def test_a_batch_is_passed_over_once(scores, extras, monkeypatch, tmp_path):
+    module, passes = classifier(library, perceptron()), count_passes(monkeypatch)
+    run = trainer(library, tmp_path, BoCCallback(ood={1: "near"}, scores=scores))
+    run.validate(module, [loader(KNOWN), loader(NEAR)], verbose=False)
+    batches = len(loader(KNOWN)) + len(loader(NEAR))
+    assert passes == [extras] * batches
+
+
+def test_samples_that_wait_hold_no_logits():
+    loop = LoopMetrics(["", "near"], {1}, BoCMetric(), BoCSeparation(("msp", "entropy")))
+    loop.update(0, torch.randn(8, 1000), torch.arange(8))
+    (waiting,) = loop.metrics[0].pending
+    held = [x for x in tree_leaves(waiting) if isinstance(x, torch.Tensor)]
+    assert held
+    assert sum(x.untyped_storage().nbytes() for x in held) < 8 * 8 * 20  # bytes, samples, numbers of a sample

@@ -8,9 +8,9 @@ from tests.dispatch import NoHostSync
 from tests.metrics.cases import joined, labelled_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCMetric
-from torch_boc.functional import bag_of_coins, boc_summary
+from torch_boc.functional import bag_of_coins, boc_summary, gather
 from torch_boc.functional.summary import QUANTILES
-from torch_boc.functional.tally import empty_tally, gap_edges, tally
+from torch_boc.functional.tally import Counts, empty_tally, gap_edges, tally
 
 KEYS = [
     "samples",
@@ -109,7 +109,7 @@ def test_narrow_logits_are_summed_in_float64(dtype):
 
 
 def test_confidence_of_one_is_in_the_last_bin():
-    total = tally(torch.tensor([[200.0, 0.0, 0.0]]), torch.tensor([0]))
+    total = tally(gather(torch.tensor([[200.0, 0.0, 0.0]]), torch.tensor([0])))
     assert total.bin_counts[:, -1].tolist() == [1] * 5
 
 
@@ -132,7 +132,7 @@ def test_histogram_covers_every_gap():
     assert edges[:2] == [0, 1e-12]
     assert edges[-1] == 1
     logits = torch.tensor([[0.0, -200.0, -300.0], [0.0, 0.0, 0.0], [0.0, -1.0, -2.0]])
-    histogram = tally(logits).gap_histogram
+    histogram = tally(gather(logits)).gap_histogram
     assert histogram.sum() == 3
     assert histogram[0] == 1
     gap = bag_of_coins(logits[2]).gap.item()
@@ -147,7 +147,7 @@ def test_update_reads_nothing_back():
     with NoHostSync():
         metric.update(logits, target)
         metric.update(logits.reshape(10, 3, 7).movedim(-1, 1), target.reshape(10, 3))
-    assert metric.total().counts[1] == 2 * (target[3] != 2)
+    assert Counts(*metric.total().counts).invalid == 2 * (target[3] != 2)
 
 
 def test_state_does_not_grow():

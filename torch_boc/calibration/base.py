@@ -11,7 +11,7 @@ from torch import Tensor
 from .._optional import require
 from ..core.coins import Coins
 from ..functional.checks import are_probabilities, check_logits, check_target
-from ..functional.evidence import is_class, take_samples
+from ..functional.evidence import gather, is_class
 
 
 class Calibrated(NamedTuple):
@@ -115,7 +115,7 @@ def check_classes_of(logits: Tensor, target: Tensor) -> Tensor:
 
 def coins_of(logits: Tensor) -> Coins:
     """The coins of each row in float64, in which a confidence of 1 - 1e-12 is not 1."""
-    return take_samples(logits).coins
+    return gather(logits.detach()).coins
 
 
 def require_sklearn() -> Any:

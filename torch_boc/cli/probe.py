@@ -15,7 +15,8 @@ from .._optional import require_pyarrow
 from ..core.blocks import block_elements
 from ..data.sets import LogitSet
 from ..evaluation.detection import LOST
-from ..functional import sample_columns
+from ..functional.columns import columns_of
+from ..functional.evidence import Evidence
 from ..storage.files import check_file
 from ..storage.parquet import ParquetFile
 from .console import counting, put, screen, working
@@ -59,8 +60,9 @@ def probe(
     metric = BoCMetric(trials=trials, validate_args=False)
     with counting("probing", len(data)) as advance, _table(out) as write:
         for block, rows in _blocks(data):
-            metric.update(data.logits[rows], None if data.target is None else data.target[rows])
-            write({**block, **_columns(data, rows, trials)} if out is not None else {})
+            evidence = metric.take(data.logits[rows], block.get("target"), extras=out is not None)
+            metric.update(evidence)
+            write({**block, **_columns(data, evidence)} if out is not None else {})
             advance(rows.stop - rows.start)
     summary = {name: value.item() for name, value in metric.compute().items()}
     _print(data, summary, out, json=json)
@@ -74,11 +76,10 @@ def _check_output(out: Path, source: Path) -> None:
         raise ValueError(f"{out}: expected another file than the input to write to")
 
 
-def _columns(data: LogitSet, rows: slice, trials: int) -> dict[str, Tensor]:
+def _columns(data: LogitSet, evidence: Evidence) -> dict[str, Tensor]:
     """The numbers of some rows, without those of which a softmax leaves nothing."""
-    columns = sample_columns(data.logits[rows], trials=trials)
     lost = LOST if data.from_probabilities else ()
-    return {name: x for name, x in columns.items() if name not in lost}
+    return {name: x for name, x in columns_of(evidence).items() if name not in lost}
 
 
 def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:

@@ -23,7 +23,7 @@ from ..calibration.base import require_sklearn
 from ..core.coins import Coins
 from ..data.sets import LogitSet
 from ..functional.bounds import free_gap
-from ..functional.paths import coins_from_rows, wide_row_sums
+from ..functional.evidence import gather
 from ..report.results import SPLINE, frame
 from ..report.tables import BeyondRow
 from .bootstrap import random_numbers, with_intervals
@@ -127,7 +127,7 @@ def _quantities(sets: tuple[LogitSet, LogitSet]) -> dict[str, Pair]:
     """Each quantity for both sets, higher = more in-distribution."""
     columns: list[tuple[Tensor, ...]] = []
     for data in sets:
-        parts = [coins_from_rows(wide_row_sums(logits), data.num_classes) for logits, _ in row_blocks(data)]
+        parts = [gather(logits).coins for logits, _ in row_blocks(data)]
         coins = Coins(*(torch.cat(column) for column in zip(*parts, strict=True)))
         free = free_gap(coins.odds, coins.concentration, data.num_classes)
         columns.append((-coins.odds, -coins.gap, -free, -coins.concentration))

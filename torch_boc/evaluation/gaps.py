@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..functional.bins import count, equal_bin
 from ..functional.bounds import forced_gap, free_gap
 from ..functional.separation import auroc
-from ..functional.tally import count, equal_bin
 from ..functional.trials import log_p_value, sample_wins
 from ..report.tables import CoherenceRow, GapRow, TrialRow
 from .ece import calibration_error

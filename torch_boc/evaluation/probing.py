@@ -8,9 +8,8 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..data.sets import LogitSet
-from ..functional.evidence import distance_below_top, log_loss
-from ..functional.paths import coins_from_rows, wide_row_sums
-from ..functional.registry import Evidence, scores
+from ..functional.evidence import gather, log_loss
+from ..functional.registry import scores
 
 # Logits in one piece: a few hundred thousand rows of ten classes.
 BLOCK_ELEMENTS = 2**21
@@ -74,13 +73,10 @@ def ordered(values: Tensor) -> Tensor:
 
 
 def _probe_rows(logits: Tensor, target: Tensor | None, trials: int) -> tuple[Coins, dict[str, Tensor], Tensor | None]:
-    rows = wide_row_sums(logits, extras=True)
-    coins = coins_from_rows(rows, logits.shape[1])
-    evidence = Evidence(rows, coins, logits.shape[1], trials)
+    evidence = gather(logits, target, trials=trials, extras=True)
     columns = {name: score.function(evidence) for name, score in scores.items()}
-    if target is None:
-        return coins, columns, None
-    return coins, columns, log_loss(rows.odds, distance_below_top(logits, target, coins.prediction))
+    nll = None if evidence.distance is None else log_loss(evidence.coins.odds, evidence.distance)
+    return evidence.coins, columns, nll
 
 
 def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ..calibration import Calibrator, LeakWarning, calibrators, leak_test
 from ..data.sets import LogitSet
+from ..functional.bins import count, equal_bin
+from ..functional.calibration import error_of_bins
 from ..functional.coins import bag_of_coins
-from ..functional.evidence import log_loss, take_samples
-from ..functional.tally import count, equal_bin
+from ..functional.evidence import gather, log_loss
 from ..report.tables import CalibrationRow, LeakRow, ReliabilityRow
 from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
 from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
@@ -152,9 +153,9 @@ def _apply(method: Calibrator, test: ProbedSet) -> Judged:
         result = method.calibrate(logits)
         nll = test.nll[start : start + len(logits)]
         if result.logits is not None:
-            samples = take_samples(result.logits, target)
-            assert samples.distance is not None
-            nll = log_loss(samples.coins.odds, samples.distance)
+            evidence = gather(result.logits, target)
+            assert evidence.distance is not None
+            nll = log_loss(evidence.coins.odds, evidence.distance)
         parts.append(Judged(result.confidence.double(), result.prediction == target, nll))
         start += len(logits)
     return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))
@@ -181,7 +182,7 @@ def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
     member = (bin_of.unsqueeze(1) == torch.arange(bins)).double()
     total = counts[0].sum()
     inside, hits = counts @ member, counts @ (member * right.unsqueeze(1))
-    error = (hits - counts @ (member * confidence.unsqueeze(1))).abs().sum(1) / total
+    error = error_of_bins(hits - counts @ (member * confidence.unsqueeze(1)), total)
     return torch.cat([error.unsqueeze(1), (counts @ brier / total).unsqueeze(1), hits / inside], 1)
 
 

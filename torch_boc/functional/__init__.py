@@ -1,8 +1,10 @@
 """The mathematics of the probe, as pure functions of tensors: on any device, compilable, differentiable."""
 
 from .bounds import dominance_bounds, forced_gap, free_gap
+from .calibration import calibration_error
 from .coins import Coins, bag_of_coins
 from .columns import sample_columns
+from .evidence import Evidence, gather
 from .registry import Score, compute_scores, scores
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
@@ -11,12 +13,14 @@ from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins
 
 __all__ = [
     "Coins",
+    "Evidence",
     "Score",
     "auroc",
     "bag_of_coins",
     "binomial_log_tail",
     "binomial_tail",
     "boc_summary",
+    "calibration_error",
     "compute_scores",
     "dominance_bounds",
     "expected_wins",
@@ -24,6 +28,7 @@ __all__ = [
     "forced_gap",
     "fpr_at_tpr",
     "free_gap",
+    "gather",
     "log_p_value",
     "p_value",
     "sample_columns",

@@ -4,9 +4,8 @@ from torch import Tensor
 
 from ..core.blocks import blockwise
 from ..core.coins import Coins
-from ..kernels import choice
 from .checks import check_logits
-from .paths import coins_from_rows, row_sums
+from .paths import coins_from_rows, decide, row_sums
 
 __all__ = ["Coins", "bag_of_coins"]
 
@@ -34,11 +33,12 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
     (tensor([0]), tensor([0.6439]), tensor([0.8548]), tensor([0.2109]))
     """
     dim = check_logits(logits, dim)
+    rows = logits.movedim(dim, -1)
+    fused = decide(rows)
 
     def coins(rows: Tensor) -> Coins:
-        return coins_from_rows(row_sums(rows), rows.shape[-1])
+        return coins_from_rows(row_sums(rows, fused), rows.shape[-1], fused)
 
-    rows = logits.movedim(dim, -1)
-    if logits.requires_grad or choice.fuse_rows(rows):
+    if logits.requires_grad or fused.rows:
         return coins(rows)  # backward works in blocks, and kernels need none
     return Coins(*blockwise(coins, rows))

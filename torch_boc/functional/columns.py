@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from torch import Tensor
 
 from ..core.coins import gap_of
-from ..core.rows import Rows
 from .checks import check_logits, check_trials
 from .coins import bag_of_coins
-from .paths import coins_from_rows, row_sums, wide_row_sums
-from .registry import Evidence, scores
+from .evidence import Evidence, gather
+from .paths import coins_from_rows, decide, row_sums
+from .registry import scores
 from .trials import log_p_value
 
 # Each column as a function of what is known of a row. Those of a property are written out: torch 2.7 cannot compile it.
@@ -60,22 +60,23 @@ def sample_columns(
     >>> sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), columns=["prediction", "free_gap"])
     {'prediction': tensor([0]), 'free_gap': tensor([0.0105], dtype=torch.float64)}
     """
-    names, rows = check_columns(columns), logits.detach().movedim(check_logits(logits, dim), -1)
-    sums = wide_row_sums(rows, extras="logit_gap" in names)
-    return _choose(names, Evidence(sums, coins_from_rows(sums, rows.shape[-1]), rows.shape[-1], check_trials(trials)))
+    names, dim = check_columns(columns), check_logits(logits, dim)
+    return columns_of(gather(logits.detach(), dim=dim, trials=trials, extras="logit_gap" in names), names)
 
 
 def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] | None = None) -> dict[str, Tensor]:
     """As `sample_columns` for logits of shape (..., C), with gradients, and in the dtype of `bag_of_coins`."""
-    names, coins = check_columns(columns), bag_of_coins(logits)
-    if "energy" in names or "logit_gap" in names:
-        sums = row_sums(logits, extras="logit_gap" in names)
-    else:
-        sums = Rows(coins.prediction, coins.odds, coins.odds, coins.odds)  # which no other column looks at
-    return _choose(names, Evidence(sums, coins, logits.shape[-1], check_trials(trials)))
+    names, classes, trials = check_columns(columns), logits.shape[-1], check_trials(trials)
+    if "energy" not in names and "logit_gap" not in names:
+        return columns_of(Evidence(bag_of_coins(logits), classes, trials), names)
+    fused = decide(logits)
+    sums = row_sums(logits, fused, extras="logit_gap" in names)
+    coins = coins_from_rows(sums, classes, fused)
+    return columns_of(Evidence(coins, classes, trials, sums.top, margin=sums.margin), names)
 
 
-def _choose(names: Iterable[str], evidence: Evidence) -> dict[str, Tensor]:
+def columns_of(evidence: Evidence, names: Iterable[str] = COLUMNS) -> dict[str, Tensor]:
+    """The columns of samples whose logits were passed over before; `logit_gap` needs them with `extras`."""
     found = {name: _COLUMNS[name](evidence) for name in names if name != "p_value"}
     if "p_value" in names:  # of the logarithm, if that is there
         log_p = found.get("log_p_value")

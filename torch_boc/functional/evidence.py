@@ -1,6 +1,6 @@
-"""The per-sample half of a tally: the one part that sees the logits, and what it hands on.
+"""What later code needs of a batch: one pass over the logits takes it, and everything else is made of it.
 
-A sample is a few numbers whatever the number of classes, so that it can be gathered, padded and tallied elsewhere.
+A sample is a few numbers whatever the number of classes, so that it can wait, be padded and tallied elsewhere.
 """
 
 from collections.abc import Sequence
@@ -11,65 +11,106 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.precision import widen
-from .checks import check_logits, check_target
-from .paths import coins_from_rows, wide_row_sums
+from .checks import check_logits, check_target, check_trials
+from .paths import coins_from_rows, decide, row_sums, widened
 
 
-class Samples(NamedTuple):
-    """What a tally needs of each sample, without the class axis: the same few numbers whatever the number of classes.
+class Evidence(NamedTuple):
+    """What is known of each sample, without the class axis and without the logits.
 
     Attributes:
         coins: of each sample, in float64 (float32 on MPS).
-        counted: which samples count.
+        num_classes: C.
+        trials: the number of coin flips of the p-values.
+        top: the largest logit of each sample; None if the evidence was not made of logits.
+        surprise: the sum over the rivals of u_j (z_top - z_j), where `extras` were asked for.
+        margin: the sum over the rivals of z_top - z_j, where `extras` were asked for.
+        counted: which samples count; None if all do.
         target: class indices, if there are any.
         distance: how far the target's logit is below the top, if there are targets; 0 for a target that is no class.
     """
 
     coins: Coins
-    counted: Tensor
+    num_classes: int
+    trials: int = 100
+    top: Tensor | None = None
+    surprise: Tensor | None = None
+    margin: Tensor | None = None
+    counted: Tensor | None = None
     target: Tensor | None = None
     distance: Tensor | None = None
 
 
-def take_samples(
-    logits: Tensor, target: Tensor | None = None, *, ignore_index: int | None = None, dim: int = 1
-) -> Samples:
-    """The one pass over the logits of a batch; `tally_samples` does the rest, then or later, here or elsewhere."""
-    rows = logits.detach().movedim(check_logits(logits, dim), -1)
+def gather(
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    dim: int = -1,
+    trials: int = 100,
+    extras: bool = False,
+    ignore_index: int | None = None,
+) -> Evidence:
+    """The one pass over the logits of a batch: scores, columns, tallies and metrics are made of what it takes.
+
+    Args:
+        logits: shape (..., C).
+        target: class indices of shape (...), if there are any.
+        dim: the class axis; by default the last.
+        trials: the number of coin flips of the p-values.
+        extras: whether to take `surprise` and `margin`, which `entropy` and `logit_gap` need, and nothing else.
+        ignore_index: samples with this target do not count.
+
+    Returns:
+        Evidence. It is differentiable in the logits, and holds no logits itself.
+
+    >>> evidence = gather(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), torch.tensor([1]))
+    >>> evidence.coins.prediction, evidence.top, evidence.distance
+    (tensor([0]), tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
+    """
+    dim, trials = check_logits(logits, dim), check_trials(trials)
+    rows = logits.movedim(dim, -1)
     target = None if target is None else check_target(target, rows.shape[:-1])
-    coins = coins_from_rows(wide_row_sums(rows), rows.shape[-1])
-    counted = _which_count(coins.odds, target, ignore_index)
+    fused = decide(rows)
+    sums = widened(row_sums(rows, fused, extras=extras))
+    coins = coins_from_rows(sums, rows.shape[-1], fused)
+    evidence = Evidence(coins, rows.shape[-1], trials, sums.top, sums.surprise, sums.margin)
     if target is None:
-        return Samples(coins, counted)
-    return Samples(coins, counted, target, distance_below_top(rows, target, coins.prediction))
+        return evidence
+    counted = None if ignore_index is None else target != ignore_index
+    return evidence._replace(
+        counted=counted, target=target, distance=distance_below_top(rows, target, coins.prediction)
+    )
 
 
-def join_samples(parts: Sequence[Samples]) -> Samples:
-    """Several batches of samples as one, flat; either all have targets or none."""
+def join_evidence(parts: Sequence[Evidence]) -> Evidence:
+    """Several batches as one, flat; they agree in classes and trials, and in which tensors they have."""
+    first = parts[0]
     coins = Coins(*(_joined(column) for column in zip(*(part.coins for part in parts), strict=True)))
-    counted, *labels = zip(*(part[1:] for part in parts), strict=True)
-    return Samples(coins, _joined(counted), *(None if column[0] is None else _joined(column) for column in labels))
+    if any(part.counted is not None for part in parts):
+        parts = [part if part.counted is not None else part._replace(counted=_all_of(part)) for part in parts]
+    columns = [None if x[0] is None else _joined(x) for x in zip(*(part[3:] for part in parts), strict=True)]
+    return Evidence(coins, first.num_classes, first.trials, *columns)
 
 
 def _joined(column: Sequence[Tensor]) -> Tensor:
-    return torch.cat([x.reshape(-1) for x in column])
+    return column[0].reshape(-1) if len(column) == 1 else torch.cat([x.reshape(-1) for x in column])
 
 
-def _which_count(odds: Tensor, target: Tensor | None, ignore_index: int | None) -> Tensor:
-    """Which samples count: all but those whose target is `ignore_index`."""
-    if target is None or ignore_index is None:
-        return torch.ones_like(odds, dtype=torch.bool)
-    return target != ignore_index
+def _all_of(evidence: Evidence) -> Tensor:
+    return torch.ones_like(evidence.coins.odds, dtype=torch.bool)
 
 
-def settle(coins: Coins, counted: Tensor) -> tuple[Coins, Tensor, Tensor]:
+def settle(evidence: Evidence) -> tuple[Coins, Tensor, Tensor]:
     """The coins as flat tensors, which of them count, and which would but have no geometry."""
-    coins, counted = Coins(*(x.reshape(-1) for x in coins)), counted.reshape(-1)
+    coins = Coins(*(x.reshape(-1) for x in evidence.coins))
     finite = torch.stack([x.isfinite() for x in coins[1:]]).all(0)
-    valid = counted & finite
+    valid, invalid = finite, ~finite
+    if evidence.counted is not None:
+        counted = evidence.counted.reshape(-1)
+        valid, invalid = counted & finite, counted & invalid
     # Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
     safe = Coins(coins.prediction, *(torch.where(valid, x, 0.0) for x in coins[1:]))
-    return safe, valid, counted & ~finite
+    return safe, valid, invalid
 
 
 def is_class(target: Tensor, num_classes: int) -> Tensor:

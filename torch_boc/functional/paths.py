@@ -1,5 +1,6 @@
-"""Who computes: the one place that asks `kernels.choice`, and calls a fused kernel or the formulas of `core`."""
+"""Who computes: `decide` asks `kernels.choice` once for a call; then a fused kernel or a formula of `core` computes."""
 
+import torch
 from torch import Tensor
 
 from .. import kernels
@@ -9,27 +10,29 @@ from ..core import tails
 from ..core.coins import Coins
 from ..core.precision import widen
 from ..core.rows import Rows
-from ..kernels import choice
+from ..kernels.choice import Fused, decide
+
+__all__ = ["Fused", "coins_from_rows", "decide", "log_p_of_expected_wins", "log_tail", "row_sums", "widened"]
 
 
-def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
+def row_sums(logits: Tensor, fused: Fused, *, extras: bool = False) -> Rows:
     """The sums over the last axis of `logits`, with `surprise` and `margin` if `extras` are asked for."""
-    if not choice.fuse_rows(logits):
+    if not fused.rows:
         return sums.row_sums(logits, extras=extras)
     rows = Rows(*kernels.row_sums(logits, extras))
     mass, mass_squares = kernels.spread(logits, rows.odds.detach(), rows.squares.detach())
     return rows._replace(mass=mass, mass_squares=mass_squares)
 
 
-def wide_row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
-    """`row_sums` with every sum in float64 (float32 on MPS), for work in which a confidence of 1 - 1e-12 is not 1."""
-    rows = row_sums(logits, extras=extras)
+def widened(rows: Rows) -> Rows:
+    """Every sum in float64 (float32 on MPS), for work in which a confidence of 1 - 1e-12 is not 1."""
     return Rows(rows.prediction, *(None if x is None else widen(x) for x in rows[1:]))  # type: ignore[arg-type]
 
 
-def coins_from_rows(rows: Rows, num_classes: int) -> Coins:
-    """Coins from the sums of each row."""
-    if not choice.fuse_coins(rows.odds, num_classes):
+def coins_from_rows(rows: Rows, num_classes: int, fused: Fused) -> Coins:
+    """Coins from the sums of each row; the kernel has no gradient, and two classes are simpler without it."""
+    needs_gradient = rows.odds.requires_grad and torch.is_grad_enabled()
+    if num_classes == 2 or needs_gradient or not fused.numbers:
         return formulas.coins_by_formula(rows, num_classes)
     spread = (rows.mass, rows.mass_squares)
     return Coins(rows.prediction, rows.odds, *kernels.coins(rows.odds, rows.squares, *spread, num_classes))
@@ -37,7 +40,7 @@ def coins_from_rows(rows: Rows, num_classes: int) -> Coins:
 
 def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}; both tensors are wide and of one shape."""
-    if not choice.fuse_tails(odds, trials):
+    if not _fuse_tails(odds, trials):
         return tails.log_tail(wins, trials, odds)
     fused: Tensor = kernels.log_tail(wins, trials, odds)[0]
     return fused
@@ -45,7 +48,12 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
 
 def log_p_of_expected_wins(loss: Tensor, trials: int, odds: Tensor) -> Tensor:
     """`log_tail` of the expected wins."""
-    if not choice.fuse_tails(odds, trials):
+    if not _fuse_tails(odds, trials):
         return tails.log_tail(tails.expected_wins(loss, trials), trials, widen(odds))
     fused: Tensor = kernels.log_p_value(loss, trials, odds)[0]
     return fused
+
+
+def _fuse_tails(odds: Tensor, trials: int) -> bool:
+    fused = decide(odds)
+    return fused.numbers and trials <= fused.most_trials

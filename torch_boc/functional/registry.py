@@ -3,25 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core.coins import Coins, gap_of
-from ..core.rows import Rows
-from .checks import check_logits, check_trials
-from .paths import coins_from_rows, wide_row_sums
+from ..core.coins import gap_of
+from .evidence import Evidence, gather
 from .trials import log_p_value
-
-
-class Evidence(NamedTuple):
-    """What a score may look at: the sums of each row in float64, and the coins made of them."""
-
-    rows: Rows
-    coins: Coins
-    num_classes: int
-    trials: int
 
 
 @dataclass(frozen=True)
@@ -87,19 +75,32 @@ def unsaturated_scores(
     >>> compute_scores(logits, ["msp"])["msp"], unsaturated_scores(logits, ["msp"])["msp"]
     (tensor([1., 1.], dtype=torch.float64), tensor([-3.8575e-22, -1.7513e-26], dtype=torch.float64))
     """
-    dim, trials = check_logits(logits, dim), check_trials(trials)
     if isinstance(names, str):
         raise TypeError(f"expected names as a list of scores, got the string {names!r}; use [{names!r}]")
-    chosen = [_look_up(name) for name in (_registry if names is None else names)]
-    rows = wide_row_sums(logits.movedim(dim, -1), extras=any(score.extras for score in chosen))
-    evidence = Evidence(rows, coins_from_rows(rows, logits.shape[dim]), logits.shape[dim], trials)
-    return {score.name: score.number(evidence) for score in chosen}
+    names = [_look_up(name).name for name in (_registry if names is None else names)]
+    return rank(gather(logits, dim=dim, trials=trials, extras=need_extras(names)), names)
+
+
+def rank(evidence: Evidence, names: Iterable[str]) -> dict[str, Tensor]:
+    """`unsaturated_scores` of samples whose logits were passed over before; see `need_extras`."""
+    return {name: _registry[name].number(evidence) for name in names}
+
+
+def need_extras(names: Iterable[str]) -> bool:
+    """Whether one of these scores looks at the sums that `gather` takes with `extras` only."""
+    return any(_registry[name].extras for name in names)
 
 
 def _look_up(name: str) -> Score:
     if name not in _registry:
         raise ValueError(f"expected a score among {', '.join(_registry)}, got {name!r}")
     return _registry[name]
+
+
+def _given(x: Tensor | None) -> Tensor:
+    if x is None:
+        raise ValueError("expected evidence with the top logits and the sums that this score needs, got none of these")
+    return x
 
 
 def _itself(number: Tensor) -> Tensor:
@@ -140,24 +141,23 @@ def msp(evidence: Evidence) -> Tensor:
 
 @_register("log sum exp of the logits, minus the energy at temperature 1")
 def energy(evidence: Evidence) -> Tensor:
-    return evidence.rows.top + torch.log1p(evidence.rows.odds)
+    return _given(evidence.top) + torch.log1p(evidence.coins.odds)
 
 
 @_register("largest logit")
 def max_logit(evidence: Evidence) -> Tensor:
-    return evidence.rows.top
+    return _given(evidence.top)
 
 
 @_register("minus the entropy of the softmax", extras=True)
 def entropy(evidence: Evidence) -> Tensor:
-    assert evidence.rows.surprise is not None
-    return -(torch.log1p(evidence.rows.odds) + evidence.rows.surprise / (1 + evidence.rows.odds))
+    odds = evidence.coins.odds
+    return -(torch.log1p(odds) + _given(evidence.surprise) / (1 + odds))
 
 
 @_register("mean log-odds of the coins: mean distance of the rivals below the top logit", extras=True)
 def logit_gap(evidence: Evidence) -> Tensor:
-    assert evidence.rows.margin is not None
-    return evidence.rows.margin / (evidence.num_classes - 1)
+    return _given(evidence.margin) / (evidence.num_classes - 1)
 
 
 @_register("mean chance that the top class beats a rival", value=_chance)

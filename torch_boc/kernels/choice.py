@@ -1,7 +1,11 @@
 """Which path computes what: decided here alone, by the user's word, the device, the dtype and the size."""
 
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,19 +17,29 @@ from .triton.launch import available
 PATHS = ("auto", "torch", "triton", "compiled")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
-_chosen = "auto"
+_chosen: ContextVar[str] = ContextVar("torch_boc_path", default="auto")
+
+
+class _Traced(threading.local):
+    """The choice as torch.compile reads it, and compiles again when it changes: older versions know no ContextVar."""
+
+    def __init__(self) -> None:
+        self.path = "auto"
+
+
+_traced = _Traced()
 
 
 @contextmanager
 def use(path: str) -> Iterator[None]:
     """Choose how the probe is computed within a `with` block; results agree up to rounding.
 
-    The choice is that of the whole process: blocks in several threads must not overlap.
+    The choice is a context variable: threads and asynchronous tasks may choose differently at the same time.
 
     Args:
         path: one of
             "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; torch's
-            own operations elsewhere. So it is without a block;
+            own operations elsewhere. This is the default;
             "torch": torch's own operations, the reference;
             "triton": the Triton kernels, untried; tensors of other devices are an error. Inside of torch.compile they
             stay one operator each, where "auto" leaves everything to the compiler;
@@ -36,45 +50,51 @@ def use(path: str) -> Iterator[None]:
     >>> with use("torch"):
     ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
     """
-    global _chosen
     if path not in PATHS:
         raise ValueError(f"expected a path among {', '.join(PATHS)}, got {path!r}")
-    before, _chosen = _chosen, path
+    token = _chosen.set(path)
+    _traced.path = path
     try:
         yield
     finally:
-        _chosen = before
+        _chosen.reset(token)
+        _traced.path = _chosen.get()  # not what it was before: another task of this thread may have set that
 
 
-def fuse_rows(logits: Tensor) -> bool:
-    """Whether `torch_boc::row_sums` is to take the sums of these logits."""
-    return _fuse(logits.device.type, logits.dtype)
+class Fused(NamedTuple):
+    """Which parts of a call the kernels compute.
+
+    Attributes:
+        rows: the sums over the classes.
+        numbers: what is made of the sums of each row, the coins and the tails.
+        most_trials: the tails of more trials are left to torch's operations.
+    """
+
+    rows: bool
+    numbers: bool
+    most_trials: int
 
 
-def fuse_coins(odds: Tensor, classes: int) -> bool:
-    """Whether `torch_boc::coins` is to make coins of these sums: it has no gradient, and two classes are simpler."""
-    needs_gradient = odds.requires_grad and torch.is_grad_enabled()
-    return classes > 2 and not needs_gradient and _fuse(odds.device.type, torch.float32)
+def decide(x: Tensor) -> Fused:
+    """Who computes a call whose tensor is `x`: logits, or numbers of each row."""
+    device, path = x.device.type, _traced.path if torch.compiler.is_compiling() else _chosen.get()
+    dtypes = _fused_dtypes(device, path)
+    limited = device == "cpu" and path == "compiled"
+    return Fused(x.dtype in dtypes, torch.float32 in dtypes, MOST_TRIALS if limited else sys.maxsize)
 
 
-def fuse_tails(odds: Tensor, trials: int) -> bool:
-    """Whether `torch_boc::log_tail` and `torch_boc::log_p_value` are to take the tails of these odds."""
-    if odds.device.type == "cpu" and _chosen == "compiled" and trials > MOST_TRIALS:
-        return False
-    return _fuse(odds.device.type, torch.float32)
-
-
-def _fuse(device: str, dtype: torch.dtype) -> bool:
-    if _chosen == "torch" or (_chosen == "auto" and device == "cpu"):
-        return False
-    if _chosen == "triton" and not available(device):
+def _fused_dtypes(device: str, path: str) -> Collection[torch.dtype]:
+    """The dtypes of logits that the kernels take; they make numbers of float32 and float64 wherever they take any."""
+    if path == "torch" or (path == "auto" and device == "cpu"):
+        return ()
+    if path == "triton" and not available(device):
         raise RuntimeError(
             f'expected tensors on a GPU that Triton knows, got tensors on {device}: choose "auto" or "torch"'
         )
     if torch.compiler.is_compiling():
-        return _chosen == "triton" and dtype in TRITON_DTYPES  # else the compiler fuses torch's operations as it likes
+        return TRITON_DTYPES if path == "triton" else ()  # else the compiler fuses torch's operations as it likes
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        return False  # for which torch's operations have rules, nested ones too
-    if _chosen == "compiled" and device == "cpu":
-        return dtype in DTYPES
-    return available(device) and dtype in TRITON_DTYPES and (_chosen == "triton" or is_trusted())
+        return ()  # for which torch's operations have rules, nested ones too
+    if path == "compiled" and device == "cpu":
+        return DTYPES
+    return TRITON_DTYPES if available(device) and (path == "triton" or is_trusted()) else ()

@@ -8,14 +8,13 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
-from ..functional.evidence import Samples, join_samples
+from ..functional.evidence import Evidence, join_evidence
 from ..functional.summary import LABELLED_KEYS, summarize
-from ..functional.tally import COUNTS
+from ..functional.tally import Counts
 from ..metrics import BoCMetric, BoCSeparation
-from ..metrics.separation import Scored
 from .problems import Problems
 
-# A sample waits as some ten numbers: 80 kB in all.
+# A sample waits as at most eleven numbers: 90 kB in all.
 ENOUGH_SAMPLES = 1024
 
 
@@ -40,7 +39,7 @@ class LoaderMetrics:
     ) -> None:
         self.what, self.ood, self.problems = what, ood, problems
         self.metric, self.separation = deepcopy(metric), deepcopy(separation)
-        self.pending: list[tuple[Samples, Scored | None]] = []
+        self.pending: list[Evidence] = []
         self.taken = self.lost = self.refused = 0
 
     def reset(self, device: torch.device) -> None:
@@ -61,25 +60,23 @@ class LoaderMetrics:
 
     def update(self, logits: Tensor, target: Tensor | None) -> None:
         """Add a batch, without waiting for the device."""
-        samples = self.metric.take(logits, target)
-        scored = None if self.separation is None else self.separation.take(logits)
-        if scored is not None and target is not None and self.metric.ignore_index is not None:
-            scored = Scored(scored.values.masked_fill(~samples.counted, float("nan")))  # which no metric counts
-        self._wait(Samples(*samples[:2]) if self.ood else samples, scored)
+        extras = self.separation is not None and self.separation.needs_extras
+        evidence = self.metric.take(logits, target, extras=extras)
+        self._wait(evidence._replace(target=None, distance=None) if self.ood else evidence)
 
     def tally(self) -> None:
         """Add the samples that wait to the metrics."""
         if not self.pending:
             return
-        samples, scored = zip(*self.pending, strict=True)
+        parts = list(self.pending)
         self.pending.clear()
-        self.lost += len(samples)
+        self.lost += len(parts)
         with self.problems.tolerated(f"some batches of {self.what}"):
-            self.metric.update(join_samples(samples))
+            evidence = join_evidence(parts)
+            self.metric.update(evidence)
             if self.separation is not None:
-                values = torch.cat([part.values.flatten(1) for part in scored], 1)
-                self.separation.update(Scored(values), self.ood)
-            self.lost, self.taken = self.lost - len(samples), self.taken + len(samples)
+                self.separation.update(evidence, self.ood)
+            self.lost, self.taken = self.lost - len(parts), self.taken + len(parts)
 
     def summary(self, *, labelled: bool) -> dict[str, Tensor]:
         """The summary of all processes, each of which must call it.
@@ -90,7 +87,7 @@ class LoaderMetrics:
         with unwarned(), self.metric.sync_context():
             total = self.metric.total()
         with self.relying():
-            self.metric._report(total.counts[COUNTS.index("invalid")])
+            self.metric._report(Counts(*total.counts).invalid)
         summary = summarize(total)
         if labelled:
             with self.problems.tolerated(f"what the targets of {self.what} decide"):
@@ -119,14 +116,14 @@ class LoaderMetrics:
 
     def check_targets(self, counts: Tensor) -> None:
         """Raise if there are targets that are no classes, for what is said of the others may mislead."""
-        self.metric._report(torch.tensor(0), counts[COUNTS.index("bad_targets")])
+        self.metric._report(torch.tensor(0), Counts(*counts).bad_targets)
 
-    def _wait(self, samples: Samples, scored: Scored | None) -> None:
+    def _wait(self, evidence: Evidence) -> None:
         """Samples wait until they are many: a tally of few costs as much, nearly all of it for starting operations."""
-        if self.pending and (self.pending[0][0].target is None) != (samples.target is None):
+        if self.pending and (self.pending[0].target is None) != (evidence.target is None):
             self.tally()
-        self.pending.append((samples, scored))
-        if sum(part.counted.numel() for part, _ in self.pending) >= ENOUGH_SAMPLES:
+        self.pending.append(evidence)
+        if sum(part.coins.odds.numel() for part in self.pending) >= ENOUGH_SAMPLES:
             self.tally()
 
 

@@ -74,16 +74,19 @@ class ProbeMetric(Metric):
                 "torch.stack([torch.zeros_like(x), x], 1)"
             )
         check_logits(preds, 1)
-        if self.num_classes is not None and preds.shape[1] != self.num_classes:
-            raise ValueError(
-                f"expected logits with {self.num_classes} classes on dim=1, got {preds.shape[1]} "
-                f"(shape {tuple(preds.shape)}); the class axis comes second, as everywhere in torchmetrics"
-            )
-        self.num_classes = preds.shape[1]
+        self._agree_on_classes(preds.shape[1], f" (shape {tuple(preds.shape)})")
         if self.validate_args and self._looks_like_probabilities is None and preds.numel() > 0:
             self._looks_like_probabilities = are_probabilities(preds, 1)
             if preds.device.type == "cpu":
                 self._refuse_probabilities()
+
+    def _agree_on_classes(self, classes: int, got: str = "") -> None:
+        if self.num_classes is not None and classes != self.num_classes:
+            raise ValueError(
+                f"expected logits with {self.num_classes} classes on dim=1, got {classes}{got}; "
+                "the class axis comes second, as everywhere in torchmetrics"
+            )
+        self.num_classes = classes
 
     def _refuse_probabilities(self) -> None:
         if self._looks_like_probabilities is not None and bool(self._looks_like_probabilities):

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from .. import plots
 from ..functional.checks import check_trials
-from ..functional.evidence import Samples, take_samples
+from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
-from ..functional.tally import Tally, empty_tally, gap_tally, tally_samples
+from ..functional.tally import Counts, Tally, empty_tally, gap_tally, tally
 from .arguments import check_prefix, with_prefix
 from .base import ProbeMetric
 
@@ -74,26 +74,31 @@ class BoCMetric(ProbeMetric):
         for field, zeros in empty_tally(bins)._asdict().items():
             self.add_state(self._names[field], zeros, dist_reduce_fx="sum")
 
-    def take(self, preds: Tensor, target: Tensor | None = None) -> Samples:
-        """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later."""
-        self._check(preds)
-        return take_samples(preds, target, ignore_index=self.ignore_index)
+    def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool = False) -> Evidence:
+        """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later.
 
-    def update(self, preds: Tensor | Samples, target: Tensor | None = None) -> None:
+        With `extras` there is what every score and every column needs as well.
+        """
+        self._check(preds)
+        how: dict[str, Any] = {"trials": self.trials, "extras": extras, "ignore_index": self.ignore_index}
+        return gather(preds.detach(), target, dim=1, **how)
+
+    def update(self, preds: Tensor | Evidence, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and targets of shape (N,) or (N, ...).
 
-        Or add what `take` took from it.
+        Or add the evidence that `take` took from it.
         """
-        samples = preds if isinstance(preds, Samples) else self.take(preds, target)
-        assert self.num_classes is not None
-        batch = tally_samples(samples, self.num_classes, trials=self.trials, bins=self.bins, alpha=self.alpha)
+        evidence = preds if isinstance(preds, Evidence) else self.take(preds, target)
+        self._agree_on_classes(evidence.num_classes)
+        batch = tally(evidence._replace(trials=self.trials), bins=self.bins, alpha=self.alpha)
         for field, value in batch._asdict().items():
             setattr(self, self._names[field], getattr(self, self._names[field]) + value)
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
         total = self.total()
-        self._report(total.counts[1], total.counts[5])
+        counts = Counts(*total.counts)
+        self._report(counts.invalid, counts.bad_targets)
         summary = summarize(total)
         return with_prefix(self.key_prefix, {key: summary[key] for key in self.keys or summary})
 
@@ -174,8 +179,8 @@ class CoherenceGap(ProbeMetric):
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...); targets only matter for `ignore_index`."""
         self._check(preds)
-        per_class = self.average == "none"
-        batch = gap_tally(preds, target, part=self.part, per_class=per_class, ignore_index=self.ignore_index)
+        evidence = gather(preds.detach(), target, dim=1, ignore_index=self.ignore_index)
+        batch = gap_tally(evidence, part=self.part, per_class=self.average == "none")
         for name, value in zip(self._names, batch, strict=True):
             setattr(self, name, getattr(self, name) + value)
 

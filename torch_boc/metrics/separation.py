@@ -2,14 +2,15 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import plots
 from ..functional.checks import check_trials
-from ..functional.registry import scores, unsaturated_scores
+from ..functional.evidence import Evidence, gather
+from ..functional.registry import need_extras, rank, scores
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_histograms
 from ..functional.tally import empty_tally
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
@@ -20,12 +21,6 @@ DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentrati
 MANY_BINS = 2**18
 # What may be left unsaid: the last digit that is commonly printed.
 NEGLIGIBLE_ERROR = 0.001
-
-
-class Scored(NamedTuple):
-    """The scores of a batch as `unsaturated_scores`, of shape (scores, N) or (scores, N, ...)."""
-
-    values: Tensor
 
 
 class BoCSeparation(ProbeMetric):
@@ -89,22 +84,32 @@ class BoCSeparation(ProbeMetric):
         self.add_state(self._bins, [], dist_reduce_fx="cat")
         self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
 
-    def take(self, preds: Tensor) -> Scored:
-        """What `update` needs of a batch of logits: its scores, to be added then or later."""
-        self._check(preds)
-        found = unsaturated_scores(preds.detach(), self.scores, dim=1, trials=self.trials)
-        return Scored(torch.stack([*found.values()]))
+    @property
+    def needs_extras(self) -> bool:
+        """Whether evidence for `update` must be gathered with `extras`."""
+        return need_extras(self.scores)
 
-    def update(self, preds: Tensor | Scored, ood: Tensor | bool) -> None:
+    def take(self, preds: Tensor) -> Evidence:
+        """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later."""
+        self._check(preds)
+        return gather(preds.detach(), dim=1, trials=self.trials, extras=self.needs_extras)
+
+    def update(self, preds: Tensor | Evidence, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and which samples are out-of-distribution.
 
-        In place of the logits, what `take` took from them.
+        In place of the logits, evidence of them; samples that do not count there do not count here.
         """
-        scored = preds if isinstance(preds, Scored) else self.take(preds)
-        flags = flat_flags(ood, scored.values.shape[1:], scored.values.device)
-        values = scored.values.flatten(1)
+        evidence = preds if isinstance(preds, Evidence) else self.take(preds)
+        self._agree_on_classes(evidence.num_classes)
+        found = rank(evidence._replace(trials=self.trials), self.scores)
+        values = torch.stack([*found.values()]).flatten(1)
+        flags = flat_flags(ood, evidence.coins.odds.shape, values.device)
+        invalid = values.isnan().any(0)
+        if evidence.counted is not None:
+            counted = evidence.counted.reshape(-1)
+            invalid, values = invalid & counted, values.masked_fill(~counted, float("nan"))  # a row that never counts
         getattr(self, self._rows).append(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
-        setattr(self, self._invalid, getattr(self, self._invalid) + values.isnan().any(0).sum())
+        setattr(self, self._invalid, getattr(self, self._invalid) + invalid.sum())
         self._bin_what_is_too_much()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

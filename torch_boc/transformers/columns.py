@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.precision import widen
-from ..functional.evidence import Samples
+from ..functional.evidence import Evidence
 from ..metrics import BoCMetric
 
 # The numbers of each sample, in this order; without labels the first five.
@@ -16,22 +16,23 @@ PADDING = -100
 BLOCK = 2**20
 
 
-def to_columns(samples: Samples) -> Tensor:
+def to_columns(evidence: Evidence) -> Tensor:
     """Samples as numbers on a last axis, in the order of `COLUMNS`."""
-    coins = samples.coins
-    odds = torch.where(samples.counted, coins.odds, PADDING)
+    coins, counted = evidence.coins, evidence.counted
+    odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
     columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
-    if samples.target is not None and samples.distance is not None:
-        columns += [samples.target, samples.distance]
+    if evidence.target is not None and evidence.distance is not None:
+        columns += [evidence.target, evidence.distance]
     return torch.stack([widen(column) for column in columns], -1)
 
 
-def from_columns(columns: Tensor) -> Samples:
+def from_columns(columns: Tensor, num_classes: int) -> Evidence:
     """The samples that `to_columns` was given; what Trainer padded does not count."""
     prediction, odds, loss, concentration, free_gap, *labels = columns.unbind(-1)
     coins = Coins(prediction.long(), odds, loss, concentration, free_gap)
     counted = ~(odds < 0)  # a row without geometry has NaN for odds, and counts as invalid
-    return Samples(coins, counted, labels[0].long(), labels[1]) if labels else Samples(coins, counted)
+    evidence = Evidence(coins, num_classes, counted=counted)
+    return evidence._replace(target=labels[0].long(), distance=labels[1]) if labels else evidence
 
 
 class ColumnMetric(BoCMetric):
@@ -43,7 +44,7 @@ class ColumnMetric(BoCMetric):
         if self.device != preds.device:
             self.to(preds.device)
         for block in preds.flatten(0, -2).split(BLOCK):
-            super().update(from_columns(widen(block)))
+            super().update(from_columns(widen(block), self.num_classes))
 
     def reset(self) -> None:
         """Forget all samples, but not the classes: `preprocess` has seen the logits before the first update."""

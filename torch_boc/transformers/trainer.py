@@ -10,8 +10,9 @@ from transformers import EvalPrediction
 
 from ..data.finding import describe
 from ..functional.checks import as_indices
-from ..functional.evidence import take_samples
+from ..functional.evidence import gather
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
+from ..functional.tally import Counts
 from .columns import PADDING, ColumnMetric, to_columns
 from .loop import Loop, is_causal
 from .predictions import Predictions
@@ -105,11 +106,11 @@ class BoCTrainerMetrics:
         outputs stay a tuple, whose first becomes `Predictions`; the others come along if the logits do.
         """
         outputs, logits = logits, _checked_logits(_first(logits))
-        samples = take_samples(logits, self._target(logits, _first(labels)), ignore_index=PADDING, dim=-1)
+        evidence = gather(logits.detach(), self._target(logits, _first(labels)), ignore_index=PADDING)
         self.metric.num_classes = classes = logits.shape[-1]
         kept = {"logits": logits.detach()} if self._keeps(classes) else {}
         number = torch.full(logits.shape[:1], classes, device=logits.device)
-        predictions = Predictions({"columns": to_columns(samples), "classes": number, **kept})
+        predictions = Predictions({"columns": to_columns(evidence), "classes": number, **kept})
         if not isinstance(outputs, tuple | list):
             return predictions
         return (predictions, *(outputs[1:] if kept else ()))
@@ -170,7 +171,7 @@ class BoCTrainerMetrics:
 
     def _results(self) -> dict[str, float]:
         summary = self.metric.compute()
-        labelled = int(self.metric.total().counts[3]) > 0
+        labelled = int(Counts(*self.metric.total().counts).labelled) > 0
         keys = [key for key in self.keys if labelled or key not in LABELLED_KEYS]
         return {self.prefix + key: summary[key].item() for key in keys}
 
