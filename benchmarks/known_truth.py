@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from torch_boc import zoo
-from torch_boc.functional.tally import count, equal_bin
+from torch_boc.functional.bins import equal_bin
+from torch_boc.functional.calibration import calibration_error
 
 BINS = 15
 TPR = 0.95
@@ -35,7 +36,7 @@ class Population(NamedTuple):
     def true_error(self, confidence: Tensor, prediction: Tensor, bins: int = BINS) -> float:
         """The calibration error of what a method says of every row, with infinitely many samples."""
         chance = self.chances.gather(1, prediction.unsqueeze(1)).squeeze(1)
-        return float(count(equal_bin(confidence, bins), chance - confidence, bins).abs().sum()) / len(chance)
+        return float(calibration_error(confidence, chance, bins))
 
 
 @cache

@@ -11,7 +11,7 @@ from ._optional import require
 from .functional.bounds import dominance_bounds, forced_gap
 from .functional.registry import scores
 from .functional.separation import bin_centres
-from .functional.tally import BINS_PER_DECADE, LOWEST_DECADE, Tally, gap_edges
+from .functional.tally import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally, gap_edges
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
@@ -79,16 +79,17 @@ def _bins_to_a_bar(counts: Tensor) -> int:
 
 def draw_coherence(axis: Any, total: Tally, num_classes: int | None) -> None:
     """The mean gap in each bin of confidence, over the band that the confidence allows, where there are samples."""
-    some = total.bin_counts[0] > 0
-    mean = total.bin_sums[:2][:, some] / total.bin_counts[0][some]
-    lowest = max(0.0, min(0.95, float(mean[0].min())) - 0.03) if len(mean[0]) else 1 / (num_classes or 2)
+    counts, sums = BinCounts(*total.bin_counts), BinSums(*total.bin_sums)
+    some = counts.samples > 0
+    means, gaps = (x[some] / counts.samples[some] for x in (sums.confidence, sums.gap))
+    lowest = max(0.0, min(0.95, float(means.min())) - 0.03) if len(means) else 1 / (num_classes or 2)
     if num_classes is not None:
         confidence = torch.linspace(max(lowest, 1 / num_classes), 1, 300, dtype=torch.float64)
         odds = (1 - confidence) / confidence
         least, most = forced_gap(odds, num_classes), dominance_bounds(odds, num_classes)[1] - confidence
         axis.fill_between(confidence, least, most.maximum(least), color=SKY, alpha=0.4, label="possible")
         axis.plot(confidence, least, color=BLUE, linewidth=1, label="forced by confidence")
-    axis.plot(mean[0], mean[1], "o", color=ORANGE, markersize=5, label="mean of a bin")
+    axis.plot(means, gaps, "o", color=ORANGE, markersize=5, label="mean of a bin")
     highest = max(0.01, axis.dataLim.y1)  # the gap of two classes is 0
     axis.set(xlabel="confidence", ylabel="coherence gap Δ", title="Gap against confidence")
     axis.set(xlim=(lowest - 0.03 * (1 - lowest), 1 + 0.03 * (1 - lowest)), ylim=(-0.03 * highest, 1.05 * highest))
@@ -97,12 +98,14 @@ def draw_coherence(axis: Any, total: Tally, num_classes: int | None) -> None:
 
 def draw_reliability(axis: Any, total: Tally) -> None:
     """Accuracy against mean confidence, and against mean dominance, in the bins with at least `FEW_SAMPLES`."""
-    curves = (("confidence", 1, 2, BLUE, "o-"), ("dominance", 3, 3, ORANGE, "s--"))
+    counts, sums = BinCounts(*total.bin_counts), BinSums(*total.bin_sums)
+    by_confidence = (counts.labelled, counts.correct, sums.labelled_confidence)
+    by_dominance = (counts.labelled_by_dominance, counts.correct_by_dominance, sums.labelled_dominance)
+    curves = (("confidence", *by_confidence, BLUE, "o-"), ("dominance", *by_dominance, ORANGE, "s--"))
     lowest = 0.9
-    for label, counts, sums, colour, style in curves:
-        labelled, correct = total.bin_counts[counts], total.bin_counts[counts + 1]
+    for label, labelled, correct, scores_of_bin, colour, style in curves:
         some = labelled >= FEW_SAMPLES
-        score, accuracy = total.bin_sums[sums][some] / labelled[some], correct[some] / labelled[some]
+        score, accuracy = scores_of_bin[some] / labelled[some], correct[some] / labelled[some]
         axis.plot(score, accuracy, style, color=colour, markersize=4, label=label)
         lowest = min([lowest, *score.tolist(), *accuracy.tolist()])
     around = (lowest - 0.03 * (1 - lowest), 1 + 0.03 * (1 - lowest))
@@ -111,7 +114,7 @@ def draw_reliability(axis: Any, total: Tally) -> None:
         axis.plot([lowest, 1], [lowest, 1], color=GREY, linewidth=1, linestyle=":")
         axis.legend(fontsize=9, title=f"bins of {FEW_SAMPLES} samples or more", title_fontsize=9)
     else:
-        message = f"no bin has {FEW_SAMPLES} samples" if int(total.bin_counts[1].sum()) else "no targets"
+        message = f"no bin has {FEW_SAMPLES} samples" if int(counts.labelled.sum()) else "no targets"
         axis.text(0.5, 0.5, message, ha="center", va="center", transform=axis.transAxes)
 
 

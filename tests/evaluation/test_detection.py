@@ -114,18 +114,18 @@ def test_a_long_curve_is_thinned():
 def test_histograms_have_common_bins_and_lose_no_sample():
     sets = {"a": torch.linspace(0, 1, 1001).double(), "b": torch.cat([torch.ones(99), torch.tensor([1e9])]).double()}
     rows = histogram_rows("score", sets)
-    edges = {name: [(r["bin_low"], r["bin_high"]) for r in rows if r["set"] == name] for name in sets}
+    edges = {name: [(r.bin_low, r.bin_high) for r in rows if r.set == name] for name in sets}
     assert edges["a"] == edges["b"]
     assert edges["a"][0][0] == pytest.approx(0.005)
     for name in sets:
-        assert sum(r["share"] for r in rows if r["set"] == name) == pytest.approx(1)
+        assert sum(r.share for r in rows if r.set == name) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("values", [[0.0, 0.0], [1e6, 1e6], [float("inf")] * 2, [1.0, float("inf")], [1e-20, 3e-20]])
 def test_histograms_of_odd_values(values):
     rows = histogram_rows("score", {"a": torch.tensor(values).double()})
-    assert sum(r["share"] for r in rows) == pytest.approx(1)
-    assert all(np.isfinite(r["bin_low"]) and r["bin_low"] < r["bin_high"] for r in rows)
+    assert sum(r.share for r in rows) == pytest.approx(1)
+    assert all(np.isfinite(r.bin_low) and r.bin_low < r.bin_high for r in rows)
 
 
 def test_table_has_every_score_then_detectors_then_columns():

@@ -25,19 +25,19 @@ def quiet(message):
 
 def test_means_are_those_of_the_summary(sets):
     rows = gap_rows(sets)
-    assert [(row["set"], row["kind"]) for row in rows] == [("id", "id"), ("ood", "ood")]
+    assert [(row.set, row.kind) for row in rows] == [("id", "id"), ("ood", "ood")]
     for row, data in zip(rows, sets, strict=True):
         summary = boc_summary(data.data.logits)
-        for key in set(row) - {"set", "kind", "r2"}:
-            assert row[key] == pytest.approx(summary[key].item(), rel=1e-9), key
+        for key in set(row._fields) - {"set", "kind", "r2"}:
+            assert getattr(row, key) == pytest.approx(summary[key].item(), rel=1e-9), key
 
 
 def test_explained_share_is_what_the_free_part_leaves(sets):
     row, coins = gap_rows(sets)[1], sets[1].coins
     forced = dominance_bounds(coins.odds, 7)[0] - coins.confidence
     free = coins.gap - forced
-    assert row["r2"] == pytest.approx(1 - np.var(free.numpy()) / np.var(coins.gap.numpy()))
-    assert 0.9 < row["r2"] < np.corrcoef(coins.gap, forced)[0, 1] ** 2
+    assert row.r2 == pytest.approx(1 - np.var(free.numpy()) / np.var(coins.gap.numpy()))
+    assert 0.9 < row.r2 < np.corrcoef(coins.gap, forced)[0, 1] ** 2
 
 
 def test_explained_share_of_what_does_not_vary():
@@ -51,14 +51,14 @@ def test_coherence_averages_to_the_means(sets):
     rows, means = coherence_rows(sets, 15), gap_rows(sets)
     assert len(rows) == 30
     for mean in means:
-        filled = [row for row in rows if row["set"] == mean["set"] and row["samples"]]
+        filled = [row for row in rows if row.set == mean.set and row.samples]
         for key in ("confidence", "gap", "forced_gap"):
-            total = sum(row["samples"] * row[key] for row in filled) / mean["samples"]
-            assert total == pytest.approx(mean[key])
+            total = sum(row.samples * getattr(row, key) for row in filled) / mean.samples
+            assert total == pytest.approx(getattr(mean, key))
         for row in filled:
-            assert row["bin_low"] < row["confidence"] <= row["bin_high"]
-            assert row["forced_gap"] <= row["gap"]
-    assert all(math.isnan(row["gap"]) for row in rows if not row["samples"])
+            assert row.bin_low < row.confidence <= row.bin_high
+            assert row.forced_gap <= row.gap
+    assert all(math.isnan(row.gap) for row in rows if not row.samples)
 
 
 def test_deterministic_trials(sets):
@@ -66,16 +66,16 @@ def test_deterministic_trials(sets):
     coins = [bag_of_coins(x.data.logits.double()) for x in sets]
     error = reference.calibration_error(coins[0].dominance.numpy(), sets[0].correct.numpy())
     for row, trials in zip(rows, (20, 100), strict=True):
-        assert (row["variant"], row["trials"], row["ood"]) == ("deterministic", trials, "ood")
-        assert row["ece"] == pytest.approx(error)
+        assert (row.variant, row.trials, row.ood) == ("deterministic", trials, "ood")
+        assert row.ece == pytest.approx(error)
         expected = auroc(*(scores["structural_score"](x.data.logits, trials=trials) for x in sets))
-        assert row["auroc"] == expected.item()
+        assert row.auroc == expected.item()
 
 
 def test_monte_carlo_trials_approach_the_deterministic_ones(sets):
     deterministic, _, _, sampled = trial_rows(sets, (100, 100_000), bins=15, seed=0, progress=quiet)
-    assert sampled["variant"] == "Monte Carlo"
-    assert sampled["ece"] == pytest.approx(deterministic["ece"], abs=1e-3)
+    assert sampled.variant == "Monte Carlo"
+    assert sampled.ece == pytest.approx(deterministic.ece, abs=1e-3)
 
 
 def test_monte_carlo_trials_are_those_of_sampled_wins():
@@ -85,13 +85,13 @@ def test_monte_carlo_trials_are_those_of_sampled_wins():
     numbers = np.random.default_rng(0)
     drawn = [torch.from_numpy(numbers.binomial(50, x.coins.dominance.numpy())).double() for x in sets]
     values = [1 - p_value(x.coins, 50, wins=wins) for x, wins in zip(sets, drawn, strict=True)]
-    assert row["auroc"] == pytest.approx(auroc(*values).item(), abs=0.012)
+    assert row.auroc == pytest.approx(auroc(*values).item(), abs=0.012)
     error = reference.calibration_error(drawn[0].numpy() / 50, sets[0].correct.numpy())
-    assert row["ece"] == pytest.approx(error, abs=0.005)
+    assert row.ece == pytest.approx(error, abs=0.005)
 
 
 def test_trials_without_targets_and_without_unfamiliar_data():
     sets = [probe_set(LogitSet(unfamiliar(50), name="id"))]
     rows = trial_rows(sets, (20, 50), bins=15, seed=0, progress=quiet)
     assert len(rows) == 4
-    assert all(math.isnan(row["ece"]) and math.isnan(row["auroc"]) and row["ood"] == "" for row in rows)
+    assert all(math.isnan(row.ece) and math.isnan(row.auroc) and row.ood == "" for row in rows)

@@ -5,9 +5,10 @@ import torch
 
 from tests.functional.cases import NAN, random_logits
 from torch_boc.functional import Coins, bag_of_coins
+from torch_boc.functional.bins import equal_bin
 from torch_boc.functional.evidence import Evidence
 from torch_boc.functional.summary import summarize
-from torch_boc.functional.tally import GAP_BINS, _gap_bin, equal_bin, tally
+from torch_boc.functional.tally import GAP_BINS, _gap_bin, tally
 
 
 def float32_columns(classes, count=2000):

@@ -10,7 +10,7 @@ from torch_boc.report.parts import Cell, Table
 from torch_boc.report.rendering import FOLDER, template
 from torch_boc.report.report import Report
 
-QUOTES = "' onload='x\" {{ 7 * 7 }} <i>"
+QUOTES = "' onload='x\" {{ 7 + 7 }} <i>"
 
 
 def tags_and_attributes(source):
@@ -29,8 +29,8 @@ def test_a_name_cannot_leave_its_attribute():
 
 
 def test_no_template_is_run_twice():
-    assert "{{ 7 * 7 }}" in markdown(make_results((), (QUOTES,)))
-    assert "{{ 7 * 7 }}" in page(make_results((), (QUOTES,)), {})
+    assert "{{ 7 + 7 }}" in markdown(make_results((), (QUOTES,)))
+    assert "{{ 7 + 7 }}" in page(make_results((), (QUOTES,)), {})
 
 
 def test_names_of_models_side_by_side(tmp_path):

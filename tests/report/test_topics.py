@@ -30,7 +30,7 @@ WEATHER = Topic(
     (Figure("weather", draw, "Rain over the day.", lambda results: "A line of rain"),),
     sentences=(lambda results: ["Take an umbrella."],),
     details=(lambda results: ["The wind is weak."],),
-    contrast=((Cell("rain"), lambda results: Cell("12.5")),),
+    contrast=lambda: [(Cell("rain"), lambda results: Cell("12.5"))],
     glossary=(("rain", "water that falls."),),
 )
 

@@ -1,9 +1,10 @@
 """What the calibrators have in common: a contract, and checked input."""
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor
 
@@ -33,11 +34,23 @@ class Calibrator(ABC):
 
     A subclass has a `name` and gives `_fit` and `_calibrate`, which see checked input only: rows of shape (N, C) with
     at least one finite logit each and none that is NaN or +inf, and targets that are classes.
+
+    Attributes:
+        name: how tables and messages call the method.
+        needs_fit: whether it learns from a calibration split.
+        gives_logits: whether it calibrates the logits of all classes; if not, it gives a confidence only.
     """
 
     name: str
+    needs_fit: ClassVar[bool] = True
+    gives_logits: ClassVar[bool] = True
     num_classes: int | None = None  # known once it is fitted
     progress: Callable[[str], object] | None = None  # told how far a long fit is
+
+    @property
+    def temperature(self) -> float:
+        """The temperature that logits are divided by; NaN for a method that has none."""
+        return math.nan
 
     def fit(self, logits: Tensor, target: Tensor) -> Self:
         """Fit on logits of shape (N, C) and their class indices of shape (N,); returns the calibrator itself."""

@@ -20,6 +20,7 @@ class IsotonicCalibration(Calibrator):
     """
 
     name = "isotonic"
+    gives_logits = False
 
     def __init__(self) -> None:
         self._regression: Any = None

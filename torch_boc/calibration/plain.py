@@ -10,6 +10,8 @@ from .base import Calibrated, Calibrator, coins_of
 class _Unfitted(Calibrator):
     """A calibrator that learns nothing; `fit` is there for the sake of the contract."""
 
+    needs_fit = False
+
     def fit(self, logits: Tensor, target: Tensor) -> Self:
         """Nothing to do; returns the calibrator itself."""
         return self
@@ -45,6 +47,7 @@ class DominanceConfidence(_Unfitted):
     """
 
     name = "BoC"
+    gives_logits = False
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         coins = coins_of(logits)

@@ -1,4 +1,4 @@
-"""Vector scaling: multinomial logistic regression on the logits."""
+"""Vector scaling, which others call matrix scaling: multinomial logistic regression on the logits."""
 
 import math
 import warnings
@@ -21,6 +21,9 @@ SLOW = 2 * 10**10
 
 class VectorScaling(Calibrator):
     """Multinomial logistic regression of the targets on the logits, as in the paper: scikit-learn's, with its penalty.
+
+    The name is that of the paper. Others call this method matrix scaling, for it has a full matrix of weights and a
+    bias; what they call vector scaling (Guo et al., 2017) has one weight for each class, which is a diagonal matrix.
 
     It finds what `LogisticRegression(C=strength)` would find for the logits as they are, given the time: here they are
     centred and scaled, all by the same factor and the penalty with them, which changes nothing but the convergence.

@@ -24,7 +24,8 @@ from ..core.coins import Coins
 from ..data.sets import LogitSet
 from ..functional.bounds import free_gap
 from ..functional.evidence import gather
-from ..report.results import SPLINE
+from ..report.results import SPLINE, frame
+from ..report.tables import BeyondRow
 from .bootstrap import random_numbers, with_intervals
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, single_set
 from .probing import ordered, row_blocks
@@ -88,7 +89,7 @@ def beyond_confidence(
     {'how': ['alone', 'alone', 'strata', 'strata'], 'what': ['confidence', 'gap', 'confidence', 'gap'],
     'auroc': [0.65, 0.63, 0.53, 0.46]}
     """
-    pandas = require("pandas", purpose="evaluation needs")
+    require("pandas", purpose="evaluation needs")  # or an error before the work
     folds, strata, replicates = check_positive(folds=folds, strata=strata, replicates=replicates)
     if folds < 2:
         raise ValueError(f"expected folds as an integer of at least 2, got {folds}")
@@ -98,17 +99,17 @@ def beyond_confidence(
     sets = (single_set(id, TEST, **kind), single_set(ood, "ood", **kind))
     check_sets(sets[0], {"ood": sets[1]})
     columns = {name: pair for name, pair in _quantities(sets).items() if name == "confidence" or name in what}
-    rows: list[dict[str, Any]] = []
+    rows: list[BeyondRow] = []
     for way in (way for way in WAYS if way in how):
         if way == "model":
             scores, places = _model_scores(columns, folds, seed)
         else:
             scores, places = columns, confidence_strata(columns["confidence"], strata if way == "strata" else 1)
         rows += _rows(way, scores, places, replicates, seed)
-    return pandas.DataFrame(rows)
+    return frame(BeyondRow, rows)
 
 
-def _rows(how: str, scores: Mapping[str, Pair], places: Pair, replicates: int, seed: int) -> list[dict[str, Any]]:
+def _rows(how: str, scores: Mapping[str, Pair], places: Pair, replicates: int, seed: int) -> list[BeyondRow]:
     found = {what: separate_within(pair, places) for what, pair in scores.items()}
     baseline = max((found[x] for x in ("confidence", SPLINE) if x in found), key=lambda x: x.auroc)
     rows = []
@@ -118,7 +119,7 @@ def _rows(how: str, scores: Mapping[str, Pair], places: Pair, replicates: int, s
         values = {"auroc": result.auroc, "versus_confidence": difference}
         around = interval_within(result.auroc, scores[what], places, replicates, numbers)
         columns = with_intervals(values, {"auroc": around, "versus_confidence": (low, high)})
-        rows.append({"how": how, "what": what, **columns, "pairs": pairs_within(places)})
+        rows.append(BeyondRow(how=how, what=what, pairs=pairs_within(places), **columns))
     return rows
 
 

@@ -2,10 +2,11 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..report.tables import HistogramRow
 
 # The curve is read off at this many thresholds from either set, then thinned to steps of this length in FPR + TPR.
 # A monotone curve stays within L / sqrt(8) of a chord of length L so measured: 0.0018 for the steps, and 0.0002.
@@ -31,7 +32,7 @@ def roc_curve(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
     return fpr[chosen], tpr[chosen]
 
 
-def histogram_rows(score: str, sets: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+def histogram_rows(score: str, sets: Mapping[str, Tensor]) -> list[HistogramRow]:
     """Shares of sorted scores in common bins between robust quantiles; what lies outside counts in the end bins."""
     edges = _edges(list(sets.values()))
     rows = []
@@ -40,9 +41,7 @@ def histogram_rows(score: str, sets: Mapping[str, Tensor]) -> list[dict[str, Any
         counts = torch.cat([inner.new_zeros(1), inner, inner.new_tensor([len(ordered)])]).diff()
         shares = (counts.double() / len(ordered)).tolist()
         bins = zip(edges[:-1].tolist(), edges[1:].tolist(), shares, strict=True)
-        rows += [
-            {"score": score, "set": name, "bin_low": low, "bin_high": high, "share": share} for low, high, share in bins
-        ]
+        rows += [HistogramRow(score, name, low, high, share) for low, high, share in bins]
     return rows
 
 

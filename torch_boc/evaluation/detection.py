@@ -2,12 +2,13 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from ..data.sets import LogitSet
 from ..functional.registry import scores
+from ..report.tables import DetectionRow, HistogramRow, RocRow
 from ..storage.files import printable
 from .bootstrap import random_numbers, with_intervals
 from .curves import histogram_rows, roc_curve
@@ -19,7 +20,7 @@ from .separation import STATISTICS, Ranked, Separation, paired_difference, rank,
 MAHALANOBIS = "mahalanobis"
 # Scores of which a softmax leaves nothing but rounding.
 LOST = ("energy",)
-Rows = list[dict[str, Any]]
+Row = TypeVar("Row")
 
 
 class ScoredSets(NamedTuple):
@@ -50,11 +51,11 @@ def collect_scores(
 
 def detection_tables(
     found: Sequence[ScoredSets], id_name: str, *, replicates: int, seed: int, progress: Callable[[str], object]
-) -> tuple[Rows, Rows, Rows]:
+) -> tuple[list[DetectionRow], list[RocRow], list[HistogramRow]]:
     """Rows of the tables `ood`, `roc` and `histograms`; those of a set stand together, in the order of the scores."""
-    table: dict[str, Rows] = {}
-    curves: dict[str, Rows] = {}
-    histograms: Rows = []
+    table: dict[str, list[DetectionRow]] = {}
+    curves: dict[str, list[RocRow]] = {}
+    histograms: list[HistogramRow] = []
     baseline: dict[str, Separation] = {}
     for score in found:
         progress(f"score {score.name}")
@@ -73,7 +74,7 @@ def detection_tables(
 
 def _row(
     ood: str, score: ScoredSets, result: Separation, intervals: Mapping[str, tuple[float, float]], baseline: Separation
-) -> dict[str, Any]:
+) -> DetectionRow:
     difference, *margins = paired_difference(result, baseline)
     if result is not baseline and result.auroc == baseline.auroc in (0.0, 1.0):
         # Neither has a sample on the wrong side yet: that does not show that both are the same.
@@ -81,21 +82,16 @@ def _row(
         margins = [-reach, reach]
     values = {name: getattr(result, name) for name in STATISTICS} | {"versus_msp": difference}
     upside_down = score.kind == "score" and scores[score.name].upside_down
-    return {
-        "ood": ood,
-        "score": score.name,
-        **with_intervals(values, {**intervals, "versus_msp": (margins[0], margins[1])}),
-        "kind": score.kind,
-        "upside_down": upside_down,
-    }
+    measured = with_intervals(values, {**intervals, "versus_msp": (margins[0], margins[1])})
+    return DetectionRow(ood=ood, score=score.name, kind=score.kind, upside_down=upside_down, **measured)
 
 
-def _curve(ood: str, score: str, pair: tuple[Ranked, Ranked]) -> Rows:
+def _curve(ood: str, score: str, pair: tuple[Ranked, Ranked]) -> list[RocRow]:
     points = zip(*(axis.tolist() for axis in roc_curve(pair[0].values, pair[1].values)), strict=True)
-    return [{"ood": ood, "score": score, "fpr": fpr, "tpr": tpr} for fpr, tpr in points]
+    return [RocRow(ood, score, fpr, tpr) for fpr, tpr in points]
 
 
-def _histogram(score: str, ranked: Mapping[str, Ranked]) -> Rows:
+def _histogram(score: str, ranked: Mapping[str, Ranked]) -> list[HistogramRow]:
     """Of the gap itself, where the score is its negative."""
     turned = score == "gap"
     return histogram_rows(score, {name: -x.values.flip(0) if turned else x.values for name, x in ranked.items()})
@@ -147,5 +143,5 @@ def _check_names(sets: Sequence[ProbedSet], train: LogitSet | None, detectors: M
                 )
 
 
-def _chain(groups: Mapping[str, Rows]) -> Rows:
+def _chain(groups: Mapping[str, list[Row]]) -> list[Row]:
     return [row for rows in groups.values() for row in rows]

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..functional.tally import count, equal_bin
+from ..functional import calibration
+from ..functional.bins import count, equal_bin
+from ..functional.calibration import error_of_bins
 from .bootstrap import NORMAL_QUANTILE, interval, replicate
 
 # A bin whose error is below so many standard errors may have none: chance is taken to add the most that it can there.
@@ -39,7 +41,7 @@ class BinErrors(NamedTuple):
     @property
     def total(self) -> float:
         """The ECE."""
-        return float(self.error.abs().sum())
+        return float(error_of_bins(self.error, 1))
 
     @property
     def unsure(self) -> Tensor:
@@ -60,8 +62,7 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> fl
     >>> calibration_error(torch.tensor([0.75, 0.75, 0.25, 0.25]), torch.tensor([True, False, False, False]), bins=2)
     0.25
     """
-    excess = count(equal_bin(confidence, bins), correct.double() - confidence.double(), bins)
-    return float(excess.abs().sum()) / len(confidence)
+    return float(calibration.calibration_error(confidence, correct, bins))
 
 
 def chance_error(confidence: Tensor, bins: int = 15) -> tuple[float, float]:
@@ -137,8 +138,8 @@ def error_difference(
     counts, (first, second) = _joint_cells(one, other, bins)
 
     def difference(drawn: Tensor) -> Tensor:
-        sums = (drawn @ first).abs().sum(1) - (drawn @ second).abs().sum(1)
-        return sums / drawn[0].sum()
+        samples = drawn[0].sum()
+        return error_of_bins(drawn @ first, samples) - error_of_bins(drawn @ second, samples)
 
     _, drawn = replicate(difference, [counts], replicates, numbers)
     low, high = interval(value, drawn.mean(), drawn, (-1.0, 1.0))

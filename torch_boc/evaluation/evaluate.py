@@ -7,42 +7,18 @@ from typing import Any
 import torch
 
 from .._optional import require
+from ..calibration import calibrators
 from ..data.sets import LogitSet
 from ..functional.checks import check_trials
 from ..report.report import Report
-from ..report.results import Results
+from ..report.results import results_of
 from ..storage.files import printable
 from .detection import collect_scores, detection_tables
 from .gaps import coherence_rows, gap_rows, trial_rows
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, several_sets, single_set
 from .overlaps import overlap_rows
 from .probing import ProbedSet, probe_set
-from .reliability import METHODS, calibration_tables, leak_rows
-
-
-def _with_interval(*names: str) -> list[str]:
-    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
-
-
-COLUMNS = {
-    "calibration": [
-        *("split", "method", *_with_interval("ece", "nll", "brier")),
-        *("ece_chance", "ece_chance_most", *_with_interval("ece_versus_msp", "ece_versus_best")),
-        *("accuracy", "temperature"),
-    ],
-    "ood": ["ood", "score", *_with_interval("auroc", "fpr95", "aupr", "versus_msp"), "kind", "upside_down"],
-    "leaks": ["split", "samples", "accuracy", "test_accuracy", "z", "p_value", "suspicious"],
-    "overlaps": ["set", "kind", "samples", "shared", "exact", "share", "suspicious"],
-    "gaps": [
-        *("set", "kind", "samples", "confidence", "dominance", "gap", "forced_gap", "free_gap"),
-        *("concentration", "r2", "rejection_rate", "p_value"),
-    ],
-    "trials": ["variant", "trials", "ece", "ood", "auroc"],
-    "coherence": ["set", "bin_low", "bin_high", "samples", "confidence", "gap", "forced_gap"],
-    "reliability": ["split", "method", "bin_low", "bin_high", "samples", "confidence", *_with_interval("accuracy")],
-    "roc": ["ood", "score", "fpr", "tpr"],
-    "histograms": ["score", "set", "bin_low", "bin_high", "share"],
-}
+from .reliability import calibration_tables, leak_rows
 
 
 def evaluate(
@@ -53,7 +29,7 @@ def evaluate(
     train: Any = None,
     trials: int = 100,
     detectors: Mapping[str, Any] | None = None,
-    methods: Collection[str] = METHODS,
+    methods: Collection[str] | None = None,
     bins: int = 15,
     replicates: int = 1000,
     seed: int = 42,
@@ -74,8 +50,8 @@ def evaluate(
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
             or detectors of pytorch-ood that work on logits, or were fitted on them. Scores of those that need inputs or
             features, such as ODIN and ViM, come as columns of `id` and `ood`.
-        methods: the calibrators to fit on each split, among temperature, isotonic and vector scaling; the last takes
-            the longest where there are many classes.
+        methods: the calibrators to fit on each split, among temperature, isotonic and vector scaling; all by default.
+            The last takes the longest where there are many classes.
         bins: equal bins of confidence.
         replicates: of the bootstrap, for intervals of 95 %.
         seed: of the bootstrap and of Monte Carlo trials; the result depends on nothing else that is random.
@@ -93,12 +69,14 @@ def evaluate(
     >>> report.ood[["ood", "score", "auroc"]].round(2).head(2).to_dict("list")
     {'ood': ['noise', 'noise'], 'score': ['msp', 'energy'], 'auroc': [0.68, 0.79]}
     """
-    table = require("pandas", purpose="evaluation needs").DataFrame  # or an error before the work
+    require("pandas", purpose="evaluation needs")  # or an error before the work
     say = progress or (lambda message: None)
     trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
     trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
     seed = check_seed(seed)
-    check_names(methods, METHODS, "methods")
+    fitted = [method.name for method in calibrators() if method.needs_fit]
+    methods = fitted if methods is None else methods
+    check_names(methods, fitted, "methods")
     kind = {"from_probabilities": from_probabilities}
     test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind)
     splits = several_sets(calibration, "calibration", **kind)
@@ -113,10 +91,10 @@ def evaluate(
     shared = overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
     leaks = leak_rows(sets[0], splits)
     how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
-    seen = [row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"]
+    seen = [row.set for row in shared if row.suspicious and row.kind == "calibration"]
     calibrated, curves = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
     detected, roc, histograms = detection_tables(found, TEST, **how)
-    rows = {
+    rows: dict[str, Sequence[Any]] = {
         "calibration": calibrated,
         "ood": detected,
         "leaks": leaks,
@@ -131,7 +109,7 @@ def evaluate(
     settings: dict[str, Any] = {"title": printable(str(title)), "trials": trials, "bins": bins}
     settings |= {"replicates": replicates, "seed": seed}
     settings |= _describe(sets[0], (test, *oods.values(), *splits.values(), *training.values()))
-    return Report(Results(settings, **{name: table(rows[name], columns=columns) for name, columns in COLUMNS.items()}))
+    return Report(results_of(settings, rows))
 
 
 def _describe(test: ProbedSet, sets: Iterable[LogitSet]) -> dict[str, Any]:

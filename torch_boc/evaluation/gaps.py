@@ -7,24 +7,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..functional.bins import count, equal_bin
 from ..functional.bounds import forced_gap, free_gap
 from ..functional.separation import auroc
-from ..functional.tally import count, equal_bin
 from ..functional.trials import log_p_value, sample_wins
+from ..report.tables import CoherenceRow, GapRow, TrialRow
 from .ece import calibration_error
 from .probing import ProbedSet, ordered
 
 LEVEL = 0.05
 VARIANTS = ("deterministic", "Monte Carlo")
-Rows = list[dict[str, Any]]
 
 
-def gap_rows(sets: Sequence[ProbedSet]) -> Rows:
+def gap_rows(sets: Sequence[ProbedSet]) -> list[GapRow]:
     """Means over each set; the test set is the first."""
-    return [{"set": x.name, "kind": "ood" if i else "id", **_means(x)} for i, x in enumerate(sets)]
+    return [GapRow(set=x.name, kind="ood" if i else "id", **_means(x)) for i, x in enumerate(sets)]
 
 
-def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> Rows:
+def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> list[CoherenceRow]:
     """The mean gap of each set by equal bins of confidence; bins without samples have NaN."""
     rows = []
     for data in sets:
@@ -33,14 +33,13 @@ def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> Rows:
         samples = count(place, torch.ones_like(confidence), bins)
         means = [(count(place, x, bins) / samples).tolist() for x in (confidence, data.coins.gap, forced)]
         for i, (number, *values) in enumerate(zip(samples.tolist(), *means, strict=True)):
-            row = {"set": data.name, "bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(number)}
-            rows.append(row | dict(zip(("confidence", "gap", "forced_gap"), values, strict=True)))
+            rows.append(CoherenceRow(data.name, i / bins, (i + 1) / bins, int(number), *values))
     return rows
 
 
 def trial_rows(
     sets: Sequence[ProbedSet], trial_counts: Sequence[int], *, bins: int, seed: int, progress: Callable[[str], object]
-) -> Rows:
+) -> list[TrialRow]:
     """Calibration error of the dominance and AUROC of the paper's score, for each number of trials.
 
     Deterministic: the confidence is the dominance itself, the wins are expected. Monte Carlo: both are of sampled wins.
@@ -57,16 +56,15 @@ def trial_rows(
 
 def _trial_rows(
     sets: Sequence[ProbedSet], variant: str, trials: int, bins: int, generator: torch.Generator | None
-) -> Rows:
+) -> list[TrialRow]:
     (share, score), *others = (_flip(data, trials, generator) for data in sets)
     correct = sets[0].correct
     error = math.nan if correct is None else calibration_error(share, correct, bins)
-    row = {"variant": variant, "trials": trials, "ece": error}
     rising = ordered(score)  # neighbours are looked up one after the other: four times as fast
     return [
-        row | {"ood": data.name, "auroc": float(auroc(rising, other))}
+        TrialRow(variant, trials, error, data.name, float(auroc(rising, other)))
         for data, (_, other) in zip(sets[1:], others, strict=True)
-    ] or [row | {"ood": "", "auroc": math.nan}]
+    ] or [TrialRow(variant, trials, error, "", math.nan)]
 
 
 def _flip(data: ProbedSet, trials: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:

@@ -9,21 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..calibration import LeakWarning, calibrators, leak_test
+from ..calibration import Calibrator, LeakWarning, calibrators, leak_test
 from ..data.sets import LogitSet
+from ..functional.bins import count, equal_bin
+from ..functional.calibration import error_of_bins
 from ..functional.coins import bag_of_coins
 from ..functional.evidence import gather, log_loss
-from ..functional.tally import count, equal_bin
+from ..report.tables import CalibrationRow, LeakRow, ReliabilityRow
 from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
 from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
 from .probing import ProbedSet, row_blocks
 
 # Cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
 SUB_CELLS = 64
-# The calibrators that are fitted on splits, by their names in the tables.
-METHODS = ("temperature", "isotonic", "vector scaling")
 LABELS = ("split", "method")
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
 
 
 def calibration_tables(
@@ -36,19 +36,19 @@ def calibration_tables(
     replicates: int,
     seed: int,
     progress: Callable[[str], object],
-) -> tuple[Rows, Rows]:
-    """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then BoC.
+) -> tuple[list[CalibrationRow], list[ReliabilityRow]]:
+    """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then the others.
 
     What is fitted on the splits in `seen`, which share samples with the test set, is never the best.
     """
     if test.correct is None:
         return [], []
-    first, *_, last = calibrators()
+    first, *rest = (("", method) for method in calibrators() if not method.needs_fit)
     fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
-    table: Rows = []
-    curves: Rows = []
+    table: list[Row] = []
+    curves: list[ReliabilityRow] = []
     kept: list[Judged] = []
-    for split, method in [("", first), *fitted, ("", last)]:
+    for split, method in [first, *fitted, *rest]:
         label = {"split": split, "method": method.name}
         what = f"calibration: {method.name}" + (f" on {split}" if split else "")
         progress(what)
@@ -57,16 +57,17 @@ def calibration_tables(
             continue
         judged = _apply(method, test)
         row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", *label.values()))
-        temperature = float(method.temperature) if hasattr(method, "temperature") else math.nan
-        table.append(label | row | {"temperature": temperature})
-        curves += [label | point for point in curve]
+        table.append(label | row | {"temperature": method.temperature})
+        curves += [ReliabilityRow(split, method.name, **point) for point in curve]
         kept.append(judged._replace(nll=judged.nll[:0]))
     progress("calibration: differences")
     best = min((i for i, row in enumerate(table) if row["split"] not in seen), key=lambda i: float(table[i]["ece"]))
     return _with_differences(table, kept, best, bins, replicates, seed), curves
 
 
-def _with_differences(table: Rows, judged: Sequence[Judged], best: int, bins: int, replicates: int, seed: int) -> Rows:
+def _with_differences(
+    table: Sequence[Row], judged: Sequence[Judged], best: int, bins: int, replicates: int, seed: int
+) -> list[CalibrationRow]:
     """The rows with the differences of their ECE from that of MSP, the first, and from that of row `best`."""
 
     def difference(i: int, other: int) -> tuple[float, float, float]:
@@ -80,7 +81,8 @@ def _with_differences(table: Rows, judged: Sequence[Judged], best: int, bins: in
         found = {"ece_versus_msp": difference(i, 0)}
         found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else difference(i, best)
         values = {name: value for name, (value, _, _) in found.items()}
-        rows.append(row | with_intervals(values, {name: (low, high) for name, (_, low, high) in found.items()}))
+        around = {name: (low, high) for name, (_, low, high) in found.items()}
+        rows.append(CalibrationRow(**{**row, **with_intervals(values, around)}))
     return rows
 
 
@@ -88,7 +90,7 @@ def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
     progress(f"{what}, {how_far}")
 
 
-def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], Rows]:
+def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], list[Row]]:
     """Errors and accuracy with their intervals, and the reliability curve."""
     confidence, correct, nll = judged
     cells, means = _cells(judged, bins)
@@ -108,7 +110,7 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
     return row, _curve(judged, bins, drawn[:, 2:])
 
 
-def leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> Rows:
+def leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> list[LeakRow]:
     """Rows of the table `leaks`, with a warning for each split on which accuracy is too high for unseen data."""
     if test.correct is None:
         return []
@@ -117,7 +119,7 @@ def leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> Rows:
         logits, target = _labelled(data)
         right = int((bag_of_coins(logits).prediction == target).sum())
         found = leak_test(right, len(data), int(test.correct.sum()), len(test.data))
-        rows.append({"split": split, "samples": len(data), **found._asdict()})
+        rows.append(LeakRow(split, len(data), *found))
         if found.suspicious:
             message = (
                 f"calibration split {split!r} looks like training data: accuracy {found.accuracy:.4f} on it, "
@@ -127,7 +129,7 @@ def leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> Rows:
     return rows
 
 
-def _fitted(method: Any, split: str, data: LogitSet) -> bool:
+def _fitted(method: Calibrator, split: str, data: LogitSet) -> bool:
     """Whether `method` could be fitted on a split; if not, the others go on without it."""
     try:
         method.fit(*_labelled(data))
@@ -142,11 +144,12 @@ def _labelled(data: LogitSet) -> tuple[Tensor, Tensor]:
     return data.logits, data.target
 
 
-def _apply(method: Any, test: ProbedSet) -> Judged:
+def _apply(method: Calibrator, test: ProbedSet) -> Judged:
     """What `method` says of the test set, block by block; scalar methods leave the likelihood as it was."""
     assert test.nll is not None
     parts, start = [], 0
     for logits, target in row_blocks(test.data):
+        assert target is not None
         result = method.calibrate(logits)
         nll = test.nll[start : start + len(logits)]
         if result.logits is not None:
@@ -179,11 +182,11 @@ def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
     member = (bin_of.unsqueeze(1) == torch.arange(bins)).double()
     total = counts[0].sum()
     inside, hits = counts @ member, counts @ (member * right.unsqueeze(1))
-    error = (hits - counts @ (member * confidence.unsqueeze(1))).abs().sum(1) / total
+    error = error_of_bins(hits - counts @ (member * confidence.unsqueeze(1)), total)
     return torch.cat([error.unsqueeze(1), (counts @ brier / total).unsqueeze(1), hits / inside], 1)
 
 
-def _curve(judged: Judged, bins: int, accuracies: Tensor) -> Rows:
+def _curve(judged: Judged, bins: int, accuracies: Tensor) -> list[Row]:
     """A row for each bin; `accuracies` (R, bins) are its replicates, NaN where one drew no sample of the bin."""
     place = equal_bin(judged.confidence, bins)
     samples = count(place, torch.ones_like(judged.confidence), bins)

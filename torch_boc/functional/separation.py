@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from .tally import count
+from .bins import count
 
 MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 but its sign
 

@@ -5,14 +5,27 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .calibration import error_of_bins
 from .checks import check_logits
 from .evidence import gather
-from .tally import BINS_PER_DECADE, COUNTS, GAP_BINS, LABELLED_SUMS, LOWEST_DECADE, SUMS, Tally, empty_tally, tally
+from .tally import (
+    BINS_PER_DECADE,
+    GAP_BINS,
+    LOWEST_DECADE,
+    BinCounts,
+    BinSums,
+    Counts,
+    LabelledSums,
+    Tally,
+    empty_tally,
+    named_sums,
+    tally,
+)
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
 # What is worth a line in a log, and what needs targets.
 SHORT_KEYS = ("gap", "free_gap", "confidence", "dominance", "concentration", "rejection_rate")
-LABELLED_KEYS = frozenset({"accuracy", "ece_confidence", "ece_dominance", *LABELLED_SUMS})
+LABELLED_KEYS = frozenset({"accuracy", "ece_confidence", "ece_dominance", *LabelledSums._fields})
 
 
 def boc_summary(
@@ -67,26 +80,35 @@ def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
 
 def summarize(total: Tally) -> dict[str, Tensor]:
     """The summary of a tally; see `boc_summary`."""
-    count = dict(zip(COUNTS, total.counts.to(total.sums.dtype).unbind(), strict=True))
-    sums = dict(zip(SUMS + LABELLED_SUMS, total.sums.unbind(), strict=True))
-    samples, labelled, correct = count["samples"], count["labelled"], count["correct"]
-    mean = {name: sums[name] / samples for name in SUMS}
+    count = Counts(*total.counts.to(total.sums.dtype).unbind())
+    sums, over_labelled = named_sums(total)
+    mean = {name: value / count.samples for name, value in sums._asdict().items()}
     variance = mean.pop("gap_square") - mean["gap"] ** 2
-    over_labelled = {name: sums[name] / labelled for name in LABELLED_SUMS[:3]}
     return {
-        "samples": samples,
-        "invalid": count["invalid"],
+        "samples": count.samples,
+        "invalid": count.invalid,
         **mean,
         "gap_std": variance.clamp_min(0).sqrt(),
-        "rejection_rate": count["rejected"] / samples,
+        "rejection_rate": count.rejected / count.samples,
         "structural_score": 1 - mean["p_value"],
         **{name: histogram_quantile(total.gap_histogram, level) for name, level in QUANTILES.items()},
-        "accuracy": correct / labelled,
-        "ece_confidence": _calibration_error(total.bin_counts[1], total.bin_counts[2], total.bin_sums[2]),
-        "ece_dominance": _calibration_error(total.bin_counts[3], total.bin_counts[4], total.bin_sums[3]),
-        **over_labelled,
-        "gap_correct": sums["gap_correct"] / correct,
-        "gap_wrong": sums["gap_wrong"] / (labelled - correct),
+        "accuracy": count.correct / count.labelled,
+        **_calibration_errors(total),
+        "nll": over_labelled.nll / count.labelled,
+        "brier_confidence": over_labelled.brier_confidence / count.labelled,
+        "brier_dominance": over_labelled.brier_dominance / count.labelled,
+        "gap_correct": over_labelled.gap_correct / count.correct,
+        "gap_wrong": over_labelled.gap_wrong / (count.labelled - count.correct),
+    }
+
+
+def _calibration_errors(total: Tally) -> dict[str, Tensor]:
+    counts, sums = BinCounts(*total.bin_counts.unbind()), BinSums(*total.bin_sums.unbind())
+    by_confidence = counts.correct - sums.labelled_confidence
+    by_dominance = counts.correct_by_dominance - sums.labelled_dominance
+    return {
+        "ece_confidence": error_of_bins(by_confidence, counts.labelled.sum()),
+        "ece_dominance": error_of_bins(by_dominance, counts.labelled_by_dominance.sum()),
     }
 
 
@@ -100,8 +122,3 @@ def histogram_quantile(histogram: Tensor, level: float) -> Tensor:
     share = (wanted - (below[place] - inside)) / inside  # 0 / 0 without samples
     value = 10 ** (LOWEST_DECADE + (place - 1 + share) / BINS_PER_DECADE)
     return torch.where((place == 0) & (share == share), 0.0, value).squeeze(0)
-
-
-def _calibration_error(labelled: Tensor, correct: Tensor, score: Tensor) -> Tensor:
-    """The mean over samples of |accuracy - mean score| in their bin: sum over bins of |correct - sum of scores| / N."""
-    return (correct - score).abs().sum() / labelled.sum()

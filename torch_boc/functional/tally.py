@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.precision import widen
+from .bins import as_place, count, equal_bin
 from .bounds import forced_gap
 from .evidence import Evidence, is_class, log_loss, settle
 from .trials import log_p_value
@@ -19,20 +20,72 @@ LOWEST_DECADE = -12
 BINS_PER_DECADE = 50
 GAP_BINS = 1 - LOWEST_DECADE * BINS_PER_DECADE
 
-COUNTS = ("samples", "invalid", "rejected", "labelled", "correct", "bad_targets")
-SUMS = ("confidence", "dominance", "gap", "gap_square", "forced_gap", "free_gap", "concentration", "p_value")
-LABELLED_SUMS = ("nll", "brier_confidence", "brier_dominance", "gap_correct", "gap_wrong")
+
+class Counts(NamedTuple):
+    """How many samples: all, those without geometry, with a small p-value, with a target, right, with a bad target."""
+
+    samples: Tensor
+    invalid: Tensor
+    rejected: Tensor
+    labelled: Tensor
+    correct: Tensor
+    bad_targets: Tensor
+
+
+class Sums(NamedTuple):
+    """Sums over the samples that count."""
+
+    confidence: Tensor
+    dominance: Tensor
+    gap: Tensor
+    gap_square: Tensor
+    forced_gap: Tensor
+    free_gap: Tensor
+    concentration: Tensor
+    p_value: Tensor
+
+
+class LabelledSums(NamedTuple):
+    """Sums over the samples with a target; the last two over the right and over the wrong predictions."""
+
+    nll: Tensor
+    brier_confidence: Tensor
+    brier_dominance: Tensor
+    gap_correct: Tensor
+    gap_wrong: Tensor
+
+
+class BinCounts(NamedTuple):
+    """How many samples in each bin of confidence; the last two in each bin of dominance."""
+
+    samples: Tensor
+    labelled: Tensor
+    correct: Tensor
+    labelled_by_dominance: Tensor
+    correct_by_dominance: Tensor
+
+
+class BinSums(NamedTuple):
+    """Sums over the samples in each bin of confidence; the last in each bin of dominance."""
+
+    confidence: Tensor
+    gap: Tensor
+    labelled_confidence: Tensor
+    labelled_dominance: Tensor
 
 
 class Tally(NamedTuple):
     """Counts in int64 and sums in float64 (float32 on MPS); b is the number of bins.
 
+    A tensor holds the fields of a named tuple on its first axis: `Counts(*total.counts)` gives them their names, and
+    `named_sums` those of the sums.
+
     Attributes:
-        counts: (6,), in the order of `COUNTS`.
-        sums: (13,), in the order of `SUMS` and `LABELLED_SUMS`.
+        counts: (6,), the fields of `Counts`.
+        sums: (13,), the fields of `Sums`, then those of `LabelledSums`.
         gap_histogram: (601,), how many gaps in each logarithmic bin.
-        bin_counts: (5, b): samples, labelled and correct by confidence; labelled and correct by dominance.
-        bin_sums: (4, b): confidence, gap and labelled confidence by confidence; labelled dominance by dominance.
+        bin_counts: (5, b), the fields of `BinCounts`.
+        bin_sums: (4, b), the fields of `BinSums`.
     """
 
     counts: Tensor
@@ -49,8 +102,15 @@ def empty_tally(bins: int = 15, device: torch.device | str | None = None) -> Tal
     def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=device)
 
-    sums = zeros(len(SUMS) + len(LABELLED_SUMS), dtype=real)
-    return Tally(zeros(len(COUNTS)), sums, zeros(GAP_BINS), zeros(5, bins), zeros(4, bins, dtype=real))
+    sums = zeros(len(Sums._fields) + len(LabelledSums._fields), dtype=real)
+    bin_counts, bin_sums = zeros(len(BinCounts._fields), bins), zeros(len(BinSums._fields), bins, dtype=real)
+    return Tally(zeros(len(Counts._fields)), sums, zeros(GAP_BINS), bin_counts, bin_sums)
+
+
+def named_sums(total: Tally) -> tuple[Sums, LabelledSums]:
+    """The sums of a tally by name."""
+    size = len(Sums._fields)
+    return Sums(*total.sums[:size].unbind()), LabelledSums(*total.sums[size:].unbind())
 
 
 def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
@@ -67,7 +127,7 @@ def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
         target, distance = evidence.target.reshape(-1), evidence.distance.reshape(-1)
         labelled = valid & is_class(target, evidence.num_classes)
         correct, unlabelled = labelled & (coins.prediction == target), valid & ~labelled
-    counts = (valid, invalid, valid & (p_value <= alpha), labelled, correct, unlabelled)
+    counts = Counts(valid, invalid, valid & (p_value <= alpha), labelled, correct, bad_targets=unlabelled)
     view = _View(coins.confidence, coins.dominance, tallied_gap(coins))
     sums = _sums(coins, view, p_value, valid, evidence.num_classes)
     return Tally(
@@ -115,41 +175,45 @@ def gap_edges() -> list[float]:
 
 def _sums(coins: Coins, view: _View, p_value: Tensor, valid: Tensor, classes: int) -> Tensor:
     forced, free = forced_gap(coins.odds, classes), coins.free_gap.clamp_min(0.0)
-    columns = torch.stack([*view, view.gap * view.gap, forced, free, coins.concentration, p_value])
+    columns = torch.stack(
+        Sums(
+            *view,
+            gap_square=view.gap * view.gap,
+            forced_gap=forced,
+            free_gap=free,
+            concentration=coins.concentration,
+            p_value=p_value,
+        )
+    )
     return columns @ valid.to(columns.dtype)
 
 
 def _labelled_sums(odds: Tensor, view: _View, distance: Tensor, labelled: Tensor, correct: Tensor) -> Tensor:
     weight, hit = labelled.to(distance.dtype), correct.to(distance.dtype)
     nll = torch.where(labelled, log_loss(odds, distance), 0.0)  # the distance may be infinite
-    brier = [(score - hit).square() * weight for score in (view.confidence, view.dominance)]
-    return torch.stack([nll, *brier, view.gap * hit, view.gap * (weight - hit)]).sum(1)
+    columns = LabelledSums(
+        nll,
+        brier_confidence=(view.confidence - hit).square() * weight,
+        brier_dominance=(view.dominance - hit).square() * weight,
+        gap_correct=view.gap * hit,
+        gap_wrong=view.gap * (weight - hit),
+    )
+    return torch.stack(columns).sum(1)
 
 
 def _by_bin(view: _View, valid: Tensor, labelled: Tensor, correct: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     confidence, dominance, gap = view
     by_confidence, by_dominance = equal_bin(torch.stack([confidence, dominance]), bins)
-    masks = torch.stack([valid, labelled, correct, labelled, correct])
-    sums = torch.stack([valid * confidence, valid * gap, labelled * confidence, labelled * dominance])
-    places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)
-    return count(places, masks, bins), count(places[:4], sums, bins)
-
-
-def count(place: Tensor, weight: Tensor, bins: int) -> Tensor:
-    """The sum of `weight` (int64 for booleans) in each of `bins` bins of the last axis; `place` is each one's bin."""
-    weight = weight.long() if weight.dtype == torch.bool else weight
-    return weight.new_zeros(*weight.shape[:-1], bins).scatter_add(-1, place, weight)
-
-
-def equal_bin(score: Tensor, bins: int) -> Tensor:
-    """The bin of each score among equal ones on [0, 1]; they are closed on the right, so that 1 is in the last."""
-    return _as_place((score * bins).ceil() - 1.0, bins)
+    masks = BinCounts(valid, labelled, correct, labelled_by_dominance=labelled, correct_by_dominance=correct)
+    sums = BinSums(
+        valid * confidence,
+        valid * gap,
+        labelled_confidence=labelled * confidence,
+        labelled_dominance=labelled * dominance,
+    )
+    places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)  # of the masks; the first four are those of the sums
+    return count(places, torch.stack(masks), bins), count(places[: len(sums)], torch.stack(sums), bins)
 
 
 def _gap_bin(gap: Tensor) -> Tensor:
-    return _as_place((gap.log10() - LOWEST_DECADE) * BINS_PER_DECADE + 1, GAP_BINS)
-
-
-def _as_place(number: Tensor, bins: int) -> Tensor:
-    """The bin of that number, or the nearest; 0 for NaN, which no integer stands for."""
-    return number.nan_to_num(0.0).clamp(0, bins - 1).long()
+    return as_place((gap.log10() - LOWEST_DECADE) * BINS_PER_DECADE + 1, GAP_BINS)

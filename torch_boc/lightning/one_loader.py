@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..functional.evidence import Evidence, join_evidence
 from ..functional.summary import LABELLED_KEYS, summarize
-from ..functional.tally import COUNTS
+from ..functional.tally import Counts
 from ..metrics import BoCMetric, BoCSeparation
 from .problems import Problems
 
@@ -87,7 +87,7 @@ class LoaderMetrics:
         with unwarned(), self.metric.sync_context():
             total = self.metric.total()
         with self.relying():
-            self.metric._report(total.counts[COUNTS.index("invalid")])
+            self.metric._report(Counts(*total.counts).invalid)
         summary = summarize(total)
         if labelled:
             with self.problems.tolerated(f"what the targets of {self.what} decide"):
@@ -116,7 +116,7 @@ class LoaderMetrics:
 
     def check_targets(self, counts: Tensor) -> None:
         """Raise if there are targets that are no classes, for what is said of the others may mislead."""
-        self.metric._report(torch.tensor(0), counts[COUNTS.index("bad_targets")])
+        self.metric._report(torch.tensor(0), Counts(*counts).bad_targets)
 
     def _wait(self, evidence: Evidence) -> None:
         """Samples wait until they are many: a tally of few costs as much, nearly all of it for starting operations."""

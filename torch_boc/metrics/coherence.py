@@ -10,7 +10,7 @@ from .. import plots
 from ..functional.checks import check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
-from ..functional.tally import Tally, empty_tally, gap_tally, tally
+from ..functional.tally import Counts, Tally, empty_tally, gap_tally, tally
 from .arguments import check_prefix, with_prefix
 from .base import ProbeMetric
 
@@ -97,7 +97,8 @@ class BoCMetric(ProbeMetric):
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
         total = self.total()
-        self._report(total.counts[1], total.counts[5])
+        counts = Counts(*total.counts)
+        self._report(counts.invalid, counts.bad_targets)
         summary = summarize(total)
         return with_prefix(self.key_prefix, {key: summary[key] for key in self.keys or summary})
 

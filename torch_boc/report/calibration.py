@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from ..calibration import Calibrator, DominanceConfidence, TemperatureScaling, Uncalibrated, calibrators
 from ..plots import BLUE, FEW_SAMPLES, GREEN, GREY, ORANGE
 from .axes import finish, panels
 from .claims import over, shown
@@ -16,10 +17,14 @@ TEXT = (
     "Does a confidence of 80 % mean that 80 % are right? Each method’s confidence is compared with how often it is "
     "right; “by chance” is the error that perfectly calibrated confidences would show with as many samples. Chance "
     "adds to every ECE: its interval is that of the true error, reaches further down than up, and begins at 0 where "
-    "the method may be perfect. “ECE vs MSP” is the difference on the same samples. Isotonic and BoC give a confidence "
-    "only: their NLL is that of MSP."
+    "the method may be perfect. “ECE vs MSP” is the difference on the same samples."
 )
-CURVES = {"MSP": (BLUE, "o-"), "temperature": (GREEN, "^-"), "BoC": (ORANGE, "s--")}
+MSP = Uncalibrated.name
+CURVES = {
+    MSP: (BLUE, "o-"),
+    TemperatureScaling.name: (GREEN, "^-"),
+    DominanceConfidence.name: (ORANGE, "s--"),
+}
 SECOND_SPLIT = "#CC79A7"
 
 
@@ -28,7 +33,7 @@ def calibration_table(results: Results) -> Table | None:
     table = results.calibration
     if not len(table) or not table["ece"].notna().any():
         return None
-    borrowed, sharing = table["method"].isin(("isotonic", "BoC")), table["split"].isin(sharing_splits(results))
+    borrowed, sharing = table["method"].isin(_without_logits()), table["split"].isin(sharing_splits(results))
     columns = (table["ece"], table["nll"].mask(borrowed), table["brier"])
     best = [are_best(column.mask(sharing), min) for column in columns]
     rows = []
@@ -38,7 +43,7 @@ def calibration_table(results: Results) -> Table | None:
         flagged = zip(("ece", "nll", "brier"), best, strict=True)
         values = [Cell(number(row[name]), interval(row, name), flags[i]) for name, flags in flagged]
         if borrowed.iloc[i]:
-            values[1] = Cell("as MSP")
+            values[1] = Cell(f"as {MSP}")
         values[1:1] = [Cell(number(row["ece_chance"])), _versus_msp(row)]
         rows.append([method, *values, Cell(number(row["accuracy"])), Cell(number(row["temperature"], 3))])
     return Table(
@@ -50,8 +55,22 @@ def calibration_table(results: Results) -> Table | None:
     )
 
 
+def _text(results: Results) -> str:
+    borrowing = _without_logits()
+    if not borrowing:
+        return TEXT
+    said, several = listed(borrowing), len(borrowing) > 1
+    verb, whose = ("give", "their") if several else ("gives", "its")
+    return f"{TEXT} {said[0].upper()}{said[1:]} {verb} a confidence only: {whose} NLL is that of {MSP}."
+
+
+def _without_logits() -> list[str]:
+    """The methods that give a confidence only."""
+    return [method.name for method in calibrators() if not method.gives_logits]
+
+
 def _versus_msp(row: Any) -> Cell:
-    if row["method"] == "MSP":
+    if row["method"] == MSP:
         return NOTHING
     return Cell(number(row["ece_versus_msp"], sign=True), interval(row, "ece_versus_msp", sign=True))
 
@@ -80,8 +99,8 @@ def reliability_curves(results: Results) -> list[tuple[str, str, str]]:
     """Method, split and label of what the reliability diagram shows: with several splits the first two temperatures."""
     table = results.reliability
     pairs = list(dict.fromkeys(zip(table["method"], table["split"], strict=True)))
-    fits = [pair for pair in pairs if pair[0] == "temperature"][:2]
-    chosen = [pair for pair in pairs if pair in fits or pair[0] in ("MSP", "BoC")]
+    fits = [pair for pair in pairs if pair[0] == TemperatureScaling.name][:2]
+    chosen = [pair for pair in pairs if pair in fits or (pair[0] in CURVES and not pair[1])]
     return [(method, split, f"{method}, {split}" if len(fits) > 1 and split else method) for method, split in chosen]
 
 
@@ -98,11 +117,11 @@ def calibrated(results: Results) -> Iterable[str]:
     table = results.calibration[results.calibration["ece"].notna()]
     seen = table["split"].isin(sharing_splits(results))  # fitted on samples of the test set: no achievement
     table = table[~seen]
-    plain = table[table["method"] == "MSP"]
+    plain = table[table["method"] == MSP]
     if not len(plain):
         yield f"{quoted(results.known)} has no targets, so nothing is said of calibration."
         return
-    msp, others = plain.iloc[0], table[table["method"] != "MSP"]
+    msp, others = plain.iloc[0], table[table["method"] != MSP]
     lowest, better = table.loc[table["ece"].idxmin()], others[shown(others, "ece_versus_msp") < 0]
     if len(better):
         best = better.loc[better["ece"].idxmin()]
@@ -116,7 +135,7 @@ def calibrated(results: Results) -> Iterable[str]:
     none = "Nothing was fitted on other samples" if seen.any() else "No calibration set was given"
     rivals = "No method is" if fitted else f"{none}, and BoC is not"
     rest = ""
-    if lowest["method"] != "MSP":
+    if lowest["method"] != MSP:
         rest = f"; the lowest, {measured(lowest, 'ece')} of {_method(lowest)}, differs by "
         rest += f"{measured(lowest, 'ece_versus_msp', sign=True)}, which is within chance{over(len(others))}"
     said = _perfect(msp) or _perfect(lowest)
@@ -145,10 +164,10 @@ def _method(row: Any) -> str:
 
 def _contrast() -> Iterable[ContrastRow]:
     yield Cell("calibrated on"), _calibrated_on
-    for method in ("MSP", "temperature", "isotonic", "vector scaling", "BoC"):
-        yield Cell(f"ECE, {method}"), partial(_error, method, leaking=False)
-        if method == "temperature":
-            yield Cell(f"ECE, {method}", mark=LEAKING), partial(_error, method, leaking=True)
+    for method in calibrators():
+        yield Cell(f"ECE, {method.name}"), partial(_error, method, leaking=False)
+        if method.name == TemperatureScaling.name:
+            yield Cell(f"ECE, {method.name}", mark=LEAKING), partial(_error, method, leaking=True)
 
 
 def _calibrated_on(results: Results) -> Cell:
@@ -156,15 +175,15 @@ def _calibrated_on(results: Results) -> Cell:
     return Cell(split, mark=split_mark(results, split)) if split else NOTHING
 
 
-def _error(method: str, results: Results, *, leaking: bool) -> Cell:
-    table = results.calibration[results.calibration["method"] == method]
-    wanted = table[table["split"] == ("" if method in ("MSP", "BoC") else first_split(results, leaking=leaking))]
-    return value_cell(wanted, "ece")
+def _error(method: Calibrator, results: Results, *, leaking: bool) -> Cell:
+    table = results.calibration[results.calibration["method"] == method.name]
+    split = first_split(results, leaking=leaking) if method.needs_fit else ""
+    return value_cell(table[table["split"] == split], "ece")
 
 
 CALIBRATION = Topic(
     "Calibration",
-    lambda results: TEXT,
+    _text,
     lambda results: present(calibration_table(results), split_table(results)),
     (
         Figure(
@@ -177,7 +196,7 @@ CALIBRATION = Topic(
     ),
     sentences=(calibrated,),
     details=(leaks,),
-    contrast=tuple(_contrast()),
+    contrast=_contrast,
     glossary=(
         ("p̂", "confidence: the largest softmax probability."),
         ("MSP", "plain confidence p̂, the maximum softmax probability, as a method or a score."),

@@ -181,7 +181,7 @@ DETECTION = Topic(
     ),
     sentences=(scores_to_use,),
     details=(paper_score,),
-    contrast=tuple(_contrast()),
+    contrast=_contrast,
     glossary=(
         ("AUROC", "the chance that a sample of the test set scores higher than an out-of-distribution sample."),
         ("FPR95", "the share of out-of-distribution samples that pass when 95 % of the test set do."),

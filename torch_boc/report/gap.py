@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from ..calibration import DominanceConfidence, Uncalibrated
 from ..functional.tally import empty_tally
 from ..plots import BLUE, CYCLE, ORANGE, draw_coherence
 from .axes import SETS, draw_histograms, finish, panels, plain
@@ -141,7 +142,7 @@ def _meaning(scores: Any, better: list[str], worse: list[str]) -> str:
 def dominance(results: Results) -> Iterable[str]:
     """Whether dominance is better calibrated than confidence."""
     table = results.calibration[results.calibration["ece"].notna()]
-    plain, boc = table[table["method"] == "MSP"], table[table["method"] == "BoC"]
+    plain, boc = (table[table["method"] == x.name] for x in (Uncalibrated, DominanceConfidence))
     if not len(plain) or not len(boc) or results.settings["classes"] == 2:
         return
     msp, other = plain.iloc[0], boc.iloc[0]
@@ -193,7 +194,7 @@ GAP = Topic(
     ),
     sentences=(added_by_gap,),
     details=(dominance,),
-    contrast=tuple(_contrast()),
+    contrast=_contrast,
     glossary=(
         ("q̄", DOMINANCE),
         ("BoC", "Bag of Coins: as a method, dominance q̄ taken for a confidence, as in the paper."),

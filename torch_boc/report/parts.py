@@ -115,7 +115,7 @@ class Topic:
     figures: tuple[Figure, ...] = ()
     sentences: tuple[Sentences, ...] = ()
     details: tuple[Sentences, ...] = ()
-    contrast: tuple[ContrastRow, ...] = ()
+    contrast: Callable[[], Iterable[ContrastRow]] = tuple
     glossary: tuple[tuple[str, str], ...] = ()
 
 

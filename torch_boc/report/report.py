@@ -5,7 +5,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from .axes import PANEL
 from .html import Picture, notebook, page
 from .markdown import markdown
 from .measured import headline
-from .results import Results
+from .results import ROW_TYPES, Results
 from .topics import all_figures, figures, verdict
 
 DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability")
 FILES = ("report.html", "report.md", "report.json", *(f"{figure.name}.png" for figure in all_figures()))
 LARGEST_SVG = 200_000
-TABLES = tuple(field.name for field in fields(Results) if field.name != "settings")
+TABLES = tuple(ROW_TYPES)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -57,11 +57,11 @@ def split_table(results: Results) -> Table | None:
 
 def leaks(results: Results) -> Iterable[str]:
     """A sentence for each split that looks like training data."""
-    fits = results.calibration[results.calibration["method"] == "temperature"]
+    fits = results.calibration[results.calibration["temperature"] < 1]
     for _, row in results.leaks.iterrows():
         if not row["suspicious"]:
             continue
-        fit = fits[(fits["split"] == row["split"]) & (fits["temperature"] < 1)]
+        fit = fits[fits["split"] == row["split"]]
         fault = "what is fitted on it does not carry over"
         if len(fit):
             fault = f"the temperature fitted on it, {number(fit.iloc[0]['temperature'], 3)}, is below 1 and sharpens"

@@ -65,7 +65,7 @@ def captions(results: Results, drawn: Collection[str], among: Iterable[Figure] |
 
 def contrast_rows() -> list[ContrastRow]:
     """The rows of a table of several models."""
-    return [row for topic in TOPICS for row in topic.contrast]
+    return [row for topic in TOPICS for row in topic.contrast()]
 
 
 def glossary() -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from ..data.finding import describe
 from ..functional.checks import as_indices
 from ..functional.evidence import gather
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
+from ..functional.tally import Counts
 from .columns import PADDING, ColumnMetric, to_columns
 from .loop import Loop, is_causal
 from .predictions import Predictions
@@ -170,7 +171,7 @@ class BoCTrainerMetrics:
 
     def _results(self) -> dict[str, float]:
         summary = self.metric.compute()
-        labelled = int(self.metric.total().counts[3]) > 0
+        labelled = int(Counts(*self.metric.total().counts).labelled) > 0
         keys = [key for key in self.keys if labelled or key not in LABELLED_KEYS]
         return {self.prefix + key: summary[key].item() for key in keys}
 
