@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from torch import Tensor
 
 from ..core.coins import gap_of
+from . import registry
 from .checks import check_logits, check_trials
 from .coins import bag_of_coins
 from .evidence import Evidence, gather
 from .paths import coins_from_rows, decide, row_sums
-from .registry import scores
 from .trials import log_p_value
 
 # Each column as a function of what is known of a row. Those of a property are written out: torch 2.7 cannot compile it.
@@ -23,8 +23,8 @@ _COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
     "concentration": lambda x: x.coins.concentration,
     "p_value": lambda x: log_p_value(x.coins, x.trials).exp(),
     "log_p_value": lambda x: log_p_value(x.coins, x.trials),
-    "energy": lambda x: scores["energy"].function(x),
-    "logit_gap": lambda x: scores["logit_gap"].function(x),
+    "energy": registry.energy,
+    "logit_gap": registry.logit_gap,
 }
 COLUMNS = tuple(_COLUMNS)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import plots
 from ..functional.checks import check_trials
 from ..functional.evidence import Evidence, gather
-from ..functional.registry import need_extras, rank, scores
+from ..functional.registry import find_score, need_extras, rank
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_histograms
 from ..functional.tally import empty_tally
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
@@ -138,7 +138,9 @@ class BoCSeparation(ProbeMetric):
 
     def samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The scores of the in-distribution and of the out-of-distribution samples so far, while they are kept."""
-        known, unknown = ({name: scores[name].value(x) for name, x in side.items()} for side in self.ranked_samples())
+        known, unknown = (
+            {name: find_score(name).value(x) for name, x in side.items()} for side in self.ranked_samples()
+        )
         return known, unknown
 
     def ranked_samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

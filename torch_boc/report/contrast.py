@@ -19,7 +19,17 @@ BEYOND_NOTE = (
     "to learn from the same samples: a small true gain is found at equal p̂ long before it shows here, and an interval "
     "below 0 does not mean that ρ does harm."
 )
-SCORES = ("msp", "energy", "logit_gap", "p_value", "gap", "concentration", "structural_score", "odin", "mahalanobis")
+SCORES = (
+    "msp",
+    "energy",
+    "logit_gap",
+    "log_p_value",
+    "gap",
+    "concentration",
+    "structural_score",
+    "odin",
+    "mahalanobis",
+)
 NOTHING = Cell("–")
 Row = tuple[Cell, Callable[[Results], Cell]]
 BeyondRow = tuple[Cell, Callable[[Any], Cell]]

@@ -9,12 +9,12 @@ from .axes import TEXT, finish, panels, plain
 from .flips import is_flat, top
 from .layout import UPSIDE_DOWN, known_set
 from .results import Results
-from .words import names, symbol
+from .words import axis_name, names, symbol
 
 # Scores that a figure shows, so that it stays readable; what users add themselves comes after, the best first.
-MAIN_SCORES = ("msp", "energy", "p_value", "structural_score")
+MAIN_SCORES = ("msp", "energy", "log_p_value", "structural_score")
 OWN_SCORES = 3
-HISTOGRAM_SCORES = ("msp", "energy", "p_value", "dominance", "logit_gap", "concentration")
+HISTOGRAM_SCORES = ("msp", "energy", "log_p_value", "dominance", "logit_gap", "concentration")
 HISTOGRAMS = 6
 # Panels and lines for the first so many sets; the tables have all of them.
 SETS = 6
@@ -103,7 +103,7 @@ def line_of(score: str) -> dict[str, Any]:
     """How a ROC curve is drawn: p* lies on MSP, so one is wide and the other dashed."""
     if score == "msp":
         return {"linewidth": 3.2, "alpha": 0.55}
-    return {"linewidth": 1.4, "linestyle": "--" if score in ("p_value", "structural_score") else "-"}
+    return {"linewidth": 1.4, "linestyle": "--" if score in ("log_p_value", "structural_score") else "-"}
 
 
 def gaps(results: Results) -> Any:
@@ -199,7 +199,7 @@ def score_histograms(results: Results) -> Any:
     figure, axes = panels(len(chosen), SMALL)
     for axis, score in zip(axes, chosen, strict=True):
         draw_histograms(axis, table[table["score"] == score])
-        axis.set_title("log p*" if score == "p_value" else symbol(score), fontsize=TEXT + 1)
+        axis.set_title(axis_name(score), fontsize=TEXT + 1)
         axis.locator_params(axis="x", nbins=4)
     figure.supxlabel("score (higher = more in-distribution)", fontsize=TEXT + 1)
     figure.supylabel("share of samples", fontsize=TEXT + 1)
