@@ -48,7 +48,7 @@ def sample_columns(
 
     Args:
         logits: shape (..., C).
-        dim: the class axis.
+        dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-value.
         columns: which ones, in this order; by default all of them: `prediction`, `confidence`, `dominance`, `gap`, its
             parts `forced_gap` and `free_gap`, `concentration`, `p_value`, `log_p_value`, `energy` and `logit_gap`.

@@ -41,7 +41,7 @@ class Score:
         return self.value(self.number(evidence))
 
     def __call__(self, logits: Tensor, *, dim: int = -1, trials: int = 100) -> Tensor:
-        """The score of each row of `logits`, float64, without the class axis `dim`."""
+        """The score of each row of `logits` of shape (..., C), float64, without the class axis `dim`, here the last."""
         return compute_scores(logits, [self.name], dim=dim, trials=trials)[self.name]
 
 
@@ -87,7 +87,7 @@ def compute_scores(
     Args:
         logits: shape (..., C).
         names: keys of `scores`; all of them by default. The results have the names given here.
-        dim: the class axis.
+        dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of flips, for the scores that are p-values.
 
     Returns:
