@@ -1,7 +1,6 @@
 """Each kind of addition that CONTRIBUTING.md describes, made with a dummy: it must appear in all outputs by itself."""
 
 import json
-from importlib import import_module
 
 import pytest
 import torch
@@ -9,8 +8,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tests.data.cases import labelled, unfamiliar
-from torch_boc import BoCMetric, BoCSeparation
-from torch_boc.calibration import Calibrated, Calibrator, TemperatureScaling, calibrators
+from torch_boc import BoCMetric, BoCSeparation, calibration
+from torch_boc.calibration import Calibrated, Calibrator, TemperatureScaling
 from torch_boc.calibration.base import coins_of
 from torch_boc.cli import main
 from torch_boc.data import files, find_logits, logit_set
@@ -31,7 +30,7 @@ def halved(monkeypatch):
     """What `functional/registry.py` gets: a registered function of the evidence. It is forgotten after the test."""
     monkeypatch.setitem(registry._registry, "halved", None)
 
-    @registry._register("half of the confidence")
+    @registry._register("half of the confidence", symbol="half")
     def halved(evidence):
         return evidence.coins.confidence / 2
 
@@ -72,11 +71,8 @@ class Halfway(Calibrator):
 
 
 def test_a_calibrator(monkeypatch, tmp_path):
-    first, *others = calibrators()
-    for name in ("reliability", "evaluate"):
-        module = import_module(f"torch_boc.evaluation.{name}")
-        monkeypatch.setattr(module, "METHODS", (Halfway.name, *module.METHODS))
-    monkeypatch.setattr("torch_boc.evaluation.reliability.calibrators", lambda: [first, Halfway(), *others])
+    first, *others = calibration.CALIBRATORS
+    monkeypatch.setattr(calibration, "CALIBRATORS", (first, Halfway, *others))
 
     methods = [Halfway.name, "temperature"]
     report = evaluate(labelled(), calibration={"held out": labelled(seed=2)}, methods=methods, replicates=20)

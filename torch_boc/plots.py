@@ -10,7 +10,7 @@ from torch import Tensor
 from ._optional import require
 from .functional.bounds import dominance_bounds, forced_gap
 from .functional.registry import find_score
-from .functional.separation import bin_centres
+from .functional.separation import bin_centres, share_above
 from .functional.tally import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally, gap_edges
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
@@ -178,10 +178,10 @@ def _sides(metric: Any) -> dict[str, list[tuple[Tensor, Tensor]]]:
 
 def _roc(known: tuple[Tensor, Tensor], unknown: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """False and true positive rate from the strictest threshold to the loosest; ties move together."""
-    values = torch.cat([known[0], unknown[0]])
-    thresholds, place = values.unique(return_inverse=True)
+    start = torch.zeros(1, dtype=torch.float64)
+    thresholds = torch.cat([known[0].double(), unknown[0].double()]).unique().flip(0)
     rates = []
-    for weights in ((torch.zeros_like(known[1]), unknown[1]), (known[1], torch.zeros_like(unknown[1]))):
-        mass = torch.zeros(len(thresholds), dtype=torch.float64).scatter_add(0, place, torch.cat(weights).double())
-        rates.append(torch.cat([torch.zeros(1, dtype=torch.float64), mass.flip(0).cumsum(0)]))
+    for values, weights in (unknown, known):
+        rising, order = values.double().sort()
+        rates.append(torch.cat([start, share_above(rising, thresholds, weights=weights[order])]))
     return rates[0], rates[1]

@@ -68,7 +68,7 @@ def test_what_nobody_expects_is_raised_as_it_is(run, files, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("torch_boc.cli.probe.sample_columns", fail)
+    monkeypatch.setattr("torch_boc.cli.probe._columns", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["probe", "test.npz", "-o", "out.csv"])
     assert not [path for path in files.iterdir() if "out.csv" in path.name]
@@ -80,7 +80,7 @@ def test_warnings_are_one_line_and_end_with_the_command(run, files, monkeypatch)
         return {}
 
     shown = warnings.showwarning
-    monkeypatch.setattr("torch_boc.cli.probe.sample_columns", warn)
+    monkeypatch.setattr("torch_boc.cli.probe._columns", warn)
     assert run("probe", "test.npz", "-o", "out.csv").err == "torch-boc: warning: look here\n"
     assert warnings.showwarning is shown
 

@@ -100,7 +100,7 @@ class TestMemory:
     )
 
     @pytest.mark.parametrize("error", ERRORS)
-    @pytest.mark.parametrize("where", ["numpy.load", "torch_boc.cli.probe.sample_columns"])
+    @pytest.mark.parametrize("where", ["numpy.load", "torch_boc.cli.probe._columns"])
     def test_too_little_memory(self, run, files, monkeypatch, error, where):
         def fail(*args, **kwargs):
             raise error

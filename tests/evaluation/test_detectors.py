@@ -1,13 +1,12 @@
 """Detectors: equal to pytorch-ood and to their formulas, with the sign turned; and the errors."""
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
 from pytorch_ood import detector as theirs
 from torch import nn
 
+from torch_boc import _optional
 from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.detectors import detector_scores, mahalanobis_scores, odin_scores
@@ -263,7 +262,7 @@ class TestODIN:
         def missing(name, *_):
             raise ImportError(name)
 
-        monkeypatch.setattr(importlib, "import_module", missing)
+        monkeypatch.setattr(_optional, "import_module", missing)
         with pytest.raises(ImportError, match=r"ODIN needs pytorch-ood: pip install 'torch-boc\[eval\]'"):
             odin_scores(network(), [images()])
 

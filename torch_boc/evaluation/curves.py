@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ..functional.separation import share_above
 from ..report.tables import HistogramRow
 
 # The curve is read off at this many thresholds from either set, then thinned to steps of this length in FPR + TPR.
@@ -54,8 +55,7 @@ def _some(ordered: Tensor) -> Tensor:
 
 def _shares_above(ordered: Tensor, thresholds: Tensor) -> Tensor:
     """The shares above and at or above each falling threshold, in turn, so that the ends of a tie are both there."""
-    places = [torch.searchsorted(ordered, thresholds, right=right) for right in (True, False)]
-    return 1 - torch.stack(places, 1).flatten().double() / len(ordered)
+    return torch.stack([share_above(ordered, thresholds, strict=strict) for strict in (True, False)], 1).flatten()
 
 
 def _corners(axis: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..functional.separation import fpr_at_tpr
+from ..functional.separation import binned_auroc, fpr_at_tpr, placement
 from .bootstrap import NORMAL_QUANTILE, interval, replicate
 from .exact import aupr_interval, auroc_interval, fpr_interval
 from .probing import ordered
@@ -55,13 +55,10 @@ def separate(id_ranked: Ranked, ood_ranked: Ranked) -> Separation:
     (0.875, 0.5, 0.8333)
     """
     positive, negative = id_ranked.values, ood_ranked.values
-    n, m = len(positive), len(negative)
-    below, up_to = _places(negative, positive)
-    under, at_most = _places(positive, negative)
-    kept = n - torch.searchsorted(positive, positive)  # true positives at the threshold of each
-    id_placement = _unsorted((below + up_to).double() / (2 * m), id_ranked.order)
-    ood_placement = _unsorted((2 * n - under - at_most).double() / (2 * n), ood_ranked.order)
-    precision = kept.double() / (kept + m - below)
+    id_placement = _unsorted(placement(negative, positive), id_ranked.order)
+    ood_placement = _unsorted(1 - placement(positive, negative), ood_ranked.order)
+    true, false = (len(x) - torch.searchsorted(x, positive) for x in (positive, negative))  # at the threshold of each
+    precision = true.double() / (true + false)
     fpr95 = fpr_at_tpr(positive, negative, TPR)
     return Separation(float(id_placement.mean()), float(fpr95), float(precision.mean()), id_placement, ood_placement)
 
@@ -128,7 +125,7 @@ def _cell_statistics(positive: Tensor, negative: Tensor, atoms: Tensor) -> Tenso
     """(R, 3) statistics of counts (R, cells). In a cell of several scores the two sets are taken as mixed evenly."""
     n, m = positive[0].sum(), negative[0].sum()
     hits, alarms = positive.cumsum(1), negative.cumsum(1)
-    auroc = (positive * (m - alarms + negative / 2)).sum(1) / (n * m)
+    auroc, _ = binned_auroc(positive.flip(1), negative.flip(1))
     rest = torch.where(atoms, 0.0, 0.5)
     true, false = hits - positive * rest, alarms - negative * rest
     aupr = (positive * true / (true + false).clamp_min(0.25)).sum(1) / n  # at least 1/2 where there is a positive
@@ -138,11 +135,6 @@ def _cell_statistics(positive: Tensor, negative: Tensor, atoms: Tensor) -> Tenso
     surplus = torch.where(atoms[place], 0.0, (hits.gather(1, place) - kept) / inside)
     fpr = (alarms.gather(1, place) - negative.gather(1, place) * surplus).squeeze(1) / m
     return torch.stack([auroc, fpr, aupr], 1)
-
-
-def _places(rising: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of `rising` are below each query, and how many at most equal."""
-    return torch.searchsorted(rising, queries), torch.searchsorted(rising, queries, right=True)
 
 
 def _between(rising: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,10 +25,47 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
     tensor(0.8750, dtype=torch.float64)
     """
     positive, negative = widen(id_scores).contiguous(), widen(ood_scores).sort().values
-    below = torch.searchsorted(negative, positive)
-    up_to = torch.searchsorted(negative, positive, right=True)
-    share = widen(below + up_to).mean() / (2 * negative.numel() or math.nan)
+    share = placement(negative, positive).mean()
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
+
+
+def placement(rising: Tensor, scores: Tensor) -> Tensor:
+    """For each score, the share of the other set that is below it, ties counting half; the AUROC is its mean.
+
+    Args:
+        rising: (M,), the scores of the other set in rising order.
+        scores: (N,).
+
+    Returns:
+        (N,) in float64 (float32 on MPS); NaN if `rising` is empty.
+
+    >>> placement(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 2.0]))
+    tensor([1.0000, 0.7500], dtype=torch.float64)
+    """
+    below, up_to = torch.searchsorted(rising, scores), torch.searchsorted(rising, scores, right=True)
+    return widen(below + up_to) / (2 * rising.numel() or math.nan)
+
+
+def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None, strict: bool = False) -> Tensor:
+    """The share of a set at or above each threshold: the true positive rate of one set, the false one of the other.
+
+    Args:
+        rising: (N,), scores in rising order.
+        thresholds: (T,).
+        weights: (N,), how much each score counts; all the same by default.
+        strict: count only the scores above the threshold, not those at it.
+
+    Returns:
+        (T,) in float64 (float32 on MPS).
+
+    >>> share_above(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([3.0, 2.0]))
+    tensor([0.2500, 0.7500], dtype=torch.float64)
+    """
+    place = torch.searchsorted(rising, thresholds, right=strict)
+    if weights is None:
+        return 1 - widen(place) / rising.numel()
+    below = torch.cat([widen(weights).new_zeros(1), widen(weights).cumsum(0)])
+    return 1 - below[place] / below[-1]
 
 
 def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tensor:
@@ -111,12 +148,17 @@ def _bits(bins: int) -> int:
 
 
 def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, Tensor]:
-    """`auroc` from histograms, and how far it can be off: half the chance that both samples fall in one bin."""
+    """`auroc` from histograms, and how far it can be off: half the chance that both samples fall in one bin.
+
+    Args:
+        id_histogram: (..., bins), how many in-distribution samples are in each bin, in rising order of the score.
+        ood_histogram: likewise for the others.
+    """
     positive, negative = widen(id_histogram), widen(ood_histogram)
-    pairs = positive.sum() * negative.sum()
-    below = negative.cumsum(0) - negative
-    tie = (positive * negative).sum() / 2
-    return ((positive * below).sum() + tie) / pairs, tie / pairs
+    pairs = positive.sum(-1) * negative.sum(-1)
+    below = negative.cumsum(-1) - negative
+    tie = (positive * negative).sum(-1) / 2
+    return ((positive * below).sum(-1) + tie) / pairs, tie / pairs
 
 
 def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 0.95) -> tuple[Tensor, Tensor]:
