@@ -30,7 +30,7 @@ def halved(monkeypatch):
     """What `functional/registry.py` gets: a registered function of the evidence. It is forgotten after the test."""
     monkeypatch.setitem(registry._registry, "halved", None)
 
-    @registry._register("half of the confidence", symbol="half")
+    @registry._register("half of the confidence", symbol="p̂/2")
     def halved(evidence):
         return evidence.coins.confidence / 2
 
