@@ -1,7 +1,6 @@
 """The mathematics of the probe, as pure functions of tensors: on any device, compilable, differentiable."""
 
 from .bounds import dominance_bounds, forced_gap, free_gap
-from .calibration import calibration_error
 from .coins import Coins, bag_of_coins
 from .columns import sample_columns
 from .evidence import Evidence, gather
@@ -20,7 +19,6 @@ __all__ = [
     "binomial_log_tail",
     "binomial_tail",
     "boc_summary",
-    "calibration_error",
     "compute_scores",
     "dominance_bounds",
     "expected_wins",

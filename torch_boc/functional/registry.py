@@ -19,7 +19,7 @@ class Score:
     Attributes:
         name: the key in the registry.
         summary: the formula in a line.
-        symbol: what tables and figures call it.
+        symbol: what tables and figures call it; by default the name, with spaces.
         axis: what its values are called on an axis, where that is not the symbol.
         number: what ranks the samples as the score does and never saturates, as minus the odds for msp.
         value: the score as a rising function of that number.
@@ -157,7 +157,7 @@ def _complement(minus_log: Tensor) -> Tensor:
 def _register(
     summary: str,
     *,
-    symbol: str,
+    symbol: str | None = None,
     axis: str | None = None,
     value: Callable[[Tensor], Tensor] = _itself,
     extras: bool = False,
@@ -165,8 +165,8 @@ def _register(
 ) -> Callable[[Callable[[Evidence], Tensor]], Callable[[Evidence], Tensor]]:
     def add(number: Callable[[Evidence], Tensor]) -> Callable[[Evidence], Tensor]:
         name = number.__name__
-        facts = {"symbol": symbol, "axis": axis or symbol}
-        _registry[name] = Score(name, summary, number, value, **facts, extras=extras, upside_down=upside_down)
+        called = symbol or name.replace("_", " ")
+        _registry[name] = Score(name, summary, number, value, called, axis or called, extras, upside_down)
         return number
 
     return add
@@ -177,25 +177,23 @@ def msp(evidence: Evidence) -> Tensor:
     return -evidence.coins.odds
 
 
-@_register("log sum exp of the logits, minus the energy at temperature 1", symbol="energy")
+@_register("log sum exp of the logits, minus the energy at temperature 1")
 def energy(evidence: Evidence) -> Tensor:
     return _given(evidence.top) + torch.log1p(evidence.coins.odds)
 
 
-@_register("largest logit", symbol="max logit")
+@_register("largest logit")
 def max_logit(evidence: Evidence) -> Tensor:
     return _given(evidence.top)
 
 
-@_register("minus the entropy of the softmax", symbol="entropy", extras=True)
+@_register("minus the entropy of the softmax", extras=True)
 def entropy(evidence: Evidence) -> Tensor:
     odds = evidence.coins.odds
     return -(torch.log1p(odds) + _given(evidence.surprise) / (1 + odds))
 
 
-@_register(
-    "mean log-odds of the coins: mean distance of the rivals below the top logit", symbol="logit gap", extras=True
-)
+@_register("mean log-odds of the coins: mean distance of the rivals below the top logit", extras=True)
 def logit_gap(evidence: Evidence) -> Tensor:
     return _given(evidence.margin) / (evidence.num_classes - 1)
 
