@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ._optional import require
 from .functional.bounds import dominance_bounds, forced_gap
-from .functional.registry import scores
+from .functional.registry import find_score
 from .functional.separation import bin_centres, share_above
 from .functional.tally import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally, gap_edges
 
@@ -146,7 +146,7 @@ def draw_separation(metric: Any, score: str, ax: Any = None) -> tuple[Any, Any]:
     figure, (left, right) = new_axes(2, ax)
     results = metric.compute()
     sides = _sides(metric)
-    shown = [(scores[score].value(numbers), weights) for numbers, weights in sides[score]]
+    shown = [(find_score(score).value(numbers), weights) for numbers, weights in sides[score]]
     present = torch.cat([values[values.isfinite()] for values, _ in shown])
     span = (float(present.min()), float(present.max())) if len(present) else (0.0, 1.0)
     for label, (values, weights), colour in zip(("ID", "OOD"), shown, (BLUE, ORANGE), strict=True):

@@ -15,7 +15,7 @@ NOT_RUN = "not run"
 TITLES = {"ece": "ECE", "nll": "NLL", "brier": "Brier", "auroc": "AUROC", "fpr95": "FPR95"}
 TRAINING, HELD_OUT = "training split", "held out"
 # Scores that the paper does not report, below those that it does.
-FURTHER = ("p_value", "gap", "dominance", "concentration", "logit_gap")
+FURTHER = ("log_p_value", "gap", "dominance", "concentration", "logit_gap")
 TRIALS = ("ece, deterministic", "ece, Monte Carlo", "auroc, deterministic", "auroc, Monte Carlo")
 
 

@@ -17,7 +17,7 @@ SCORES = {  # AUROC and FPR95
     "logit_gap": (0.8812, 0.6858),
     "dominance": (0.8908, 0.7185),
     "gap": (0.8907, 0.7217),
-    "p_value": (0.8906, 0.7210),
+    "log_p_value": (0.8906, 0.7210),
     "concentration": (0.4712, 0.9631),
     "structural_score": (0.1094, 1.0),
 }

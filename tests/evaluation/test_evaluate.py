@@ -280,7 +280,7 @@ class TestResNet:
             "max_logit": (0.8813, 0.6858),
             "logit_gap": (0.8812, 0.6858),
             "structural_score": (0.1094, 1.0000),
-            "p_value": (0.8906, 0.7210),
+            "log_p_value": (0.8906, 0.7210),
             "gap": (0.8907, 0.7217),
             "dominance": (0.8908, 0.7185),
         }

@@ -121,7 +121,7 @@ def test_an_evaluation_of_probabilities_is_that_of_the_logits_without_their_ener
     assert found.calibration[columns].to_numpy() == pytest.approx(expected.calibration[columns].to_numpy(), abs=2e-3)
     auroc = [report.ood.set_index("score")["auroc"] for report in (found, expected)]
     assert set(auroc[1].index) - set(auroc[0].index) == {"energy"}  # lost in the softmax
-    for name in ("msp", "entropy", "gap", "p_value"):
+    for name in ("msp", "entropy", "gap", "log_p_value"):
         assert auroc[0][name] == pytest.approx(auroc[1][name], abs=1e-3)
     words = "logarithms of the given probabilities"
     assert words in found.to_markdown()

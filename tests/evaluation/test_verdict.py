@@ -14,7 +14,7 @@ The calibration split “training samples” looks like training data: accuracy 
 (p = 1.0e−90); the temperature fitted on it, 0.631, is below 1 and sharpens. Do not use it.
 On “svhn” no score is shown to do better than MSP (corrected for 10 comparisons): AUROC 0.8907; the highest is q̄ with \
 0.8908 (0.8868 to 0.8948).
-The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p* (p_value) or −Δ (gap), which are the \
+The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p* (log_p_value) or −Δ (gap), which are the \
 right way up, instead.
 Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996) and 95.4 % on “svhn” (R² 0.994); the AUROC of \
 −Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so as a score it is not shown to add anything \

@@ -19,7 +19,7 @@ SCORES = (
     "logit_gap",
     "dominance",
     "gap",
-    "p_value",
+    "log_p_value",
     "concentration",
     "structural_score",
 )

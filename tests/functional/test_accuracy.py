@@ -122,7 +122,7 @@ def test_the_concentration_of_nearly_tied_logits(classes, scale, path):
     with use(path):
         assert_concentration(bag_of_coins(logits), probes, 2e-6, 0.0)
         assert_concentration(bag_of_coins(logits.double()), probes, 1e-12, 0.0)
-    for name in ("p_value", "gap"):
+    for name in ("log_p_value", "gap"):
         assert compute_scores(logits, [name])[name].isfinite().all()
 
 

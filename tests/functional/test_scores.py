@@ -37,7 +37,7 @@ FORMULAS = {
     "logit_gap": lambda z: (z.amax(-1, keepdim=True) - rivals(z)).mean(-1),
     "dominance": from_reference("dominance"),
     "gap": from_reference("gap", -1),
-    "p_value": log_p_values,
+    "log_p_value": log_p_values,
     "concentration": from_reference("concentration", -1),
     "structural_score": lambda z: -torch.expm1(log_p_values(z)),
 }
@@ -112,7 +112,7 @@ def test_names_decide_what_comes_and_in_which_order():
     assert compute_scores(z, []) == {}
 
 
-@pytest.mark.parametrize("names", [None, ["msp"], ["gap", "p_value"], ["entropy", "logit_gap", "energy"]])
+@pytest.mark.parametrize("names", [None, ["msp"], ["gap", "log_p_value"], ["entropy", "logit_gap", "energy"]])
 def test_several_scores_share_one_pass(names, monkeypatch):
     passes = count_passes(monkeypatch)
     compute_scores(random_logits(3, 4), names)
@@ -129,7 +129,7 @@ def test_dim_is_moveaxis(name):
 def test_trials_matter_for_the_p_values_alone(name):
     z = random_logits(8, 10)
     same = torch.equal(scores[name](z, trials=20), scores[name](z, trials=100))
-    assert same == (name not in ("p_value", "structural_score"))
+    assert same == (name not in ("log_p_value", "structural_score"))
 
 
 @over_scores
@@ -137,7 +137,7 @@ def test_an_empty_batch_is_empty(name):
     assert scores[name](torch.empty(0, 5)).shape == (0,)
 
 
-@pytest.mark.parametrize("name", ["msp", "gap", "entropy", "p_value", "dominance"])
+@pytest.mark.parametrize("name", ["msp", "gap", "entropy", "log_p_value", "dominance"])
 def test_confident_rows_do_not_tie(name):
     """A float32 softmax is 1 from odds of 6e-8 on; the scores still tell such rows apart, to 1e-12 or beyond."""
     z = torch.stack([confident_logits(10, odds) for odds in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8)]).float()
@@ -154,6 +154,34 @@ def test_a_class_of_minus_infinity(name):
         "max_logit": torch.tensor([2.0], dtype=f64),
     }
     torch.testing.assert_close(scores[name](z), expected[name], rtol=1e-14, atol=0)
+
+
+@over_scores
+def test_each_score_has_a_symbol_of_its_own(name):
+    assert scores[name].symbol
+    assert [other for other in scores if scores[other].symbol == scores[name].symbol] == [name]
+
+
+def test_the_old_name_of_the_p_value_works_and_warns():
+    z = random_logits(6, 9)
+    expected = scores["log_p_value"](z)
+    with pytest.warns(FutureWarning, match="'p_value' is called 'log_p_value' now"):
+        assert scores["p_value"] is scores["log_p_value"]
+    with pytest.warns(FutureWarning, match="called 'log_p_value' now"):
+        found = compute_scores(z, ["p_value", "gap"])
+    assert list(found) == ["p_value", "gap"]
+    torch.testing.assert_close(found["p_value"], expected, rtol=0, atol=0)
+    assert "p_value" not in scores
+    assert len(scores) == len(SCORES)
+
+
+def test_unknown_scores_and_a_registry_that_nobody_changes():
+    with pytest.raises(KeyError):
+        scores["p"]
+    with pytest.raises(ValueError, match=r"expected a score among msp, .*got 'p'"):
+        compute_scores(random_logits(2, 3), ["p"])
+    with pytest.raises(TypeError):
+        scores["gap"] = scores["msp"]
 
 
 def test_the_scores_of_the_coins_are_those_of_the_coins():

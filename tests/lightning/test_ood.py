@@ -183,3 +183,8 @@ def test_samples_that_wait_hold_no_logits():
     held = [x for x in tree_leaves(waiting) if isinstance(x, torch.Tensor)]
     assert held
     assert sum(x.untyped_storage().nbytes() for x in held) < 8 * 8 * 20  # bytes, samples, numbers of a sample
+
+
+def test_the_callback_knows_the_old_name_of_a_score():
+    with pytest.warns(FutureWarning, match="'p_value' is called 'log_p_value' now"):
+        BoCCallback(ood={1: "near"}, scores=["p_value"])

@@ -92,6 +92,57 @@ def test_bad_batches_leave_the_state_alone(preds, target, error, match):
     assert_same(metric.compute(), boc_summary(LOGITS))
 
 
+METRICS = {
+    "BoCMetric": lambda **how: BoCMetric(**how),
+    "CoherenceGap": lambda **how: CoherenceGap(**how),
+    "BoCSeparation": lambda **how: BoCSeparation(("msp", "entropy"), **how),
+}
+over_metrics = pytest.mark.parametrize("make", METRICS.values(), ids=METRICS.keys())
+
+
+def add(metric, logits):
+    if not isinstance(metric, BoCSeparation):
+        return metric.update(logits)
+    metric.update(logits, False)
+    return metric.update(-logits, True)
+
+
+@over_metrics
+@pytest.mark.parametrize(("shape", "remedy"), [((4, 8, 3), "dim=-1"), ((4, 8, 3, 5), "dim=2")])
+def test_classes_on_another_axis_need_dim(make, shape, remedy):
+    logits = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    message = rf"expected logits with 3 classes on dim=1, got 8 \(shape .*\); if the .* another axis, give {remedy}$"
+    with pytest.raises(ValueError, match=message):
+        add(make(num_classes=3), logits)
+    dim = int(remedy.removeprefix("dim="))
+    found, expected = make(num_classes=3, dim=dim), make(num_classes=3)
+    add(found, logits)
+    add(expected, logits.movedim(dim, 1))
+    result = found.compute()
+    assert_same(as_dict(result), as_dict(expected.compute()))
+
+
+def as_dict(result):
+    return result if isinstance(result, dict) else {"gap": result}
+
+
+@over_metrics
+def test_an_axis_that_fits_is_the_second(make):
+    logits = torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(0))
+    second, last = make(num_classes=3), make(num_classes=3, dim=-1)
+    add(second, logits)
+    add(last, logits.movedim(1, -1))
+    assert_same(as_dict(second.compute()), as_dict(last.compute()))
+
+
+@over_metrics
+def test_dim_is_part_of_a_states_name_unless_it_is_the_default(make):
+    """Compute groups merge metrics whose states have the same names; the names of the default stay as they were."""
+    assert make().state_dict().keys() == make(dim=1).state_dict().keys()
+    assert not any("dim" in name for name in make()._defaults)
+    assert not make()._defaults.keys() & make(dim=-1)._defaults.keys()
+
+
 @pytest.mark.parametrize("ood", [torch.zeros(3), 1, torch.zeros(2, dtype=torch.bool)], ids=str)
 def test_bad_flags(ood):
     with pytest.raises((TypeError, ValueError), match="expected ood as"):

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -188,7 +190,7 @@ def test_nan_scores_give_nan():
 def test_the_papers_score_ranks_backwards_and_the_others_do_not():
     result = BoCSeparation(ALL)(*joined(ood_batches(2000)))
     assert result["structural_score_auroc"] < 0.3
-    for name in ("msp", "entropy", "dominance", "gap", "p_value", "logit_gap"):
+    for name in ("msp", "entropy", "dominance", "gap", "log_p_value", "logit_gap"):
         assert result[f"{name}_auroc"] > 0.7
 
 
@@ -234,3 +236,25 @@ def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():
     assert [part.shape for part in getattr(binned, binned._bins)] == [(1, 2, 2, 64)]
     with pytest.raises(ValueError, match="thresholds=None"):
         binned.samples()
+
+
+def test_the_old_name_of_the_p_value_works_and_warns():
+    known, unknown = logits_of_two_kinds()
+    results = []
+    for name in ("p_value", "log_p_value"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            metric = BoCSeparation([name, "gap"])
+        assert [x.category for x in caught] == ([FutureWarning] if name == "p_value" else [])
+        metric.update(known, False)
+        metric.update(unknown, True)
+        results.append(metric.compute())
+        metric.samples()
+        metric.plot(score=name)
+    assert next(iter(results[0])) == "p_value_auroc"  # the key that was asked for
+    assert results[0]["p_value_auroc"] == results[1]["log_p_value_auroc"]
+
+
+def logits_of_two_kinds():
+    numbers = torch.Generator().manual_seed(0)
+    return 4 * torch.randn(50, 5, generator=numbers), torch.randn(40, 5, generator=numbers)

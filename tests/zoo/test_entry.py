@@ -155,7 +155,7 @@ class TestResNet20:
             ("max_logit", 0.8813),
             ("logit_gap", 0.8812),
             ("structural_score", 0.1094),
-            ("p_value", 0.8906),
+            ("log_p_value", 0.8906),
             ("gap", 0.8907),
             ("dominance", 0.8908),
         ],

@@ -80,7 +80,7 @@ def _flip(data: ProbedSet, trials: int, generator: torch.Generator | None) -> tu
 def _means(data: ProbedSet) -> dict[str, Any]:
     coins, classes = data.coins, data.data.num_classes
     forced = forced_gap(coins.odds, classes)
-    p_value = data.scores["p_value"].exp()
+    p_value = data.scores["log_p_value"].exp()
     columns = {
         "confidence": coins.confidence,
         "dominance": coins.dominance,

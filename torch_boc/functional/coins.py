@@ -21,7 +21,7 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
         logits: shape (..., C), any device and floating dtype; log-probabilities serve as well. float16 and bfloat16
             are computed in float32. A row with NaN or +inf gives NaN in that row, whose prediction is that of
             torch.argmax; -inf is a class that always loses.
-        dim: the class axis.
+        dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
 
     Returns:
         Coins, each field with the shape of `logits` without `dim`. The prediction is the first of several equal tops.

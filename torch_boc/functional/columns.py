@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from torch import Tensor
 
 from ..core.coins import gap_of
+from . import registry
 from .checks import check_logits, check_trials
 from .coins import bag_of_coins
 from .evidence import Evidence, gather
 from .paths import coins_from_rows, decide, row_sums
-from .registry import scores
 from .trials import log_p_value
 
 # Each column as a function of what is known of a row. Those of a property are written out: torch 2.7 cannot compile it.
@@ -23,8 +23,8 @@ _COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
     "concentration": lambda x: x.coins.concentration,
     "p_value": lambda x: log_p_value(x.coins, x.trials).exp(),
     "log_p_value": lambda x: log_p_value(x.coins, x.trials),
-    "energy": lambda x: scores["energy"].function(x),
-    "logit_gap": lambda x: scores["logit_gap"].function(x),
+    "energy": registry.energy,
+    "logit_gap": registry.logit_gap,
 }
 COLUMNS = tuple(_COLUMNS)
 
@@ -48,7 +48,7 @@ def sample_columns(
 
     Args:
         logits: shape (..., C).
-        dim: the class axis.
+        dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-value.
         columns: which ones, in this order; by default all of them: `prediction`, `confidence`, `dominance`, `gap`, its
             parts `forced_gap` and `free_gap`, `concentration`, `p_value`, `log_p_value`, `energy` and `logit_gap`.

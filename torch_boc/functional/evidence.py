@@ -55,7 +55,7 @@ def gather(
     Args:
         logits: shape (..., C).
         target: class indices of shape (...), if there are any.
-        dim: the class axis; by default the last.
+        dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-values.
         extras: whether to take `surprise` and `margin`, which `entropy` and `logit_gap` need, and nothing else.
         ignore_index: samples with this target do not count.

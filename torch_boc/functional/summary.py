@@ -47,7 +47,7 @@ def boc_summary(
         bins: equal bins for the calibration errors.
         alpha: the level of `rejection_rate`.
         ignore_index: samples with this target do not count.
-        dim: the class axis.
+        dim: the class axis; by default 1 as in the metrics, so that (N, C, T) has C classes. -1 is for (N, T, C).
 
     Returns:
         Scalar tensors in float64 (float32 on MPS), under keys that never change. A mean over nothing is NaN.

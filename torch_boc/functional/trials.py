@@ -60,7 +60,7 @@ def flip_coins(logits: Tensor, trials: int = 100, *, dim: int = -1, generator: t
     Args:
         logits: shape (..., C).
         trials: the number of flips, k.
-        dim: the class axis.
+        dim: the class axis; by default the last.
         generator: makes the flips reproducible; on the device of `logits`.
 
     Returns:

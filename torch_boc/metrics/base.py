@@ -14,9 +14,10 @@ NAN_STRATEGIES = ("warn", "error", "ignore")
 
 
 class ProbeMetric(Metric):
-    """A metric over logits of shape (N, C) or (N, C, ...).
+    """A metric over logits of shape (N, C) or (N, C, ...), or with the classes on another axis, `dim`.
 
     Args:
+        dim: the class axis; 1 by default, so that (N, C, T) has C classes. -1 is for (N, T, C).
         num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities. The first batch after a `reset` is looked at: on a CPU at once,
@@ -29,14 +30,20 @@ class ProbeMetric(Metric):
     full_state_update = False
 
     def __init__(
-        self, num_classes: int | None = None, *, nan_strategy: str = "warn", validate_args: bool = True, **kwargs: Any
+        self,
+        num_classes: int | None = None,
+        *,
+        dim: int = 1,
+        nan_strategy: str = "warn",
+        validate_args: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if nan_strategy not in NAN_STRATEGIES:
             raise ValueError(f"expected nan_strategy among {', '.join(NAN_STRATEGIES)}, got {nan_strategy!r}")
         self.num_classes = None if num_classes is None else check_classes(num_classes)
         self._given_classes, self._inside_forward = self.num_classes, False
-        self.nan_strategy = nan_strategy
+        self.dim, self.nan_strategy = dim, nan_strategy
         self.validate_args = validate_args
         self._looks_like_probabilities: Tensor | None = None
 
@@ -73,18 +80,25 @@ class ProbeMetric(Metric):
                 "one sample of C logits is logits.unsqueeze(0), and N single logits x of a binary classifier are "
                 "torch.stack([torch.zeros_like(x), x], 1)"
             )
-        check_logits(preds, 1)
-        self._agree_on_classes(preds.shape[1], f" (shape {tuple(preds.shape)})")
+        check_logits(preds, self.dim)
+        self._agree_on_classes(preds.shape[self.dim], preds.shape)
         if self.validate_args and self._looks_like_probabilities is None and preds.numel() > 0:
-            self._looks_like_probabilities = are_probabilities(preds, 1)
+            self._looks_like_probabilities = are_probabilities(preds, self.dim)
             if preds.device.type == "cpu":
                 self._refuse_probabilities()
 
-    def _agree_on_classes(self, classes: int, got: str = "") -> None:
+    def _agree_on_classes(self, classes: int, shape: Sequence[int] = ()) -> None:
+        """Remember the number of classes, or raise if it was another one before."""
         if self.num_classes is not None and classes != self.num_classes:
+            got = f" (shape {tuple(shape)})" if shape else ""
+            others = [str(i if i < len(shape) - 1 else -1) for i, x in enumerate(shape) if i and x == self.num_classes]
+            remedy = (
+                f"if the classes are on another axis, give dim={' or dim='.join(others)}"
+                if others
+                else ("the class axis comes second unless `dim` says otherwise")
+            )
             raise ValueError(
-                f"expected logits with {self.num_classes} classes on dim=1, got {classes}{got}; "
-                "the class axis comes second, as everywhere in torchmetrics"
+                f"expected logits with {self.num_classes} classes on dim={self.dim}, got {classes}{got}; {remedy}"
             )
         self.num_classes = classes
 

@@ -32,6 +32,7 @@ class BoCMetric(ProbeMetric):
         bins: equal bins for the calibration errors.
         alpha: the level of `rejection_rate`.
         ignore_index: samples with this target do not count.
+        dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
         kwargs: for `torchmetrics.Metric`.
@@ -53,11 +54,12 @@ class BoCMetric(ProbeMetric):
         bins: int = 15,
         alpha: float = 0.05,
         ignore_index: int | None = None,
+        dim: int = 1,
         nan_strategy: str = "warn",
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_classes, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
+        super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
         if not 0 <= alpha <= 1:
             raise ValueError(f"expected alpha in [0, 1], got {alpha}")
         if bins < 1:
@@ -69,7 +71,7 @@ class BoCMetric(ProbeMetric):
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values: the names
         # tell metrics with different arguments apart.
-        suffix = _suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index)
+        suffix = _suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, **_other_axis(dim))
         self._names = {field: f"boc_{field}_{suffix}" for field in Tally._fields}
         for field, zeros in empty_tally(bins)._asdict().items():
             self.add_state(self._names[field], zeros, dist_reduce_fx="sum")
@@ -81,7 +83,7 @@ class BoCMetric(ProbeMetric):
         """
         self._check(preds)
         how: dict[str, Any] = {"trials": self.trials, "extras": extras, "ignore_index": self.ignore_index}
-        return gather(preds.detach(), target, dim=1, **how)
+        return gather(preds.detach(), target, dim=self.dim, **how)
 
     def update(self, preds: Tensor | Evidence, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and targets of shape (N,) or (N, ...).
@@ -141,6 +143,7 @@ class CoherenceGap(ProbeMetric):
         part: "total", or "forced" (what confidence alone decides) or "free" (what the geometry adds).
         average: "micro" for one mean; "none" for one mean for each predicted class, NaN for a class never predicted.
         ignore_index: samples with this target do not count.
+        dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
         kwargs: for `torchmetrics.Metric`.
@@ -157,11 +160,12 @@ class CoherenceGap(ProbeMetric):
         part: str = "total",
         average: str = "micro",
         ignore_index: int | None = None,
+        dim: int = 1,
         nan_strategy: str = "warn",
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_classes, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
+        super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
         if part not in ("total", "forced", "free"):
             raise ValueError(f"expected part among total, forced, free, got {part!r}")
         if average not in ("micro", "none"):
@@ -170,7 +174,7 @@ class CoherenceGap(ProbeMetric):
             raise ValueError("expected num_classes with average='none', got None")
         self.part, self.average, self.ignore_index = part, average, ignore_index
         size = num_classes if average == "none" and num_classes is not None else 1
-        suffix = _suffix(part=part, average=average, ignore=ignore_index)
+        suffix = _suffix(part=part, average=average, ignore=ignore_index, **_other_axis(dim))
         self._names = [f"boc_{name}_{suffix}" for name in ("gap", "samples", "invalid")]
         zeros = (empty_tally().sums.new_zeros(size), torch.zeros(size, dtype=torch.int64), torch.tensor(0))
         for name, default in zip(self._names, zeros, strict=True):
@@ -179,7 +183,7 @@ class CoherenceGap(ProbeMetric):
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...); targets only matter for `ignore_index`."""
         self._check(preds)
-        evidence = gather(preds.detach(), target, dim=1, ignore_index=self.ignore_index)
+        evidence = gather(preds.detach(), target, dim=self.dim, ignore_index=self.ignore_index)
         batch = gap_tally(evidence, part=self.part, per_class=self.average == "none")
         for name, value in zip(self._names, batch, strict=True):
             setattr(self, name, getattr(self, name) + value)
@@ -195,6 +199,11 @@ class CoherenceGap(ProbeMetric):
         """Draw the mean gap, or the course of several results of `compute` or `forward`; returns figure and axes."""
         values = self.compute() if val is None else val
         return plots.draw_values([values] if isinstance(values, Tensor) else values, ax)
+
+
+def _other_axis(dim: int) -> dict[str, object]:
+    """The class axis for the name of a state, if it is not the default."""
+    return {} if dim == 1 else {"dim": dim}
 
 
 def _suffix(**arguments: object) -> str:

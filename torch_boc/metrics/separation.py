@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import plots
 from ..functional.checks import check_trials
 from ..functional.evidence import Evidence, gather
-from ..functional.registry import need_extras, rank, scores
+from ..functional.registry import find_score, need_extras, rank
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_histograms
 from ..functional.tally import empty_tally
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
@@ -46,6 +46,7 @@ class BoCSeparation(ProbeMetric):
         prefix: what the keys begin with.
         trials: the number of coin flips, for the scores that are p-values.
         num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
+        dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
         kwargs: for `torchmetrics.Metric`.
@@ -66,17 +67,19 @@ class BoCSeparation(ProbeMetric):
         prefix: str = "",
         trials: int = 100,
         num_classes: int | None = None,
+        dim: int = 1,
         nan_strategy: str = "warn",
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_classes, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
+        super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
         self.scores, self.thresholds = check_scores(scores), check_thresholds(thresholds)
         self.key_prefix, self.trials = check_prefix(prefix), check_trials(trials)
         if exact_up_to is not None and exact_up_to < 0:
             raise ValueError(f"expected exact_up_to as None or a number of samples, got {exact_up_to}")
         self.exact_up_to = exact_up_to
         suffix = "_".join([*self.scores, str(trials), str(thresholds), str(exact_up_to)])
+        suffix += "" if dim == 1 else f"_dim_{dim}".replace("-", "m")
         self._rows, self._bins, self._invalid = (f"boc_{name}_{suffix}" for name in ("rows", "bins", "invalid"))
         # Rows of scores, with 1 for out-of-distribution in the last column, and histograms of the rows before these.
         # Both are lists, so that processes may differ in what they have.
@@ -92,7 +95,7 @@ class BoCSeparation(ProbeMetric):
     def take(self, preds: Tensor) -> Evidence:
         """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later."""
         self._check(preds)
-        return gather(preds.detach(), dim=1, trials=self.trials, extras=self.needs_extras)
+        return gather(preds.detach(), dim=self.dim, trials=self.trials, extras=self.needs_extras)
 
     def update(self, preds: Tensor | Evidence, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and which samples are out-of-distribution.
@@ -138,7 +141,9 @@ class BoCSeparation(ProbeMetric):
 
     def samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The scores of the in-distribution and of the out-of-distribution samples so far, while they are kept."""
-        known, unknown = ({name: scores[name].value(x) for name, x in side.items()} for side in self.ranked_samples())
+        known, unknown = (
+            {name: find_score(name).value(x) for name, x in side.items()} for side in self.ranked_samples()
+        )
         return known, unknown
 
     def ranked_samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -100,7 +100,7 @@ def paper_score(results: Results) -> Iterable[str]:
     if len(backwards):
         yield (
             f"The paper’s score s_BoC ranks backwards here (AUROC {aurocs(backwards)}{count}): "
-            "use p* (p_value) or −Δ (gap), which are the right way up, instead."
+            "use p* (log_p_value) or −Δ (gap), which are the right way up, instead."
         )
     if len(forwards):
         yield (

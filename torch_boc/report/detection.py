@@ -9,20 +9,20 @@ from .advice import paper_score, scores_to_use
 from .axes import SETS, TEXT, draw_histograms, finish, panels, plain
 from .parts import NOTHING, UPSIDE_DOWN, Cell, ContrastRow, Figure, Table, Topic, are_best, value_cell
 from .results import Results
-from .words import interval, names, number, symbol
+from .words import axis_name, interval, names, number, symbol
 
 INTRODUCTION = (
     "How well does a score tell samples of the test set from others? An AUROC of 0.5 is chance; below, it ranks "
     "backwards. A lower FPR95 is better."
 )
 # Scores that a figure shows, so that it stays readable; what users add themselves comes after, the best first.
-MAIN_SCORES = ("msp", "energy", "p_value", "structural_score")
+MAIN_SCORES = ("msp", "energy", "log_p_value", "structural_score")
 OWN_SCORES = 3
-HISTOGRAM_SCORES = ("msp", "energy", "p_value", "dominance", "logit_gap", "concentration")
+HISTOGRAM_SCORES = ("msp", "energy", "log_p_value", "dominance", "logit_gap", "concentration")
 HISTOGRAMS = 6
 SMALL = (3.3, 2.3)
 CONTRASTED = (
-    *("msp", "energy", "logit_gap", "p_value", "gap", "concentration", "structural_score"),
+    *("msp", "energy", "logit_gap", "log_p_value", "gap", "concentration", "structural_score"),
     *("odin", "mahalanobis"),
 )
 
@@ -98,7 +98,7 @@ def _line_of(score: str) -> dict[str, Any]:
     """How a ROC curve is drawn: p* lies on MSP, so one is wide and the other dashed."""
     if score == "msp":
         return {"linewidth": 3.2, "alpha": 0.55}
-    return {"linewidth": 1.4, "linestyle": "--" if score in ("p_value", "structural_score") else "-"}
+    return {"linewidth": 1.4, "linestyle": "--" if score in ("log_p_value", "structural_score") else "-"}
 
 
 def _describe_roc(results: Results) -> str:
@@ -129,7 +129,7 @@ def score_histograms(results: Results) -> Any:
     figure, axes = panels(len(chosen), SMALL)
     for axis, score in zip(axes, chosen, strict=True):
         draw_histograms(axis, table[table["score"] == score])
-        axis.set_title("log p*" if score == "p_value" else symbol(score), fontsize=TEXT + 1)
+        axis.set_title(axis_name(score), fontsize=TEXT + 1)
         axis.locator_params(axis="x", nbins=4)
     figure.supxlabel("score (higher = more in-distribution)", fontsize=TEXT + 1)
     figure.supylabel("share of samples", fontsize=TEXT + 1)

@@ -3,21 +3,12 @@
 import math
 from typing import Any
 
+from ..functional.registry import scores
+
 # With more sets than this the reader gets one sentence for all of them.
 FEW = 2
-# How scores are called in tables and figures: the symbol where there is one.
-SYMBOLS = {
-    "msp": "MSP",
-    "max_logit": "max logit",
-    "logit_gap": "logit gap",
-    "dominance": "q̄",
-    "gap": "−Δ",
-    "p_value": "p*",
-    "concentration": "−ρ",
-    "structural_score": "s_BoC",
-    "mahalanobis": "Mahalanobis",
-    "odin": "ODIN",
-}
+# How detectors are called in tables and figures; scores say it themselves.
+DETECTORS = {"mahalanobis": "Mahalanobis", "odin": "ODIN"}
 
 
 def number(value: float, digits: int = 4, *, sign: bool = False) -> str:
@@ -66,7 +57,16 @@ def symbol(score: str) -> str:
     >>> symbol("gap"), symbol("energy")
     ('−Δ', 'energy')
     """
-    return SYMBOLS.get(score, score)
+    return scores[score].symbol if score in scores else DETECTORS.get(score, score)
+
+
+def axis_name(score: str) -> str:
+    """What the values of a score are called on an axis.
+
+    >>> axis_name("log_p_value"), axis_name("gap")
+    ('log p*', '−Δ')
+    """
+    return scores[score].axis if score in scores else symbol(score)
 
 
 def names(column: Any) -> list[str]:
