@@ -31,7 +31,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.callback
 	$(BIN)/python -m benchmarks.predictor
 	$(BIN)/python -m benchmarks.evaluation
-	$(BIN)/python -m benchmarks.band
+	$(BIN)/python -m benchmarks.recipes.band
 
 # How many small faults in the package do the tests find? Under 30 minutes on 2 idle cores.
 mutants: setup

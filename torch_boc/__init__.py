@@ -4,11 +4,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import calibration, evaluation, experiments, functional, inference, kernels, metrics, nn, zoo
+    from . import (
+        calibration,
+        core,
+        data,
+        evaluation,
+        experiments,
+        functional,
+        inference,
+        kernels,
+        metrics,
+        nn,
+        report,
+        storage,
+        zoo,
+    )
+    from . import lightning as lightning
+    from . import transformers as transformers
     from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
-    from .metrics import BoCMetric, BoCSeparation, CoherenceGap
-    from .metrics import watching as watch
+    from .metrics import BoCMetric, BoCSeparation, CoherenceGap, watch
     from .nn import BoCClassifier, BoCProbe
 
 __version__ = "0.1.0"
@@ -24,6 +39,8 @@ __all__ = [
     "__version__",
     "bag_of_coins",
     "calibration",
+    "core",
+    "data",
     "evaluation",
     "experiments",
     "functional",
@@ -31,12 +48,14 @@ __all__ = [
     "kernels",
     "metrics",
     "nn",
+    "report",
+    "storage",
     "watch",
     "zoo",
 ]
 
 # Imported when first asked for: torchmetrics takes longer to import than torch, and probing logits does not need it.
-# Nor is torch imported before the command line is there to say that it was interrupted.
+# Even torch waits, so that the command line is there to answer an interruption while torch is being imported.
 _HOMES = {
     "BoCClassifier": "nn",
     "BoCMetric": "metrics",
@@ -48,11 +67,27 @@ _HOMES = {
     "bag_of_coins": "functional",
     "watch": "metrics",
 }
-_MODULES = ("calibration", "evaluation", "experiments", "functional", "inference", "kernels", "metrics", "nn", "zoo")
+_MODULES = (
+    "calibration",
+    "core",
+    "data",
+    "evaluation",
+    "experiments",
+    "functional",
+    "inference",
+    "kernels",
+    "metrics",
+    "nn",
+    "report",
+    "storage",
+    "zoo",
+)
+# These need a package that may be missing. They are not in `__all__`, so that `from torch_boc import *` works without.
+_ADAPTERS = ("lightning", "transformers")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES or name in _ADAPTERS:
         return import_module(f".{name}", __name__)
     if name in _HOMES:
         value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
@@ -62,4 +97,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_ADAPTERS])

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-# How a package is called in sentences, and the extra that brings it; "" if none does.
+# The name of each package in messages, and the extra that brings it; "" if no extra does.
 PACKAGES = {
     "datasets": ("datasets", ""),
     "huggingface_hub": ("huggingface_hub", "transformers"),
@@ -27,7 +27,7 @@ def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -
     Args:
         package: a key of `PACKAGES`.
         submodules: their names below the package.
-        purpose: the begin of the sentence, such as "plots need".
+        purpose: the beginning of the message, such as "plots need".
         otherwise: another remedy, such as "give --data-dir".
     """
     try:

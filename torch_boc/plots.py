@@ -16,11 +16,11 @@ from .functional.tally import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
 KINDS = ("gap", "coherence", "reliability")
-FEW_SAMPLES = 10  # the accuracy of fewer may be off by 0.16 and more, its standard error
+FEW_SAMPLES = 10  # with fewer samples, the standard error of the accuracy can be 0.16 and more
 
 
 def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
-    """The figure and the axes to draw in: the given ones, or those of a new figure."""
+    """The figure and the axes to draw in: the given axes, or the axes of a new figure."""
     if ax is not None:
         axes = list(ax.flat) if hasattr(ax, "flat") else list(ax) if isinstance(ax, Sequence) else [ax]
         if len(axes) != count:
@@ -50,7 +50,7 @@ def draw_tally(total: Tally, num_classes: int | None, ax: Any = None, kind: str 
 
 
 def draw_gaps(axis: Any, histograms: Mapping[str, Tensor]) -> None:
-    """Histograms of the gap on its logarithmic scale, as shares of the samples, over the decades that have any."""
+    """Histograms of the gap on a logarithmic scale, as shares of the samples, over the decades that have samples."""
     edges = torch.tensor(gap_edges()[1:], dtype=torch.float64)
     for (label, counts), colour in zip(histograms.items(), CYCLE, strict=False):
         shares = counts.double() / counts.sum().clamp_min(1)
@@ -69,7 +69,7 @@ def draw_gaps(axis: Any, histograms: Mapping[str, Tensor]) -> None:
 
 
 def _bins_to_a_bar(counts: Tensor) -> int:
-    """How many bins of the gap to draw as one: the fewest with 5 samples to a bar in the mean, or else a decade."""
+    """How many bins of the gap make a bar: the fewest for which bars have 5 samples on average, or else a decade."""
     for merged in (5, 10, 25):
         bars = counts.reshape(-1, merged).sum(-1)
         if int(bars.sum()) >= 5 * int((bars > 0).sum()):
@@ -119,7 +119,7 @@ def draw_reliability(axis: Any, total: Tally) -> None:
 
 
 def draw_course(results: Sequence[Mapping[str, Tensor]], ax: Any, keys: Sequence[str]) -> tuple[Any, Any]:
-    """Some keys of several results, step by step."""
+    """The values of some keys over several results, in the order of the steps."""
     figure, (axis,) = new_axes(1, ax)
     for key, colour in zip(keys, cycle(CYCLE), strict=False):
         axis.plot([float(result[key]) for result in results], "o-", color=colour, markersize=4, label=key)
@@ -130,7 +130,7 @@ def draw_course(results: Sequence[Mapping[str, Tensor]], ax: Any, keys: Sequence
 
 
 def draw_values(values: Sequence[Tensor], ax: Any = None) -> tuple[Any, Any]:
-    """A mean gap step by step, a line for each class if there are several."""
+    """The mean gap over the steps, with a line for each class if there are several."""
     figure, (axis,) = new_axes(1, ax)
     lines = torch.stack([value.detach().cpu().reshape(-1) for value in values])
     axis.plot(lines, "o-", markersize=4)

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.mutants import __main__ as command
 from benchmarks.mutants.changes import mutants
-from benchmarks.mutants.stages import stages
+from benchmarks.mutants.stages import BEYOND, stages
 
 SOURCE = '''"""A number 1 in a text is no number."""
 import math
@@ -77,15 +77,20 @@ def test_every_fault_of_the_package_is_python():
 
 
 def test_the_nearest_tests_come_first():
-    near, mirror, beyond = stages(command.ROOT, Path("torch_boc/functional/tails.py"))
-    assert near == [
-        "torch_boc/functional/tails.py",
-        "tests/functional/test_tails.py",
-        "tests/functional/test_tails_edges.py",
-    ]
-    assert mirror == ["tests/functional"]
-    assert "tests/metrics" in beyond
-    assert stages(command.ROOT, Path("torch_boc/tables.py"))[0][-1] == "tests/test_tables.py"
+    near, mirror, beyond = stages(command.ROOT, Path("torch_boc/data/files.py"))
+    assert near == ["torch_boc/data/files.py", "tests/data/test_files.py"]
+    assert mirror == ["tests/data"]
+    assert "tests/evaluation" in beyond
+    near, mirror, _ = stages(command.ROOT, Path("torch_boc/_optional.py"))
+    assert near == ["torch_boc/_optional.py"]
+    assert "tests/test_layers.py" in mirror
+
+
+def test_the_folders_of_tests_exist():
+    """A folder that was renamed would be left out in silence."""
+    for part, folders in BEYOND.items():
+        assert (command.ROOT / "torch_boc" / part).is_dir()
+        assert [name for name in folders if not (command.ROOT / "tests" / name).is_dir()] == []
 
 
 @pytest.mark.parametrize(

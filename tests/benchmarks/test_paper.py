@@ -15,7 +15,7 @@ from benchmarks.paper.experiments import FOLDER, available, compute, published
 from benchmarks.paper.page import ANCHOR, BEYOND, page
 from benchmarks.paper.sentences import answer, course, verdict
 from benchmarks.paper.tables import NOT_RUN, band_points, calibration_table, inside, ood_table
-from tests.evaluation.sets import labelled, unfamiliar
+from tests.data.cases import labelled, unfamiliar
 from torch_boc.evaluation import LogitSet
 from torch_boc.report.report import image
 from torch_boc.zoo.entry import Entry

@@ -9,10 +9,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from benchmarks.entries import save_entry
+from benchmarks.recipes.entries import save_entry
 from tests.cli.cases import numbers
-from tests.evaluation.report_cases import Outline
-from tests.evaluation.sets import labelled, unfamiliar
+from tests.data.cases import labelled, unfamiliar
+from tests.report.cases import Outline
 from torch_boc import zoo
 from torch_boc.cli import render
 from torch_boc.cli.demo import compare

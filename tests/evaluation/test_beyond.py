@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from tests.evaluation.sets import labelled, unfamiliar
+from tests.data.cases import labelled, unfamiliar
 from torch_boc.evaluation.beyond import KNOTS, QUANTITIES, SPLINE, _features, _model_scores, beyond_confidence
 from torch_boc.evaluation.separation import paired_difference, rank, separate
 from torch_boc.evaluation.strata import confidence_strata, interval_within, pairs_within, separate_within

@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc_curve
 
-from tests.evaluation.sets import labelled, logit_sets, unfamiliar
+from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.curves import histogram_rows, roc_curve
 from torch_boc.evaluation.detection import collect_scores

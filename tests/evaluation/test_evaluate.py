@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.evaluation.sets import labelled, logit_sets, unfamiliar
+from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc import zoo
 from torch_boc.calibration import LeakWarning, calibrators
 from torch_boc.evaluation import LogitSet, evaluate

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from tests import reference
 from tests.arrays import read_arrays
-from tests.evaluation.sets import labelled, unfamiliar
+from tests.data.cases import labelled, unfamiliar
 from tests.metrics.test_external import DATA
 from torch_boc.calibration import LeakWarning, TemperatureScaling, VectorScaling
 from torch_boc.evaluation import evaluate

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests import reference
+from tests.core.test_tails import assert_accurate, telling_wins
 from tests.functional.cases import INF, NAN
-from tests.functional.test_tails import assert_accurate, telling_wins
 from tests.kernels.cases import DEVICE
 from torch_boc.core import tails
 from torch_boc.kernels.tails import log_tail

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tests.evaluation.sets import labelled, unfamiliar
+from tests.data.cases import labelled, unfamiliar
 from torch_boc import calibration
 from torch_boc.calibration import Calibrated, Calibrator, Uncalibrated
 from torch_boc.cli import render

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.evaluation.report_cases import LEAK, Outline, make_results
+from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.html import Picture, page
 from torch_boc.report.markdown import markdown, table_text

@@ -1,7 +1,7 @@
 """The fields of a row type are the columns of its table."""
 
-from tests.evaluation.report_cases import make_results
-from tests.evaluation.sets import labelled, unfamiliar
+from tests.data.cases import labelled, unfamiliar
+from tests.report.cases import make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.report.report import TABLES
 from torch_boc.report.results import ROW_TYPES, frame

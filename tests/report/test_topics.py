@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tests.evaluation.report_cases import Outline, make_results
+from tests.report.cases import Outline, make_results
 from torch_boc.cli import render
 from torch_boc.plots import new_axes
 from torch_boc.report import topics

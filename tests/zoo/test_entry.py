@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import torch_boc.zoo.entry
-from benchmarks.entries import save_entry
+from benchmarks.recipes.entries import save_entry
 from torch_boc import zoo
 from torch_boc.data.sets import LogitSet
 from torch_boc.functional import auroc, boc_summary, scores
@@ -65,7 +65,7 @@ class TestEveryEntry:
     def test_card_says_where_the_logits_are_from(self, entry):
         assert set(entry.card) >= CARD_KEYS
         assert entry.card["name"] == entry.name
-        assert entry.card["made_by"] == f"python -m benchmarks.zoo {entry.name}"
+        assert entry.card["made_by"] == f"python -m benchmarks.recipes.zoo {entry.name}"
         assert set(entry.card["sources"]) == {data.name for data in all_sets(entry)}
         columns = {column for data in all_sets(entry) for column in data.columns}
         assert set(entry.card["arrays"]) == {"logits", "target", *columns}

@@ -12,7 +12,7 @@ INTERRUPTED = 130
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The console script: the commands, or how to install what they need."""
+    """The console script. It runs a command, or says how to install a missing package."""
     with _quitting_at_once():
         run = _load()
     sys.exit(run(sys.argv[1:] if args is None else args))
@@ -32,8 +32,11 @@ def _load() -> Callable[[Sequence[str]], int]:
 
 @contextmanager
 def _quitting_at_once() -> Iterator[None]:
-    """Ctrl-C ends the process without an exception, which a library might take for a fault of its own import."""
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not ignored, nor somebody else's matter
+    """Within the block, Ctrl-C ends the process at once.
+
+    An exception would be raised in the middle of an import, and libraries may take it for a failed import.
+    """
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # nobody else handles Ctrl-C
     if not usual or threading.current_thread() is not threading.main_thread():
         yield
         return

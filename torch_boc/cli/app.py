@@ -1,4 +1,4 @@
-"""The commands together, and what becomes of their errors, warnings and interruptions."""
+"""All commands together, and how their errors, warnings and interruptions are reported."""
 
 import sys
 import warnings
@@ -53,7 +53,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
 
 
 def run(args: Sequence[str]) -> int:
-    """Run a command line; returns its exit code. An expected error is a line on stderr, any other is raised."""
+    """Run a command line, and return its exit code. An expected error becomes a line on stderr; others are raised."""
     command = typer.main.get_command(build())
     with warnings.catch_warnings(), lenient_output():
         if not sys.warnoptions:
@@ -85,7 +85,7 @@ def _examples(commands: Sequence[str]) -> str:
 
 
 def _paragraphs(text: str | None) -> str:
-    """A docstring with each paragraph on one line: the help breaks lines where the terminal ends."""
+    """A docstring with each paragraph on one line, so that the help can break lines at the width of the terminal."""
     return "\n\n".join(" ".join(part.split()) for part in (text or "").split("\n\n"))
 
 
@@ -105,7 +105,7 @@ def _options(
 
 
 def _explain(error: Exception) -> int:
-    """Say what is wrong in one line, for errors that a user can mend; a usage error says it itself."""
+    """Print an error that the user can correct, as one line, and return the exit code; raise any other error."""
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         more = f" (see {context.command_path} --help)" if context is not None else ""

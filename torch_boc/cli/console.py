@@ -14,18 +14,18 @@ from .spelling import spell
 
 
 def screen() -> Console:
-    """Stdout, for text and tables; a file or a pipe gets 80 columns."""
+    """The console for text and tables on stdout. For a file or a pipe it is 80 columns wide."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def put(console: Console, text: str, style: str = "", **options: Any) -> None:
-    """Print text that may hold names from anywhere: no terminal obeys it, and every terminal can show it."""
+    """Print text that may hold names given by users. Control characters and unknown characters are escaped."""
     lines = "\n".join(map(printable, text.split("\n")))
     console.print(spell(lines, console.encoding), style=style, **options)
 
 
 def say(message: str) -> None:
-    """One line on stderr, which also goes well with a spinner."""
+    """Print one line on stderr; it does not disturb a spinner."""
     line = printable(" ".join(message.splitlines()))
     sys.stderr.write(spell(f"torch-boc: {line}\n", getattr(sys.stderr, "encoding", None) or "utf-8"))
     sys.stderr.flush()
@@ -33,7 +33,7 @@ def say(message: str) -> None:
 
 @contextmanager
 def working(begin: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on stderr that is told what begins; nothing unless stderr is a terminal."""
+    """A spinner on stderr with a text, which can be changed; nothing if stderr is not a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda message: None
@@ -45,7 +45,7 @@ def working(begin: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr that is told how much more is done; nothing unless stderr is a terminal."""
+    """A progress bar on stderr, advanced by a function; nothing if stderr is not a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -1,15 +1,17 @@
-"""The files that a command line names."""
+"""Reading the files that are given on the command line."""
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.files import read_logits
+from ..data.files import READERS, read_logits
 from ..data.sets import LogitSet
 from ..storage.files import printable
 
-# Names that a report gives itself, and the key by which a mapping is known to be a single set.
+# The endings of files that can be read, for help texts.
+FILES = " or ".join(", ".join(READERS).rsplit(", ", 1))
+# Names that a report uses for its own sets, and the key that marks a mapping as a single set.
 RESERVED = ("id", "logits", "train")
 
 
@@ -18,9 +20,9 @@ class Reader:
     """Reads every file of a command line in the same way.
 
     Attributes:
-        probabilities: whether files hold probabilities in the place of logits.
-        classes: names of the classes with commas between them, or a file with one in each line.
-        tell: is told what is read.
+        probabilities: whether files hold probabilities instead of logits.
+        classes: names of the classes with commas between them, or a file with one name in each line.
+        tell: called with a text when a file is being read.
     """
 
     probabilities: bool = False
@@ -35,7 +37,7 @@ class Reader:
         Args:
             path: the file.
             name: see `read_logits`.
-            like: another set, which must have as many classes.
+            like: another set, which must have the same number of classes.
             labelled: whether there must be targets.
         """
         self.tell(f"reading {path}")
@@ -50,7 +52,7 @@ class Reader:
     def read_named(
         self, option: str, values: Sequence[str], like: LogitSet, *, labelled: bool = False
     ) -> dict[str, LogitSet]:
-        """The sets of an option that takes NAME=PATH or PATH again and again, by name; see `read`."""
+        """The sets of an option that may be repeated, with NAME=PATH or PATH each time, by name; see `read`."""
         sets: dict[str, LogitSet] = {}
         for name, path in map(split_name, values):
             if name in sets or name in RESERVED:
@@ -61,7 +63,7 @@ class Reader:
 
 
 def split_name(value: str) -> tuple[str, Path]:
-    """NAME=PATH, or PATH alone, which is called as the file without its ending.
+    """The name and the path in NAME=PATH. Of PATH alone, the name is that of the file without its ending.
 
     >>> split_name("svhn=ood.npz")[0], split_name("runs/lr=0.1/noise.npz")[0]
     ('svhn', 'noise')

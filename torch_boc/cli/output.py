@@ -1,4 +1,4 @@
-"""What a command leaves behind: tables on the screen, JSON, and files that appear whole or not at all."""
+"""The results of a command: tables on the screen, JSON, and files."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ FOLDER = Path("boc-report")
 
 
 def choose_folder(out: Path | None, *, json: bool, files: Iterable[str] = FILES) -> Path | None:
-    """Where to write the report, if anywhere; what cannot be written to is better known before the work than after."""
+    """The folder for the report, or None. A folder that cannot be written to is an error before the work begins."""
     if json and out is None:
         return None
     return check_folder(out or FOLDER, files)
@@ -45,7 +45,7 @@ def present(report: Any, paths: list[Path], *, title: list[str], json: bool) -> 
 
 
 def present_all(comparison: Any, paths: list[Path], *, title: str, json: bool) -> None:
-    """The same for several reports side by side; of the files the page, and the folder of each report."""
+    """The same for several reports side by side. Of the files, the page and the folder of each report are listed."""
     console = screen()
     if json:
         console.file.write(spell_json(comparison.to_json(), console.encoding))
@@ -68,7 +68,7 @@ def list_files(paths: list[Path], console: Console) -> None:
 
 
 def size(count: float) -> str:
-    """Bytes in a unit that suits them.
+    """A number of bytes, in a suitable unit.
 
     >>> size(812), size(20_480), size(3_500_000)
     ('812 B', '20.5 kB', '3.5 MB')
@@ -81,11 +81,11 @@ def size(count: float) -> str:
 
 @contextmanager
 def csv_file(path: Path) -> Iterator[Callable[[Any], None]]:
-    """A function that appends pyarrow tables to a CSV file, under a temporary name until all is well."""
+    """A function that appends pyarrow tables to a CSV file, which gets its name at the end, if there was no error."""
     from pyarrow import csv
 
     writer = None
-    # Arrow wants names in UTF-8, and is given an open file.
+    # Arrow would refuse a path that is not UTF-8; therefore it gets an open file.
     with replacing(path) as temporary, temporary.open("wb") as file:
 
         def write(table: Any) -> None:

@@ -20,7 +20,7 @@ from ..functional.evidence import Evidence
 from ..storage.files import check_file
 from ..storage.parquet import ParquetFile
 from .console import counting, put, screen, working
-from .inputs import Reader
+from .inputs import FILES, Reader
 from .options import Classes, Probabilities, Trials
 from .output import csv_file, list_files
 
@@ -36,7 +36,7 @@ SHOWN = {
 
 
 def probe(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help=".npz, .npy, .safetensors, .pt, .parquet or .csv.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help=f"{FILES}.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="A row for each sample: .parquet or .csv.")
     ] = None,
@@ -83,7 +83,7 @@ def _columns(data: LogitSet, evidence: Evidence) -> dict[str, Tensor]:
 
 
 def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:
-    """The rows in pieces of bounded size, with what is known of them already."""
+    """Slices of rows of bounded size, each with its index and target columns."""
     size = max(1, block_elements(data.logits.device) // data.num_classes)
     for start in range(0, len(data), size):
         rows = slice(start, min(start + size, len(data)))

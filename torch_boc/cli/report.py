@@ -7,11 +7,9 @@ import typer
 
 from ..storage.files import printable
 from .console import working
-from .inputs import Reader
+from .inputs import FILES, Reader
 from .options import Classes, Json, Out, Probabilities, Replicates, Trials
 from .output import choose_folder, present, save
-
-FILES = ".npz, .npy, .safetensors, .pt, .parquet or .csv"
 
 
 def report(

@@ -1,4 +1,4 @@
-"""Text for terminals that do not know every character."""
+"""Text for terminals that cannot show every character."""
 
 import codecs
 import sys
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 HANDLER = "torch_boc.spell"
-# Symbols of the report in plain letters; those of two characters first.
+# Symbols of the report in plain letters; symbols of two characters come first.
 PLAIN = {
     **{"q̄": "q_bar", "p̂": "p_hat", "Δ": "Delta", "ρ": "rho", "²": "^2", "×": "x", "∞": "inf", "≥": ">=", "≤": "<="},
     **{"−": "-", "–": "-", "—": "-", "·": "|", "…": ".", "“": '"', "”": '"', "‘": "'", "’": "'", "→": "->"},
@@ -16,7 +16,7 @@ PLAIN = {
 
 
 def spell(text: str, encoding: str) -> str:
-    r"""The text in characters that `encoding` has: symbols in letters, anything else as an escape.
+    r"""The text in characters that `encoding` has. Symbols become letters, and other characters become escapes.
 
     >>> spell("q̄ − p̂ of 日", "ascii"), spell("q̄", "utf-8")
     ('q_bar - p_hat of \\u65e5', 'q̄')
@@ -30,7 +30,7 @@ def spell(text: str, encoding: str) -> str:
 
 
 def spell_json(text: str, encoding: str) -> str:
-    """JSON in characters that `encoding` has, as JSON itself writes others."""
+    """JSON in characters that `encoding` has; other characters become escapes of JSON."""
     if _fits(text, encoding):
         return text
     units = text.encode("utf-16-be", "surrogatepass")
@@ -40,7 +40,7 @@ def spell_json(text: str, encoding: str) -> str:
 
 @contextmanager
 def lenient_output() -> Iterator[None]:
-    """What an output cannot encode is spelled for as long as this lasts, and never an error."""
+    """Within the block, characters that an output cannot encode are spelled in others, and are no error."""
     codecs.register_error(HANDLER, _spell_rest)
     changed: list[tuple[Any, str | None]] = []
     for stream in (sys.stdout, sys.stderr):

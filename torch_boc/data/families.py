@@ -23,8 +23,8 @@ def find_families(names: Sequence[str], classes: Sequence[str] | None = None) ->
     """The columns of each family in the order of the classes, under "logits" and "probabilities".
 
     Args:
-        names: of all columns.
-        classes: names of the classes, which columns may have too, as they are or after "logit_".
+        names: the names of all columns.
+        classes: names of the classes. Columns may have these names, with or without "logit_" in front.
 
     >>> find_families(["y", "logit_1", "logit_0", "prob_0", "prob_1"])
     {'logits': ['logit_0', 'logit_1'], 'probabilities': ['prob_0', 'prob_1']}
@@ -48,7 +48,7 @@ def find_families(names: Sequence[str], classes: Sequence[str] | None = None) ->
 
 
 def _check_different(names: Sequence[str]) -> None:
-    """Raise for names that are the same, or differ only in spaces around them."""
+    """Raise if two names are equal, or differ only in the spaces around them."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.strip(), name)
@@ -58,7 +58,7 @@ def _check_different(names: Sequence[str]) -> None:
 
 
 def _named(names: Sequence[str], classes: Sequence[str]) -> list[str]:
-    """The columns under the names of the classes, or none at all."""
+    """The columns that have the names of the classes: one for every class, or none at all."""
     known = {name.strip(): name for name in names}
     found = [known.get(x.strip()) or known.get(f"logit_{x.strip()}") for x in classes]
     missing = [x for x, name in zip(classes, found, strict=True) if name is None]

@@ -34,7 +34,7 @@ def read_logits(
     from_probabilities: bool = False,
     classes: Sequence[str] | None = None,
 ) -> LogitSet:
-    """The logits in a file, with their targets and whatever scores stand beside them.
+    """The logits in a file, with the targets and the scores that the file holds.
 
     Args:
         path: a file in one of these formats.
@@ -48,16 +48,16 @@ def read_logits(
             - `.parquet`, `.csv`: columns logit_0 to logit_{C-1}, or 0 to C-1, or prob_0 to prob_{C-1}, or (Parquet) a
               column "logits" of lists; perhaps a target as above; further columns of numbers are scores. `index` and
               nameless columns are row numbers and left out.
-        name: how tables and messages call the set; the file's name without its ending by default.
-        from_probabilities: whether the file holds probabilities in the place of logits; see `logit_set`.
-        classes: names of the classes in their order. Columns of a table may be called by them, with or without
-            "logit_" before the name, and targets may be such names.
+        name: the name of the set in tables and messages; by default the name of the file without its ending.
+        from_probabilities: whether the file holds probabilities instead of logits; see `logit_set`.
+        classes: names of the classes in their order. Columns of a table may have these names, with or without
+            "logit_" in front, and targets may be names instead of numbers.
 
     Warns:
-        UserWarning: lists what is left out, or taken under an unknown name, with what is taken for what.
+        UserWarning: if anything is left out, or taken under an unknown name. It lists what is used as what.
 
     Raises:
-        FileNotFoundError, ImportError, ValueError, MemoryError: with one line that begins with the path.
+        FileNotFoundError, ImportError, ValueError, MemoryError: the message is one line that begins with the path.
     """
     path = Path(path)
     name, said = printable(path.stem if name is None else name), printable(str(path))
@@ -74,11 +74,11 @@ def read_logits(
             )
     except ImportError as error:
         raise ImportError(f"{said}: {error}") from error
-    except Warning:  # where somebody makes errors of them
+    except Warning:  # the caller has turned warnings into errors
         raise
     except formats.ContentError as error:
         raise ValueError(f"{said}: {_one_line(error)}") from None
-    except Exception as error:  # a damaged file makes its library fail in any way
+    except Exception as error:  # libraries raise all kinds of errors on damaged files
         if formats.is_memory_error(error):
             raise MemoryError(f"{said}: {formats.too_little(path)}") from error
         if isinstance(error, OSError) and error.errno is not None:
@@ -109,7 +109,7 @@ def _suffix(path: Path) -> str:
 
 
 def _checked(source: Any, name: str, from_probabilities: bool) -> LogitSet:
-    """The LogitSet of `source`; its own complaints are those about a file's content."""
+    """The LogitSet of `source`. What LogitSet refuses is an error about the content of the file."""
     parts = (
         source if isinstance(source, Mapping) else dict(enumerate(source)) if isinstance(source, tuple) else {0: source}
     )

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LOGIT_NAMES = ("logits", "out")  # "out" is what torchvision's segmentation models call them
+LOGIT_NAMES = ("logits", "out")  # "out" is the name in torchvision's segmentation models
 TARGET_NAMES = ("labels", "label", "targets", "target", "y", "y_true", "ground_truth")
 
 
 def find_logits(output: Any) -> Tensor:
     """The logits in a model's output.
 
-    They are the output itself if it is a tensor; what is called "logits" or "out" in a mapping or an object; or, in a
-    tuple or list, the only floating-point tensor with two or more axes, as in (loss, logits).
+    If the output is a tensor, it is the logits. In a mapping or an object they are called "logits" or "out". In a tuple
+    or list they are the only floating-point tensor with two or more axes, as in (loss, logits).
 
     >>> find_logits({"loss": torch.tensor(0.5), "logits": torch.zeros(2, 3)}).shape
     torch.Size([2, 3])
@@ -39,11 +39,11 @@ def find_logits(output: Any) -> Tensor:
 
 
 def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
-    """The inputs and the target, or None, of a batch: x, (x,), (x, target), or a mapping in which it has a name.
+    """The inputs of a batch and its target, or None. A batch is x, (x,), (x, target) or a mapping with a named target.
 
     Args:
         batch: what a loader yields.
-        inputs: names that are never those of targets, because the model cannot do without them.
+        inputs: names that the model requires as inputs, and that are therefore never taken for targets.
 
     >>> split_batch({"x": 1, "labels": 2})
     ({'x': 1}, 2)
@@ -65,10 +65,11 @@ def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
 
 
 def find_target(outputs: Any, batch: Any, shape: tuple[int, ...], *, binary: bool = False) -> Tensor | None:
-    """Class indices of the given shape, by name in a step's outputs or the batch, or second in a pair (x, y).
+    """The targets of a step: class indices of the given shape, or None.
 
-    Anything else in these places (one-hot rows, a second view of an image) is no target. With `binary` they may be of
-    any dtype, and have a class axis of size 1, as binary_cross_entropy_with_logits wants them.
+    They are looked for by name in the outputs and in the batch, and then as the second of a pair (x, y). Anything else
+    in these places (one-hot rows, a second view of an image) is not a target. With `binary`, targets may have any dtype
+    and a class axis of size 1, as binary_cross_entropy_with_logits takes them.
     """
     for part in (outputs, batch):
         named = named_targets(part) if isinstance(part, Mapping) else {}
@@ -80,14 +81,14 @@ def find_target(outputs: Any, batch: Any, shape: tuple[int, ...], *, binary: boo
 
 
 def named_targets(batch: Mapping[Any, Any]) -> dict[str, Any]:
-    """What a mapping holds under the names of targets."""
+    """The entries of a mapping whose keys are names of targets."""
     return {name: batch[name] for name in TARGET_NAMES if name in batch}
 
 
 def classes_last(logits: Tensor, dim: int | None = None) -> Tensor:
     """Logits with the class axis `dim` moved to the end; by default it is there already.
 
-    Logits with four axes or more may have it second, as images do, or last: then it must be given.
+    Logits with four axes or more may have it second, as images do, or last. For these, `dim` must be given.
     """
     if dim is None and logits.ndim > 3:
         raise ValueError(
@@ -108,7 +109,7 @@ def describe(value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    shape = getattr(value, "shape", None)  # of tensors, and of arrays of whatever library
+    shape = getattr(value, "shape", None)  # tensors, and arrays of any library
     return f"{type(value).__name__} {tuple(shape)}" if isinstance(shape, tuple) else type(value).__name__
 
 
@@ -121,7 +122,7 @@ def _named_logits(output: Any) -> dict[str, Any]:
 
 
 def _placed_logits(output: tuple[Any, ...] | list[Any]) -> dict[str, Any]:
-    """The tensors of a tuple that may be logits, and what is nested in it, for that may hold them too."""
+    """The tensors of a tuple that may be logits. Nested tuples, lists and mappings count too: they may hold logits."""
     found = {}
     for place, x in enumerate(output):
         nested = isinstance(x, tuple | list | Mapping) and len(x) > 0
@@ -131,7 +132,7 @@ def _placed_logits(output: tuple[Any, ...] | list[Any]) -> dict[str, Any]:
 
 
 def _only(found: dict[str, Any]) -> Any:
-    """The one thing found under the names of targets, or None; two names for one thing are no contradiction."""
+    """The one target that was found, or None. The same object under two names is one target."""
     different = {id(x): x for x in found.values()}
     if len(different) > 1:
         raise ValueError(

@@ -22,26 +22,30 @@ REFUSAL = (
 
 
 class ContentError(ValueError):
-    """The file is whole, but what it holds is not what is needed."""
+    """The file is not damaged, but its content is not what is needed."""
 
 
 class Text(NamedTuple):
-    """What a column holds that is neither numbers nor names of classes, in a word; it is not read."""
+    """Stands for a column that is not read, because it holds neither numbers nor names of classes.
+
+    Attributes:
+        kind: what it holds, in one word.
+    """
 
     kind: str
 
 
 def is_memory_error(error: BaseException) -> bool:
-    """Whether `error` says that there is too little memory, in the words of whatever library."""
+    """Whether `error` says that there is too little memory; each library says it in its own words."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # whose words may be names of files
+    if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # may contain names of files
         return False
     return isinstance(error, MemoryError) or mentions_memory(error)
 
 
 def too_little(path: Path) -> str:
-    """What is said then of a file."""
+    """The message for a file that does not fit in memory."""
     size = path.stat().st_size / 1e6
     return (
         f"too little memory to read it ({size:,.1f} MB on disk); the file may be whole. Use a machine with more "
@@ -52,7 +56,7 @@ def too_little(path: Path) -> str:
 def read_npz(path: Path) -> dict[str, Any]:
     """The arrays of an `.npz` file."""
     _expect(path, b"PK", "a zip archive as made by numpy.savez")
-    # NumPy itself leaves a damaged file open.
+    # NumPy would leave a damaged file open.
     with path.open("rb") as file, numpy().load(file, allow_pickle=False) as archive:
         for part in (part for part in archive.zip.infolist() if part.filename.endswith(".npy")):
             with archive.zip.open(part) as stream:
@@ -85,7 +89,7 @@ def read_torch(path: Path) -> Any:
     zipped = zipfile.is_zipfile(path)
     with path.open("rb") as file:
         start = file.read(2)
-    if not zipped and start != b"\x80\x02":  # what torch.save wrote before it wrote archives
+    if not zipped and start != b"\x80\x02":  # the old format of torch.save
         raise ValueError("not what torch.save writes" if start != b"PK" else "an archive without an end")
     try:
         with path.open("rb") as file:
@@ -100,7 +104,7 @@ def read_torch(path: Path) -> Any:
 
 
 def _has_plain_name(path: Path) -> bool:
-    """Whether the path is UTF-8, as libraries want it that open files themselves."""
+    """Whether the path is valid UTF-8, which libraries need that open the file themselves."""
     return printable(str(path)) == str(path)
 
 
@@ -116,7 +120,7 @@ def _torch_content(content: Any) -> Any:
 
 
 def _number_list(value: Any) -> Any:
-    """A tensor, from a list too; anything else as it is."""
+    """A tensor, if the value is one or a list of numbers; any other value unchanged."""
     if isinstance(value, list | tuple):
         try:
             return torch.as_tensor(value)
@@ -126,12 +130,12 @@ def _number_list(value: Any) -> Any:
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    """Floats of one byte have few operations."""
+    """Floats of one byte as float32, because torch has few operations for them."""
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
 
 
 def as_tensor(array: Any) -> Any:
-    """A NumPy array of numbers as a tensor, in this machine's byte order; an array of anything else as it is."""
+    """A NumPy array of numbers as a tensor, in the byte order of this machine; any other array unchanged."""
     if getattr(array, "dtype", None) is None or array.dtype.kind not in "fiub":
         return array
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
@@ -147,14 +151,14 @@ def _tensor(archive: Any, name: str) -> Any:
 
 
 def _reason(error: ValueError, what: str) -> ValueError:
-    """The error as it is, or a refusal where NumPy refused to unpickle."""
+    """The error unchanged, or our own refusal if NumPy refused to read a pickle."""
     if "allow_pickle" not in str(error):
         return error
     return ContentError(f"{what} holds Python objects; {REFUSAL}")
 
 
 def _check_size(file: Any, size: int) -> None:
-    """Raise where the header of an array promises more than the file holds, before memory is sought for it."""
+    """Raise if the header of an array promises more than the file holds, before memory is allocated for it."""
     form = numpy().lib.format
     reads = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
     read = reads.get(form.read_magic(file))
@@ -164,14 +168,14 @@ def _check_size(file: Any, size: int) -> None:
 
 
 def _expect(path: Path, start: bytes, what: str) -> None:
-    """Raise unless the file begins with `start`; NumPy takes anything unknown for a pickle."""
+    """Raise unless the file begins with `start`. NumPy would take any unknown file for a pickle."""
     with path.open("rb") as file:
         if file.read(len(start)) != start:
             raise ValueError(f"it does not begin as {what}")
 
 
 def refuse_pickle(path: Path) -> None:
-    """Raise if the file is a pickle; what torch.save wrote before it wrote archives begins like one of protocol 2."""
+    """Raise if the file is a pickle. The old format of torch.save, which begins like a pickle, is allowed."""
     with path.open("rb") as file:
         start = file.read(2)
     legacy = start == b"\x80\x02" and path.suffix.lower() in (".pt", ".pth")

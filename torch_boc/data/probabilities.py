@@ -1,4 +1,4 @@
-"""Probabilities in the place of logits: refused, or turned into logits where they are announced."""
+"""Probabilities instead of logits: they are refused, or turned into logits if the user says that they are there."""
 
 import math
 import warnings
@@ -10,7 +10,7 @@ from ..functional.checks import are_probabilities, probabilities_message
 
 # How far the sum of a row may be from 1: probabilities are often written with three digits.
 TOLERANCE = 0.02
-# What a probability of 0 is taken for: its logarithm is about -69.1.
+# A probability of 0 is replaced by this number, whose logarithm is about -69.1.
 SMALLEST = 1e-30
 REMEDY = (
     "give the logits, or from_probabilities=True (--probabilities on the command line), which takes the logarithm; "
@@ -25,7 +25,7 @@ def refuse_probabilities(logits: Tensor) -> None:
 
 
 def warn_of_shares(logits: Tensor, name: str) -> None:
-    """Say that logits lie in [0, 1] throughout, as those of a network hardly do, and vary."""
+    """Warn if all logits lie in [0, 1] and are not all equal: the logits of a network hardly ever do so."""
     if logits.ndim != 2 or logits.numel() == 0 or bool(are_probabilities(logits, 1, slack=TOLERANCE)):
         return
     low, high = (float(x) for x in logits.aminmax())
@@ -41,8 +41,8 @@ def warn_of_shares(logits: Tensor, name: str) -> None:
 def logarithms(probabilities: Tensor) -> Tensor:
     """Logits of probabilities of shape (N, C): their logarithms, at least in float32.
 
-    A probability of 0 is taken for 1e-30: its logarithm is about -69.1, so that a target of probability 0 has a large
-    but finite loss. A logit of -inf would mean that the class is impossible, which a rounded 0 does not say.
+    A probability of 0 is replaced by 1e-30. Its logarithm is about -69.1, so that a target of probability 0 has a large
+    but finite loss. A logit of -inf would mean that the class is impossible, and a rounded 0 does not mean that.
 
     >>> logarithms(torch.tensor([[0.5, 0.5, 0.0]]))
     tensor([[ -0.6931,  -0.6931, -69.0776]])
@@ -54,9 +54,9 @@ def logarithms(probabilities: Tensor) -> Tensor:
 
 
 def _check(probabilities: Tensor) -> None:
-    """Raise unless every row is free of negative values and sums to 1."""
+    """Raise unless no value is negative and every row sums to 1."""
     low, total = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64)
-    bad = (~((low >= 0) & ((total - 1).abs() <= TOLERANCE))).nonzero().flatten()  # with the rows that hold NaN
+    bad = (~((low >= 0) & ((total - 1).abs() <= TOLERANCE))).nonzero().flatten()  # a row with NaN is bad too
     if len(bad):
         first = int(bad[0])
         got = ", ".join(f"{word} {_short(x[first])}" for word, x in (("smallest", low), ("sum", total)))

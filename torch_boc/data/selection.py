@@ -1,4 +1,4 @@
-"""Which of the arrays in a file are the logits, the targets and the scores, by name; what is left out is said."""
+"""Which arrays of a file are the logits, the targets and the scores, by their names; a note lists what is left out."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,20 +11,20 @@ from .formats import ContentError, Text
 
 LOGITS = (*LOGIT_NAMES, "logit", "output", "outputs")
 PROBABILITIES = ("probabilities", "probability", "probs", "prob", "predictions", "prediction", "softmax", "scores")
-PREDICTIONS = ("predictions", "prediction", "predicted", "preds", "pred")  # one number a sample: classes, no scores
-# What saving a table adds to it: numbers of rows, which are no scores.
+PREDICTIONS = ("predictions", "prediction", "predicted", "preds", "pred")  # these are classes, not scores
+# Columns that libraries add when they save a table. They hold row numbers, not scores.
 ROW_NUMBERS = ("", "index", "unnamed: 0", "__index_level_0__")
 
 
 class Selection(NamedTuple):
-    """What of a file makes a LogitSet, and a line about the rest where there is something to say."""
+    """The content of a file that a LogitSet is made of, and a note about the rest ("" if there is nothing to say)."""
 
     content: Any
     note: str = ""
 
 
 def select(content: Any, *, from_probabilities: bool = False, classes: Sequence[str] | None = None) -> Selection:
-    """A tensor and a pair as they are, and of a mapping what is of use."""
+    """A tensor or a pair unchanged; of a mapping, the logits, the target and the scores."""
     if not isinstance(content, Mapping):
         return Selection(content)
     if set(content) == {"arr_0", "arr_1"}:
@@ -44,12 +44,16 @@ def select(content: Any, *, from_probabilities: bool = False, classes: Sequence[
 
 
 def plain(name: str) -> str:
-    """A name as it is compared: without spaces around it, and in lower case."""
+    """The form in which names are compared: without spaces around them, in lower case."""
     return name.strip().casefold()
 
 
 def _choose_logits(content: Mapping[str, Any], from_probabilities: bool) -> str:
-    """The name of the logits: the announced kind first, then the other, then the only array that it can be."""
+    """The name of the array with the logits.
+
+    Names for the expected kind (logits or probabilities) come first, then names for the other kind, then the only array
+    that can be logits.
+    """
     if "logits" in content and not from_probabilities:
         return "logits"
     found = [name for name, x in content.items() if _is_matrix(x) and plain(name) not in TARGET_NAMES]
@@ -58,7 +62,7 @@ def _choose_logits(content: Mapping[str, Any], from_probabilities: bool) -> str:
         if len(named) == 1:
             return named[0]
         found = named or found
-    if "logits" in content:  # of a shape or a type that they cannot have, as will be said
+    if "logits" in content:  # its shape or type is wrong, which is reported later
         return "logits"
     if len(found) == 1:
         return found[0]
@@ -81,7 +85,7 @@ def _is_score(name: str, value: Any) -> bool:
 def _note(
     content: Mapping[str, Any], logits: str, targets: list[str], scores: list[str], left: list[str], kind: str
 ) -> str:
-    """What is taken for what, if anything is left out or has no usual name."""
+    """Which array is used as what, if an array is left out or has an unusual name; otherwise ""."""
     if not left and plain(logits) in (*LOGITS, *PROBABILITIES):
         return ""
     taken = [f"{logits!r} as {kind}", *(f"{name!r} as targets" for name in targets)]
@@ -91,7 +95,7 @@ def _note(
 
 
 def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
-    """Class indices, from names as well; a column vector serves too."""
+    """Class indices, also from names of classes, and from a column vector."""
     if isinstance(values, Tensor):
         if classes is not None and any(_is_number(x) and x != str(i) for i, x in enumerate(classes)):
             raise ContentError(

@@ -1,4 +1,4 @@
-"""Logits with their targets, from whatever people hold them in."""
+"""`LogitSet`: logits with their targets and scores, made from tensors, arrays, pairs or mappings."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,16 +17,17 @@ from .probabilities import logarithms, refuse_probabilities, warn_of_shares
 
 @dataclass(frozen=True, eq=False)
 class LogitSet:
-    """Logits of a set of samples, and what is known of each.
+    """The logits of a set of samples, with their targets and scores.
 
     Attributes:
         logits: (N, C), floating.
         target: (N,) class indices, or None.
         columns: scores computed elsewhere, each (N,), higher = more in-distribution.
-        name: how tables and messages call the set.
-        from_probabilities: whether the logits are logarithms of probabilities. The softmax has taken from these what
-            the energy measures, so that it is left out of an evaluation.
+        name: the name of the set in tables and messages.
+        from_probabilities: whether the logits are logarithms of probabilities. After a softmax the energy is always 0,
+            so that an evaluation leaves it out.
 
+    >>> from torch_boc.data import logit_set
     >>> data = logit_set((torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [0, 1]), "test")
     >>> len(data), data.num_classes, data.target
     (2, 2, tensor([0, 1]))
@@ -78,7 +79,7 @@ class LogitSet:
 
 
 def set_of_arrays(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
-    """`logit_set` of anything but a path; `name` is printable."""
+    """The same as `logit_set`, but for paths, which it does not take; `name` must be printable."""
     if isinstance(source, LogitSet):
         return replace(source, name=name, columns=_printable_keys(source.columns))
     with naming(name):
@@ -91,7 +92,7 @@ def set_of_arrays(source: Any, name: str, *, from_probabilities: bool = False) -
 
 
 def _printable_keys(columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Columns under names that no terminal obeys."""
+    """The columns, with control characters in their names written as escapes."""
     if all(printable(name) == name for name in columns):
         return columns
     result: dict[str, Tensor] = {}
@@ -103,7 +104,7 @@ def _printable_keys(columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Puts the name of the set before what is wrong with it."""
+    """Puts the name of the set in front of the message of an error."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -150,7 +151,7 @@ def _floating(values: Any, what: str = "logits") -> Tensor:
 
 
 def _indices(values: Any) -> Tensor:
-    """Class indices; a float column that holds whole numbers, as from CSV, serves as well."""
+    """Class indices, also from a float column that holds whole numbers, as read from CSV."""
     tensor = _tensor(values, "target")
     if tensor.is_floating_point() and bool((tensor == tensor.round()).all()):
         tensor = tensor.long()

@@ -15,14 +15,17 @@ from .finding import TARGET_NAMES
 from .formats import ContentError, Text, as_tensor, numpy
 from .selection import NAMING, plain
 
-# What stands between columns in files that some programs call CSV all the same.
+# Other separators than the comma, which some programs write into files that they call CSV.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-# Of CSV that Arrow reads at once, and for each column: a row must fit, with its longest text.
+# The bytes of CSV that Arrow reads at once, in all and for each column. A whole row must fit into a block.
 BLOCK_BYTES, COLUMN_BYTES = 2**20, 64
 
 
 def read_parquet(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]:
-    """The columns of a `.parquet` file that hold numbers, the logits joined to one; of others what they hold."""
+    """The columns of a `.parquet` file by name, with the columns of logits joined to one array.
+
+    A column that holds no numbers is a list of names of classes, or a `Text` that says what it holds.
+    """
     arrow = require_pyarrow()
     with path.open("rb") as stream, arrow.parquet.ParquetFile(stream) as file:
         kinds = {field.name: field.type for field in file.schema_arrow}
@@ -39,7 +42,7 @@ def read_parquet(path: Path, classes: Sequence[str] | None = None) -> dict[str, 
 
 
 def read_csv(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]:
-    """The same of a `.csv` file, whose first line names the columns; all numbers are float64."""
+    """The same for a `.csv` file. Its first line has the names of the columns, and all numbers are float64."""
     names = _header(path)
     families = find_families(names, classes)
     if families.get("logits") == ["logits"]:
@@ -58,7 +61,7 @@ def read_csv(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]
 
 
 def _csv_table(path: Path, names: list[str], numbers: set[str]) -> Any:
-    """All cells of a CSV file, as numbers in the columns called so and as text in the others."""
+    """All cells of a CSV file: numbers in the named columns, text in the others."""
     arrow = require_pyarrow()
     types = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
     convert = arrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
@@ -71,7 +74,7 @@ def _csv_table(path: Path, names: list[str], numbers: set[str]) -> Any:
                 return arrow.csv.read_csv(file, read, parse, convert)
         except arrow.ArrowInvalid as error:
             if "straddling" in str(error) and block < path.stat().st_size:
-                block *= 8  # a row with a longer text
+                block *= 8  # a row did not fit into the block
                 continue
             raise ContentError(_bad_line(path, numbers, convert.null_values) or str(error)) from error
 
@@ -98,7 +101,7 @@ def _other(column: Any, name: str) -> Any:
 
 
 def _column(column: Any, name: str) -> Tensor:
-    """One number a row; a missing value is NaN."""
+    """A column of one number per row; a missing value is NaN."""
     kind = column.type
     if not _is_number(kind):
         raise ContentError(f"expected numbers in column {name!r}, got {kind}")
@@ -116,7 +119,7 @@ def _family(columns: Mapping[str, Any], names: list[str]) -> Tensor:
 
 
 def _joined(columns: Mapping[str, Any], names: list[str]) -> Tensor:
-    """(N, C) from C columns, filled in place: the table is not held a third time."""
+    """(N, C) from C columns, filled in place, so that memory holds no third copy of the table."""
     parts = [_column(columns[name], name) for name in names]
     kind = parts[0].dtype
     for other in {part.dtype for part in parts}:
@@ -142,7 +145,7 @@ def _lists(column: Any, name: str) -> Tensor:
 
 
 def _as_numbers(column: Any) -> Any:
-    """Numbers as they are, and from text that is numbers throughout; None for other text."""
+    """Numbers unchanged, and text as numbers if all of it is numbers; None for other text."""
     arrow = require_pyarrow()
     if _is_number(column.type):
         return column
@@ -154,7 +157,7 @@ def _as_numbers(column: Any) -> Any:
 
 @contextmanager
 def _rows(path: Path) -> Iterator[Any]:
-    """The rows of a CSV file as Python reads them, which is slow and can say where something is wrong."""
+    """The rows of a CSV file, read by Python's own reader: it is slow, but knows the line in which an error is."""
     file: IO[str]
     limit = csv.field_size_limit(2**31 - 1)
     try:

@@ -1,4 +1,4 @@
-"""A set of logits from whatever a user has: tensors, arrays, a mapping, or a file."""
+"""`logit_set`: a LogitSet from tensors, arrays, a mapping or a file."""
 
 import os
 from typing import Any
@@ -14,12 +14,12 @@ def logit_set(source: Any, name: str, *, from_probabilities: bool = False) -> Lo
     Args:
         source: a LogitSet; a path (see `read_logits`); logits as a tensor or array; a pair (logits, target); or a
             mapping with "logits", perhaps one of labels, label, targets, target, y, y_true or ground_truth, and any
-            further columns of one number a sample.
-        name: how tables and messages call the set. In it and in names of columns, control characters are written as
-            escapes.
-        from_probabilities: whether `source` holds probabilities in the place of logits: not negative, and of sum 1
-            within 0.02 in every row. Their logarithms are the logits; 0 is taken for 1e-30. A LogitSet holds logits
-            already, and stays as it is.
+            further columns of one number per sample.
+        name: the name of the set in tables and messages. Control characters in it and in the names of columns are
+            written as escapes.
+        from_probabilities: whether `source` holds probabilities instead of logits: no value is negative, and every row
+            sums to 1 within 0.02. Their logarithms are then the logits, with 1e-30 in place of 0. A LogitSet already
+            holds logits, and is not changed.
     """
     name = printable(name)
     if isinstance(source, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""What was computed stays on disk, in pieces, so that an interrupted run goes on where it was."""
+"""Results are kept on disk in pieces, so that an interrupted run continues where it stopped."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -27,8 +27,8 @@ class Pieces:
     """Rows of numbers that are computed piece by piece and kept in `folder`.
 
     Args:
-        folder: what makes two computations different must be in its name.
-        piece: rows of one file; all that an interruption loses.
+        folder: two different computations must have two different folders.
+        piece: the number of rows in a file. An interruption loses at most one piece.
 
     >>> import tempfile
     >>> pieces = Pieces(Path(tempfile.mkdtemp()), piece=2)
@@ -48,13 +48,13 @@ class Pieces:
         compute: Callable[[int, int], Tensor],
         skip: Callable[[int], object] = lambda rows: None,
     ) -> Tensor:
-        """Rows 0 to `total`, of which `compute(start, stop)` is asked for the missing pieces only.
+        """Rows 0 to `total`; `compute(start, stop)` is called for the missing pieces only.
 
         Args:
-            key: of the rows, in `folder`.
+            key: the name of these rows in `folder`.
             total: the number of rows.
             compute: gives the rows from `start` up to `stop`, on the CPU.
-            skip: told of rows that are there already.
+            skip: called with the number of rows that are there already.
         """
         parts = []
         for start in range(0, total, self.piece):
@@ -71,7 +71,7 @@ class Pieces:
 
 
 def _read(path: Path, rows: int) -> Tensor | None:
-    """The piece, or None if it is not there or damaged."""
+    """The piece, or None if it is missing or damaged."""
     try:
         array = numpy().load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):

@@ -1,4 +1,4 @@
-"""Logits of all sets of an experiment, of which only what is missing is computed."""
+"""The logits of all sets of an experiment; only missing pieces are computed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,7 +18,7 @@ from .models import Classifier, identify, load_model
 from .protocol import ODIN_EPSILON, ODIN_TEMPERATURE, Experiment
 from .samples import Samples, Sets
 
-# Of what lies between inputs and logits: another number, and no older logits are used.
+# The version of the computation from inputs to logits. A new number makes all cached logits invalid.
 VERSION = 1
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], object]]]
@@ -40,18 +40,19 @@ def compute_logits(
     device: torch.device | str = "cpu",
     bar: Bar = no_bar,
 ) -> dict[str, LogitSet]:
-    """Logits of all sets by their fields in `Sets`, with ODIN's scores where the experiment has them.
+    """The logits of all sets, by their fields in `Sets`, with ODIN's scores if the experiment has them.
 
-    Only what is missing in `cache` is computed, piece by piece; the model is loaded if anything is.
+    Only pieces that are missing in `cache` are computed. If none is missing, the model is not loaded.
 
     Args:
-        experiment: whose model it is.
+        experiment: the experiment to which the model belongs.
         model: see `find_model`.
         sets: see `load_sets`.
         cache: where results are kept, in `logits`.
-        batch_size: the experiment's by default.
+        batch_size: by default that of the experiment.
         device: where to run.
-        bar: called with a text and the number of samples; a context manager of a function that is told of each more.
+        bar: called with a text and the number of samples. It returns a context manager that gives a function, which is
+            called with the number of samples whenever some are done.
     """
     work = _Work(experiment, model, cache, batch_size or experiment.batch_size, torch.device(device), bar)
     found = {}

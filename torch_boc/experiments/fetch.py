@@ -1,4 +1,4 @@
-"""The network, and what is said when it is not there."""
+"""Downloads, and the error when there is no network."""
 
 import socket
 import sys
@@ -12,11 +12,11 @@ TIMEOUT = 10.0  # seconds without an answer
 def fetching(what: str, local: str) -> Iterator[None]:
     """For downloads by other people's libraries: any failure becomes one ConnectionError in one line.
 
-    They fail in many ways (errors of urllib, requests, httpx and their own, some of which are no OSError), and some
-    wait for ever or print to stdout; here they have a timeout and stderr.
+    These libraries fail in many ways (errors of urllib, requests, httpx and their own, not all of which are OSErrors),
+    and some wait for ever or print to stdout. In this block they have a timeout, and print to stderr.
 
     Args:
-        what: is fetched, and from where.
+        what: what is fetched, and from where, for the message.
         local: the options that point at local copies.
     """
     before = socket.getdefaulttimeout()

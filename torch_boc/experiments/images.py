@@ -24,8 +24,9 @@ PICTURE = (3, 32, 32)
 def read_images(folder: Path, name: str) -> Labelled:
     """Images (N, 3, H, W) in uint8 and labels (N,) of cifar10_train, cifar10_test or svhn_test.
 
-    From `name`.npz with arrays x (N, H, W, 3) and y (N,); from the Python version of CIFAR-10, unpacked; or from SVHN's
-    cropped digits, test_32x32.mat. torchvision would refuse copies that are not bytewise the published files.
+    They are read from `name`.npz with arrays x (N, H, W, 3) and y (N,), from the unpacked Python version of CIFAR-10,
+    or from SVHN's cropped digits, test_32x32.mat. torchvision would refuse files that differ from the published ones
+    in any byte.
     """
     for read, paths in _candidates(folder, name):
         if all(path.is_file() for path in paths):
@@ -35,7 +36,7 @@ def read_images(folder: Path, name: str) -> Labelled:
 
 
 def fetch_images(folder: Path, name: str, local: str) -> Labelled:
-    """The same from `folder`, into which torchvision downloads what is not there."""
+    """The same from `folder`, into which torchvision downloads missing files."""
     try:
         return read_images(folder, name)
     except FileNotFoundError:
@@ -55,7 +56,7 @@ def fetch_images(folder: Path, name: str, local: str) -> Labelled:
 
 
 def _candidates(folder: Path, name: str) -> list[tuple[Reader, list[Path]]]:
-    """Readers, and the files that they need."""
+    """The readers that may be used, each with the files that it needs."""
     found: list[tuple[Reader, list[Path]]] = [(_read_npz, [folder / f"{name}.npz"])]
     if name == "svhn_test":
         return [(_read_svhn, [place / SVHN_FILE]) for place in (folder, folder / "svhn")] + found
@@ -71,12 +72,12 @@ def _read_npz(paths: list[Path]) -> Labelled:
 
 
 def _read_svhn(paths: list[Path]) -> Labelled:
-    """X is (32, 32, 3, N); the digit 0 has the label 10."""
+    """Images and labels of SVHN. In the file X is (32, 32, 3, N), and the digit 0 has the label 10."""
     scipy = require("scipy", "io", purpose=f"{SVHN_FILE} needs", otherwise="give svhn_test.npz").io
     try:
         content = scipy.loadmat(paths[0], variable_names=["X", "y"])
         return torch.from_numpy(content["X"]).permute(3, 2, 0, 1), torch.from_numpy(content["y"]).flatten().long() % 10
-    except Exception as error:  # SciPy has many for a damaged file
+    except Exception as error:  # SciPy raises many kinds for a damaged file
         raise _wrong(paths[0], "a MATLAB file with X (32, 32, 3, N) and y", error) from error
 
 
@@ -93,12 +94,12 @@ def _read_batch(path: Path) -> Labelled:
         content = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
         pixels = torch.from_numpy(content["data"]).view(-1, *PICTURE)
         return pixels, torch.tensor(content["labels"])
-    except Exception as error:  # unpickling a damaged file raises anything
+    except Exception as error:  # unpickling a damaged file can raise any error
         raise _wrong(path, "a batch of CIFAR-10 (a dict of 'data' and 'labels')", error) from error
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows NumPy's arrays and nothing else: a pickle may call whatever it can name."""
+    """Reads NumPy's arrays and refuses all else, because a pickle can call any function that it names."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):

@@ -16,7 +16,7 @@ from .resnet import NORMALISATION, find_weights, load_resnet
 from .samples import Inputs
 
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
-# Each group has names of which one must be there.
+# Of each group, one file must be there.
 NEEDED = {
     "images": (("config.json",), WEIGHT_FILES, ("preprocessor_config.json", "processor_config.json")),
     "texts": (("config.json",), WEIGHT_FILES, ("tokenizer.json", "vocab.json")),
@@ -29,8 +29,8 @@ class Classifier(NamedTuple):
 
     Attributes:
         model: answers with logits.
-        prepare: from inputs to the model's arguments by name.
-        columns: the model's classes in the order of the data's, None where that is their order already.
+        prepare: makes the model's arguments, by name, from inputs.
+        columns: for each class of the data, its place among the model's classes; None if the order is the same.
     """
 
     model: nn.Module
@@ -39,11 +39,12 @@ class Classifier(NamedTuple):
 
 
 def find_model(experiment: Experiment, model: str | None = None, checkpoint: Path | None = None) -> Path:
-    """The folder or the file that a model is loaded from; fetched if it is not on this machine.
+    """The folder or the file from which a model is loaded; it is downloaded if it is not on this machine.
 
     Args:
-        experiment: whose model it is.
-        model: a name on the hub, a folder of `save_pretrained`, or, for a ResNet, a file; the experiment's by default.
+        experiment: the experiment to which the model belongs.
+        model: a name on the hub, a folder of `save_pretrained`, or, for a ResNet, a file; by default that of the
+            experiment.
         checkpoint: a file with the weights of a ResNet.
     """
     if experiment.name != "resnet":
@@ -60,7 +61,7 @@ def find_model(experiment: Experiment, model: str | None = None, checkpoint: Pat
 
 
 def identify(path: Path) -> str:
-    """A short text that differs when the model at `path` does."""
+    """A short text that is different for different models at `path`."""
     if path.is_file():
         return digest_files([path])
     return digest_files({file for pattern in LOADED for file in path.glob(pattern)})
@@ -75,7 +76,9 @@ def load_model(experiment: Experiment, path: Path, device: torch.device | str = 
 
 
 def match_classes(names: dict[int, str] | None, classes: Sequence[str]) -> list[int] | None:
-    """Where the data's classes are among those of a model; None if they are in order, or have names of no help.
+    """The place of each class of the data among the classes of a model.
+
+    None if the order is the same, or if the names of the classes do not tell.
 
     >>> match_classes({0: "Sports", 1: "World"}, ("World", "Sports"))
     [1, 0]
@@ -106,7 +109,7 @@ def _load_vit(folder: Path) -> tuple[nn.Module, Any]:
 
 def _load_roberta(folder: Path) -> tuple[nn.Module, Any]:
     model, tokenizer = _load_pretrained(folder, "AutoModelForSequenceClassification", "AutoTokenizer")
-    # RoBERTa counts positions from the padding index on; tokenizers of some checkpoints know no limit.
+    # RoBERTa counts positions from the padding index on. The tokenizers of some checkpoints have no limit of their own.
     longest = model.config.max_position_embeddings - (model.config.pad_token_id or 0) - 1
     options = {"truncation": True, "padding": True, "max_length": min(longest, tokenizer.model_max_length)}
 
@@ -155,7 +158,7 @@ def _find_pretrained(experiment: Experiment, name: str) -> Path:
 
 def _fetch_pretrained(hub: Any, name: str, experiment: Experiment) -> Path:
     with fetching(f"{name} from the Hugging Face hub", experiment.local):
-        # One request without repetition: a download would try for minutes, and say so each time.
+        # One request without repetition. A download would try again for minutes, with a message each time.
         files = [file.rfilename for file in hub.HfApi().model_info(name, timeout=TIMEOUT).siblings or ()]
         weights = WEIGHT_FILES[0 if any(file.endswith(".safetensors") for file in files) else 1]
         folder = Path(hub.snapshot_download(name, allow_patterns=["*.json", "*.txt", weights]))
@@ -171,7 +174,7 @@ def _lacking(folder: Path, needed: Sequence[Sequence[str]]) -> str:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Without the bars and the advice of transformers, for a while."""
+    """Without the progress bars and the advice of transformers within the block."""
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

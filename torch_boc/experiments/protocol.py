@@ -16,17 +16,17 @@ class Experiment:
     """An experiment of the paper.
 
     Attributes:
-        name: on the command line.
-        title: for people.
+        name: its name on the command line.
+        title: its name in reports.
         kind: what the samples are.
         model: the public model: its name on the Hugging Face hub, or that of weights of chenyaofo/pytorch-cifar-models.
         classes: of the in-distribution data, in the order of its labels.
         train: the in-distribution training data, from which the calibration split and Mahalanobis statistics are taken.
         test: the in-distribution test data.
         ood: the out-of-distribution test data.
-        ood_name: what tables call it.
+        ood_name: the name of the latter in tables.
         batch_size: as in the paper.
-        odin: whether ODIN is among the detectors; a step along a gradient means nothing for tokens.
+        odin: whether ODIN is among the detectors. It needs a step along a gradient, which tokens do not allow.
         local: the options that point at local copies.
     """
 

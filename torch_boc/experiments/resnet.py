@@ -23,7 +23,7 @@ WEIGHTS = {
     "cifar10_resnet44": "cifar10_resnet44-2a3cabcb.pt",
     "cifar10_resnet56": "cifar10_resnet56-187c023a.pt",
 }
-# By head: the mean and the standard deviation of the channels in training.
+# The mean and the standard deviation of the channels in training, by the name of the head.
 NORMALISATION = {
     "fc": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     "linear": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -34,8 +34,8 @@ WIDTHS = (16, 16, 32, 64)
 class Block(nn.Module):
     """Two convolutions and a shortcut.
 
-    Where the width changes, the shortcut takes every second pixel: through a convolution if `projected`, else with
-    zeros for the new channels.
+    Where the width changes, the shortcut takes every second pixel. If `projected`, a convolution makes the new
+    channels; otherwise they are zeros.
     """
 
     def __init__(self, inside: int, outside: int, *, projected: bool) -> None:
@@ -63,8 +63,8 @@ class CifarResNet(nn.Module):
     """Three stages of `blocks` blocks: normalised images (N, 3, 32, 32) to logits (N, classes).
 
     Args:
-        blocks: of each stage; 3 for ResNet-20.
-        classes: of the head.
+        blocks: the number of blocks in each stage; 3 for ResNet-20.
+        classes: the number of classes.
         head: "fc" with projected shortcuts, or "linear" with shortcuts without parameters.
     """
 
@@ -89,7 +89,7 @@ class CifarResNet(nn.Module):
 
 
 def find_weights(name: str, local: str) -> Path:
-    """A file as it is, or the published weights called `name`, which torch.hub keeps where it keeps all weights."""
+    """The path of a file, or of the published weights called `name`, which torch.hub downloads to its own folder."""
     if Path(name).is_file():
         return Path(name)
     if name not in WEIGHTS:
@@ -104,7 +104,7 @@ def find_weights(name: str, local: str) -> Path:
 
 
 def load_resnet(path: Path) -> CifarResNet:
-    """The model of a checkpoint: a state dict, perhaps under "state_dict", perhaps with `module.` before each name."""
+    """The model of a checkpoint. This is a state dict, or holds one as "state_dict"; names may begin with `module.`."""
     state = _read_state(path)
     head = next((head for head in NORMALISATION if f"{head}.weight" in state), None)
     if head is None:

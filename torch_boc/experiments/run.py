@@ -46,15 +46,15 @@ def run(
         checkpoint: see `find_model`.
         data_dir: see `load_sets`.
         cache: where downloads and logits are kept; `default_cache()` by default.
-        samples: the most samples of each set.
-        train_samples: the most training samples for the statistics of Mahalanobis.
-        batch_size: the experiment's by default.
+        samples: the largest number of samples of each set.
+        train_samples: the largest number of training samples for the statistics of Mahalanobis.
+        batch_size: by default that of the experiment.
         device: see `compute_logits`.
         trials: the number of coin flips.
-        replicates: of the bootstrap.
-        seed: of the splits, the bootstrap and the Monte Carlo trials.
+        replicates: the number of bootstrap samples.
+        seed: the seed of the splits, the bootstrap and the Monte Carlo trials.
         bar: see `compute_logits`.
-        progress: told in a few words what begins in the evaluation.
+        progress: called with a few words when a step of the evaluation begins.
     """
     chosen = find_experiment(experiment) if isinstance(experiment, str) else experiment
     place, folder = find_device(device), cache or default_cache()
@@ -76,7 +76,7 @@ def load_sets(
     """The sets of an experiment.
 
     Args:
-        experiment: whose data they are.
+        experiment: the experiment to which the data belong.
         data_dir: a folder with local copies, see `read_images` and `read_texts`; then nothing is downloaded.
         cache: where downloads are kept, in `data`.
         seed: see `portions`.

@@ -1,4 +1,4 @@
-"""Samples before they meet a model, and the portions that the paper makes of them."""
+"""The inputs of the models, and the portions that the paper makes of them."""
 
 import hashlib
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class Samples:
     """Inputs of a model and their classes.
 
     Attributes:
-        name: how tables and messages call them.
+        name: their name in tables and messages.
         inputs: images (N, 3, H, W) in uint8, or N texts.
         target: (N,) class indices, or None.
-        key: differs when the inputs or their order do; of a portion, whatever its size.
+        key: a text that differs when the inputs or their order do. It does not depend on the size of a portion.
     """
 
     name: str
@@ -53,17 +53,17 @@ def portions(
 ) -> Sets:
     """The sets of an experiment, from the complete data.
 
-    Every set is put into an order drawn with `seed` (`torch.randperm`; the paper does not say how it draws). A tenth of
-    the training data is the calibration split, the rest is for the statistics of Mahalanobis. A smaller set is the
-    beginning of a larger one, so that it is a fair sample, and what was computed for it serves the larger one too.
+    Every set is shuffled with `seed` (`torch.randperm`; the paper does not say how it draws). A tenth of the training
+    data is the calibration split, and the rest is for the statistics of Mahalanobis. A smaller set is the beginning of
+    the larger one: it is a fair sample, and its results can be used again for the larger set.
 
     Args:
         train: training data with targets.
         test: in-distribution test data with targets.
-        ood: out-of-distribution test data; its targets are dropped, for they are classes of something else.
-        seed: of the orders.
-        samples: the most samples of each set; all by default.
-        trained: the most samples of the rest of the training data; all by default.
+        ood: out-of-distribution test data. Its targets are dropped, because they are other classes.
+        seed: the seed of the shuffling.
+        samples: the largest number of samples of each set; all by default.
+        trained: the largest number of samples of the rest of the training data; all by default.
     """
     count = round(CALIBRATION_SHARE * len(train))
     if not 0 < count < len(train):

@@ -1,4 +1,4 @@
-"""AG News and DBPedia-14: original .csv files, folders of `datasets`, or the hub."""
+"""AG News and DBPedia-14, from the original .csv files, from folders of `datasets`, or from the hub."""
 
 import csv
 import json
@@ -31,9 +31,9 @@ CSV_FILES = {
 def read_texts(folder: Path, name: str) -> Labelled:
     """Texts and labels (N,) from 0 of ag_news_train, ag_news_test or dbpedia_test.
 
-    From a .csv file of class (from 1), title, text; or from what `save_to_disk` of `datasets` writes to
-    ag_news or dbpedia_14. A text of AG News is title and text with a space between, as on the hub; a text of DBPedia is
-    the abstract alone.
+    They are read from a .csv file with the columns class (from 1), title and text, or from a folder ag_news or
+    dbpedia_14 that `save_to_disk` of `datasets` wrote. A text of AG News is the title and the text with a space
+    between, as on the hub; a text of DBPedia is the abstract alone.
     """
     for file in CSV_FILES[name]:
         if (folder / file).is_file():
@@ -46,7 +46,7 @@ def read_texts(folder: Path, name: str) -> Labelled:
 
 
 def fetch_texts(folder: Path, name: str, local: str) -> Labelled:
-    """The same from `folder`, where a .csv file is written of what `datasets` downloads."""
+    """The same from `folder`, in which downloads of `datasets` are kept as a .csv file."""
     try:
         return read_texts(folder, name)
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def fetch_texts(folder: Path, name: str, local: str) -> Labelled:
 
 
 def _knock(name: str) -> None:
-    """One request without repetition: `datasets` would try for minutes, and say so each time."""
+    """Make one request without repetition. `datasets` would try again for minutes, with a message each time."""
     import huggingface_hub
 
     if not huggingface_hub.constants.HF_HUB_OFFLINE:
@@ -110,7 +110,7 @@ def _read_saved(folder: Path) -> Labelled:
 
 
 def _columns(names: list[str], read: Any, where: str) -> Labelled:
-    """The text is called "text" in AG News and "content" in DBPedia-14."""
+    """Texts and labels. The column of texts is called "text" in AG News and "content" in DBPedia-14."""
     column = next((name for name in ("text", "content") if name in names), None)
     if column is None or "label" not in names:
         raise ValueError(f"{where}: expected the columns label and text or content, got {', '.join(names)}")

@@ -22,36 +22,36 @@ class Batch:
     size: int
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        """The same with `function` applied to every tensor that the model takes."""
+        """A copy with `function` applied to every tensor among the model's arguments."""
         args = tuple(function(x) if isinstance(x, Tensor) else x for x in self.args)
         kwargs = {name: function(x) if isinstance(x, Tensor) else x for name, x in self.kwargs.items()}
         return Batch(args, kwargs, self.target, self.size)
 
     def piece(self, start: int, stop: int) -> "Batch":
-        """The samples from `start` up to `stop`; a tensor with another first axis is not one of samples, and stays."""
+        """The samples from `start` up to `stop`. A tensor whose first axis is not the samples is kept whole."""
         cut = self.map(lambda x: x[start:stop] if x.ndim and len(x) == self.size else x)
         target = None if self.target is None else self.target[start:stop]
         return Batch(cut.args, cut.kwargs, target, stop - start)
 
     def to(self, device: torch.device) -> "Batch":
-        """The same with the model's arguments on `device`; the host does not wait for a CUDA device."""
+        """A copy with the model's arguments on `device`; the host does not wait for a CUDA device."""
         if device.type != "cuda":
             return self.map(lambda x: x.to(device))
         return self.map(lambda x: _pinned(x).to(device, non_blocking=True))
 
 
 def _pinned(x: Tensor) -> Tensor:
-    """Only from pinned memory does a copy run beside the computation."""
+    """The tensor in pinned memory: only from there does a copy to the GPU run at the same time as the computation."""
     return x.pin_memory() if x.device.type == "cpu" and not x.is_pinned() else x
 
 
 class Reader:
     """Turns what a loader yields into a `Batch` for one model.
 
-    A batch is x, (x, target), or a mapping in which the target is "labels", "label", "targets", "target" or "y", unless
-    the model's forward cannot do without an argument of that name; x is a tensor, a sequence of tensors (positional
-    arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that the model's forward does not
-    take are left out.
+    A batch is x, (x, target), or a mapping with the target under a name of `torch_boc.data.finding.TARGET_NAMES`. An
+    argument that the model's forward requires is never taken for the target. x is a tensor, a sequence of tensors
+    (positional arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that the model's forward
+    does not take are left out.
 
     >>> batch = Reader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
     >>> batch.size, batch.target

@@ -1,4 +1,4 @@
-"""Where a model runs, in which mode, and how its results come back."""
+"""The device and the mode in which a model runs, and the copy of its results to the CPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,20 +10,20 @@ from torch import Tensor, nn
 
 
 class Landing(NamedTuple):
-    """Columns on their way to the CPU."""
+    """Columns that are being copied to the CPU."""
 
     columns: dict[str, Tensor]
     event: Any
 
     def wait(self) -> dict[str, Tensor]:
-        """The columns, arrived."""
+        """Wait for the copy, and return the columns."""
         if self.event is not None:
             self.event.synchronize()
         return self.columns
 
 
 def land(columns: dict[str, Tensor], device: torch.device) -> Landing:
-    """Start the copy to the CPU, into pinned memory from CUDA."""
+    """Start the copy to the CPU; from CUDA it goes into pinned memory."""
     if device.type != "cuda":
         return Landing({name: x.cpu() for name, x in columns.items()}, None)
     landed = {name: x.to("cpu", non_blocking=True) for name, x in columns.items()}
@@ -33,14 +33,14 @@ def land(columns: dict[str, Tensor], device: torch.device) -> Landing:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the first parameter or buffer is."""
+    """The device of the first parameter or buffer."""
     tensor = next(chain(model.parameters(), model.buffers()), None)
     return torch.device("cpu") if tensor is None else tensor.device
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode for a while; afterwards each module, frozen ones too, has the mode that it had."""
+    """Eval mode within the block. Afterwards every module has its earlier mode again, frozen modules included."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Short numbers that differ when values do: of the rows of a tensor, and of whole tensors of any kind."""
+"""Hashes of the rows of a tensor, and of whole tensors of any kind."""
 
 import hashlib
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-# Rows and words of 32 bits that are mixed at once: what fits in the cache of a CPU core, or what fills a GPU.
+# How many rows and 32-bit words are hashed at once: what fits into the cache of a CPU core, or keeps a GPU busy.
 CPU_ROWS, CPU_WORDS = 64, 2**15
 GPU_ROWS, GPU_WORDS = 2**12, 2**24
 BLOCK_BYTES = 2**18
@@ -23,11 +23,11 @@ SPARSE = {
 
 
 def hash_rows(rows: Tensor) -> Tensor:
-    """A 64-bit hash of each row's bytes, on the device, without waiting for it: the same on every device.
+    """A 64-bit hash of the bytes of each row, the same on every device; the host does not wait for the device.
 
-    The sum over the row's words x_j of x_j w_j modulo 2^64, with fixed weights w_j of 64 random bits: multilinear
-    hashing. Words of 32 bits leave at least 33 bits of a weight to tell two rows apart, whichever bits of the words
-    differ, so two rows that were not made to collide do so with a chance below 2^-32.
+    Multilinear hashing: the sum of x_j w_j modulo 2^64 over the 32-bit words x_j of the row, with fixed weights w_j of
+    64 random bits. Whichever bits of the words differ, at least 33 bits of a weight tell the two rows apart. Two
+    different rows that nobody made to collide have the same hash with a chance below 2^-32.
 
     Args:
         rows: (N, ...), dense.
@@ -39,20 +39,20 @@ def hash_rows(rows: Tensor) -> Tensor:
     words = _words(rows)
     weights = _weights(words.shape[1], words.device)
     some, many = (CPU_ROWS, CPU_WORDS) if words.device.type == "cpu" else (GPU_ROWS, GPU_WORDS)
-    together = max(some, many // max(1, words.shape[1]))  # more of the rows that are short
+    together = max(some, many // max(1, words.shape[1]))  # the shorter the rows, the more of them
     return torch.cat([_mix(part, weights, many // some) for part in words.split(together)])
 
 
 def _mix(words: Tensor, weights: Tensor, step: int) -> Tensor:
     hashes = torch.zeros(len(words), dtype=torch.int64, device=words.device)
     for part, weight in zip(words.split(step, 1), weights.split(step), strict=True):
-        # A product of matrices needs no second table, but GPUs have none for integers.
+        # A matrix product needs no temporary table of the products, but on GPUs there is none for integers.
         hashes += part.long() @ weight if part.device.type == "cpu" else (part * weight).sum(1)
     return hashes
 
 
 def _words(rows: Tensor) -> Tensor:
-    """The bytes of each row as words of 32 bits, with zeros at the end where they do not fill the last."""
+    """The bytes of each row as 32-bit words; the last word is filled up with zeros."""
     if not rows.numel():
         return torch.zeros(len(rows), 0, dtype=torch.int32, device=rows.device)
     flat = _bytes(rows).view(len(rows), -1)
@@ -62,7 +62,7 @@ def _words(rows: Tensor) -> Tensor:
 
 
 def _bytes(x: Tensor) -> Tensor:
-    """All bytes of the values, in their order; of a dense tensor of any dtype."""
+    """All bytes of the values of a dense tensor, in their order."""
     return x.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -75,7 +75,7 @@ def _weights(count: int, device: torch.device) -> Tensor:
 
 
 def digest(tensors: Iterable[Tensor]) -> str:
-    """A short text that differs when shapes, dtypes or values do: of dense tensors, from all of their bytes."""
+    """A short text computed from the shapes, dtypes and all bytes of dense tensors; it differs when any of these do."""
     state = hashlib.sha256()
     for x in tensors:
         state.update(f"{tuple(x.shape)} {x.dtype} ".encode())
@@ -84,15 +84,15 @@ def digest(tensors: Iterable[Tensor]) -> str:
 
 
 def hash_tensor(x: Tensor) -> bytes | None:
-    """The same of a tensor of any kind (sparse, quantised, a subclass); None where it has no values to read.
+    """The same for a tensor of any kind (sparse, quantised, a subclass); None if it has no values to read.
 
-    The values are read once, where they are; only 8 bytes for each `BLOCK_BYTES` of them come to the CPU.
+    The values are read once, on their device. Only 8 bytes for each `BLOCK_BYTES` of them are copied to the CPU.
     """
     state = hashlib.sha256()
     parts = components(x)
     if parts is None:
         return None
-    shape = None if x.is_nested else tuple(x.shape)  # the shapes of nested tensors are those of their parts
+    shape = None if x.is_nested else tuple(x.shape)  # a nested tensor has only the shapes of its parts
     state.update(f"{type(x).__name__} {x.layout} {shape} {x.dtype}".encode())
     for part in parts:
         state.update(f"{tuple(part.shape)} {part.dtype}".encode())
@@ -107,7 +107,7 @@ def _hash_blocks(x: Tensor) -> Tensor:
 
 
 def components(x: Tensor) -> list[Tensor] | None:
-    """The dense tensors that make up `x`, or None if there are no values: on the meta device, or not made yet."""
+    """The dense tensors that `x` consists of; None if it has no values: on the meta device, or uninitialised."""
     if isinstance(x, UninitializedBuffer | UninitializedParameter) or x.device.type == "meta":
         return None
     inner: Any = x

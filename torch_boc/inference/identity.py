@@ -1,4 +1,4 @@
-"""What makes two runs the same: the model, as far as it can be known."""
+"""Digests of a model, by which a later run knows whether it has the same model."""
 
 import types
 import warnings
@@ -11,11 +11,11 @@ from torchmetrics import Metric
 
 from .values import PLAIN, ValueDigest
 
-OURS = frozenset(vars(nn.Module()))  # what every module has: its registries, and the mode, which is eval in every run
+OURS = frozenset(vars(nn.Module()))  # of every module: registries, and the mode, which is eval in every run
 
 
 class ModelIdentity(NamedTuple):
-    """Digests of a model, and the names of what they say nothing about."""
+    """Digests of a model, and the names of the values that could not be read for them."""
 
     weights: str
     code: str
@@ -23,19 +23,21 @@ class ModelIdentity(NamedTuple):
     unknown: list[str]
 
     def described(self) -> dict[str, str]:
-        """The digests by the name that an error gives them."""
+        """The digests, under the names that errors use."""
         return {"weights": self.weights, "code of the model": self.code, "attributes of the model": self.attributes}
 
 
 def identify(model: nn.Module) -> ModelIdentity:
-    """Read all weights and buffers once, and what else of a model can be read.
+    """Read all weights of a model once, and as much of its code and attributes as can be read.
 
-    The weights are parameters, buffers (those that no checkpoint keeps too) and whatever else is in the state dict. The
-    code is the classes of the modules, their settings (`extra_repr`) and the compiled functions of classes outside of
-    torch, with the functions, numbers, texts and tensors of the same file that these use by name. The attributes are
-    plain values (numbers, texts, tensors, functions, and lists and the like of them) that modules hold, such as
-    `model.temperature = 2.0`, and the hooks of the forward. Modules in such lists, which no checkpoint knows, count as
-    the others do. Metrics are left out, since they do not take part in the forward.
+    - Weights: parameters, buffers (also those that no checkpoint keeps) and everything else in the state dict.
+    - Code: the classes of the modules, their settings (`extra_repr`), and the bytecode of classes outside of torch. The
+      functions, numbers, texts and tensors of the same file that this code uses by name are part of it.
+    - Attributes: plain values of the modules, such as `model.temperature = 2.0` (numbers, texts, tensors, functions,
+      and lists and dicts of these), and the hooks of the forward.
+
+    Modules in lists or dicts, which are in no checkpoint, count like registered ones. Metrics are left out, because
+    they take no part in the forward.
     """
     unknown: list[str] = []
     modules = _Modules(model)
@@ -57,7 +59,7 @@ def identify(model: nn.Module) -> ModelIdentity:
 
 
 class _Modules:
-    """The modules of a model by name, without metrics; those that are not registered join when they are met.
+    """The modules of a model by name, without metrics. Unregistered modules are added when they are found.
 
     Attributes:
         found: name and module, each module once.
@@ -70,7 +72,7 @@ class _Modules:
         self.name_of("", model)
 
     def name_of(self, where: str, module: nn.Module) -> str:
-        """The name of a module: if it was not known, `where` and a sign for each module that was met there before."""
+        """The name of a module. A new module gets the name `where`, with a mark for each earlier one found there."""
         if id(module) not in self._names and not isinstance(module, Metric):
             while where in self._roots:
                 where += "'"
@@ -79,7 +81,7 @@ class _Modules:
         return self._names.get(id(module), "")
 
     def weights(self, name: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
-        """Every weight of a module itself; at a root, also what else is in its state dict."""
+        """The weights of the module itself; for a root module, also the other entries of its state dict."""
         for key, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
             yield _joined(name, key), value
         if self._roots.get(name) is module:
@@ -95,7 +97,7 @@ class _Modules:
 
 
 def warn_of(unknown: list[str]) -> None:
-    """Say what of the model was not compared with the earlier session."""
+    """Warn about the parts of the model that could not be compared with the earlier session."""
     if unknown:
         names = ", ".join(unknown[:5]) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
         warnings.warn(
@@ -106,7 +108,7 @@ def warn_of(unknown: list[str]) -> None:
 
 
 def _extra_state(root: nn.Module) -> Iterator[tuple[str, Any]]:
-    """What is in a state dict beside parameters and buffers: extra state, and packed weights of quantised layers."""
+    """The entries of a state dict that are neither parameters nor buffers: extra state, packed quantised weights."""
     metrics = tuple(f"{name}." for name, x in root.named_modules() if isinstance(x, Metric))
     named = {name for name, _ in root.named_parameters(remove_duplicate=False)}
     named |= {name for name, _ in root.named_buffers(remove_duplicate=False)}
@@ -116,7 +118,7 @@ def _extra_state(root: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """What a module holds beside its weights and submodules, and the hooks of its forward."""
+    """The attributes of a module that are neither weights nor submodules, and the hooks of its forward."""
     for key, value in sorted(vars(module).items()):
         if key not in OURS and not (_is_lightning(module) and key.startswith("_") and key != "_hparams"):
             yield key, value
@@ -130,12 +132,12 @@ def _joined(*names: str) -> str:
 
 
 def _is_lightning(module: nn.Module) -> bool:
-    """Whether the private attributes are those of Lightning, which change as its trainer runs."""
+    """Whether this is a module of Lightning, whose private attributes change while the trainer runs."""
     return any(x.__name__ == "LightningModule" for x in type(module).__mro__)
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """The functions and plain values of a class and its bases, but for those of torch."""
+    """The functions and plain values of a class and its bases, without those of torch."""
     for base in kind.__mro__:
         if base is object or base.__module__.partition(".")[0] == "torch":
             continue

@@ -1,4 +1,4 @@
-"""Loaders: from what users have, and how long they are."""
+"""Loaders made from data sets and tensors, and the length of a loader."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,14 +8,14 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 
 def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
-    """A loader as it is; a data set or a tensor of all inputs in a new `DataLoader`, in order.
+    """A loader unchanged; for a data set or a tensor of all inputs, a new `DataLoader` that keeps the order.
 
     >>> [x.shape for (x,) in as_loader(torch.zeros(5, 2), batch_size=3)]
     [torch.Size([3, 2]), torch.Size([2, 2])]
     """
     if isinstance(data, Tensor):
         return DataLoader(TensorDataset(data), batch_size)
-    if getattr(data, "format", None) is not None and hasattr(data, "with_format"):  # of Hugging Face
+    if getattr(data, "format", None) is not None and hasattr(data, "with_format"):  # a data set of Hugging Face
         return DataLoader(data if data.format["type"] else data.with_format("torch"), batch_size)
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size)
@@ -25,7 +25,7 @@ def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
 
 
 def count_samples(loader: Any) -> int | None:
-    """How many samples a `DataLoader` will yield, where that can be known."""
+    """How many samples a `DataLoader` will yield; None if that cannot be known."""
     if not isinstance(loader, DataLoader) or loader.batch_size is None:
         return None
     try:
@@ -36,7 +36,7 @@ def count_samples(loader: Any) -> int | None:
 
 
 def count_batches(loader: Any) -> int | None:
-    """How many batches a loader will yield, where it says so."""
+    """How many batches a loader will yield; None if it does not say."""
     try:
         return len(loader)
     except TypeError:

@@ -1,4 +1,4 @@
-"""One writer at a time: a file that names its owner, and is taken over when the owner is no more."""
+"""One writer at a time: a lock file that names its owner, and that others may take over when the owner is dead."""
 
 import json
 import os
@@ -13,21 +13,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-# An owner whose process cannot be looked up, for it runs elsewhere, shows every so many seconds that it is alive, and
-# is taken for dead when it has not for so many.
+# A process on another machine cannot be looked up. Therefore an owner touches its lock file every so many seconds, and
+# is taken for dead when it has not done so for this long.
 BEAT_SECONDS, DEAD_SECONDS = 30.0, 600.0
 
 
 class Lock:
     """Holds `path` while it is entered; a second holder is refused with the name of the first.
 
-    The file says which process holds it: its id, its host and when it began, for ids are used again. A process of this
-    machine is dead when there is none of that id and beginning, however it ended; one of another machine when the file
-    has not been touched for `DEAD_SECONDS`. The file of a dead owner is taken over.
+    The file says which process holds it: its id, its host, and when it began, because ids are used again. An owner on
+    this machine is dead when no process has this id and this beginning. An owner on another machine is dead when it has
+    not touched the file for `DEAD_SECONDS`. The lock of a dead owner is taken over.
 
     Args:
-        path: of the lock.
-        purpose: what the owner does, for the message: "writes samples.parquet".
+        path: the lock file.
+        purpose: what the owner does, for the message, such as "writes samples.parquet".
     """
 
     def __init__(self, path: Path, purpose: str) -> None:
@@ -40,7 +40,7 @@ class Lock:
         while not self._create():
             found = _read(self.path)
             if found is None:
-                continue  # released in between
+                continue  # the owner released it in the meantime
             if _is_alive(found, self.path):
                 raise BlockingIOError(
                     f"expected that nobody else {self._purpose}, got process {found.get('pid')} on "
@@ -60,7 +60,7 @@ class Lock:
         self._release()
 
     def check(self) -> None:
-        """Raise if somebody else has taken the lock over, or deleted it."""
+        """Raise if another process has taken over the lock, or deleted it."""
         found = _read(self.path)
         if found is None or found.get("token") != self._owner["token"]:
             taker = f"process {found.get('pid')} on {found.get('host')}" if found else "no lock"
@@ -70,7 +70,10 @@ class Lock:
             )
 
     def _create(self) -> bool:
-        """Whether the lock is ours now. It appears with its content: linking fails if the name is taken."""
+        """Try to create the lock; returns whether it is ours now.
+
+        The file appears together with its content, because it is linked to its name. This fails if the name is taken.
+        """
         with self._written() as mine:
             try:
                 _place(mine, self.path)
@@ -79,10 +82,10 @@ class Lock:
         return True
 
     def _take_over(self, dead: dict[str, Any]) -> bool:
-        """Put our lock in the place of a dead owner's, unless another process does so, or has done so.
+        """Replace the lock of a dead owner by ours, unless another process does so or has done so.
 
-        Only who holds the claim, a lock on the lock of this very owner, may replace it. Who comes late with the claim
-        finds that the owner is another, and leaves it alone.
+        Only the holder of the claim, which is a second lock for the takeover from this very owner, may replace the
+        file. A process that gets the claim too late finds another owner in the file, and leaves it alone.
         """
         token = str(dead.get("token"))
         claim = self.path.with_name(f"{self.path.name}.{token if token.isalnum() else 'damaged'}")
@@ -94,7 +97,7 @@ class Lock:
 
     @contextmanager
     def _written(self) -> Iterator[Path]:
-        """A file beside the lock that says who we are."""
+        """A new file beside the lock that names us as the owner."""
         mine = self.path.with_name(f".{self.path.name}.{self._owner['token']}.tmp")
         try:
             mine.write_text(json.dumps(self._owner))
@@ -103,18 +106,18 @@ class Lock:
             mine.unlink(missing_ok=True)
 
     def _release(self) -> None:
-        """Take our lock away, and leave that of somebody who took it over."""
+        """Delete our lock. If another process has taken it over, leave it."""
         if (_read(self.path) or {}).get("token") == self._owner["token"]:
             self.path.unlink(missing_ok=True)
 
     def _beat(self, released: threading.Event) -> None:
         while not released.wait(BEAT_SECONDS):
-            with suppress(OSError):  # a lock that is gone is found out by `check`
+            with suppress(OSError):  # `check` reports a lock that is gone
                 os.utime(self.path)
 
 
 def _place(source: Path, target: Path) -> None:
-    """Give a file a second name; an error if the name is taken."""
+    """Link a file to a second name; an error if the name is taken."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -125,7 +128,7 @@ def _place(source: Path, target: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The owner; an empty one if the file is damaged, None if there is no file."""
+    """The owner that the file names: an empty one if the file is damaged, None if there is no file."""
     try:
         owner = json.loads(path.read_text())
     except FileNotFoundError:
@@ -147,7 +150,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Where process ids mean the same: one start of one machine and, on Linux, one container."""
+    """A text for the place in which process ids are unique: one boot of one machine and, on Linux, one container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -156,9 +159,9 @@ def _machine() -> str:
 
 
 def _began(pid: int) -> str | None:
-    """When a process began, in the kernel's words; "" if there is no such process, None if that cannot be known."""
+    """When a process began, as the kernel writes it; "" if there is no such process, None if that cannot be known."""
     try:
-        # The name of the program, in brackets, may hold anything; the state comes after it, and the start 19 later.
+        # The name of the program, in brackets, may hold anything. Then comes the state, and 19 fields later the start.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return _began_elsewhere(pid)
@@ -166,7 +169,7 @@ def _began(pid: int) -> str | None:
 
 
 def _began_elsewhere(pid: int) -> str | None:
-    """The same where there is no /proc: whether there is such a process can be asked everywhere but on Windows."""
+    """The same on systems without /proc. Except on Windows, one can ask there whether the process exists."""
     if os.name != "posix":
         return None
     try:

@@ -1,4 +1,4 @@
-"""Go on with smaller pieces when a device runs out of memory."""
+"""Smaller pieces of a batch when a device runs out of memory."""
 
 import gc
 import warnings
@@ -12,18 +12,18 @@ from .batches import Batch
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether `error` is about memory: of a GPU, of the CPU, or of a library on the GPU."""
+    """Whether `error` says that memory ran out: on the CPU, on a GPU, or in a library that runs on the GPU."""
     return isinstance(error, torch.OutOfMemoryError) or mentions_memory(error)
 
 
 class Pieces:
     """Calls `function` on a batch, in pieces as large as the memory allows, and joins their columns.
 
-    A piece that does not fit is halved; the size that fits holds for the batches that follow. A single sample that does
+    A piece that does not fit is halved. The size that fits is kept for the following batches. A single sample that does
     not fit is an error.
 
     Attributes:
-        limit: the most samples of one piece, None until memory ran out.
+        limit: the largest number of samples in a piece; None until memory has run out once.
     """
 
     def __init__(self, function: Callable[[Batch], dict[str, Tensor]]) -> None:
@@ -44,13 +44,13 @@ class Pieces:
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _attempt(self, piece: Batch) -> dict[str, Tensor] | None:
-        """The columns, or None where the piece does not fit; then the limit is half of it."""
+        """The columns, or None if the piece does not fit; the limit is then half of its size."""
         try:
             return self._function(piece)
         except RuntimeError as error:
             if piece.size == 1 or not is_out_of_memory(error):
                 raise
-        # Outside of the handler, where the error no longer holds the tensors of the failed call.
+        # Outside of the handler: inside, the error would still hold the tensors of the failed call.
         self.limit = piece.size // 2
         gc.collect()
         if torch.cuda.is_initialized():

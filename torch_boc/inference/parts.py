@@ -20,7 +20,7 @@ from .lock import Lock
 from .passing import Passed, Passing
 from .runs import Run, compare_samples, read_record
 
-# A part is closed after so many rows or seconds: all that is lost when the process is killed outright.
+# A part is closed after so many rows or seconds. If the process is killed, only the open part is lost.
 PART_ROWS, PART_SECONDS = 2**15, 60.0
 
 
@@ -34,9 +34,9 @@ class Part(NamedTuple):
 
 
 class PartFiles:
-    """Like `RunFile`, but an error leaves the finished rows in `{path}.parts`, and the next one goes on after them.
+    """Like `RunFile`, but after an error the finished rows stay in `{path}.parts`, and the next run continues there.
 
-    While it is entered it holds the lock `{path}.lock`.
+    It holds the lock `{path}.lock` while it is open.
 
     Args:
         path: the final file, which appears when all is written.
@@ -58,7 +58,7 @@ class PartFiles:
         self._opened = 0.0
 
     def pass_over(self, marks: Tensor) -> None:
-        """Samples of earlier sessions pass: they must be those that the parts were made from."""
+        """Compare samples with those that the finished parts were made from; raise if they differ."""
         while len(marks):
             part = self._earlier[0]
             taken = part.stop - self._passing.rows
@@ -142,7 +142,7 @@ class PartFiles:
         return parts
 
     def _close_part(self) -> None:
-        """Give the part its name, unless its rows and its record do not agree: an interruption can come anywhere."""
+        """Give the part its name if its rows and its record agree. After an interruption they may not."""
         part, self._part = self._part, None
         if part is None:
             return
@@ -162,7 +162,7 @@ class PartFiles:
         return self._run.metadata(self._passing.so_far()._replace(rows=self.rows))
 
     def _join(self) -> None:
-        """The parts as one file, if they are all there."""
+        """Join the parts to one file, if none is missing."""
         parts = self._read_parts()
         rows = parts[-1].stop if parts else 0
         if rows != self.rows:

@@ -1,4 +1,4 @@
-"""Every sample leaves a mark as it passes, so that a later run can tell whether it is the same."""
+"""A digest of all samples of a run, so that a later run can tell whether its samples are the same."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from .values import ValueDigest
 
 
 class Passed(NamedTuple):
-    """The samples that have passed: how many, and digests of their inputs and of their targets."""
+    """How many samples were seen, and digests of their inputs and of their targets."""
 
     rows: int
     inputs: str
@@ -23,7 +23,7 @@ class Passing:
     """A digest of samples in their order, however they are cut into batches.
 
     Attributes:
-        rows: how many have passed.
+        rows: how many samples were seen.
 
     >>> whole, parts = Passing(), Passing()
     >>> whole.add(torch.arange(6).view(3, 2))
@@ -38,18 +38,18 @@ class Passing:
         self._inputs, self._targets = hashlib.sha256(), hashlib.sha256()
 
     def add(self, marks: Tensor) -> None:
-        """Count the samples of `mark_samples`, on the CPU."""
+        """Add samples, as `mark_samples` gives them, on the CPU."""
         self.rows += len(marks)
         self._inputs.update(marks[:, 0].contiguous().numpy().tobytes())
         self._targets.update(marks[:, 1:].contiguous().numpy().tobytes())
 
     def so_far(self) -> Passed:
-        """What has passed."""
+        """The number and the digests of the samples so far."""
         return Passed(self.rows, self._inputs.hexdigest()[:16], self._targets.hexdigest()[:16])
 
 
 def mark_samples(batch: Batch) -> Tensor:
-    """A hash of each sample's inputs and, if it has one, its target: (N, 1) or (N, 2), where the inputs are."""
+    """Hashes of each sample's inputs and, if there is one, of its target: (N, 1) or (N, 2), on the inputs' device."""
     tensors = [x for x in (*batch.args, *batch.kwargs.values()) if isinstance(x, Tensor)]
     total = torch.zeros(batch.size, dtype=torch.int64, device=tensors[0].device)
     for name, x in (*enumerate(batch.args), *batch.kwargs.items()):
@@ -57,14 +57,14 @@ def mark_samples(batch: Batch) -> Tensor:
             key, hashes = _number(name, x.dtype, x.shape[1:]), hash_rows(x).to(total.device)
             total += (hashes ^ (hashes >> 32)) * (key | 1) + key
         else:
-            total += _number(name, x)  # of the whole batch, so of each of its samples
+            total += _number(name, x)  # belongs to the whole batch, and so to each sample
     if batch.target is None:
         return total[:, None]
     return torch.stack([total, batch.target.to(total.device)], 1)
 
 
 def _number(*values: Any) -> int:
-    """64 bits of what can be read of the values."""
+    """A hash of 64 bits of the values, as far as they can be read."""
     state = ValueDigest([])
     state.add("", values)
     return int(state.text(), 16) - 2**63

@@ -27,7 +27,7 @@ from .passing import Passing, mark_samples
 from .progress import progress_bar
 from .runs import Run, RunFile, compare_samples, read_record
 
-MARKS = "marks"  # a column of the tables under way that does not get into the file
+MARKS = "marks"  # an internal column of the tables, which is not written to the file
 
 
 class BoCPredictor:
@@ -37,8 +37,8 @@ class BoCPredictor:
     `torch_boc.functional.sample_columns`, all or the ones you choose. A loader yields x, (x, target) or mappings, as
     tokenizers and processors make them; a data set or a tensor of all inputs serves as well. The model answers with
     logits of shape (N, C), in any form that `torch_boc.data.find_logits` knows; probabilities are refused. It runs
-    in eval and inference mode, and has its modes back afterwards. A batch that does not fit in memory is halved until
-    it does.
+    in eval and inference mode, and afterwards its modules have their earlier modes again. A batch that does not fit in
+    memory is halved until it does.
 
     Args:
         model: the classifier.
@@ -80,7 +80,7 @@ class BoCPredictor:
         self._forward = torch.compile(model) if compile else model
         self._reader = Reader(model)
         self._ahead = 1 if self.device.type == "cuda" else 0
-        self._are_probabilities: Tensor | bool | None = None  # of the first batch of a run; a tensor until it is read
+        self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
 
     def predict(self, loader: Any) -> Iterator[dict[str, Tensor]]:
         """Yield a table for each batch: a dict of tensors on the CPU."""
@@ -101,18 +101,18 @@ class BoCPredictor:
         The file appears when it is complete, and its metadata say which run wrote it. With `resume`, an interrupted run
         leaves what it finished in the folder `{path}.parts`, and the next run with `resume` goes on after it. Rows of
         two different runs are never mixed: the settings, all weights and buffers, the code and the plain attributes of
-        the model must be the same, and all samples are read again, without running the model on those that are done,
-        and compared. A run that had finished is checked in the same way and not repeated. What does not agree is an
-        error; to replace a finished file, leave `resume` out. While a run writes, a second one is refused. What a model
-        reads from elsewhere (files, the environment, other modules of your program) is not compared.
+        the model must be the same. All samples are read again and compared; the model does not run on those that are
+        done. A finished run is checked in the same way and not repeated. A difference is an error; to replace a
+        finished file, leave `resume` out. While a run writes, a second one is refused. What a model reads from
+        elsewhere (files, the environment, other modules of your program) is not compared.
 
         Args:
             loader: the samples.
             path: of the file.
             resume: whether to go on after an interruption.
-            run_id: a name of yours for model and data, such as a commit with a version of the data. It replaces their
-                comparison: what has the same name is taken for the same. For models with settings that cannot be read
-                (there is a warning), for random augmentation, or to save the time.
+            run_id: your own name for this model and these data, such as a commit and a version of the data. Model and
+                samples are then not compared: two runs with the same name are taken for the same. Use it for models
+                with settings that cannot be read (there is a warning), for random augmentation, or to save time.
         """
         require_pyarrow()
         path, loader = check_file(path), as_loader(loader, self.batch_size)
@@ -130,7 +130,7 @@ class BoCPredictor:
         return path
 
     def _is_finished(self, loader: Iterable[Any], path: Path, run: Run, unknown: list[str]) -> bool:
-        """Whether the file is there; an error if another run wrote it, or this one from other samples."""
+        """Whether the file exists. It is an error if another run wrote it, or this run from other samples."""
         if not path.exists():
             return False
         remedy = "To replace the file, leave resume=True out, or delete it"
@@ -153,7 +153,7 @@ class BoCPredictor:
     def _tables(
         self, batches: Iterable[Any], total: int | None, file: RunFile | PartFiles | None = None, start: int = 0
     ) -> Iterator[dict[str, Tensor]]:
-        """The tables of all samples but the first `start`; on CUDA each is awaited once the next has been launched."""
+        """The tables of all samples from number `start` on; on CUDA, the next batch starts before a table is read."""
         landing: deque[Landing] = deque()
         with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
             for table in self._launch(batches, file, start):
@@ -176,7 +176,10 @@ class BoCPredictor:
         return columns
 
     def _launch(self, batches: Iterable[Any], file: RunFile | PartFiles | None, start: int) -> Iterator[Landing]:
-        """Start on each batch; with a `file`, mark its samples first, for a model may change its inputs in place."""
+        """Start the computation of each batch.
+
+        With a `file`, the samples are hashed before the model runs, because it may change its inputs in place.
+        """
         run, seen, self._are_probabilities = Pieces(self._columns), 0, None
         for raw in batches:
             batch = self._reader.read(raw)
@@ -190,7 +193,7 @@ class BoCPredictor:
                     marks[MARKS] = marks[MARKS][skipped:]
             if batch.size:
                 index = {"index": torch.arange(seen - batch.size, seen)}
-                # A copy: the loader may fill the same memory again.
+                # A copy, because the loader may use the same memory for the next batch.
                 target = {} if batch.target is None else {"target": batch.target.clone()}
                 yield land({**index, **target, **run(batch), **marks}, self.device)
         if seen < start:
@@ -209,14 +212,14 @@ class BoCPredictor:
             )
         if self._are_probabilities is None:
             self._are_probabilities = are_probabilities(logits, -1)
-        # Outside of inference mode, for tensors without its limits.
+        # Outside of inference mode, so that users get ordinary tensors.
         return sample_columns(logits, trials=self.trials, columns=self.columns)
 
     def _no_samples(self) -> dict[str, Tensor]:
         return {"index": torch.arange(0), **sample_columns(torch.zeros(0, 2), columns=self.columns)}
 
     def _describe(self, loader: Any, run_id: str | None) -> tuple[Run, list[str]]:
-        """What makes two runs the same, as far as it is known before samples pass, and what cannot be known."""
+        """The settings by which two runs are compared before samples are read, and the names of what cannot be read."""
         settings: dict[str, object] = {"torch_boc": __version__, "trials": self.trials, "dtype": str(self.dtype)}
         settings |= {"columns": list(self._no_samples()), "samples": count_samples(loader)}
         if settings["samples"] is None:

@@ -1,4 +1,4 @@
-"""A progress bar that counts samples, where somebody can see it."""
+"""A progress bar that counts samples, in terminals and notebooks."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +12,6 @@ def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractCont
     if not shown:
         return nullcontext()
     tqdm = require("tqdm", "auto", purpose="the progress bar needs", otherwise="progress=False").auto.tqdm
-    quiet = False if "ipykernel" in sys.modules else None  # None: not where the output is no terminal
+    quiet = False if "ipykernel" in sys.modules else None  # None: tqdm shows it in a terminal only
     bar: AbstractContextManager[Any] = tqdm(total=total, initial=start, unit=" samples", disable=quiet)
     return bar

@@ -1,4 +1,4 @@
-"""What a run is, as its files record it, and files that say which run wrote them."""
+"""The record of a run, and Parquet files that hold the record of the run that wrote them."""
 
 import json
 import os
@@ -39,8 +39,8 @@ class Run:
     """What must be the same for rows of two sessions to belong together.
 
     Attributes:
-        settings: of the predictor, and what is known of model and loader beforehand.
-        tracked: whether the samples are compared too, as they pass.
+        settings: those of the predictor, and what is known of the model and the loader in advance.
+        tracked: whether the samples are compared too, while they are read.
     """
 
     settings: Mapping[str, object]
@@ -60,7 +60,7 @@ class Run:
 
 
 def compare_samples(what: str, then: Passed, now: Passed, remedy: str) -> None:
-    """Raise if other samples pass now than did then."""
+    """Raise if the samples are not those of the earlier session."""
     names = [name for name in Passed._fields if getattr(then, name) != getattr(now, name)]
     if names:
         told = f"{now.rows} samples" if "rows" in names else " and ".join(f"other {name}" for name in names)
@@ -68,7 +68,7 @@ def compare_samples(what: str, then: Passed, now: Passed, remedy: str) -> None:
 
 
 def read_record(path: Path, remedy: str) -> Record:
-    """What a Parquet file of ours says of its run."""
+    """The record in a Parquet file that a run wrote."""
     arrow = require_pyarrow()
     try:
         metadata = arrow.parquet.read_metadata(path)

@@ -1,4 +1,4 @@
-"""A digest of values of many kinds, the same in another process."""
+"""A digest of values of many kinds, which is the same in every process."""
 
 import argparse
 import dataclasses
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .hashing import hash_tensor
 
 PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.Size, torch.layout, torch.memory_format)
-DEPTH = 16  # of values in values; only what contains itself is deeper
+DEPTH = 16  # of nested values; deeper are only values that contain themselves
 
 
 class ValueDigest:
@@ -23,20 +23,20 @@ class ValueDigest:
 
     Args:
         unknown: the list in which these names are collected.
-        module_name: called with the name of a value that is a module, and the module, which is read elsewhere; the text
-            that it returns stands for the module.
+        module_name: called for a value that is a module, with the name and the module. The text that it returns stands
+            for the module, which is read elsewhere.
     """
 
     def __init__(self, unknown: list[str], module_name: Callable[[str, nn.Module], str] | None = None) -> None:
         self._state, self._unknown, self._module_name = hashlib.sha256(), unknown, module_name
 
     def add(self, name: str, value: Any) -> None:
-        """Count a value in."""
+        """Add a value to the digest."""
         self._state.update(f"|{name}=".encode())
         self._feed(name, value, DEPTH)
 
     def text(self) -> str:
-        """What came of it."""
+        """The digest as text."""
         return self._state.hexdigest()[:16]
 
     def _feed(self, name: str, value: Any, depth: int) -> None:
@@ -51,7 +51,7 @@ class ValueDigest:
         self._state.update(f"{type(value).__name__}:{read};".encode())
 
     def _scalar(self, value: Any) -> str | None:
-        """The value as text, if it is one value."""
+        """The value as text, if it is a single value."""
         if value is None or isinstance(value, PLAIN):
             return repr(value)
         if isinstance(value, enum.Enum | type):
@@ -60,13 +60,13 @@ class ValueDigest:
             known = hash_tensor(value)
             return None if known is None else known.hex()
         if isinstance(value, torch.device | torch.Generator):
-            return ""  # where it runs is no part of what it is
+            return ""  # where a model runs is not part of what it is
         if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
             return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
         return None
 
     def _container(self, name: str, value: Any, depth: int) -> str | None:
-        """Reads the parts of the value, if it has any."""
+        """Add the parts of the value, if it has any."""
         if isinstance(value, set | frozenset):
             value = sorted(value, key=repr)
         if isinstance(value, Mapping):
@@ -89,18 +89,19 @@ class ValueDigest:
 
 
 def _is_record(value: Any) -> bool:
-    """Whether all that an object is stands in its public attributes: settings, as of Hugging Face or of argparse."""
+    """Whether the public attributes of an object say all about it, as for settings of Hugging Face or argparse."""
     known = dataclasses.is_dataclass(value) or isinstance(value, types.SimpleNamespace | argparse.Namespace)
     return known or (callable(getattr(value, "to_dict", None)) and hasattr(value, "__dict__"))
 
 
 def _code(function: types.FunctionType) -> Any:
-    """What a function does, as plain values, the same in another process; and what the functions that it calls do.
+    """The code of a function as plain values, which are the same in every process.
 
-    These are the functions of the same file, by name, and theirs in turn. Plain values of the file count as well.
+    It includes the functions and the plain values of the same file that the function uses by name, and in turn those
+    that these functions use.
     """
     waiting, parts = [function], []
-    for current in waiting:  # which grows
+    for current in waiting:  # the list grows in the loop
         used = {name: current.__globals__.get(name) for name in sorted(_names(current.__code__))}
         called = [x for x in used.values() if isinstance(x, types.FunctionType)]
         waiting += [x for x in called if x.__globals__ is current.__globals__ and x not in waiting]
@@ -111,7 +112,7 @@ def _code(function: types.FunctionType) -> Any:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """The names that a function looks up, functions within it included."""
+    """The names that a function looks up, including the functions that are defined inside of it."""
     inner = (x for x in code.co_consts if isinstance(x, types.CodeType))
     return {x for x in code.co_names if not x.startswith("__")}.union(*map(_names, inner))
 
@@ -124,5 +125,5 @@ def _code_values(code: types.CodeType) -> Any:
 def _content(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # not filled yet
+    except ValueError:  # a closure variable without a value yet
         return None

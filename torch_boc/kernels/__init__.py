@@ -1,7 +1,7 @@
-"""Fused fast paths behind `torch_boc.functional`; nothing above knows which path ran.
+"""Fused kernels for the formulas of `torch_boc.core`. Users of `torch_boc.functional` get the same results from each.
 
-`use` chooses among them. Importing this package needs torch alone: Triton is imported with the first launch, and a
-compiler is looked for when it is asked for.
+`use` chooses among them. This package imports nothing but torch: Triton is imported at the first launch, and a
+compiler is looked for when compiled kernels are chosen.
 """
 
 from .choice import use

@@ -1,4 +1,4 @@
-"""Compiles the C++ of `cpu/` with the machine's own compiler, once, and loads it."""
+"""Compiles the C++ code of `cpu/` once, with the compiler of this machine, and loads it."""
 
 import ctypes
 import hashlib
@@ -15,7 +15,7 @@ from ..storage.files import default_cache, replacing
 
 SOURCES = Path(__file__).parent / "cpu"
 COMPILERS = ("c++", "g++", "clang++")
-# No -ffast-math: NaN and infinity must come through, and the order of sums is part of their accuracy.
+# No -ffast-math: NaN and infinity must be kept, and a changed order of summation would be less accurate.
 FLAGS = ("-std=c++17", "-O3", "-shared", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 
 
@@ -23,8 +23,8 @@ _lock = threading.Lock()
 
 
 def library() -> ctypes.CDLL:
-    """The compiled kernels, from the cache if they were compiled on such a machine before."""
-    with _lock:  # two threads that compile at once would be in each other's way
+    """The compiled kernels, from the cache if they were compiled on a machine like this before."""
+    with _lock:  # only one thread compiles at a time
         return _library()
 
 
@@ -50,7 +50,7 @@ def _library() -> ctypes.CDLL:
 
 
 def find_compiler() -> list[str]:
-    """$CXX, or the first C++ compiler that there is."""
+    """The compiler in $CXX, or the first C++ compiler that is found."""
     if command := shlex.split(os.environ.get("CXX", "")):
         return command
     for name in COMPILERS:
@@ -63,7 +63,7 @@ def find_compiler() -> list[str]:
 
 
 def _compile(compiler: list[str], flags: list[str], sources: list[str], out: Path) -> None:
-    """With OpenMP (that of GCC shares its threads with torch), or without, where the compiler has none."""
+    """Compile with OpenMP, or without if the compiler has none. OpenMP of GCC shares its threads with torch."""
     try:
         _run([*compiler, *flags, "-fopenmp", *sources, "-o", str(out)])
     except RuntimeError:
@@ -80,7 +80,7 @@ def _run(command: list[str]) -> str:
 
 
 def _processor() -> str:
-    """What code for this very machine depends on: a cache may be shared by several."""
+    """A text for the processor, since a cache may be shared by machines for which the code is not the same."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     features = [line for line in lines if line.startswith(("model name", "flags", "Features"))]

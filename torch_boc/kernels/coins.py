@@ -21,16 +21,16 @@ OUTPUTS = 3
 def coins(
     odds: Tensor, squares: Tensor, mass: Tensor, mass_squares: Tensor, classes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `core.coins.coins_by_formula` makes of the sums of three or more classes, in the dtype of the odds.
+    """The same as `core.coins.coins_by_formula`, for three or more classes, in the dtype of the odds.
 
-    Without a gradient: where one is needed, the formulas there have it.
+    It has no gradient. Where one is needed, use the formulas in `core`.
     """
     out = _empty(odds, squares, mass, mass_squares)
     sums = [x.contiguous() for x in (odds, squares, mass, mass_squares)]
     if odds.numel() and on_triton(odds):
         grid = (-(-odds.numel() // BLOCK),)
         with torch.cuda.device_of(odds):
-            # As torch divides and rounds: the result is the same to the last bit.
+            # Division and rounding as in torch, so that the result is the same to the last bit.
             options = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
             load("coins").coins[grid](*sums, *out, odds.numel(), classes - 1, **options)
     elif odds.numel():

@@ -67,7 +67,7 @@ def _save_all(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward_twice(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Curvature is asked for rarely: it is left to the formulas in torch."""
+    """The second derivative, which is rarely needed: it uses the formulas in torch."""
     logits, _, _, *grads = ctx.saved_tensors
     given = [x for x in grads if x is not None]
     pull = torch.func.vjp(lambda z, *rest: gradient(z, *(x.unsqueeze(-1) for x in rest)), logits, *given)[1]

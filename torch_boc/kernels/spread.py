@@ -1,4 +1,4 @@
-"""The sums that the concentration is taken from as one operator of torch, which reads flat and sharp rows alone."""
+"""The sums for the concentration as one operator of torch, which reads only the flat and the sharp rows again."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The binomial log-tail as operators of torch, each one launch: for given wins, and for those that a loss leads to."""
+"""The binomial log-tail as operators of torch, for given wins and for the expected wins of a loss; one launch each."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from ..core.tails import continued_steps
 from .cpu import calls as compiled
 from .triton.launch import check_pair, load, on_triton
 
-# One thread for each tail: there is much to compute and little to read.
+# One thread for each tail, because a tail needs much computation and little reading.
 BLOCK, WARPS = 128, 4
 
 
@@ -22,7 +22,7 @@ def _tails(first: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple
 
 
 def _launch(name: str, first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
-    """Start the kernel `name` on every pair of elements; nothing to start for none."""
+    """Start the kernel `name` on every pair of elements, if there are any."""
     out = empty_tails(odds)
     if odds.numel():
         grid = (-(-odds.numel() // BLOCK),)
@@ -36,7 +36,7 @@ def _launch(name: str, first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor
 
 
 def empty_tails(odds: Tensor) -> tuple[Tensor, Tensor]:
-    """Room for the results: the logarithm and its derivative, whatever the dtype of the odds is."""
+    """Empty tensors for the results, the logarithm and its derivative; both are float64."""
     shape = odds.shape
     return odds.new_empty(shape, dtype=torch.float64), odds.new_empty(shape, dtype=torch.float64)
 
@@ -50,8 +50,8 @@ def empty_tails(odds: Tensor) -> tuple[Tensor, Tensor]:
 def log_tail(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
     """`functional.binomial_log_tail` of tensors of one shape, and its derivative in `odds`, both in float64.
 
-    Differentiable once, in `odds`: a second derivative is an error, as it is there. The derivative itself is a result
-    without a gradient.
+    It can be differentiated once, in `odds`; a second derivative is an error, as in `functional`. The derivative that
+    it returns has no gradient.
     """
     return _tails(wins, trials, odds, expected=False)
 
@@ -62,7 +62,7 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
     schema="(Tensor loss, int trials, Tensor odds) -> (Tensor log_p, Tensor slope)",
 )
 def log_p_value(loss: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
-    """`log_tail` at the expected wins round(trials (1 - loss)), half to even, which let no gradient through."""
+    """`log_tail` at the expected wins round(trials (1 - loss)), half to even. No gradient goes through the wins."""
     return _tails(loss, trials, odds, expected=True)
 
 
@@ -79,7 +79,7 @@ def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[None, None, Tensor]:
 
 
 def _register(operator: Any) -> None:
-    """What both have in common: shapes, gradient, and the rule of vmap."""
+    """Register what both operators have in common: shapes, gradient, and the rule for vmap."""
 
     def mapped(info: Any, in_dims: tuple[Any, ...], first: Tensor, trials: int, odds: Tensor) -> tuple[Any, Any]:
         first, odds = (

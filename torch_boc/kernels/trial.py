@@ -16,7 +16,7 @@ from .rows import row_sums
 from .spread import spread
 from .tails import log_p_value
 
-# As the kernels may differ from torch's operations by the order of sums, and by nothing else.
+# The kernels may differ from torch's operations in the order of summation only.
 LIMIT = 1e-5
 
 _results: dict[int, bool] = {}
@@ -24,10 +24,10 @@ _lock = threading.Lock()
 
 
 def is_trusted() -> bool:
-    """Whether the kernels passed their trial on the current GPU, which is held once in the life of a process.
+    """Whether the kernels passed their trial on the current GPU. The trial runs once in each process.
 
-    Tensors of a GPU that is not there are fake, and nothing runs on them. While a graph is captured no trial can be
-    held: until there was one, torch's operations are captured.
+    If there is no GPU, the tensors are fake and nothing runs on them. While a CUDA graph is captured, no trial can run:
+    if there was none before, torch's operations are captured.
     """
     if not torch.cuda.is_available():
         return True
@@ -43,8 +43,8 @@ def is_trusted() -> bool:
 def passes(device: str) -> bool:
     """Whether the kernels give on a small batch what torch's operations give; a warning says why not.
 
-    Values are read back. A compiler that is missing, a GPU that the code does not suit: whatever it is, torch's
-    operations remain.
+    It reads values back from the device. On any error (no compiler, or a GPU for which the code does not work) torch's
+    operations are used.
     """
     try:
         error = _largest_error(device)
@@ -54,15 +54,15 @@ def passes(device: str) -> bool:
 
 
 def _largest_error(device: str) -> float:
-    """Of odds, loss, concentration and p-value, relative to what torch's operations give."""
-    # Without the modes of a caller, who may count or fake what runs; rows that are short and long, sharp and flat.
+    """The largest error of odds, loss, concentration and p-value, relative to the results of torch's operations."""
+    # Without the modes of the caller, which may count or replace operations. Rows are short and long, sharp and flat.
     with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
         errors = []
         for classes, scale in itertools.product((5, 1000, 20_000), (9.0, 0.01)):
             logits = torch.linspace(-6.0, 6.0, 2 * classes, device=device).sin().mul(scale).unflatten(0, (2, classes))
             fused, plain = _by_kernels(logits).cpu(), _by_torch(logits).cpu()
             errors.append(((fused - plain) / plain).abs().max())
-        return torch.stack(errors).max().item()  # NaN, if one is
+        return torch.stack(errors).max().item()  # NaN if any error is NaN
 
 
 def _by_kernels(logits: Tensor) -> Tensor:

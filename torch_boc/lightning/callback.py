@@ -17,24 +17,25 @@ DEFAULT_KEYS = (*SHORT_KEYS, "nll", "ece_confidence")
 
 
 class BoCCallback(Callback):
-    """Logs the probe over the validation and test sets, as `val/boc/gap` and so on, from the logits the steps make.
+    """Logs the probe over the validation and test sets, as `val/boc/gap` and so on, from the logits of the steps.
 
-    The model is not run again and no logits are kept; a batch costs no wait for the device. The values are those of all
-    processes. Further loaders come under their name (`val/boc/dataloader_idx_1/gap`, or the key of a dict of loaders).
+    The model does not run again, no logits are kept, and the host does not wait for the device in a batch. The values
+    are those of all processes together. The values of further loaders are logged under the name of the loader
+    (`val/boc/dataloader_idx_1/gap`, or the key of a dict of loaders).
 
-    EarlyStopping and ModelCheckpoint should monitor `val/boc/nll`, or an AUROC as `val/boc/svhn/msp_auroc` with
-    mode="max"; `val/boc/ece_confidence` only beside the accuracy, for a network that knows nothing can be well
-    calibrated. They should not monitor the gap, in whole or in part: a falling gap is rising confidence, and a network
-    that overfits grows ever more confident, so that its gap falls on while its likelihood gets worse.
+    EarlyStopping and ModelCheckpoint should monitor `val/boc/nll`, or an AUROC such as `val/boc/svhn/msp_auroc` with
+    mode="max". Use `val/boc/ece_confidence` only together with the accuracy, because a network that knows nothing can
+    be well calibrated. Do not monitor the gap or one of its parts: a falling gap means rising confidence, and a network
+    that overfits becomes more and more confident, so that its gap still falls while its likelihood gets worse.
 
     A batch that cannot be read does not end the training. The callback warns once for each kind of problem, leaves the
-    batch out, and logs how many it has left out, as `val/boc/skipped_batches`, beside the values of the others. A
-    loader whose values cannot be relied on has none, and values of earlier epochs become NaN. With targets that are no
-    classes, the keys about targets have no value. Mistakes that show before training begins are always errors:
-    unknown arguments and names of submodules, and `ood` loaders that `fit` does not have.
+    batch out, and logs how many it has left out as `val/boc/skipped_batches`. If the values of a loader cannot be
+    relied on, none are logged for it, and keys that had a value in an earlier epoch become NaN. If a target is not a
+    class, the keys about targets have no value. Mistakes that are seen before training begins are always errors:
+    unknown arguments, unknown names of submodules, and `ood` loaders that `fit` does not have.
 
-    With several loaders Lightning wants the argument `dataloader_idx` in the step, as in
-    `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs, `val/loss` to
+    With several loaders, Lightning requires the argument `dataloader_idx` in the step, as in
+    `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs: `val/loss` becomes
     `val/loss/dataloader_idx_0`. `if dataloader_idx == 0: self.log("val/loss", loss, add_dataloader_idx=False)` keeps
     the name. What this callback logs is not renamed.
 
@@ -95,7 +96,7 @@ class BoCCallback(Callback):
         self.every_n_train_steps = _positive("every_n_train_steps", every_n_train_steps)
         self.plot_every_n_epochs = _positive("plot_every_n_epochs", plot_every_n_epochs)
         if plot_every_n_epochs is not None:
-            new_axes(1, None)  # better now than at the end of an epoch if matplotlib is missing
+            new_axes(1, None)  # if matplotlib is missing, the error comes now and not at the end of an epoch
         self._if_labelled, self._problems = keys is None, Problems(on_error)
         self._source = LogitSource(logits, dim, binary=binary)
         common: dict[str, Any] = {"trials": trials, "validate_args": validate_args}
@@ -115,7 +116,7 @@ class BoCCallback(Callback):
         self._source.attach(pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Find the out-of-distribution loaders, if the sanity check has not done so."""
+        """Check the out-of-distribution loaders, if the sanity check has not done so."""
         if has_loaders(trainer, "val"):
             check_places(self.ood, loader_names(trainer, "val"), "val")
 
@@ -143,7 +144,7 @@ class BoCCallback(Callback):
         self._loops["test"].add(dataloader_idx, lambda: self._source.take(outputs, batch, pl_module))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Log every n-th batch by itself."""
+        """Log the values of every n-th batch alone."""
         every = self.every_n_train_steps
         if every is None or (trainer.fit_loop.total_batch_idx + 1) % every:
             self._source.forget()
@@ -162,12 +163,12 @@ class BoCCallback(Callback):
         self._finish("test", trainer, pl_module)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Let go of the model; explain what Lightning says about several loaders."""
+        """Remove the hook from the model, and explain errors of Lightning about several loaders."""
         self._source.detach()
         explain(exception, trainer.callback_metrics)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Let go of the model."""
+        """Remove the hook from the model."""
         self._source.detach()
 
     def _begin(self, stage: str, module: Any, names: list[str]) -> None:
@@ -183,11 +184,11 @@ class BoCCallback(Callback):
         self._loops[stage].reset(module.device)
 
     def _finish(self, stage: str, trainer: Any, module: Any) -> None:
-        # With equal values the mean over processes changes nothing; without it Lightning warns about every key.
+        # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
         self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
         if not self._plot_due(trainer):
             return
-        folder = trainer.log_dir or trainer.default_root_dir  # asks all processes
+        folder = trainer.log_dir or trainer.default_root_dir  # must be read in all processes
         for name, figure in self._loops[stage].figures(draw=trainer.is_global_zero).items():
             tag = f"{stage}/{self.prefix}/{name}"
             with self._problems.tolerated(f"the figure {tag}"):

@@ -1,4 +1,4 @@
-"""Figures to the experiment trackers that a Trainer logs to, or to files."""
+"""Send figures to the loggers of a Trainer, or save them as files."""
 
 import os
 from collections.abc import Iterable
@@ -17,8 +17,8 @@ def publish(figure: Any, tag: str, *, step: int, loggers: Iterable[Any], folder:
 
 
 def send(figure: Any, tag: str, step: int, logger: Any) -> bool:
-    """Whether the logger takes figures; it has this one then."""
-    kinds = {base.__name__ for base in type(logger).__mro__}  # the same in both libraries, and nothing to import
+    """Send the figure to the logger; returns whether the logger takes figures."""
+    kinds = {base.__name__ for base in type(logger).__mro__}  # names are the same in both libraries, and need no import
     if "TensorBoardLogger" in kinds:
         logger.experiment.add_figure(tag, figure, step)
     elif "WandbLogger" in kinds:

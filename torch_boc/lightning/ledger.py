@@ -1,4 +1,4 @@
-"""How many batches of each loader were taken or lost, in all processes together."""
+"""How many batches of each loader were read or lost, in all processes together."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,9 +13,9 @@ class Account(NamedTuple):
 
     Attributes:
         taken: for each loader, how many batches were read.
-        skipped: for each loader, how many batches its values do not hold; all, if it is refused.
-        refused: for each loader, whether it has no values that can be relied on.
-        said: the problems that the first process has said.
+        skipped: for each loader, how many batches are missing in its values; all batches, if the loader is refused.
+        refused: for each loader, whether its values cannot be relied on.
+        said: the problems that the first process has reported.
     """
 
     taken: list[int]
@@ -39,7 +39,7 @@ class Ledger(Metric):
         self.add_state("counts", torch.zeros(3 * loaders + 1, dtype=torch.int64), dist_reduce_fx="sum")
 
     def settle(self, *, taken: Sequence[int], lost: Sequence[int], refused: Sequence[int], said: int) -> Account:
-        """What all processes together have, from the counts of this one for each loader; every process must call it."""
+        """The counts of all processes together, from the counts of this process; every process must call it."""
         self.reset()
         self.update([*taken, *lost, *refused, said])
         *numbers, said = self.compute().tolist()

@@ -1,4 +1,4 @@
-"""Lightning is published under two names, each with classes of its own: base classes that both accept."""
+"""Base classes that both libraries accept: Lightning is published under two names, each with its own classes."""
 
 import sys
 from importlib import import_module
@@ -8,7 +8,7 @@ NAMES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def installed() -> list[Any]:
-    """The libraries that can be imported, those in use already first, or an error that says how to get one."""
+    """The libraries that can be imported, with those already in use first, or an error that says how to get one."""
     found: list[Any] = []
     problem: ImportError | None = None
     for name in sorted(NAMES, key=lambda name: name not in sys.modules):
@@ -22,7 +22,7 @@ def installed() -> list[Any]:
 
 
 def _beside(name: str) -> Any:
-    """Import the other library, which would log the messages of the one in use under its own name from then on."""
+    """Import the second library, and restore the logger of the first, which the second replaces."""
     rank_zero: Any = import_module("lightning_utilities.core.rank_zero")
     logger = rank_zero.log
     try:
@@ -32,7 +32,7 @@ def _beside(name: str) -> Any:
 
 
 def _joined(name: str) -> Any:
-    """A class that inherits from those of all installed libraries: a Trainer looks for those of its own."""
+    """A class that inherits from the classes of all installed libraries, because a Trainer accepts only its own."""
     return type(name, tuple(getattr(library.callbacks, name) for library in installed()), {})
 
 

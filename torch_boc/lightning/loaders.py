@@ -12,7 +12,7 @@ SEVERAL_LOADERS = (
 
 
 def check_ood(ood: Mapping[int | str, str | int] | Sequence[str] | None) -> dict[int | str, str]:
-    """The name in the keys of each out-of-distribution loader, which is known by its index or its own name.
+    """The name that each out-of-distribution loader has in the keys, by the index or the name of the loader.
 
     >>> check_ood({1: "svhn"}), check_ood({"svhn": 1}), check_ood({"svhn_test": "svhn"}), check_ood(["svhn"])
     ({1: 'svhn'}, {1: 'svhn'}, {'svhn_test': 'svhn'}, {'svhn': 'svhn'})
@@ -36,8 +36,8 @@ def check_ood(ood: Mapping[int | str, str | int] | Sequence[str] | None) -> dict
 def loader_names(trainer: Any, stage: str) -> list[str]:
     """The names of the loaders of a loop, in their order: the keys of a dict, otherwise as Lightning names them.
 
-    Loaders that are not run one after the other (`CombinedLoader` in another mode than "sequential") make one batch
-    together, and are one loader here.
+    Loaders that do not run one after the other (`CombinedLoader` in another mode than "sequential") make one batch
+    together. They count as one loader.
     """
     combined = _loop(trainer, stage)._combined_loader
     if combined._mode != "sequential":
@@ -84,7 +84,7 @@ def check_places(ood: Mapping[int | str, str], names: Sequence[str], stage: str)
 
 
 def _loop(trainer: Any, stage: str) -> Any:
-    """`trainer.val_dataloaders` gives those of an earlier fit while `trainer.validate` runs others."""
+    """The loop that runs: during `trainer.validate`, `trainer.val_dataloaders` may be those of an earlier fit."""
     if stage == "test":
         return trainer.test_loop
     return trainer.validate_loop if trainer.state.fn == "validate" else trainer.fit_loop.epoch_loop.val_loop

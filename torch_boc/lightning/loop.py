@@ -18,12 +18,12 @@ class LoopMetrics:
     """A `BoCMetric` for each loader, and a `BoCSeparation` for each out-of-distribution one against the first.
 
     Args:
-        loaders: the names of the loaders; that of the first, which is in-distribution, appears in no key.
-        ood: which of them are out-of-distribution, by index. Their targets do not count.
+        loaders: the names of the loaders. The first is in-distribution, and its name is not part of any key.
+        ood: the indices of the out-of-distribution loaders. Their targets are not used.
         metric: cloned for each loader.
         separation: cloned for the first loader and each out-of-distribution one.
         stage: the name of the loop, for messages.
-        problems: what to do about errors; raised by default.
+        problems: what to do about errors; by default they are raised.
 
     >>> loop = LoopMetrics(["", "noise"], {1}, BoCMetric(), BoCSeparation(("msp",)))
     >>> loop.update(0, torch.tensor([[4.0, 0.0, 1.0]]), torch.tensor([0]))
@@ -57,10 +57,10 @@ class LoopMetrics:
         ]
         self._ledger = Ledger(len(loaders))
         self._logged: dict[str, Tensor] = {}
-        self._without: set[int] = set()  # the loaders that have no values
+        self._without: set[int] = set()  # the loaders without values that can be relied on
 
     def reset(self, device: torch.device) -> None:
-        """Forget all samples, and move to the device of those that will come."""
+        """Forget all samples, and move to the device of the coming ones."""
         self._ledger.to(device)
         for metrics in self.metrics:
             metrics.reset(device)
@@ -74,14 +74,14 @@ class LoopMetrics:
         self.metrics[loader].update(logits, target)
 
     def compute(self, keys: Sequence[str], *, if_labelled: bool = False) -> dict[str, Tensor]:
-        """The chosen keys of each loader, then what sets the out-of-distribution ones apart; once between resets.
+        """The chosen keys of each loader, then the shift, AUROC and FPR95 of the others; call it once after each reset.
 
-        In a distributed run, every process must call it; all get the same. With `if_labelled`, the keys about targets
-        are left out where there are no targets; otherwise they are NaN. `skipped_batches` is there from the first
-        batch on that was skipped. A key that had a value in an earlier epoch and has none now is NaN, for Lightning
-        goes on to show the earlier one otherwise.
+        In a distributed run, every process must call it, and all get the same values. With `if_labelled`, keys about
+        targets are left out if there are no targets; otherwise they are NaN. `skipped_batches` is there once a batch
+        was skipped. A key that had a value in an earlier epoch and has none now is NaN, because Lightning would go on
+        to show the earlier value.
         """
-        # Each process takes part in every exchange, whatever it has met before, or the others would wait for it.
+        # Each process takes part in every exchange, also after an error; otherwise the others would wait for it.
         asked = not LABELLED_KEYS.isdisjoint(keys)
         summaries = [x.summary(labelled=asked and not x.ood) for x in self.metrics]
         apart = {place: self.metrics[place].separate(self.metrics[0]) for place in self.ood}
@@ -97,9 +97,9 @@ class LoopMetrics:
         return self._completed(result | self._skipped(account, like=summaries[0]["samples"]))
 
     def figures(self, *, draw: bool) -> dict[str, Any]:
-        """Figures of all, after `compute`, where `draw` is set.
+        """The figures of all loaders, if `draw` is set; to be called after `compute`.
 
-        In a distributed run, every process must call it, for the sums are those of all.
+        In a distributed run, every process must call it, because the figures show the sums of all processes.
         """
         found = {}
         for place in sorted({*range(len(self.loaders))} - self._without):
@@ -149,7 +149,7 @@ class LoopMetrics:
         return self._named(place, {key: summary[key] for key in keys if key not in left_out})
 
     def _worth_saying(self, place: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Values without errors that are negligible, unless an earlier one was not."""
+        """The values without negligible errors, except for keys whose error was logged earlier."""
         said = {key for key in values if not key.endswith("_error") or self._name(place, key) in self._logged}
         return {key: value for key, value in values.items() if key in said or bool(value > NEGLIGIBLE_ERROR)}
 

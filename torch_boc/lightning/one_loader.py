@@ -1,4 +1,4 @@
-"""The metrics of one loader, which outlive batches that cannot be read."""
+"""The metrics of one loader, which go on after a batch that cannot be read."""
 
 import warnings
 from collections.abc import Callable, Iterator

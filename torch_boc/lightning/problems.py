@@ -1,4 +1,4 @@
-"""What the probe cannot do in somebody else's training: said once, or raised."""
+"""Problems of the probe during training: a warning for each kind, or an error."""
 
 import re
 import warnings
@@ -13,10 +13,10 @@ CHOICES = ("warn", "raise")
 
 
 class Problems:
-    """Turns errors into warnings, one for each kind, so that a probe ends no training; or lets them pass.
+    """Turns errors into one warning for each kind, so that the probe never ends a training; or raises them.
 
-    In a distributed run the first process warns at once. The others wait for `settle`, and then say what the first has
-    not said.
+    In a distributed run the first process warns at once. The others wait for `settle`, and then warn about what the
+    first has not mentioned.
 
     Args:
         on_error: "warn" or "raise".
@@ -39,7 +39,7 @@ class Problems:
 
     @contextmanager
     def tolerated(self, what: str) -> Iterator[None]:
-        """Go on after an error in the block, which concerns `what`; an interruption from outside still passes."""
+        """Continue after an error in the block, which is about `what`. Interruptions (Ctrl-C) are still raised."""
         try:
             yield
         except Exception as error:
@@ -48,12 +48,12 @@ class Problems:
             self._meet(what, error)
 
     def said_by_first(self) -> int:
-        """The kinds that the first process has said, a bit for each, as one number; 0 in the other processes."""
+        """The kinds that the first process has reported, as a number with a bit for each; 0 in the other processes."""
         bits = {_bit(kind) for kind in self._kinds} if self.rank == 0 else ()
         return sum(bits)
 
     def settle(self, said: int) -> None:
-        """Say what waits, without the kinds that the first process has said."""
+        """Give the warnings that wait, without the kinds that the first process has reported."""
         waiting, self._waiting = self._waiting, {}
         for kind, message in waiting.items():
             if not said & _bit(kind):
@@ -80,7 +80,7 @@ def _bit(kind: str) -> int:
 
 
 def explain(exception: BaseException, logged: Any) -> None:
-    """Add what Lightning wants with several loaders to its errors about them.
+    """Add to an error of Lightning about several loaders what Lightning requires of the step.
 
     Args:
         exception: gets a note, shown under its message, if it is about `dataloader_idx` or about a name that Lightning

@@ -14,13 +14,13 @@ LogitFunction = Callable[[Any, Any, Any], tuple[Tensor, Tensor | None]]
 
 
 class LogitSource:
-    """Takes the logits of a step, once, from what the step returned, from a submodule, or from a user's function.
+    """Finds the logits of a step: in its outputs, in the output of a submodule, or with a function of the user.
 
     Args:
         logits: None for the step's outputs; a submodule's name; or a function of outputs, batch and module that gives
             logits and targets (or None).
         dim: the class axis of the logits, which `take` moves to the second place.
-        binary: take a single logit z of each sample for the two classes (0, z).
+        binary: whether each sample has a single logit z, which stands for the logits (0, z) of two classes.
 
     >>> source = LogitSource()
     >>> logits, target = source.take({"logits": torch.zeros(2, 3)}, (torch.zeros(2, 5), torch.tensor([0, 1])), None)
@@ -39,19 +39,19 @@ class LogitSource:
         self._handle: RemovableHandle | None = None
 
     def attach(self, module: nn.Module) -> None:
-        """Begin to listen to the named submodule, if there is one; harmless when done twice."""
+        """Put a hook on the named submodule, if there is one; calling it twice does no harm."""
         if isinstance(self.logits, str) and self._handle is None:
             self._handle = _submodule(module, self.logits).register_forward_hook(self._keep)
 
     def detach(self) -> None:
-        """Stop listening."""
+        """Remove the hook."""
         self.forget()
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
 
     def forget(self) -> None:
-        """Let go of the logits of a step that nobody asked for."""
+        """Drop the logits of a step that were not taken."""
         self._latest = None
 
     def take(self, outputs: Any, batch: Any, module: Any) -> tuple[Tensor, Tensor | None]:
@@ -71,7 +71,7 @@ class LogitSource:
     def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
         try:
             self._latest = find_logits(output)
-        except Exception as error:  # in the middle of somebody's forward pass, whose logits may never be asked for
+        except Exception as error:  # raised when the logits are asked for, and not in the forward pass
             self._latest = error.with_traceback(None)
 
     def _named(self, latest: Tensor | Exception | None) -> Tensor:
@@ -85,7 +85,7 @@ class LogitSource:
         return latest
 
     def _arranged(self, logits: Tensor, origin: str) -> Tensor:
-        """The logits with the classes second, and at least two of these."""
+        """The logits with the class axis second, and at least two classes."""
         got = f"got shape {tuple(logits.shape)}, dtype {logits.dtype}"
         has_axis = logits.ndim > 1 and -logits.ndim <= self.dim < logits.ndim
         single = logits.ndim == 1 or (has_axis and logits.shape[self.dim] == 1)
@@ -99,7 +99,7 @@ class LogitSource:
         return torch.cat([torch.zeros_like(logits), logits], 1) if self.binary else logits
 
     def _as_classes(self, target: Tensor | None, logits: Tensor) -> Tensor | None:
-        """Targets of binary classifiers are often floating-point, with an axis for the class; 0.5 is no class."""
+        """Binary targets as class indices. They are often floating-point, with a class axis; 0.5 is not a class."""
         if target is None or not self.binary:
             return target
         whole = target.long()

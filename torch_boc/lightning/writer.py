@@ -22,8 +22,8 @@ class BoCPredictionWriter(BasePredictionWriter):
 
     `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has a row for each sample: its `index` in the
     data set (not for data sets without indices), its `target` if the batch has one, and the columns of
-    `torch_boc.functional.sample_columns`. The files appear when all predictions are made; an error leaves none. A
-    folder in which they cannot be written is an error before the first prediction.
+    `torch_boc.functional.sample_columns`. The files appear when all predictions are made; after an error there are
+    none. A folder in which they cannot be written is an error before the first prediction.
     `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A prediction that cannot be
     read is always an error: a file without it would be wrong.
 
@@ -31,7 +31,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         output_dir: the folder, made if it is not there.
         logits: where they come from, as for `BoCCallback`: None for what `predict_step` returns, the name of a
             submodule, or a function of (outputs, batch, module) that gives logits and targets or None.
-        binary: take a single logit z of each sample for the two classes (0, z), as for `BoCCallback`.
+        binary: whether each sample has a single logit, as for `BoCCallback`.
         trials: the number of coin flips of the p-value.
         columns: which columns of `sample_columns` to write, in this order, after `index` and `target`; by default all.
 
@@ -57,7 +57,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         self._files: dict[int, ParquetFile] = {}
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
-        """Refuse to mix with the files of a run on other processes or loaders; prepare one for each loader."""
+        """Prepare a file for each loader. Files of a run with other processes or loaders in the folder are an error."""
         loaders = range(len(trainer.num_predict_batches))
         mine = [_file_name(trainer.global_rank, loader, len(loaders)) for loader in loaders]
         expected = {_file_name(rank, loader, len(loaders)) for rank in range(trainer.world_size) for loader in loaders}
@@ -97,14 +97,14 @@ class BoCPredictionWriter(BasePredictionWriter):
         self._files = {}
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Leave nothing behind."""
+        """Delete the unfinished files."""
         for file in self._files.values():
             file.discard()
         self._files = {}
         self._source.detach()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Let go of the model."""
+        """Remove the hook from the model."""
         self._source.detach()
 
 
@@ -113,9 +113,10 @@ def _file_name(rank: int, loader: int, loaders: int) -> str:
 
 
 def _are_known(trainer: Any, batch_idx: int, dataloader_idx: int) -> bool:
-    """Whether the indices are this batch's own; where a loader has none, Lightning repeats the last of another loader.
+    """Whether the indices belong to this batch.
 
-    A sampler that fills one list again and again has filled it for a later batch if batches are fetched ahead.
+    For a loader without indices, Lightning repeats the last indices of another loader. And if a sampler uses one list
+    again and again and batches are fetched ahead, the list already holds the indices of a later batch.
     """
     sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)
     seen = getattr(sampler, "seen_batch_indices", None)

@@ -22,10 +22,10 @@ class ProbeOutput(NamedTuple):
         dominance: the mean chance that the top class beats a rival.
         gap: the coherence gap, dominance - confidence.
         forced_gap: the part of the gap that the confidence alone forces.
-        free_gap: the part that the geometry of the logits adds; the one to look at.
+        free_gap: the part that the geometry of the logits adds. This is the part that tells more than the confidence.
         concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1].
-        p_value: of the expected wins, float64.
-        log_p_value: its logarithm, float64; higher = more in-distribution.
+        p_value: the p-value of the expected wins, float64.
+        log_p_value: the logarithm of the p-value, float64; higher = more in-distribution.
     """
 
     prediction: Tensor
@@ -45,7 +45,7 @@ class BoCProbe(nn.Module):
     Args:
         trials: the number of coin flips of the test.
         columns: which columns of `torch_boc.functional.sample_columns` to return, as a dict in this order, instead of a
-            `ProbeOutput`. What is not asked for is not computed.
+            `ProbeOutput`. Other columns are not computed.
 
     >>> BoCProbe()(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).free_gap
     tensor([0.0105])
@@ -83,7 +83,7 @@ class BoCOutput:
     output: Any
 
     def __getattr__(self, name: str) -> Any:
-        """The fields of the probe under their own names: `result.gap` is `result.probe.gap`."""
+        """Short names for the fields of the probe: `result.gap` is `result.probe.gap`."""
         probe = self.__dict__.get("probe", ())
         known = probe._asdict() if isinstance(probe, ProbeOutput) else dict(probe)
         if name in known:
@@ -92,15 +92,15 @@ class BoCOutput:
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; it has {', '.join(names)}")
 
 
-# torch.export returns only what it knows how to take apart, and saves only what has a name.
+# torch.export can return only types that it knows how to take apart, and can save only those with a registered name.
 torch.export.register_dataclass(BoCOutput, serialized_type_name="torch_boc.nn.BoCOutput")
 _register_namedtuple(ProbeOutput, serialized_type_name="torch_boc.nn.ProbeOutput")
 
 
 class BoCClassifier(nn.Module):
-    """A classifier that answers with its coherence: calls `model` with whatever it takes, and probes the logits.
+    """A classifier that also returns the probe of its logits. All arguments of a call go to `model`.
 
-    The weights stay where they are: `classifier.model.load_state_dict` takes a checkpoint of the model as it is.
+    The names of the weights do not change: `classifier.model.load_state_dict` takes a checkpoint of the model.
 
     To deploy it: `torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: torch.export.Dim.DYNAMIC},)})`.
     `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`; in the

@@ -1,4 +1,4 @@
-"""Where files go, and how they appear: whole or not at all; and how names appear: as text and never as commands."""
+"""Files that are complete or not there at all, and names that are safe to print."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LONGEST_NAME = 255  # bytes, in the usual file systems
-# Control characters, halves of characters (for bytes that are no UTF-8), breaks of lines, turns of direction.
+# Control characters, surrogates (how Python holds bytes that are not UTF-8), line breaks, marks of text direction.
 HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -20,7 +20,7 @@ def default_cache() -> Path:
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
-    """The path, if a file can be written there; an error before the work and not after it.
+    """The path, if a file can be written there. To be called before long work, so that the error comes early.
 
     >>> check_file("/")
     Traceback (most recent call last):
@@ -48,7 +48,7 @@ def check_file(path: str | os.PathLike[str]) -> Path:
 
 
 def check_folder(folder: str | os.PathLike[str], files: Iterable[str] = ("file",)) -> Path:
-    """The path, if a folder is or can be there, and `files` can be written into it; an error before the work."""
+    """The path, if the folder exists or can be made and `files` can be written into it; otherwise an error."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"expected a folder, got the file {folder}; choose another path")
@@ -58,7 +58,7 @@ def check_folder(folder: str | os.PathLike[str], files: Iterable[str] = ("file",
 
 
 def printable(text: str) -> str:
-    r"""Text in which whatever a terminal would obey, or could not show, is written as an escape.
+    r"""The text, with every character that a terminal would obey or could not show written as an escape.
 
     >>> print(printable("\x1b[31mred"))
     \x1b[31mred
@@ -68,13 +68,13 @@ def printable(text: str) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte that is no UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte that is not UTF-8
         code -= 0xDC00
     return SHORT.get(match[0]) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
 def temporary_name(path: Path) -> Path:
-    """Where to write what will be `path`: hidden, in the same folder, and of this call alone."""
+    """A temporary path for writing `path`: a hidden file in the same folder, with a new name in every call."""
     end = f".{os.getpid()}-{secrets.token_hex(4)}.tmp"
     start = os.fsencode(path.name)[: LONGEST_NAME - 1 - len(end)].decode("utf-8", "ignore")
     return path.with_name(f".{start}{end}")
@@ -82,7 +82,7 @@ def temporary_name(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary name to write under, which becomes `path` if all goes well and vanishes if not.
+    """A temporary path to write to. It is renamed to `path` at the end, or deleted if there was an error.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "folder" / "note.txt"

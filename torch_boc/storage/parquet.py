@@ -14,10 +14,10 @@ GROUP_ROWS = 2**16
 
 
 class ParquetFile:
-    """Writes batches of columns to `path`, under a temporary name until it is closed without an error.
+    """Writes batches of columns to a temporary file, which is renamed to `path` when it is closed without an error.
 
-    Batches of any size are gathered into row groups of `GROUP_ROWS`, so that the file depends on the rows alone. A path
-    that cannot be a file is refused at once.
+    Batches of any size are gathered into row groups of `GROUP_ROWS`, so that the file does not depend on how the rows
+    were cut into batches. A path at which no file can be written is refused at once.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "samples.parquet"
@@ -48,7 +48,7 @@ class ParquetFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             writer = require_pyarrow().parquet.ParquetWriter
             options = {"compression": "zstd", "write_page_checksum": True}
-            self._file = self._temporary.open("wb")  # Arrow itself wants names in UTF-8
+            self._file = self._temporary.open("wb")  # Arrow would refuse a path that is not UTF-8
             self._writer = writer(self._file, table.schema, **options)
         if table.schema != self._writer.schema:
             raise ValueError(f"expected columns {_signature(self._writer.schema)}, got {_signature(table.schema)}")
@@ -58,12 +58,12 @@ class ParquetFile:
             self._write_groups()
 
     def annotate(self, metadata: Mapping[str, str]) -> None:
-        """Add to the metadata what is known only when rows have been written."""
+        """Add metadata that are known only after rows have been written."""
         if self._writer is not None:
             self._writer.add_key_value_metadata(dict(metadata))
 
     def _write_groups(self, *, last: bool = False) -> None:
-        """Write what fills row groups, or all that waits."""
+        """Write the rows that fill whole row groups, or all rows that wait."""
         table = require_pyarrow().concat_tables(self._waiting).combine_chunks()
         ready = table.num_rows if last else table.num_rows // GROUP_ROWS * GROUP_ROWS
         self._writer.write_table(table.slice(0, ready), row_group_size=GROUP_ROWS)
@@ -84,7 +84,7 @@ class ParquetFile:
         self._temporary.replace(self.path)
 
     def discard(self) -> None:
-        """Give up: leave nothing behind, and what stood under the name as it was."""
+        """Give up: delete the temporary file. An older file at `path` stays as it is."""
         writer, self._writer, self._waiting = self._writer, None, []
         try:
             if writer is not None:

@@ -10,7 +10,7 @@ from ..metrics import BoCMetric
 
 # The numbers of each sample, in this order; without labels the first five.
 COLUMNS = ("prediction", "odds", "loss", "concentration", "free_gap", "target", "distance")
-# Trainer fills up what it gathers with this value; no odds are negative, so it also marks what is ignored.
+# Trainer pads with this value. Odds are never negative, so that it also marks samples that are ignored.
 PADDING = -100
 # How many samples are tallied at once: the tokens of a whole evaluation may be many.
 BLOCK = 2**20

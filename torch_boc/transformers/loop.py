@@ -1,4 +1,4 @@
-"""What Trainer does not tell: where one evaluation ends and the next begins, and which label a position predicts."""
+"""Two things that Trainer does not tell: where an evaluation begins, and which label a position predicts."""
 
 import weakref
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from accelerate.state import GradientState
 from torch import nn
 
-# How the names of classes end.
+# How the names of classes end whose positions predict their own label, or the next one.
 OWN_LABEL = ("ForTokenClassification", "ForMaskedLM", "WithLMHeadModel")
 NEXT_LABEL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-# Classes that end so too, but whose loss compares each position with its own label: their users shift the labels.
+# Classes with the same ending whose loss compares each position with its own label: their users shift the labels.
 UNSHIFTED = (
     *(f"{family}ForCausalLM" for family in ("Bart", "BigBirdPegasus", "Blenderbot", "BlenderbotSmall", "CpmAnt")),
     *(f"{family}ForCausalLM" for family in ("Marian", "MBart", "Mvp", "Pegasus", "PLBart", "ProphetNet", "TrOCR")),
@@ -21,9 +21,9 @@ UNSHIFTED = (
 class Loop:
     """Tells the first call of an evaluation with `batch_eval_metrics=True` from those that follow.
 
-    An evaluation that was interrupted never had a last call. It is known by its pass over the data: accelerate, by
-    which Trainer also knows the last batch, lists the loaders that are being iterated over, a loader once for each
-    pass that it began and did not end.
+    An evaluation that was interrupted had no last call. The next one is recognised by its pass over the data:
+    accelerate, from which Trainer also learns which batch is the last, lists the loaders that are being iterated over.
+    A loader is listed once for each pass that began and did not end.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Loop:
 
 
 def _current_pass() -> tuple[Any, int]:
-    """The loader that is being iterated over, which need not live on for it, and how many passes of it are open."""
+    """A weak reference to the loader that is being iterated over, and how many passes of it are open."""
     loaders = GradientState().dataloader_references
     active = loaders[-1]
     return (None, 0) if active is None else (weakref.ref(active), sum(loader is active for loader in loaders))
@@ -47,7 +47,7 @@ def _current_pass() -> tuple[Any, int]:
 
 def is_causal(model: nn.Module) -> bool | None:
     """Whether the positions of a model of transformers predict the next label (True) or their own; None if unknown."""
-    base: Any = getattr(model, "get_base_model", None)  # of models with peft's adapters
+    base: Any = getattr(model, "get_base_model", None)  # models with adapters of peft have it
     inner = model if base is None else base()
     names = [kind.__name__ for kind in type(inner).__mro__]
     paired = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)  # the decoder's input is shifted

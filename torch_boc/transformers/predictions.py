@@ -1,4 +1,4 @@
-"""What users get as predictions: the logits, or what was kept of them."""
+"""The predictions that users get: the logits, or the numbers that were kept instead."""
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
@@ -18,9 +18,8 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     """The predictions of a Trainer with the probe: an array of logits, of which often only `argmax(-1)` was kept.
 
     `predictions["columns"]` has the numbers of the probe, in the order of `COLUMNS`, in the place of the class axis.
-    If the logits were kept, it behaves as their array (they are `predictions["logits"]`). If not, it knows the
-    predicted classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`, and whatever else is asked of it raises
-    an error.
+    If the logits were kept, it behaves as their array (they are `predictions["logits"]`). If not, it knows only the
+    predicted classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`. Everything else raises an error.
 
     It is a mapping, because Trainer gathers, pads and joins mappings as it does tensors.
 
@@ -35,7 +34,7 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
         self._parts = dict(parts)
 
     def argmax(self, axis: int | None = None, out: None = None, *, dim: int | None = None, **options: Any) -> Any:
-        """The predicted classes, with `axis` or `dim` the last; 0 where Trainer padded, as of equal logits."""
+        """The predicted classes; `axis` or `dim` must be the last. They are 0 where Trainer padded."""
         axis = dim if axis is None else axis
         if self.has_logits:
             return self["logits"].argmax(axis, **options)
@@ -81,7 +80,7 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
         return value in self._parts if isinstance(value, str) else value in self._logits("a search")
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # asked for by pickle, copy and NumPy, who can do without
+        if name.startswith("_"):  # pickle, copy and NumPy look for such names, and do not need them
             raise AttributeError(name)
         if not self.has_logits:
             raise AttributeError(f"{name!r} needs the logits: {REMEDY}")

@@ -42,8 +42,8 @@ class BoCTrainerMetrics:
     Args:
         compute_metrics: your own function, as for Trainer; its results join those of the probe. It receives the logits
             where they are kept, exactly as from Trainer, otherwise a `Predictions`. With `batch_eval_metrics=True` it
-            must take `compute_result`, as always; an interrupted evaluation is forgotten here, but what your function
-            holds is its own.
+            must take `compute_result`, as always. After an interrupted evaluation the probe starts afresh; what your
+            function keeps between batches is its own concern.
         keep_logits: whether to gather and keep the logits too, as Trainer does without the probe. By default they are
             kept if there is a `compute_metrics` to receive them and there are at most 1,024 classes.
         trials: the number of coin flips of the test.
@@ -94,7 +94,7 @@ class BoCTrainerMetrics:
         """The two arguments of Trainer that this object serves: `Trainer(model, ..., **boc.arguments(model))`.
 
         Args:
-            model: the model of this Trainer. Its class decides about `causal`, unless you did.
+            model: the model of this Trainer. Its class decides about `causal`, unless you gave it.
         """
         self._model_is_causal = None if model is None else is_causal(model)
         return {"compute_metrics": self, "preprocess_logits_for_metrics": self.preprocess}
@@ -136,7 +136,7 @@ class BoCTrainerMetrics:
         return {**self._results(), **own} if compute_result is not False else {}
 
     def reset(self) -> None:
-        """Forget an evaluation with `batch_eval_metrics=True` that was interrupted; Trainer's own need it never."""
+        """Forget an interrupted evaluation with `batch_eval_metrics=True`. With Trainer itself this is never needed."""
         self._loop = Loop()
 
     def _keeps(self, classes: int) -> bool:
@@ -157,7 +157,7 @@ class BoCTrainerMetrics:
         return pad(target[:, 1:], (0, 1), value=PADDING)
 
     def _predicts_next(self, logits: Tensor) -> bool:
-        """Whether a row of logits is about the next label."""
+        """Whether a row of logits predicts the next label, and not its own."""
         if self.causal is not None or logits.ndim != 3:
             return bool(self.causal)
         if self._model_is_causal is None:
@@ -186,7 +186,7 @@ class BoCTrainerMetrics:
 
 
 def _first(value: Any) -> Any:
-    """The first of several outputs or labels; None of none."""
+    """The first of several outputs or labels; None if there are none."""
     return next(iter(value), None) if isinstance(value, tuple | list) else value
 
 
@@ -210,7 +210,7 @@ def _checked(predictions: Any) -> Predictions:
 
 
 def _without_columns(predictions: Any) -> Any:
-    """What Trainer would hand to your own function, if the logits were kept."""
+    """The predictions without our columns: what Trainer would give to your own function, if the logits were kept."""
     if isinstance(predictions, list):
         return [_without_columns(batch) for batch in predictions]
     if isinstance(predictions, tuple):

@@ -29,7 +29,8 @@ class Entry:
             their accuracy, and a few numbers computed from the stored logits.
         id: the test set of the data that the model was trained for, complete.
         ood: other data, by name.
-        calibration: splits to fit calibrators on, by name; `test_and_splits()` has an honest one in any case.
+        calibration: splits to fit calibrators on, by name. They may be training samples of the model;
+            `test_and_splits()` always has a split that the model was not trained on.
 
     Logits are stored in float16 and given in float32.
     """
@@ -41,9 +42,9 @@ class Entry:
     calibration: Mapping[str, LogitSet]
 
     def test_and_splits(self) -> tuple[LogitSet, dict[str, LogitSet]]:
-        """What to test on, and splits to calibrate on, the first of samples that the model was not trained on.
+        """The test set, and the splits to calibrate on. The model was not trained on the first split.
 
-        Where the entry has no such split, the first half of the test set is one, and the other half is tested on.
+        If the entry has no such split, the first half of the test set is the split, and the other half the test set.
         """
         seen = {name: data for name, data in self.calibration.items() if is_training(name)}
         unseen = {name: data for name, data in self.calibration.items() if name not in seen}
@@ -59,12 +60,12 @@ class Entry:
 
 
 def is_training(split: str) -> bool:
-    """Whether a split has samples that the model was trained on, which its name says."""
+    """Whether the name of a split says that the model was trained on its samples."""
     return split.startswith("training")
 
 
 def names() -> tuple[str, ...]:
-    """The entries that there are, in alphabetical order."""
+    """The names of all entries, in alphabetical order."""
     return _names(files(__package__))
 
 

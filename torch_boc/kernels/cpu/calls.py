@@ -1,4 +1,4 @@
-"""From tensors on the CPU to the compiled kernels: which one, and how its arguments are passed."""
+"""Calls of the compiled kernels with tensors on the CPU."""
 
 import ctypes
 
@@ -11,16 +11,17 @@ from ..build import library
 from ..triton.launch import as_matrix, empty_rows
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-# Logits in a vector of cpu/vectors.h: shorter rows are transposed in any case.
+# How many logits a vector of cpu/vectors.h holds; rows that are shorter are always transposed.
 LANES = 16
-# Up to here rows are transposed, so that a vector holds one class of many rows: `python -m benchmarks.paths` says why.
+# Up to this many classes, rows are transposed, so that a vector holds one class of many rows: this is faster, as
+# `python -m benchmarks.paths` shows.
 TALL_CLASSES = 47
-# Up to here the continued fraction stays in the range of float64, and the table of binomials is exact enough.
+# Up to this many trials, the continued fraction does not overflow float64, and the table of binomials is exact enough.
 MOST_TRIALS = 1000
 
 
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
-    """The sums of each row in one pass; in torch's operations where there is no kernel for the dtype."""
+    """The sums of each row in one pass; with torch's operations if there is no kernel for the dtype."""
     if logits.dtype not in DTYPES:
         return list(sums_by_blocks(logits, extras))
     out = empty_rows(logits, extras)
@@ -35,14 +36,14 @@ def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
 
 
 def coins(classes: int, odds: Tensor, *tensors: Tensor) -> None:
-    """From odds, squares, mass and mass_squares fill loss, concentration and free gap; all are contiguous."""
+    """Fill loss, concentration and free gap from odds, squares, mass and mass_squares; all tensors are contiguous."""
     run = getattr(library(), f"coins_{str(odds.dtype).removeprefix('torch.')}")
     places = [_place(x) for x in (odds, *tensors)]
     run(*places, ctypes.c_int64(odds.numel()), ctypes.c_double(classes - 1.0))
 
 
 def log_tails(given: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple[Tensor, Tensor]:
-    """Log tails and their slopes from wins or, if they are `expected`, from the losses that the wins follow from."""
+    """Log tails and their derivatives, for given wins or, with `expected`, for the wins that follow from losses."""
     given, odds = given.double().contiguous(), odds.double().contiguous()
     if trials > MOST_TRIALS:
         wins = tails.expected_wins(given, trials) if expected else given.ceil()

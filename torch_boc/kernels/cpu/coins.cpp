@@ -1,5 +1,4 @@
-// Loss, concentration and free gap from the sums of each row; functional/coins.py and functional/bounds.py say what they
-// are.
+// Loss, concentration and free gap from the sums of each row; core/coins.py and core/bounds.py have the formulas.
 #include <cfloat>
 #include <cmath>
 #include <cstdint>

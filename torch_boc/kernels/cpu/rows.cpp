@@ -1,9 +1,9 @@
-// The sums of each row of logits in one pass through memory; functional/rows.py says what they are, and why 2^100.
+// The sums of each row of logits in one pass through memory; core/rows.py says what they are, and why 2^100.
 #include "vectors.h"
 
 constexpr float UP = 0x1p100f, DOWN = 0x1p-100f;
-constexpr int64_t ALONE = 32768;  // logits that one thread does sooner than several start
-constexpr int64_t LONG = 8192;    // classes from which on the processor does not see the next row coming
+constexpr int64_t ALONE = 32768;  // up to so many logits, one thread is faster than several
+constexpr int64_t LONG = 8192;    // from so many classes on, the processor does not prefetch the next row
 constexpr int BLOCK = 64;         // vectors added up before they join the sum: rounding grows with the longer of both
 constexpr int TALL = 64;          // rows that are transposed together
 constexpr int MOST = 128;         // classes of a transposed row
@@ -65,7 +65,7 @@ static int64_t first_nan(const typename Logit::type *row, int64_t classes, int64
 }
 
 // One row, at least LANES long: every class equal to the top is left out, and all of them but one are added again.
-// Inlined, for a call would load every constant anew for every row.
+// Inlined, because a call would load every constant again for every row.
 template <typename Logit, bool EXTRAS>
 static inline __attribute__((always_inline)) void one_row(const typename Logit::type *row, int64_t classes,
                                                           const typename Logit::type *next, int64_t i, const Out &out) {

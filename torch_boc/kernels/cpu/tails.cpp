@@ -1,4 +1,4 @@
-// Binomial log tails, 8 at a time; functional/tails.py says how they are taken.
+// Binomial log tails, 8 at a time; core/tails.py says how they are computed.
 #include <cfloat>
 
 #include "vectors.h"
@@ -60,7 +60,7 @@ static inline Doubles ratio_of(Doubles count, double trials, Doubles chance, Dou
     return other * count * below / above;
 }
 
-// To the nearest integer, half to even; not contracted with the product before it, which would round another number.
+// To the nearest integer, half to even. Not contracted with the product before it: that would round another number.
 static inline Doubles rounded(Doubles x) {
     volatile Doubles exact = x;
     return (exact + 0x1.8p52) - 0x1.8p52;

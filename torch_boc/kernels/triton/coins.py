@@ -1,4 +1,4 @@
-"""Loss, concentration and free gap of each row as an element-wise Triton kernel; as in `functional/bounds.py`.
+"""Loss, concentration and free gap of each row as an element-wise Triton kernel; the formulas are in `core/`.
 
 This module needs Triton, and is imported when the first kernel is launched.
 """
@@ -30,7 +30,7 @@ def coins(
     rest = weight - whole
     even = weight * weight / (others * base + sign * weight)
     room = whole / (base + sign) + rest * rest / (base + sign * rest) - even
-    empty = room <= LEAST_ROOM * even  # not so for NaN, which stays what it is
+    empty = room <= LEAST_ROOM * even  # False for NaN, which stays NaN
     share = (placed - even) / tl.where(empty, 1.0, room)
     share = tl.where(share < 0.0, 0.0, tl.where(share > 1.0, 1.0, share))
     share = tl.where(empty, 0.0, share)

@@ -1,4 +1,4 @@
-"""From tensors to launches: which kernel, how many rows per program, how many threads."""
+"""Launches of the Triton kernels: which kernel, how many rows per program, how many threads."""
 
 import importlib.util
 import os
@@ -11,30 +11,30 @@ from torch import Tensor
 from ...core.precision import accumulator
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
-# The longest row that stays in registers, by the accumulator: 32 float32 or 8 float64 for each of 512 threads. Twice
-# as many float64 no longer fit, for all that exp needs beside them.
+# The longest row that stays in registers, by the dtype of the sums: 32 float32 or 8 float64 for each of 512 threads.
+# Twice as many float64 do not fit, because exp needs registers too.
 ON_CHIP_CLASSES = {torch.float32: 16384, torch.float64: 4096}
-# One thread's part of a row that fits easily.
+# How much of a row one thread takes, if the row fits easily.
 THREAD_BYTES = {torch.float32: 64, torch.float64: 32}
-# A block of a longer row, for as many threads as a program has at most: 32 bytes each, with sums beside them.
+# The block of a longer row, for the largest number of threads in a program: 32 bytes for each, besides its sums.
 BLOCK_BYTES = 2**14
 MOST_WARPS = 16
-# One program's part where rows are short: two warps, so that few sums need an exchange between warps.
+# How much one program takes if rows are short: two warps, so that few sums need an exchange between warps.
 PROGRAM_BYTES = 2**12
 
 
 def load(name: str) -> Any:
-    """The module of kernels called `name`. It is imported with the first launch, for it needs Triton."""
+    """The module of kernels called `name`. It is imported at the first launch, because it needs Triton."""
     return import_module(f"{__package__}.{name}")
 
 
 def available(device: str) -> bool:
-    """Whether there are Triton kernels for tensors of this type of device: a GPU, or any in Triton's interpreter."""
+    """Whether Triton kernels can run on this type of device: a GPU, or any device with Triton's interpreter."""
     return HAS_TRITON and (device == "cuda" or interpreted())
 
 
 def on_triton(x: Tensor) -> bool:
-    """Whether an operator is to launch a Triton kernel on this tensor: anywhere but on the CPU, there for tests."""
+    """Whether an operator launches a Triton kernel for this tensor: not on the CPU, except in tests."""
     return x.device.type != "cpu" or interpreted()
 
 
@@ -44,21 +44,21 @@ def interpreted() -> bool:
 
 
 def check_pair(first: Tensor, odds: Tensor) -> None:
-    """One shape and one device: kernels get pointers, and do not ask."""
+    """Raise unless both have one shape and one device. Kernels get pointers, and cannot check it."""
     if first.shape != odds.shape or first.device != odds.device:
         got = [f"{tuple(x.shape)} on {x.device}" for x in (first, odds)]
         raise ValueError(f"expected two tensors of one shape on one device, got {got[0]} and {got[1]}")
 
 
 def empty_rows(logits: Tensor, extras: bool) -> list[Tensor]:
-    """Room for the results: prediction, top, odds and squares, and surprise and margin with `extras`."""
+    """Empty tensors for the results: prediction, top, odds and squares; with `extras` also surprise and margin."""
     shape, dtype = logits.shape[:-1], accumulator(logits.dtype)
     dtypes = [torch.int64, dtype, dtype, torch.float64] + [dtype, dtype] * extras
     return [logits.new_empty(shape, dtype=kind) for kind in dtypes]
 
 
 def empty_gradient(logits: Tensor) -> Tensor:
-    """Room for the gradient, contiguous whatever the strides of the logits are."""
+    """An empty tensor for the gradient; it is contiguous, also if the logits are not."""
     return logits.new_empty(logits.shape)
 
 
@@ -78,7 +78,7 @@ def launch_gradient(logits: Tensor, prediction: Tensor, top: Tensor, grads: list
 
 
 def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
-    """Start `short_<name>` or `long_<name>` on the rows of `logits`; nothing to start for none."""
+    """Start `short_<name>` or `long_<name>` on the rows of `logits`, if there are any."""
     if logits.numel() == 0:
         return
     kernels = load("rows")
@@ -86,7 +86,7 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
     (rows, classes), stride = matrix.shape, matrix.stride(0)
     dtype = accumulator(logits.dtype)
     options = {**geometry(classes, dtype), "dtype": kernels.DTYPES[dtype]}
-    options["enable_fp_fusion"] = True  # faster; the sums are as exact without
+    options["enable_fp_fusion"] = True  # faster, and the sums are equally exact
     with torch.cuda.device_of(logits):
         if "height" in options:
             grid = (-(-rows // options["height"]),)
@@ -106,6 +106,6 @@ def geometry(classes: int, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def as_matrix(logits: Tensor) -> Tensor:
-    """The rows as a matrix of unit stride along the classes; a view, unless the strides forbid it."""
+    """The rows as a matrix with stride 1 along the classes; a view if the strides allow it, otherwise a copy."""
     matrix = logits.reshape(-1, logits.shape[-1])
     return matrix if matrix.stride(1) == 1 else matrix.contiguous()

@@ -1,7 +1,7 @@
-"""The one pass over the logits as Triton kernels; `functional/rows.py` says what is summed, and why in this scaling.
+"""The one pass over the logits as Triton kernels; `core/rows.py` says what is summed, and why it is scaled.
 
-A row that fits on chip is read once and stays in registers. A longer one is read twice, first for its top and then for
-its sums: the second time from the cache. Backward reads every row once and writes its gradient once. This module needs
+A row that fits on the chip is read once and stays in registers. A longer one is read twice: first for its top, then,
+from the cache, for its sums. Backward reads every row once and writes its gradient once. This module needs
 Triton, and is imported when the first kernel is launched.
 """
 

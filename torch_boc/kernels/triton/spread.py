@@ -1,4 +1,4 @@
-"""The sums that the concentration is taken from as a Triton kernel; `functional/spread.py` says what they are.
+"""The sums for the concentration as a Triton kernel; `core/spread.py` says what they are.
 
 This module needs Triton, and is imported when the first kernel is launched.
 """
@@ -29,7 +29,7 @@ def spread(
 ):  # fmt: skip
     """One row per program: the sums of its leads if it is flat, its sums relative to the second logit if it is sharp.
 
-    Of other rows the sums are what was found before, and their logits are not read.
+    For other rows the earlier sums are kept, and their logits are not read.
     """
     row = tl.program_id(0).to(tl.int64)
     weight, product = tl.load(odds + row).to(tl.float64), tl.load(squares + row)

@@ -1,11 +1,11 @@
-"""The binomial log-tail as an element-wise Triton kernel; `functional/tails.py` says what is computed, and why so.
+"""The binomial log-tail as an element-wise Triton kernel; `core/tails.py` says what is computed, and why.
 
-Each thread takes one tail: two inputs are read once, two results are written once, and no table is read. The mass is
-taken by deviances and Stirling errors (Loader, 2000) whatever the trials, and the continued fraction is carried as the
-two numbers whose quotient it is, so that a step needs no division. This module needs Triton, and is imported when the
+Each thread computes one tail: two inputs are read once, two results are written once, and no table is read. The mass
+is computed from deviances and Stirling errors (Loader, 2000) for any number of trials. The continued fraction is kept
+as a numerator and a denominator, so that a step needs no division. This module needs Triton, and is imported when the
 first kernel is launched.
 
-The compiler may not fuse a product with a sum of its own accord, because W* is the rounding of a rounded product.
+The compiler must not fuse a product with a sum, because W* is defined as the rounding of a rounded product.
 """
 
 # mypy: ignore-errors
@@ -22,7 +22,7 @@ PER_TURN = tl.constexpr(0.15915494309189535)  # 1 / (2 pi)
 
 @triton.jit
 def _stirling_error(n, inverse):
-    """lgamma(n + 1) minus Stirling's formula, for n = 1, 2, ...: an asymptotic series, and below 8 what it is."""
+    """lgamma(n + 1) minus Stirling's formula, for n = 1, 2, ...: an asymptotic series, and below 8 the exact values."""
     square = inverse * inverse
     later = 1 / 1680 - square * (1 / 1188 - square * (691 / 360360 - square * (1 / 156)))
     error = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * later)))
@@ -37,7 +37,7 @@ def _stirling_error(n, inverse):
 
 @triton.jit
 def _log_ratio(ratio, change):
-    """log(ratio), where ratio = 1 + change; near 1 the change knows what the rounding of the ratio lost."""
+    """log(ratio), where ratio = 1 + change. Near 1, `change` has the digits that the rounding of the ratio lost."""
     return tl.log(ratio) + tl.where(tl.abs(change) < 0.5, change - (ratio - 1.0), 0.0)
 
 
@@ -45,9 +45,9 @@ def _log_ratio(ratio, change):
 def _fraction(count, trials, chance, steps):
     """The continued fraction, from its last step back to the first, as a numerator and a denominator.
 
-    b + a / (x / y) = (b x + a y) / x, and only the quotient counts: after each step, in which it can grow as the
-    square of the count, both are scaled by the power of 2 that brings the numerator back to between 2 and 4: its
-    exponent is that of the numerator with every bit turned over.
+    A step is b + a / (x / y) = (b x + a y) / x. In each step the numbers can grow by the square of the count, but only
+    their quotient matters. Therefore both are scaled by the power of 2 that brings the numerator to between 2 and 4.
+    The exponent of this power is the exponent of the numerator with every bit inverted.
     """
     step = steps.to(tl.float64)
     base = count + 2.0 * step
@@ -68,7 +68,7 @@ def _fraction(count, trials, chance, steps):
 def _log_multiple(ratio, count, trials, chance, other):
     """The log of Pr{X = w} times `ratio`."""
     rest = trials - count
-    inner = rest > 0.0  # Stirling's formula has no 0: all wins have the mass chance^k
+    inner = rest > 0.0  # Stirling's formula does not hold at 0: the mass of k wins is chance^k
     per_count, per_rest = 1.0 / count, 1.0 / tl.where(inner, rest, 1.0)
     excess = tl.fma(-trials, chance, count)
     log_hits = _log_ratio(trials * chance * per_count, -excess * per_count)
@@ -82,19 +82,19 @@ def _log_multiple(ratio, count, trials, chance, other):
 def _log_tail(wins, trials, odds, steps):
     """The log tail and its derivative in `odds`, for whole `wins`."""
     real, sure = odds >= 0.0, odds == 0.0
-    odds = tl.where(odds < TINY, TINY, odds)  # in the limit of 0 the derivative is a number, at 0 it would be 0/0
+    odds = tl.where(odds < TINY, TINY, odds)  # the derivative has a finite limit at 0, but would be 0/0 there
     win = 1.0 / (1.0 + odds)
     lose = tl.where(odds < 1.0, odds * win, 1.0 - win)
     near = win * (trials + 3.0) >= wins + 1.0  # the near side: Pr{X >= w} = 1 - Pr{k - X >= k - w + 1}
     count = tl.where(near, (trials + 1.0) - wins, wins)
-    count = tl.where(count < 1.0, 1.0, tl.where(count > trials, trials, count))  # and a NaN stays what it is
+    count = tl.where(count < 1.0, 1.0, tl.where(count > trials, trials, count))  # a NaN stays NaN
     chance, other = tl.where(near, lose, win), tl.where(near, win, lose)
     above, below = _fraction(count, trials, chance, steps)
     log_sum = _log_multiple(other * count * (below / above), count, trials, chance, other)
     missing = tl.where(near, tl.exp(log_sum), 0.0)
     left = 1.0 - missing
     log_left = tl.log(left) - ((left - 1.0) + missing) / left  # log1p(-missing)
-    # -w pmf(w) / ((1 + R) tail), in which the fraction stands for all but the tails and R; R last, for it may be tiny.
+    # -w pmf(w) / ((1 + R) tail): the fraction stands for all but the tails and R. R comes last, because it may be tiny.
     slope = -(above / below) * tl.where(near, missing / left, 1.0) / odds
     certain, never = wins <= 0.0, wins > trials
     log_tail = tl.where(certain | (sure & (wins <= trials)), 0.0, tl.where(near, log_left, log_sum))
@@ -105,7 +105,7 @@ def _log_tail(wins, trials, odds, steps):
 
 @triton.jit(do_not_specialize=["trials", "steps"])
 def log_tails(wins, odds, log_tail, slope, size, trials, steps, block: tl.constexpr):
-    """`block` tails per program; counts between two whole numbers are the upper one."""
+    """`block` tails per program; wins that are not whole are rounded up."""
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = place < size
     count = tl.ceil(tl.load(wins + place, mask=inside, other=0.0).to(tl.float64))

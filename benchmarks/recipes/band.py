@@ -1,4 +1,4 @@
-"""Draw what confidence alone decides about the gap: `python -m benchmarks.band` writes results/band.png."""
+"""Draw what confidence alone decides about the gap: `python -m benchmarks.recipes.band` writes results/band.png."""
 
 import torch
 from matplotlib.figure import Figure

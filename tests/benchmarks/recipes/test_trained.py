@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import trained
-from benchmarks.entries import save_entry
+from benchmarks.recipes import trained
+from benchmarks.recipes.entries import save_entry
 from torch_boc.zoo.entry import read_entry
 
 

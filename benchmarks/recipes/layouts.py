@@ -1,4 +1,4 @@
-"""Write data sets in the layouts that the examples read: `python -m benchmarks.layouts DATA OUT`.
+"""Write data sets in the layouts that the examples read: `python -m benchmarks.recipes.layouts DATA OUT`.
 
 DATA is a folder with a `load.py` whose `images(name)` and `news(name)` give arrays and texts. OUT gets
 cifar10_train.npz, cifar10_test.npz and svhn_test.npz (arrays x, y), and train.csv and test.csv of AG News and

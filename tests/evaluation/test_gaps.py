@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests import reference
-from tests.evaluation.sets import labelled, logit_sets, unfamiliar
+from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc.evaluation import LogitSet
 from torch_boc.evaluation.gaps import coherence_rows, explained_share, gap_rows, trial_rows
 from torch_boc.evaluation.probing import probe_set

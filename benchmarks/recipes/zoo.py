@@ -1,11 +1,11 @@
-"""Compute an entry of the zoo: `python -m benchmarks.zoo resnet20-cifar10` writes torch_boc/zoo/resnet20-cifar10.*.
+"""Compute an entry of the zoo, torch_boc/zoo/NAME.npz and .json: `python -m benchmarks.recipes.zoo resnet20-cifar10`.
 
 Needs a folder with the images, the checkpoint and a load.py that reads the images (`--data-dir`). The others,
 
-    python -m benchmarks.zoo vit-cifar10 --data-dir DATA --checkpoint RUN/best.ckpt
+    python -m benchmarks.recipes.zoo vit-cifar10 --data-dir DATA --checkpoint RUN/best.ckpt
 
-and roberta-agnews, are those of models that the examples trained, on data as `benchmarks.layouts` writes them. Pieces
-that are done are kept in `--cache`, so that an interrupted run goes on where it was.
+and roberta-agnews, are those of models that the examples trained, on data as `benchmarks.recipes.layouts` writes them.
+Pieces that are done are kept in `--cache`, so that an interrupted run goes on where it was.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.entries import Cache, Sets, save_entry
-from benchmarks.layouts import reader
-from benchmarks.trained import roberta_agnews, vit_cifar10
+from benchmarks.recipes.entries import Cache, Sets, save_entry
+from benchmarks.recipes.layouts import reader
+from benchmarks.recipes.trained import roberta_agnews, vit_cifar10
 from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
 from torch_boc.experiments.resnet import NORMALISATION, load_resnet
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SPLIT = 5000  # training images that serve as a calibration split
 
 RESNET20_CARD = {
@@ -48,7 +48,7 @@ RESNET20_CARD = {
         "float32 logits to the nearest class mean; means and scatter from the logits of the other 45,000 training "
         "images, which are not stored",
     },
-    "made_by": "python -m benchmarks.zoo resnet20-cifar10",
+    "made_by": "python -m benchmarks.recipes.zoo resnet20-cifar10",
     "licence": {
         "checkpoint": "BSD 2-Clause, Copyright (c) 2018 Yerlan Idelbayev; the checkpoint itself is not redistributed",
         "data": "CIFAR-10 and SVHN are available from their authors under their own terms; no image is redistributed",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.known_truth import made_logits, network
-from tests.evaluation.report_cases import make_results
+from tests.report.cases import make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.bootstrap import random_numbers
 from torch_boc.evaluation.ece import Judged, calibration_error, error_difference

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.evaluation.report_cases import LEAK, Outline, make_results
+from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.report import html as page_module
 from torch_boc.report.calibration import reliability
 from torch_boc.report.measured import measured_how

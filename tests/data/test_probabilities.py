@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.evaluation.sets import labelled, unfamiliar
+from tests.data.cases import labelled, unfamiliar
 from torch_boc.data.probabilities import SMALLEST, TOLERANCE
 from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate, logit_set, read_logits
 

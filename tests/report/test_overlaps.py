@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.evaluation.report_cases import LEAK, make_results
-from tests.evaluation.sets import labelled, unfamiliar
+from tests.data.cases import labelled, unfamiliar
+from tests.report.cases import LEAK, make_results
 from torch_boc.calibration import OverlapWarning
 from torch_boc.evaluation import evaluate
 from torch_boc.report.comparison import rows as contrast_rows

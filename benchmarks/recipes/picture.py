@@ -1,4 +1,4 @@
-"""Draw the pictures of the README from logits that come with the package: `python -m benchmarks.picture`.
+"""Draw the pictures of the README from logits that come with the package: `python -m benchmarks.recipes.picture`.
 
 Writes results/metric.png (the plots of `BoCMetric`) and results/roc.png (a figure of the report).
 """

@@ -20,7 +20,18 @@ from transformers import (
     XLNetLMHeadModel,
 )
 
-from tests.hf.cases import SIZE, VOCABULARY, bert_tagger, by_hand, gpt2, llama, make_trainer, roberta, tagged, texts
+from tests.transformers.cases import (
+    SIZE,
+    VOCABULARY,
+    bert_tagger,
+    by_hand,
+    gpt2,
+    llama,
+    make_trainer,
+    roberta,
+    tagged,
+    texts,
+)
 from torch_boc.transformers import BoCTrainerMetrics
 from torch_boc.transformers.loop import UNSHIFTED, is_causal
 

@@ -6,7 +6,7 @@ import scipy.special
 import torch
 from transformers import Trainer, TrainingArguments
 
-from tests.hf.cases import bert_tagger, by_hand, collate, gpt2, llama, make_trainer, roberta, tagged, texts
+from tests.transformers.cases import bert_tagger, by_hand, collate, gpt2, llama, make_trainer, roberta, tagged, texts
 from torch_boc.functional import boc_summary
 from torch_boc.functional.summary import SHORT_KEYS
 from torch_boc.transformers import BoCTrainerMetrics, Predictions

@@ -5,7 +5,7 @@ import sys
 import pytest
 from matplotlib.colors import to_rgba
 
-from tests.evaluation.report_cases import LEAK, make_results
+from tests.report.cases import LEAK, make_results
 from torch_boc.plots import CYCLE
 from torch_boc.report.axes import plain
 from torch_boc.report.calibration import reliability

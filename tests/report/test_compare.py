@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 
-from tests.evaluation.report_cases import LEAK, Outline, make_results
+from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.evaluation.beyond import SPLINE
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.parts import Cell

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.evaluation.report_cases import LEAK, NAN, compared, make_results
+from tests.report.cases import LEAK, NAN, compared, make_results
 from torch_boc.report.topics import verdict
 from torch_boc.report.words import listed
 

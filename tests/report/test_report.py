@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.evaluation.report_cases import LEAK, NAN, Outline, make_results
+from tests.report.cases import LEAK, NAN, Outline, make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.report import report as report_module
 from torch_boc.report.markdown import markdown

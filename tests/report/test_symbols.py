@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tests.evaluation.report_cases import LEAK, Outline, make_results
+from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.cli import render
 from torch_boc.report.flips import flat_sentence
 from torch_boc.report.html import page

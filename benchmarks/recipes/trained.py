@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.entries import Cache, Sets
+from benchmarks.recipes.entries import Cache, Sets
 from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SPLIT = 5000  # training samples that serve as a calibration split which leaks
 ARRAYS = {
     "logits": "float16, rounded from float32; all numbers of this card are those of the rounded logits",
@@ -41,7 +41,7 @@ VIT_CARD = {
     },
     "arrays": ARRAYS | ODIN,
     "trained_by": "python examples/lightning_vit_cifar10.py",
-    "made_by": "python -m benchmarks.zoo vit-cifar10",
+    "made_by": "python -m benchmarks.recipes.zoo vit-cifar10",
     "licence": LICENCE | {"data": "CIFAR-10 and SVHN are available from their authors; no image is redistributed"},
 }
 ROBERTA_CARD = {
@@ -57,7 +57,7 @@ ROBERTA_CARD = {
     },
     "arrays": ARRAYS,
     "trained_by": "python examples/lightning_roberta_agnews.py",
-    "made_by": "python -m benchmarks.zoo roberta-agnews",
+    "made_by": "python -m benchmarks.recipes.zoo roberta-agnews",
     "licence": LICENCE | {"data": "AG News and DBPedia are available from their authors; no text is redistributed"},
 }
 

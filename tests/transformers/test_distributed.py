@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 from transformers import Trainer
 
-from tests.hf.cases import bert_tagger, by_hand, make_trainer, tagged
+from tests.transformers.cases import bert_tagger, by_hand, make_trainer, tagged
 from torch_boc.functional import boc_summary
 from torch_boc.transformers import BoCTrainerMetrics
 

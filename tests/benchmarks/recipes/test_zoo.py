@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.entries import Cache
-from benchmarks.zoo import compute_logits, compute_odin, read_images
+from benchmarks.recipes.entries import Cache
+from benchmarks.recipes.zoo import compute_logits, compute_odin, read_images
 from torch_boc import zoo
 from torch_boc.experiments.resnet import load_resnet
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
 def test_cache_goes_on_where_it_was(tmp_path):
