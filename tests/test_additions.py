@@ -60,6 +60,7 @@ class Halfway(Calibrator):
     """What a file of `calibration/` holds: the mean of the raw confidence and that of temperature scaling."""
 
     name = "halfway"
+    gives_logits = False
 
     def _fit(self, logits, target):
         self._temperature = TemperatureScaling().fit(logits, target)

@@ -57,11 +57,7 @@ class Excess(NamedTuple):
 
 
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
-    """The expected calibration error: the mean over samples of |accuracy - mean confidence| of their bin.
-
-    >>> calibration_error(torch.tensor([0.75, 0.75, 0.25, 0.25]), torch.tensor([True, False, False, False]), bins=2)
-    0.25
-    """
+    """`functional.calibration_error` as a number."""
     return float(calibration.calibration_error(confidence, correct, bins))
 
 

@@ -25,7 +25,7 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
     tensor(0.8750, dtype=torch.float64)
     """
     positive, negative = widen(id_scores).contiguous(), widen(ood_scores).sort().values
-    share = placement(negative, positive).mean()
+    share = _twice_below(negative, positive).mean() / _pairs(negative)  # a sum of integers: exact in any order
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
 
 
@@ -42,8 +42,16 @@ def placement(rising: Tensor, scores: Tensor) -> Tensor:
     >>> placement(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 2.0]))
     tensor([1.0000, 0.7500], dtype=torch.float64)
     """
-    below, up_to = torch.searchsorted(rising, scores), torch.searchsorted(rising, scores, right=True)
-    return widen(below + up_to) / (2 * rising.numel() or math.nan)
+    return _twice_below(rising, scores) / _pairs(rising)
+
+
+def _twice_below(rising: Tensor, scores: Tensor) -> Tensor:
+    """For each score, how many of `rising` are below it plus how many are at most equal: ties count half of others."""
+    return widen(torch.searchsorted(rising, scores) + torch.searchsorted(rising, scores, right=True))
+
+
+def _pairs(rising: Tensor) -> float:
+    return 2 * rising.numel() or math.nan
 
 
 def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None, strict: bool = False) -> Tensor:
