@@ -1,8 +1,8 @@
 """Small faults that a source file could have: each is one replaced piece of its text.
 
 Left out are pieces whose change no test should see: annotations, docstrings and other texts, decorators, the arguments
-of `raise` and of warnings, numbers at the top level of a module (sizes of blocks, tables of names), and the numbers in
-files that draw.
+of `raise`, of warnings and of signals, numbers at the top level of a module (sizes of blocks, tables of names), and the
+numbers in files that draw.
 """
 
 import ast
@@ -34,6 +34,8 @@ ARITHMETIC = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
+# Calls that stay as they are: texts, and signals, of which another number would end processes that are not ours.
+UNTOUCHED = ("warnings.warn", "os.kill")
 DRAWING = ("plots", "figures", "axes", "curves", "layout", "page")
 
 
@@ -104,7 +106,7 @@ def _visible(node: ast.AST, *, inside: bool) -> Iterator[tuple[ast.AST, bool]]:
 def _hidden(node: ast.AST) -> bool:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return True
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn":
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in UNTOUCHED:
         return True
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return True

@@ -69,6 +69,11 @@ def test_faults_of_a_file(tmp_path):
     }
 
 
+def test_signals_stay_as_they_are(tmp_path):
+    found = changed(tmp_path, "def alive(pid):\n    os.kill(pid, 0)\n    return not pid\n")
+    assert found == {("os.kill(pid, 0)", "pass"), ("not pid", "(pid)")}
+
+
 def test_every_fault_of_the_package_is_python():
     for file in sorted(command.ROOT.glob("torch_boc/functional/*.py")):
         text = file.read_bytes()
