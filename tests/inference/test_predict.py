@@ -12,6 +12,7 @@ from tests.nn.models import images, linear, resnet, roberta, tokens, vit
 from torch_boc import BoCClassifier, BoCPredictor
 from torch_boc.functional.columns import COLUMNS
 from torch_boc.inference.batches import Reader
+from torch_boc.inference.loaders import count_samples
 
 
 class Stream(IterableDataset):
@@ -260,3 +261,9 @@ def test_device_is_the_models_own_or_the_one_given():
     assert BoCPredictor(linear()).device == torch.device("cpu")
     assert BoCPredictor(nn.Identity()).device == torch.device("cpu")
     assert BoCPredictor(linear(), device="meta").model.weight.device.type == "meta"
+
+
+@pytest.mark.parametrize(("drop_last", "expected"), [(False, 10), (True, 9)])
+def test_the_bar_knows_how_many_samples_come(drop_last, expected):
+    loader = DataLoader(TensorDataset(torch.randn(10, 5)), batch_size=3, drop_last=drop_last)
+    assert count_samples(loader) == expected == sum(len(x) for (x,) in loader)
