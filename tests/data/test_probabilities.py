@@ -11,7 +11,7 @@ from tests.data.cases import labelled, unfamiliar
 from torch_boc.data.probabilities import SMALLEST, TOLERANCE
 from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate, logit_set, read_logits
 
-NETCAL = Path("/work/shared/data/netcal_lenet5_cifar10.npz")
+NETCAL = Path(__file__).parents[3] / "shared" / "data" / "netcal_lenet5_cifar10.npz"
 REFUSED = "expected logits or log-probabilities, got probabilities .*from_probabilities=True .*--probabilities"
 
 
