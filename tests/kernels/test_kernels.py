@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernels.cases import needs_compiler
+from tests.kernels.cases import needs_native
 
 HERE = Path(__file__).parent
 CHECKS = ("forward", "backward", "coin_checks", "tail_checks", "tail_operators")
@@ -31,9 +31,9 @@ def test_in_the_interpreter(name):
     run_checks(name, TRITON_INTERPRET="1")
 
 
-@needs_compiler
+@needs_native
 @pytest.mark.parametrize("name", CHECKS)
-def test_compiled_for_the_cpu(name):
+def test_native_on_the_cpu(name):
     run_checks(name, TRITON_INTERPRET="0", TORCH_BOC_CHECKS_ON="cpu")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .cpu import calls as compiled
+from .cpu import calls as native
 from .triton.launch import check_pair, load, on_triton
 
 BLOCK, WARPS = 512, 4
@@ -34,7 +34,7 @@ def coins(
             options = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
             load("coins").coins[grid](*sums, *out, odds.numel(), classes - 1, **options)
     elif odds.numel():
-        compiled.coins(classes, *sums, *out)
+        native.coins(classes, *sums, *out)
     return out
 
 

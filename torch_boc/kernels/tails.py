@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..core.tails import continued_steps
-from .cpu import calls as compiled
+from .cpu import calls as native
 from .triton.launch import check_pair, load, on_triton
 
 # One thread for each tail, because a tail needs much computation and little reading.
@@ -18,7 +18,7 @@ def _tails(first: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple
     check_pair(first, odds)
     if on_triton(odds):
         return _launch("log_p_values" if expected else "log_tails", first, trials, odds)
-    return compiled.log_tails(first, trials, odds, expected=expected)
+    return native.log_tails(first, trials, odds, expected=expected)
 
 
 def _launch(name: str, first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:

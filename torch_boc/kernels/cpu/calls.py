@@ -1,4 +1,4 @@
-"""Calls of the compiled kernels with tensors on the CPU."""
+"""Calls of the native kernels with tensors on the CPU."""
 
 import ctypes
 
@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ...core import tails
 from ...core.rows import sums_by_blocks
-from ..build import library
 from ..triton.launch import as_matrix, empty_rows
+from .library import library
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 # How many logits a vector of cpu/vectors.h holds; rows that are shorter are always transposed.
