@@ -30,7 +30,7 @@ CODE = ROOT / "torch_boc" / "kernels" / "cpu"
 COMPILERS = ("c++", "g++", "clang++")
 
 
-def _load_variants() -> Any:
+def load_plan() -> Any:
     """The module that says what to build, without the package around it, which imports torch."""
     spec = importlib.util.spec_from_file_location("torch_boc_variants", CODE / "variants.py")
     module = importlib.util.module_from_spec(spec)
@@ -54,7 +54,7 @@ def build(folder: Path) -> list[Path]:
 
 
 def _build(folder: Path) -> list[Path]:
-    plan = _load_variants()
+    plan = load_plan()
     todo = {folder / plan.file_name(name): flags for name, flags in plan.variants().items()}
     if not todo:
         raise RuntimeError(f"there is none for {sysconfig.get_platform()}.")
