@@ -122,7 +122,9 @@ def count_scores(
 
 
 @lru_cache(maxsize=16)
-def _scores(scores: tuple[tuple[str, float], ...]) -> tuple[ctypes.Array[ctypes.c_int32], ctypes.Array[ctypes.c_double]]:
+def _scores(
+    scores: tuple[tuple[str, float], ...],
+) -> tuple[ctypes.Array[ctypes.c_int32], ctypes.Array[ctypes.c_double]]:
     names = [QUANTITIES.index(name) for name, _ in scores]
     return (ctypes.c_int32 * len(names))(*names), (ctypes.c_double * len(names))(*(sign for _, sign in scores))
 
@@ -157,9 +159,7 @@ def tally_evidence(
     rest = [None if x is None else x.contiguous() for x in (target, distance, counted)]
     if given[0].numel():
         sizes = given[0].numel(), num_classes, threads(), *trials_table(trials)
-        _raise_if(
-            native().boc_tally_evidence(*map(place, given), *map(place, rest), *sizes, alpha, *_states(states))
-        )
+        _raise_if(native().boc_tally_evidence(*map(place, given), *map(place, rest), *sizes, alpha, *_states(states)))
 
 
 def gap_tally(
