@@ -1,7 +1,7 @@
 """One call of the native library each, with tensors on the CPU: nothing is checked here that the callers know.
 
-Logits have shape (..., C) and any strides; they are copied only where their classes do not lie side by side. Results
-have the shape of the logits without the class axis.
+Logits have shape (..., C) and any strides; they are copied only where neither the classes nor the rows lie side by side
+(see `describe`). Results have the shape of the logits without the class axis.
 """
 
 import ctypes

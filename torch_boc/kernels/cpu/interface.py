@@ -74,7 +74,8 @@ def table_for(trials: int, names: Sequence[str]) -> tuple[int, int, ctypes.Array
 def describe(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     """The tensor whose memory is read, to be kept until then, and the first arguments of the functions.
 
-    It is the logits themselves if their rows lie in at most two regular steps, and their classes side by side.
+    It is the logits themselves if their rows lie in at most two regular steps, and either the classes of a row lie side
+    by side or the rows do, as the pixels of a picture whose class axis comes first.
     """
     if logits.dim() == 2:
         (rows, classes), (stride, step) = logits.shape, logits.stride()
@@ -87,7 +88,7 @@ def describe(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
 
 def _describe(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     axes = _merged(logits)
-    if logits.stride(-1) != 1 or len(axes) > 2:
+    if len(axes) > 2 or not (logits.stride(-1) == 1 or (axes and axes[-1][1] == 1 and axes[-1][0] >= LANES)):
         logits = logits.contiguous()
         axes = _merged(logits)
     (outer, jump), (inner, stride) = [(1, 0), (1, 0), *axes][-2:]
