@@ -1,4 +1,4 @@
-"""Batches for the tests of the native calls: ordinary rows among flat, sharp and odd ones, with targets of every kind."""
+"""Batches for the tests of the native calls: ordinary, flat, sharp and odd rows, and targets of every kind."""
 
 import math
 from typing import NamedTuple

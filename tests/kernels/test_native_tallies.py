@@ -174,9 +174,9 @@ def test_python_threads_at_once(large):
 
 def test_states_of_another_dtype_are_refused():
     batch, states = Batch(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)), empty_tally()
-    with pytest.raises(TypeError, match=r"expected contiguous states in torch.float64, got torch.float32"):
+    with pytest.raises(TypeError, match=r"expected contiguous states in torch\.float64, got torch\.float32"):
         calls.tally(*batch, None, 100, 0.05, states._replace(sums=states.sums.float()))
-    with pytest.raises(TypeError, match="expected contiguous states in torch.int64"):
+    with pytest.raises(TypeError, match=r"expected contiguous states in torch\.int64"):
         calls.tally(*batch, None, 100, 0.05, states._replace(bin_counts=states.bin_counts.T.contiguous().T))
 
 
