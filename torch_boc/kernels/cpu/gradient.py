@@ -16,7 +16,7 @@ def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | No
     """
     out = empty_gradient(logits)
     if logits.numel():
-        kept, described = describe(logits if logits.stride(-1) == 1 else logits.contiguous())
+        _kept, described = describe(logits if logits.stride(-1) == 1 else logits.contiguous())
         vectors = [None if x is None else x.contiguous() for x in (*sums, *grads)]
         native().boc_gradient(*described, *map(place, vectors), out.data_ptr())
     return out
