@@ -77,7 +77,7 @@ def test_torch_means_torch(fake_gpu):
 
 @needs_native
 @pytest.mark.parametrize("path", ["auto", "native"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_a_cpu_computes_by_the_native_library(path, dtype):
     logits = random_logits(5, 10, dtype=dtype)
     with use(path):

@@ -46,7 +46,7 @@ def use(path: str) -> Iterator[None]:
             "triton": the Triton kernels, untried; tensors of other devices are an error. Inside of torch.compile they
             stay one operator each, where "auto" leaves everything to the compiler;
             "native": on the CPU, the native library; it is an error if there is none (`torch-boc doctor` says why).
-            float64 logits, and more than 1,000 trials, go by "torch", and other devices by "auto".
+            More than 1,000 trials go by "torch", and other devices by "auto".
 
     >>> with use("torch"):
     ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
