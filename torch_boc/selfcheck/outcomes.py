@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 Status = Literal["passed", "failed", "skipped"]
-LAST_FRAMES = 6
+LAST_FRAMES = 10
 
 
 class Outcome(NamedTuple):
