@@ -104,8 +104,3 @@ def test_the_driver(monkeypatch):
 
     monkeypatch.setattr(machine.subprocess, "run", fail)
     assert machine.driver() is None
-
-
-def test_a_package_that_is_missing(monkeypatch):
-    monkeypatch.setattr(machine, "PACKAGES", ("no_such_package",))
-    assert machine.describe_machine()["no_such_package"] is None

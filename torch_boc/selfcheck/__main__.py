@@ -4,9 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .kit import CHECKS, run
-
-FILE = "torch_boc-selfcheck.json"
+from .kit import CHECKS, FILE, run
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from .machine import describe_machine
 from .outcomes import Check, Outcome
 from .results import Results
 
+FILE = "torch_boc-selfcheck.json"  # what the commands call the file of results, unless told otherwise
 CHECKS: dict[str, Check] = {
     one.name: one
     for one in (

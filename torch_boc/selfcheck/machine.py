@@ -1,27 +1,20 @@
 """What a reader of the results must know of the machine: versions, cards and driver, and no names or paths."""
 
-import platform
 import shutil
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
-from .. import __version__
+from ..functional.diagnosis import machine, versions
 from ..kernels.cpu import library
-
-PACKAGES = ("triton", "torchmetrics", "numpy")
 
 
 def describe_machine() -> dict[str, Any]:
     """All of it, ready for JSON."""
     return {
-        "torch_boc": __version__,
-        "torch": torch.__version__,
-        **{name: _version(name) for name in PACKAGES},
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
+        **versions(),
+        **machine(),
         "cuda": torch.version.cuda,
         "rocm": torch.version.hip,
         "driver": driver(),
@@ -56,10 +49,3 @@ def driver() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return next(iter(done.stdout.split()), None)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

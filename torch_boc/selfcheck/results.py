@@ -28,16 +28,20 @@ class Results(NamedTuple):
         """That all checks took together."""
         return sum(x.seconds for x in self.outcomes)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a JSON file, which appears when it is whole."""
+    def to_json(self) -> str:
+        """Everything as one JSON object."""
         content = {
             "device": self.device,
             "machine": self.machine,
             "seconds": round(self.seconds, 2),
             "outcomes": [_plain(x._asdict()) for x in self.outcomes],
         }
+        return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write a JSON file, which appears when it is whole."""
         with replacing(path) as temporary:
-            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            temporary.write_text(self.to_json(), encoding="utf-8")
         return Path(path)
 
     def show(self) -> None:
