@@ -1,5 +1,9 @@
 """Check 1 passes with kernels that are right, and finds every kind of wrong result."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -8,6 +12,7 @@ from tests.kernels.cases import needs_native
 from tests.selfcheck.cases import CARD, CPU, is_reference
 from torch_boc.kernels import choice
 from torch_boc.kernels.cpu import calls
+from torch_boc.kernels.triton.launch import HAS_TRITON
 from torch_boc.selfcheck import agreement
 
 FEW = (agreement.Case(16, 10), agreement.Case(8, 40, torch.bfloat16))
@@ -127,6 +132,25 @@ def test_a_wrong_kernel(monkeypatch):
     outcome = agreement.results(CPU)
     assert outcome.status == "failed"
     assert "path native" in outcome.found
+
+
+INTERPRETED = """
+import torch
+from torch_boc.selfcheck import agreement
+agreement.fast_path = lambda device: "triton"
+outcome = agreement.results(torch.device("cpu"))
+print(outcome.status, outcome.found)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
+def test_the_kernels_of_a_gpu_in_the_interpreter():
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", INTERPRETED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("passed"), done.stdout + done.stderr
+    assert "path triton" in done.stdout
 
 
 def test_kernels_that_auto_does_not_trust(few, monkeypatch):

@@ -77,6 +77,7 @@ def sleep(rank, folder):
     time.sleep(600)
 
 
+@pytest.mark.slow
 def test_an_error_in_a_process():
     with pytest.raises(torch.multiprocessing.ProcessRaisedException, match="rank 0 cannot"):
         children.in_processes(fail, 1)

@@ -124,6 +124,16 @@ def test_exit_codes(checks, tmp_path, monkeypatch, capsys, names, code):
     assert json.loads((tmp_path / "torch_boc-selfcheck.json").read_text())["outcomes"]
 
 
+def test_an_interruption_keeps_what_is_done(checks, tmp_path, monkeypatch, capsys):
+    def interrupt(device):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(kit.CHECKS, "bad", check("bad", "")(interrupt))
+    assert main(["--device", "cpu", "--out", str(tmp_path / "out.json")]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert [x["name"] for x in json.loads((tmp_path / "out.json").read_text())["outcomes"]] == ["good"]
+
+
 def test_it_is_an_attribute_of_the_package():
     assert torch_boc.selfcheck.run is run
 

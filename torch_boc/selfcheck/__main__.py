@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from .kit import CHECKS, FILE, run
 
+INTERRUPTED = 130
+
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the checks and print a table; the exit code is 0 if none failed, 1 if one did, 2 for wrong options."""
+    """Run the checks and print a table. The exit code is 0 if none failed, 1 if one did, and 2 for wrong options."""
     parser = argparse.ArgumentParser(
         prog="python -m torch_boc.selfcheck",
         description="Check on this machine that torch_boc computes what it should, and how fast: ten checks, less than "
@@ -22,6 +24,9 @@ def main(args: Sequence[str] | None = None) -> int:
         results = run(options.device, options.out, only=options.only, tell=_say)
     except (ValueError, RuntimeError, OSError) as error:
         parser.error(str(error))
+    except KeyboardInterrupt:
+        _say(f"interrupted; the results of the checks before are in {options.out}")
+        return INTERRUPTED
     results.show()
     _say(f"the results are in {options.out}; please attach it to your report")
     return 1 if results.failed else 0

@@ -64,7 +64,7 @@ def results(device: torch.device) -> Finding:
     with kernels.use(path):
         found = [error for case in CASES for error in errors_of(case, device)]
     worst = max(found, key=lambda x: x.error / x.limit)
-    text = f"largest error {worst.error:.1e} of {worst.limit:.0e} allowed ({worst.quantity}, {worst.case}), path {path}"
+    text = f"largest error {worst.error:.1e} of {worst.limit:.2g} allowed ({worst.quantity}, {worst.case}), path {path}"
     bad = [x for x in found if not x.error <= x.limit]
     trusted = is_trusted(device)
     if not trusted:

@@ -24,7 +24,7 @@ def untouched(device: torch.device) -> Finding:
 def use_one_card(rank: int, folder: str, index: int) -> list[list[int]]:
     """Which cards are in use beside `index` after torch's own operations there, and after ours."""
     device = torch.device("cuda", index)
-    make_logits(64, 10, device=device).softmax(-1).sum().item()
+    make_logits(64, 10, device=device).requires_grad_().softmax(-1).square().sum().backward()
     before = touched(device)
     logits = make_logits(64, 10, device=device).requires_grad_()
     coins = bag_of_coins(logits)
