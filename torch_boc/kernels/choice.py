@@ -13,6 +13,7 @@ from torch.nn import Parameter
 
 from .cpu import library as native
 from .cpu.calls import DTYPES, MOST_TRIALS
+from .dtensors import is_distributed
 from .trial import is_trusted
 from .triton.launch import available, interpreted
 
@@ -87,7 +88,7 @@ def decide(x: Tensor) -> Fused:
 def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
     """The dtypes of logits that the kernels take; they make numbers of float32 and float64 wherever they take any."""
     device = x.device.type
-    if path == "torch":
+    if path == "torch" or is_distributed(x):
         return ()
     if path == "triton" and not available(device):
         raise RuntimeError(
