@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from tests.kernels.cases import DEVICE, make_logits, odd_rows
+from tests.kernels.recorded import watch
 from torch_boc.functional import gather
 from torch_boc.functional.columns import columns_of
 from torch_boc.functional.registry import rank
 from torch_boc.functional.separation import score_histograms
 from torch_boc.functional.tally import empty_tally, gap_tally, tally
 from torch_boc.kernels import use
-from torch_boc.kernels.triton import launch, launch_columns, launch_numbers, launch_sums
+from torch_boc.kernels.triton import launch_numbers
 from torch_boc.kernels.triton.columns import QUANTITIES
 
 LIMIT = 5e-6  # of sums in float32
@@ -187,23 +188,8 @@ def test_every_run_gives_the_same_bits():
     assert all(result == results[0] for result in results)
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """The names of the kernels that were started."""
-    names = []
-
-    def record(kernel, *arguments, **options):
-        names.append(kernel.__name__)
-        real(kernel, *arguments, **options)
-
-    real = launch.launch
-    for module in (launch, launch_numbers, launch_columns):
-        monkeypatch.setattr(module, "launch", record)
-    assert launch_sums.launch_over_rows is launch.launch_over_rows  # which starts its kernels by `launch.launch`
-    return names
-
-
-def test_the_launches(started):
+def test_the_launches(monkeypatch):
+    started = watch(monkeypatch)
     logits, target = batch(20, 10)
     gap = torch.zeros(1, dtype=torch.float64, device=DEVICE)
     count = torch.zeros(1, dtype=torch.int64, device=DEVICE)

@@ -1,8 +1,9 @@
 """Launches that are recorded in place of being made, and compiled as Triton would compile them for a GPU."""
 
+import sys
 from typing import Any, NamedTuple
 
-from torch_boc.kernels.triton import launch, launch_columns, launch_numbers
+from torch_boc.kernels.triton import launch
 
 
 class Launch(NamedTuple):
@@ -21,9 +22,28 @@ def record(monkeypatch) -> list[Launch]:
     def add(kernel, grid, like, *arguments, **options):
         launches.append(Launch(kernel, grid, arguments, options))
 
-    for module in (launch, launch_numbers, launch_columns):
-        monkeypatch.setattr(module, "launch", add)
+    _replace(monkeypatch, add)
     return launches
+
+
+def watch(monkeypatch) -> list[str]:
+    """A list that the name of every kernel is added to when it starts."""
+    names, start = [], launch.launch
+
+    def add(kernel, *arguments, **options):
+        names.append(kernel.__name__)
+        start(kernel, *arguments, **options)
+
+    _replace(monkeypatch, add)
+    return names
+
+
+def _replace(monkeypatch, function) -> None:
+    """Put `function` in the place of `launch.launch` wherever it was imported."""
+    start = launch.launch
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch_boc.kernels") and getattr(module, "launch", None) is start:
+            monkeypatch.setattr(module, "launch", function)
 
 
 def bind(found: Launch, target: tuple):

@@ -93,7 +93,6 @@ def test_on_amd(monkeypatch):
 @pytest.mark.parametrize("classes", [2, 3])
 def test_coins_of_two_classes_compile(classes, monkeypatch, tmp_path):
     launches, module = record(monkeypatch), sys.modules["torch_boc.kernels.coins"]
-    monkeypatch.setattr(module, "launch", launch.launch)
     monkeypatch.setattr(module, "on_triton", lambda x: True)
     module.coins(*zeros(4, 300, dtype=torch.float64), classes)
     assert assemble(compile_launch(launches[0], A100)["ptx"], tmp_path / "kernel.ptx")[1] == 0
