@@ -164,7 +164,7 @@ def many_names():
 def test_the_tables_fit_80_columns_and_no_number_breaks():
     report = many_names()
     console = Console(width=80, record=True, force_terminal=True, color_system="truecolor", file=StringIO())
-    render.show(report, console)
+    render.show_report(report, console)
     styled = console.export_text(styles=True, clear=False)
     text = console.export_text()
     assert max(map(cell_len, text.splitlines())) <= 80

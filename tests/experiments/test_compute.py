@@ -9,7 +9,7 @@ import torch
 from tests.experiments import stand_ins
 from torch_boc.evaluation import odin_scores
 from torch_boc.experiments import EXPERIMENTS, compute, compute_logits, find_device, load_model, load_sets, run
-from torch_boc.experiments.cache import Pieces
+from torch_boc.experiments.cache import PieceCache
 from torch_boc.experiments.resnet import CifarResNet
 
 RESNET, ROBERTA = EXPERIMENTS["resnet"], EXPERIMENTS["roberta"]
@@ -36,7 +36,7 @@ def seen(monkeypatch):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(compute, "Pieces", partial(Pieces, piece=16))
+    monkeypatch.setattr(compute, "PieceCache", partial(PieceCache, piece=16))
 
 
 def test_logits_and_odin_are_those_of_the_model(image_folder, resnet, tmp_path):

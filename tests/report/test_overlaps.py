@@ -12,7 +12,7 @@ from tests.data.cases import labelled, unfamiliar
 from tests.report.cases import LEAK, make_results
 from torch_boc.calibration import OverlapWarning
 from torch_boc.evaluation import evaluate
-from torch_boc.report.comparison import rows as contrast_rows
+from torch_boc.report.comparison import comparison_rows
 from torch_boc.report.report import Report
 from torch_boc.report.splits import SHARING
 from torch_boc.report.topics import key_sentences, verdict
@@ -125,7 +125,7 @@ def test_what_was_fitted_on_samples_of_the_test_set_is_no_rival():
     source = Report(sharing)._repr_html_()
     assert "<td class=best>0.0093" in source
     assert "<td class=best>0.0001" not in source
-    columns = {cell.text: give(sharing) for cell, give in contrast_rows() if not cell.mark}
+    columns = {cell.text: give(sharing) for cell, give in comparison_rows() if not cell.mark}
     assert columns["calibrated on"].text == "held out"
 
 
@@ -134,7 +134,7 @@ def test_if_nothing_else_was_fitted_that_is_said():
     assert verdict(results)[1].startswith(
         "Nothing was fitted on other samples, and BoC is not shown to beat plain confidence"
     )
-    columns = {cell.text: give(results) for cell, give in contrast_rows() if not cell.mark}
+    columns = {cell.text: give(results) for cell, give in comparison_rows() if not cell.mark}
     assert columns["calibrated on"] == ("held out", "", False, SHARING)
 
 

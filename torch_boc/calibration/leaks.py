@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-LEVEL = 1e-3
+LEAK_LEVEL = 1e-3
 # With a million samples any difference is significant; below a percentage point it hardly moves a calibrator.
 RELEVANT_DIFFERENCE = 0.01
 
@@ -52,7 +52,7 @@ def leak_test(calibration_correct: int, calibration_samples: int, test_correct: 
     test_accuracy = _share(test_correct, test_samples)
     z = _difference_in_errors(accuracy, calibration_samples, test_accuracy, test_samples)
     p_value = math.erfc(z / math.sqrt(2)) / 2
-    suspicious = p_value < LEVEL and accuracy - test_accuracy > RELEVANT_DIFFERENCE
+    suspicious = p_value < LEAK_LEVEL and accuracy - test_accuracy > RELEVANT_DIFFERENCE
     return LeakTest(accuracy, test_accuracy, z, p_value, suspicious)
 
 

@@ -52,9 +52,9 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
 }
 
 
-def run(args: Sequence[str]) -> int:
+def run_command(args: Sequence[str]) -> int:
     """Run a command line, and return its exit code. An expected error becomes a line on stderr; others are raised."""
-    command = typer.main.get_command(build())
+    command = typer.main.get_command(build_app())
     with warnings.catch_warnings(), lenient_output():
         if not sys.warnoptions:
             warnings.simplefilter("default", UserWarning)
@@ -70,7 +70,7 @@ def run(args: Sequence[str]) -> int:
     return code or 0
 
 
-def build() -> typer.Typer:
+def build_app() -> typer.Typer:
     """The commands with their help."""
     app = typer.Typer(help=HELP, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     overview = _examples(("torch-boc demo", "torch-boc report --help"))

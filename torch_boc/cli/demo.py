@@ -9,7 +9,7 @@ import typer
 
 from .console import working
 from .options import Json, Out
-from .output import choose_folder, present, present_all, save
+from .output import choose_folder, print_comparison, print_report, save_report
 
 if TYPE_CHECKING:
     from ..evaluation import Comparison, Report
@@ -38,15 +38,15 @@ def demo(
         warnings.simplefilter("ignore", LeakWarning)  # one split leaks on purpose, as the table and the text say
         if name is None:
             comparison = compare([zoo.load(entry) for entry in zoo.names()], tell)
-            paths = save(comparison, folder, tell)
+            paths = save_report(comparison, folder, tell)
         else:
             entry = zoo.load(name)
             report = evaluate_entry(entry, tell)
-            paths = save(report, folder, tell)
+            paths = save_report(report, folder, tell)
     if name is None:
-        present_all(comparison, paths, title=TITLE.format(count=len(comparison.reports)), json=json)
+        print_comparison(comparison, paths, title=TITLE.format(count=len(comparison.reports)), json=json)
     else:
-        present(report, paths, title=provenance(entry.card), json=json)
+        print_report(report, paths, title=provenance(entry.card), json=json)
 
 
 def _files(name: str | None) -> list[str]:

@@ -8,7 +8,7 @@ import typer
 from ..storage.files import check_folder
 from .console import counting, working
 from .options import Json, Out, Replicates, Trials
-from .output import choose_folder, present, save
+from .output import choose_folder, print_report, save_report
 
 
 def experiment(
@@ -71,7 +71,7 @@ def experiment(
     found = experiments.compute_logits(chosen, path, sets, kept, batch_size=batch_size, device=place, bar=counting)
     with working("evaluating") as tell:
         result = experiments.report(chosen, found, trials=trials, replicates=replicates, seed=seed, progress=tell)
-        paths = save(result, folder, tell)
+        paths = save_report(result, folder, tell)
     own = checkpoint or model
     title = f"Bag of coins: {chosen.title}" + (f" ({own})" if own else "")
-    present(result, paths, title=[title, headline(result.results)], json=json)
+    print_report(result, paths, title=[title, headline(result.results)], json=json)

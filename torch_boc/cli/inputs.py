@@ -10,13 +10,13 @@ from ..data.sets import LogitSet
 from ..storage.files import printable
 
 # The endings of files that can be read, for help texts.
-FILES = " or ".join(", ".join(READERS).rsplit(", ", 1))
+ENDINGS = " or ".join(", ".join(READERS).rsplit(", ", 1))
 # Names that a report uses for its own sets, and the key that marks a mapping as a single set.
-RESERVED = ("id", "logits", "train")
+RESERVED_NAMES = ("id", "logits", "train")
 
 
 @dataclass(frozen=True)
-class Reader:
+class FileReader:
     """Reads every file of a command line in the same way.
 
     Attributes:
@@ -55,7 +55,7 @@ class Reader:
         """The sets of an option that may be repeated, with NAME=PATH or PATH each time, by name; see `read`."""
         sets: dict[str, LogitSet] = {}
         for name, path in map(split_name, values):
-            if name in sets or name in RESERVED:
+            if name in sets or name in RESERVED_NAMES:
                 why = "twice" if name in sets else "which is taken"
                 raise ValueError(f"{path}: expected a name of its own, got {name!r} {why}; use {option} NAME={path}")
             sets[name] = self.read(path, name, like=like, labelled=labelled)
@@ -71,7 +71,7 @@ def split_name(value: str) -> tuple[str, Path]:
     name, equals, path = value.partition("=")
     if not equals or os.sep in name or Path(value).exists():
         whole = Path(value)
-        return printable(whole.name if whole.stem in RESERVED else whole.stem), whole
+        return printable(whole.name if whole.stem in RESERVED_NAMES else whole.stem), whole
     if not name or not path:
         raise ValueError(f"expected NAME=PATH or PATH, got {value!r}")
     return printable(name), Path(path)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..functional.checks import MOST_TRIALS
-from .output import FOLDER
+from .output import DEFAULT_FOLDER
 
 Out = Annotated[
     Path | None,
@@ -14,7 +14,7 @@ Out = Annotated[
         "--out",
         metavar="FOLDER",
         help="Folder for the page and the figures.",
-        show_default=f"./{FOLDER}; none with --json",
+        show_default=f"./{DEFAULT_FOLDER}; none with --json",
     ),
 ]
 Probabilities = Annotated[

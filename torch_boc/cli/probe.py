@@ -20,7 +20,7 @@ from ..functional.evidence import Evidence
 from ..storage.files import check_file
 from ..storage.parquet import ParquetFile
 from .console import counting, put, screen, working
-from .inputs import FILES, Reader
+from .inputs import ENDINGS, FileReader
 from .options import Classes, Probabilities, Trials
 from .output import csv_file, list_files
 
@@ -36,7 +36,7 @@ SHOWN = {
 
 
 def probe(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help=f"{FILES}.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help=f"{ENDINGS}.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="A row for each sample: .parquet or .csv.")
     ] = None,
@@ -54,7 +54,7 @@ def probe(
     if out is not None:
         _check_output(out, path)
     with working(f"reading {path}"):
-        data = Reader(probabilities, classes).read(path)
+        data = FileReader(probabilities, classes).read(path)
     from ..metrics import BoCMetric
 
     metric = BoCMetric(trials=trials, validate_args=False)

@@ -17,12 +17,12 @@ from .spelling import spell
 
 WIDTH = 80
 PLAIN_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-MARKS = "†‡§"
+SIGNS = "†‡§"
 GUTTER = 2
 FRAME = 6  # of a table whose names have signs beside them
 
 
-def show(report: Any, console: Console) -> None:
+def show_report(report: Any, console: Console) -> None:
     """The main tables and what they say; intervals and diagnostics are in the files."""
     reader = Introductions()
     for table in main_tables(report.results):
@@ -49,7 +49,7 @@ def table_words(table: parts.Table) -> list[str]:
     return [*table.columns, *(row[0].text for row in table.rows)]
 
 
-def show_all(comparison: Any, console: Console) -> None:
+def show_comparison(comparison: Any, console: Console) -> None:
     """All models in one table, then what each report says; intervals are in the files."""
     table = spelled(comparison.table(), console.encoding)
     put(console, "\nLower ECE, higher AUROC are better", "bold")
@@ -111,7 +111,7 @@ def box_for(console: Console) -> Box:
 
 def terminal_table(table: parts.Table, width: int = WIDTH, box: Box = SIMPLE_HEAD) -> Table:
     """A table with the best values bold, notes cut short if they must, and numbers never."""
-    marks = dict(zip(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark), MARKS, strict=False))
+    marks = dict(zip(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark), SIGNS, strict=False))
     result = Table(
         caption=Text(", ".join(f"{sign} {mark}" for mark, sign in marks.items())) if marks else None,
         caption_justify="left",

@@ -7,13 +7,13 @@ import typer
 
 from ..storage.files import printable
 from .console import working
-from .inputs import FILES, Reader
+from .inputs import ENDINGS, FileReader
 from .options import Classes, Json, Out, Probabilities, Replicates, Trials
-from .output import choose_folder, present, save
+from .output import choose_folder, print_report, save_report
 
 
 def report(
-    test: Annotated[Path, typer.Option("--id", metavar="PATH", help=f"In-distribution test logits: {FILES}.")],
+    test: Annotated[Path, typer.Option("--id", metavar="PATH", help=f"In-distribution test logits: {ENDINGS}.")],
     ood: Annotated[
         list[str] | None,
         typer.Option("--ood", metavar="[NAME=]PATH", help="Out-of-distribution logits; may be repeated."),
@@ -44,7 +44,7 @@ def report(
     """
     folder = choose_folder(out, json=json)
     with working(f"reading {test}") as tell:
-        files = Reader(probabilities, classes, tell)
+        files = FileReader(probabilities, classes, tell)
         known = files.read(test)
         others = files.read_named("--ood", ood or [], known)
         splits = files.read_named("--calibration", calibration or [], known, labelled=True)
@@ -63,6 +63,6 @@ def report(
             progress=tell,
             title=printable(str(test)),
         )
-        paths = save(result, folder, tell)
+        paths = save_report(result, folder, tell)
     if json or not quiet:
-        present(result, paths, title=[f"Bag of coins: {test}", headline(result.results)], json=json)
+        print_report(result, paths, title=[f"Bag of coins: {test}", headline(result.results)], json=json)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..storage.files import printable
 from . import formats, sheets
-from .selection import check_classes, describe, select
+from .selection import check_class_names, describe_array, select
 from .sets import LogitSet, set_of_arrays
 
 READERS: Mapping[str, Callable[..., Any]] = {
@@ -64,7 +64,7 @@ def read_logits(
     reader = READERS[_suffix(path)]
     try:
         formats.refuse_pickle(path)
-        named = None if classes is None else check_classes(classes)
+        named = None if classes is None else check_class_names(classes)
         content = reader(path, named) if reader in SHEETS else reader(path)
         selected = select(content, from_probabilities=from_probabilities, classes=named)
         data = _checked(selected.content, name, from_probabilities)
@@ -116,7 +116,7 @@ def _checked(source: Any, name: str, from_probabilities: bool) -> LogitSet:
     for part, values in parts.items():
         if not isinstance(values, Tensor) or values.is_complex() or values.layout != torch.strided:
             what = f"in {part!r}" if isinstance(part, str) else "alone"
-            raise formats.ContentError(f"expected a plain array of numbers {what}, got {describe(values)}")
+            raise formats.ContentError(f"expected a plain array of numbers {what}, got {describe_array(values)}")
     try:
         return set_of_arrays(source, name, from_probabilities=from_probabilities)
     except (TypeError, ValueError) as error:

@@ -13,12 +13,12 @@ from .._optional import require_pyarrow
 from .families import find_families
 from .finding import TARGET_NAMES
 from .formats import ContentError, Text, as_tensor, numpy
-from .selection import NAMING, plain
+from .selection import NAMING, folded
 
 # Other separators than the comma, which some programs write into files that they call CSV.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 # The bytes of CSV that Arrow reads at once, in all and for each column. A whole row must fit into a block.
-BLOCK_BYTES, COLUMN_BYTES = 2**20, 64
+CSV_BLOCK_BYTES, COLUMN_BYTES = 2**20, 64
 
 
 def read_parquet(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def read_parquet(path: Path, classes: Sequence[str] | None = None) -> dict[str, 
         families = find_families(file.schema_arrow.names, classes)
         wanted = [name for names in families.values() for name in names]
         joined = set(wanted)
-        wanted += [x for x in kinds if x not in joined and (plain(x) in TARGET_NAMES or _is_number(kinds[x]))]
+        wanted += [x for x in kinds if x not in joined and (folded(x) in TARGET_NAMES or _is_number(kinds[x]))]
         table = file.read(columns=wanted)
     columns = dict(zip(table.column_names, table.columns, strict=True))
     result: dict[str, Any] = {family: _family(columns, names) for family, names in families.items()}
@@ -52,7 +52,7 @@ def read_csv(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]
     columns = dict(zip(table.column_names, table.columns, strict=True))
     result: dict[str, Any] = {family: _joined(columns, parts) for family, parts in families.items()}
     for name in (name for name in names if name not in joined):
-        values, is_target = _as_numbers(columns[name]), plain(name) in TARGET_NAMES
+        values, is_target = _as_numbers(columns[name]), folded(name) in TARGET_NAMES
         if values is None and is_target and classes is None:
             raise ContentError(_bad_line(path, {name}, [""]) or f"expected numbers in column {name!r}")
         text = columns[name].to_pylist() if is_target else Text("text")
@@ -66,7 +66,7 @@ def _csv_table(path: Path, names: list[str], numbers: set[str]) -> Any:
     types = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
     convert = arrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
     parse = arrow.csv.ParseOptions(newlines_in_values=True)
-    block = max(BLOCK_BYTES, COLUMN_BYTES * len(names))
+    block = max(CSV_BLOCK_BYTES, COLUMN_BYTES * len(names))
     while True:
         read = arrow.csv.ReadOptions(block_size=block)
         try:
@@ -113,7 +113,7 @@ def _column(column: Any, name: str) -> Tensor:
 
 def _family(columns: Mapping[str, Any], names: list[str]) -> Tensor:
     """(N, C) from C columns, or from one of lists."""
-    if len(names) == 1 and plain(names[0]) == "logits":
+    if len(names) == 1 and folded(names[0]) == "logits":
         return _lists(columns[names[0]], names[0])
     return _joined(columns, names)
 
@@ -191,7 +191,7 @@ def _bad_line(path: Path, numbers: set[str], missing: list[str]) -> str | None:
                 return f"expected {len(names)} cells in line {rows.line_num}, as in the header, got {len(cells)}"
             for name, cell in zip(names, cells, strict=False):
                 if name in numbers and cell not in missing and not _is_float(cell):
-                    remedy = f"; {NAMING}" if plain(name) in TARGET_NAMES else ""
+                    remedy = f"; {NAMING}" if folded(name) in TARGET_NAMES else ""
                     return f"expected a number in line {rows.line_num}, column {name.strip()!r}, got {cell!r}{remedy}"
     return None
 

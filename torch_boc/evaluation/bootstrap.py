@@ -65,7 +65,7 @@ def replicate(
     return observed, torch.cat(parts)
 
 
-def interval(
+def bootstrap_interval(
     estimate: float, observed: Tensor, replicates: Tensor, limits: tuple[float, float] = UNIT
 ) -> tuple[float, float]:
     """The 95 % interval of `estimate`; see above. NaN where the estimate is not finite, or no replicate is.
@@ -98,7 +98,7 @@ def mean_interval(
     def mean(drawn: Tensor) -> Tensor:
         return drawn @ means / len(rising)
 
-    return interval(float(values.mean()), *replicate(mean, [counts], replicates, numbers), limits)
+    return bootstrap_interval(float(values.mean()), *replicate(mean, [counts], replicates, numbers), limits)
 
 
 def with_intervals(values: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> dict[str, float]:

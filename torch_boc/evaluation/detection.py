@@ -15,12 +15,12 @@ from .curves import histogram_rows, roc_curve
 from .detectors import detector_scores, mahalanobis_scores
 from .exact import binomial_interval
 from .probing import ProbedSet
-from .separation import STATISTICS, Ranked, Separation, paired_difference, rank, separate, separation_intervals
+from .separation import STATISTICS, Ranked, Separation, paired_difference, rank_scores, separate, separation_intervals
 
 MAHALANOBIS = "mahalanobis"
 # Scores of which a softmax leaves nothing but rounding.
 LOST = ("energy",)
-Row = TypeVar("Row")
+AnyRow = TypeVar("AnyRow")
 
 
 class ScoredSets(NamedTuple):
@@ -59,7 +59,7 @@ def detection_tables(
     baseline: dict[str, Separation] = {}
     for score in found:
         progress(f"score {score.name}")
-        ranked = {name: rank(values) for name, values in score.sets.items()}
+        ranked = {name: rank_scores(values) for name, values in score.sets.items()}
         histograms += _histogram(score.name, ranked)
         for name in [name for name in ranked if name != id_name]:
             pair = ranked[id_name], ranked[name]
@@ -143,5 +143,5 @@ def _check_names(sets: Sequence[ProbedSet], train: LogitSet | None, detectors: M
                 )
 
 
-def _chain(groups: Mapping[str, list[Row]]) -> list[Row]:
+def _chain(groups: Mapping[str, list[AnyRow]]) -> list[AnyRow]:
     return [row for rows in groups.values() for row in rows]

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..functional import calibration
 from ..functional.bins import count, equal_bin
 from ..functional.calibration import error_of_bins
-from .bootstrap import NORMAL_QUANTILE, interval, replicate
+from .bootstrap import NORMAL_QUANTILE, bootstrap_interval, replicate
 
 # A bin whose error is below so many standard errors may have none: chance is taken to add the most that it can there.
 SURELY = 2.0
@@ -114,7 +114,7 @@ def error_interval(judged: Judged, bins: int, drawn: Tensor) -> tuple[float, flo
     """
     errors = bin_errors(judged, bins)
     estimate, added = errors.total, added_by_chance(errors)
-    high = interval(estimate, drawn.mean(), drawn)[1]
+    high = bootstrap_interval(estimate, drawn.mean(), drawn)[1]
     if estimate <= chance_error(judged.confidence, bins)[1]:
         return 0.0, high
     return max(0.0, estimate - added.mean - NORMAL_QUANTILE * added.deviation), high
@@ -138,7 +138,7 @@ def error_difference(
         return error_of_bins(drawn @ first, samples) - error_of_bins(drawn @ second, samples)
 
     _, drawn = replicate(difference, [counts], replicates, numbers)
-    low, high = interval(value, drawn.mean(), drawn, (-1.0, 1.0))
+    low, high = bootstrap_interval(value, drawn.mean(), drawn, (-1.0, 1.0))
     shift = added_by_chance(errors[1]).mean - added_by_chance(errors[0]).mean
     down, up = _undecided(*errors)
     low = value - math.hypot(value - low, down) + min(shift, 0.0)

@@ -14,7 +14,7 @@ from .._optional import require
 
 # Fewer independent pairs on the wrong side than this, or fewer samples: the bootstrap alone is too narrow.
 FEW_PAIRS = 2
-FEW_SAMPLES = 10
+FEW_ON_A_SIDE = 10
 Interval = tuple[float, float]
 
 
@@ -60,7 +60,7 @@ def fpr_interval(bootstrap: Interval, fpr: float, positive: Tensor, negative: Te
         positive, negative: the scores in rising order.
         tpr: the share of `positive` above the threshold.
     """
-    if not min(fpr, 1 - fpr) * len(negative) < FEW_SAMPLES:
+    if not min(fpr, 1 - fpr) * len(negative) < FEW_ON_A_SIDE:
         return bootstrap
     ends = [1 - torch.searchsorted(negative, t).item() / len(negative) for t in _thresholds(positive, tpr)]
     rate = binomial_interval(round(fpr * len(negative)), len(negative))

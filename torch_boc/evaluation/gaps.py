@@ -15,7 +15,7 @@ from ..report.tables import CoherenceRow, GapRow, TrialRow
 from .ece import calibration_error
 from .probing import ProbedSet, ordered
 
-LEVEL = 0.05
+ALPHA = 0.05
 VARIANTS = ("deterministic", "Monte Carlo")
 
 
@@ -93,7 +93,7 @@ def _means(data: ProbedSet) -> dict[str, Any]:
         "samples": len(data.data),
         **{name: float(column.mean()) for name, column in columns.items()},
         "r2": explained_share(coins.gap, forced),
-        "rejection_rate": float((p_value <= LEVEL).double().mean()),
+        "rejection_rate": float((p_value <= ALPHA).double().mean()),
         "p_value": float(p_value.mean()),
     }
 

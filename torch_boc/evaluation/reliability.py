@@ -16,7 +16,7 @@ from ..functional.calibration import error_of_bins
 from ..functional.coins import bag_of_coins
 from ..functional.evidence import gather, log_loss
 from ..report.tables import CalibrationRow, LeakRow, ReliabilityRow
-from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
+from .bootstrap import bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
 from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
 from .probing import ProbedSet, row_blocks
 
@@ -103,7 +103,7 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
     intervals = {
         "ece": error_interval(judged, bins, drawn[:, 0]),
         "nll": mean_interval(nll, replicates, numbers, (0.0, math.inf)),
-        "brier": interval(values["brier"], observed[1], drawn[:, 1]),
+        "brier": bootstrap_interval(values["brier"], observed[1], drawn[:, 1]),
     }
     row = with_intervals(values, intervals) | {"accuracy": float(correct.double().mean())}
     row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(confidence, bins), strict=True))
@@ -194,7 +194,7 @@ def _curve(judged: Judged, bins: int, accuracies: Tensor) -> list[Row]:
     confidence, accuracy = sums / samples
     rows = []
     for i in range(bins):
-        low, high = interval(float(accuracy[i]), accuracy[i], accuracies[:, i])
+        low, high = bootstrap_interval(float(accuracy[i]), accuracy[i], accuracies[:, i])
         row = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(samples[i])}
         row |= {"confidence": float(confidence[i]), "accuracy": float(accuracy[i])}
         rows.append(row | {"accuracy_low": low, "accuracy_high": high})

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..functional.separation import binned_auroc, fpr_at_tpr, placement
-from .bootstrap import NORMAL_QUANTILE, interval, replicate
+from .bootstrap import NORMAL_QUANTILE, bootstrap_interval, replicate
 from .exact import aupr_interval, auroc_interval, fpr_interval
 from .probing import ordered
 
@@ -41,7 +41,7 @@ class Separation(NamedTuple):
     ood_placement: Tensor
 
 
-def rank(scores: Tensor) -> Ranked:
+def rank_scores(scores: Tensor) -> Ranked:
     """Sort the scores of a set once for all that is done with them."""
     order = torch.from_numpy(scores.double().numpy().argsort())
     return Ranked(scores.double()[order], order)
@@ -50,7 +50,7 @@ def rank(scores: Tensor) -> Ranked:
 def separate(id_ranked: Ranked, ood_ranked: Ranked) -> Separation:
     """The exact statistics, in O(N log N).
 
-    >>> result = separate(rank(torch.tensor([3.0, 2.0])), rank(torch.tensor([1.0, 2.0])))
+    >>> result = separate(rank_scores(torch.tensor([3.0, 2.0])), rank_scores(torch.tensor([1.0, 2.0])))
     >>> result.auroc, result.fpr95, round(result.aupr, 4)
     (0.875, 0.5, 0.8333)
     """
@@ -88,7 +88,9 @@ def separation_intervals(
     observed, drawn = replicate(
         lambda positive, negative: _cell_statistics(positive, negative, atoms), counts, replicates, numbers
     )
-    found = {name: interval(getattr(exact, name), observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)}
+    found = {
+        name: bootstrap_interval(getattr(exact, name), observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)
+    }
     positive, negative = id_ranked.values, ood_ranked.values
     auroc = auroc_interval(found["auroc"], exact.auroc, min(len(positive), len(negative)))
     if auroc != found["auroc"]:

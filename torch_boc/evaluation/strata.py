@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .bootstrap import interval, replicate
+from .bootstrap import bootstrap_interval, replicate
 from .exact import auroc_interval
 from .probing import ordered
 from .separation import CELLS, Separation, score_cells
@@ -75,7 +75,7 @@ def interval_within(auroc: float, scores: Pair, strata: Pair, replicates: int, n
         return wins.sum(1) / pairs.sum(1)
 
     counts = [torch.cat([part[side] for part in parts]) for side in (0, 1)]
-    found = interval(auroc, *replicate(statistic, counts, replicates, numbers))
+    found = bootstrap_interval(auroc, *replicate(statistic, counts, replicates, numbers))
     known, strange = _sizes(strata)
     return auroc_interval(found, auroc, int(torch.minimum(known, strange).sum()))
 

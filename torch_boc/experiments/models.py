@@ -60,7 +60,7 @@ def find_model(experiment: Experiment, model: str | None = None, checkpoint: Pat
     return find_weights(str(checkpoint or model or experiment.model), experiment.local)
 
 
-def identify(path: Path) -> str:
+def digest_model(path: Path) -> str:
     """A short text that is different for different models at `path`."""
     if path.is_file():
         return digest_files([path])

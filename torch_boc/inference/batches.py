@@ -45,7 +45,7 @@ def _pinned(x: Tensor) -> Tensor:
     return x.pin_memory() if x.device.type == "cpu" and not x.is_pinned() else x
 
 
-class Reader:
+class BatchReader:
     """Turns what a loader yields into a `Batch` for one model.
 
     A batch is x, (x, target), or a mapping with the target under a name of `torch_boc.data.finding.TARGET_NAMES`. An
@@ -53,7 +53,7 @@ class Reader:
     (positional arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that the model's forward
     does not take are left out.
 
-    >>> batch = Reader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
+    >>> batch = BatchReader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
     >>> batch.size, batch.target
     (4, tensor([0, 1, 1, 0]))
     """

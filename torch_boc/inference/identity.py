@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torchmetrics import Metric
 
-from .values import PLAIN, ValueDigest
+from .values import PLAIN_TYPES, ValueDigest
 
 OURS = frozenset(vars(nn.Module()))  # of every module: registries, and the mode, which is eval in every run
 
@@ -143,5 +143,5 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
             continue
         for name, value in sorted(vars(base).items()):
             value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-            if isinstance(value, types.FunctionType) or (not name.startswith("__") and isinstance(value, PLAIN)):
+            if isinstance(value, types.FunctionType) or (not name.startswith("__") and isinstance(value, PLAIN_TYPES)):
                 yield name, value

@@ -17,12 +17,12 @@ from ..functional.checks import are_probabilities, check_trials
 from ..functional.columns import check_columns
 from ..nn import find_logits
 from ..storage.files import check_file
-from .batches import Batch, Reader
+from .batches import Batch, BatchReader
 from .device import Landing, device_of, evaluating, land
+from .fitting import FittingPieces
 from .identity import identify, warn_of
 from .loaders import as_loader, count_batches, count_samples
-from .memory import Pieces
-from .parts import PartFiles
+from .part_files import PartFiles
 from .passing import Passing, mark_samples
 from .progress import progress_bar
 from .runs import Run, RunFile, compare_samples, read_record
@@ -78,7 +78,7 @@ class BoCPredictor:
         self.dtype, self.trials, self.progress, self.batch_size = dtype, check_trials(trials), progress, batch_size
         self.columns = check_columns(columns)
         self._forward = torch.compile(model) if compile else model
-        self._reader = Reader(model)
+        self._reader = BatchReader(model)
         self._ahead = 1 if self.device.type == "cuda" else 0
         self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
 
@@ -180,7 +180,7 @@ class BoCPredictor:
 
         With a `file`, the samples are hashed before the model runs, because it may change its inputs in place.
         """
-        run, seen, self._are_probabilities = Pieces(self._columns), 0, None
+        run, seen, self._are_probabilities = FittingPieces(self._columns), 0, None
         for raw in batches:
             batch = self._reader.read(raw)
             skipped = min(max(start - seen, 0), batch.size)

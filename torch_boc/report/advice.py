@@ -5,7 +5,7 @@ from typing import Any
 
 from .claims import over, shown
 from .results import Results
-from .words import FEW, listed, measured, names, number, quoted, symbol
+from .words import FEW, distinct_names, listed, number, quoted, symbol, value_text
 
 # Preferred, in this order, over a score that is no better by more than chance.
 STANDARD = ("msp", "energy", "max_logit", "entropy")
@@ -16,7 +16,7 @@ WORTH = 0.01
 def scores_to_use(results: Results) -> Iterable[str]:
     """A score for each OOD set: a simple one, unless another is shown to be better."""
     table = claimed(results)
-    sets = {name: table[table["ood"] == name] for name in names(table["ood"])}
+    sets = {name: table[table["ood"] == name] for name in distinct_names(table["ood"])}
     asked = over(len(table)), over(int((table["score"] != "msp").sum()))
     if not sets:
         yield "No out-of-distribution set was given, so nothing is said of detection."
@@ -49,7 +49,7 @@ def _choices(tables: Mapping[str, Any], of_all: str, of_rivals: str) -> Iterable
 
 def _advice(name: str, table: Any, of_all: str, of_rivals: str) -> str:
     best, chosen = highest(table), choose(table)
-    where, value = f"On {quoted(name)}", measured(best, "auroc")
+    where, value = f"On {quoted(name)}", value_text(best, "auroc")
     first, simple = symbol(best["score"]), symbol(chosen["score"])
     if not (table["above"] > 0).any():
         highest_of = f"the highest AUROC is {value}, of {first}"
@@ -60,7 +60,7 @@ def _advice(name: str, table: Any, of_all: str, of_rivals: str) -> str:
         against = f", against {number(msp.iloc[0]['auroc'])} of MSP{of_rivals}" if beaten else ""
         return f"{where} use {first}: AUROC {value}, the highest{against}."
     if chosen["score"] == "msp" and best["better"] > 0:
-        difference = measured(best, "versus_msp", sign=True)
+        difference = value_text(best, "versus_msp", sign=True)
         return (
             f"{where} {simple} is nearly as good as any: AUROC {number(chosen['auroc'])}; the highest, {first} with "
             f"{value}, is better by {difference}: more than chance{of_rivals}, but little."

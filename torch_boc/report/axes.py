@@ -3,10 +3,10 @@
 from typing import Any
 
 from ..plots import CYCLE, new_axes
-from .words import names
+from .words import distinct_names
 
 PANEL = (4.8, 3.7)
-TEXT = 9
+FONT_SIZE = 9
 # Panels and lines for the first so many sets; the tables have all of them.
 SETS = 6
 
@@ -31,15 +31,17 @@ def finish(figure: Any, axes: list[Any], legend: str | None = "best", **options:
         axis.grid(alpha=0.25)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=TEXT)
-        axis.xaxis.label.set_size(TEXT + 1)
-        axis.yaxis.label.set_size(TEXT + 1)
+        axis.tick_params(labelsize=FONT_SIZE)
+        axis.xaxis.label.set_size(FONT_SIZE + 1)
+        axis.yaxis.label.set_size(FONT_SIZE + 1)
         if legend:
-            axis.legend(fontsize=TEXT, title_fontsize=TEXT, loc=legend, framealpha=0.85, edgecolor="none", **options)
+            axis.legend(
+                fontsize=FONT_SIZE, title_fontsize=FONT_SIZE, loc=legend, framealpha=0.85, edgecolor="none", **options
+            )
     return figure
 
 
-def plain(name: str) -> str:
+def figure_text(name: str) -> str:
     """A user's name as matplotlib should print it: no mathematics, shown despite a leading underscore, not too long."""
     short = name if len(name) <= 32 else f"{name[:31]}…"
     return (" " if name.startswith("_") else "") + short.replace("$", r"\$")
@@ -47,13 +49,13 @@ def plain(name: str) -> str:
 
 def draw_histograms(axis: Any, table: Any) -> None:
     """Histograms of one score, a colour for each set; on a logarithmic scale where most samples share a bin."""
-    sets = names(table["set"])[: SETS + 1]
+    sets = distinct_names(table["set"])[: SETS + 1]
     for name, colour in zip(sets, CYCLE, strict=False):
         rows = table[table["set"] == name].sort_values("bin_low")
         edges = [*rows["bin_low"], rows["bin_high"].iloc[-1]]
         if len(sets) <= 3:
             axis.stairs(rows["share"], edges, fill=True, alpha=0.3, color=colour)
-        axis.stairs(rows["share"], edges, color=colour, linewidth=1.2, label=plain(name))
+        axis.stairs(rows["share"], edges, color=colour, linewidth=1.2, label=figure_text(name))
     if table["share"].max() > 0.5:
         axis.set_yscale("log")
         axis.set_ylim(max(1e-5, table["share"][table["share"] > 0].min() / 2), 1.5)

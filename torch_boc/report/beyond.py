@@ -7,9 +7,9 @@ from typing import Any
 from .claims import shown
 from .parts import NOTHING, Cell, value_cell
 from .results import SPLINE
-from .words import interval, measured, number
+from .words import interval_text, number, value_text
 
-NOTE = (
+BEYOND_NOTE = (
     "Does the geometry of the logits tell anything that confidence does not? “At equal p̂” compares only samples of "
     "about the same confidence: 0.5 is nothing, and below 0.5 the other samples have the more evenly matched rivals. "
     "Two models are also fitted to tell both sets apart, one by p̂ alone and one by p̂ and ρ, and judged on samples "
@@ -17,10 +17,10 @@ NOTE = (
     "to learn from the same samples: a small true gain is found at equal p̂ long before it shows here, and an interval "
     "below 0 does not mean that ρ does harm."
 )
-BeyondRow = tuple[Cell, Callable[[Any], Cell]]
+BeyondContrast = tuple[Cell, Callable[[Any], Cell]]
 
 
-def beyond_rows() -> list[BeyondRow]:
+def beyond_rows() -> list[BeyondContrast]:
     """Names of rows, each with a function of what `beyond_confidence` found of a model, or None."""
     return [
         (Cell("AUROC at equal p̂, −ρ"), _within),
@@ -36,7 +36,7 @@ def beyond_sentence(table: Any) -> str:
     tells = "tells more" if row["versus_confidence_low"] > 0 else "is not shown to tell more"
     values = f"AUROC {number(row['auroc'])} against {_alone(table).text} of p̂ alone"
     model = (
-        f"a model beside p̂, ρ {tells}: {values}, a difference of {measured(row, 'versus_confidence', sign=True)}, "
+        f"a model beside p̂, ρ {tells}: {values}, a difference of {value_text(row, 'versus_confidence', sign=True)}, "
         "which is biased downwards."
     )
     strata = _strata(table)
@@ -48,7 +48,7 @@ def _at_equal_confidence(row: Any) -> str:
     (sign,) = shown(row.to_frame().T, "auroc", 0.5)
     rivals = {-1: "more evenly matched rivals", 1: "more concentrated rivals"}
     found = f"unfamiliar samples have the {rivals[sign]}" if sign else "ρ is not shown to tell anything"
-    return f"At equal p̂, {found} (AUROC of −ρ {number(row['auroc'])}, {interval(row, 'auroc')})."
+    return f"At equal p̂, {found} (AUROC of −ρ {number(row['auroc'])}, {interval_text(row, 'auroc')})."
 
 
 def _alone(table: Any) -> Cell:

@@ -10,10 +10,10 @@ from .axes import finish, panels
 from .claims import over, shown
 from .parts import NOTHING, Cell, ContrastRow, Figure, Table, Topic, are_best, present, value_cell
 from .results import Results
-from .splits import LEAKING, first_split, leaks, sharing_splits, split_mark, split_table, suspicious_splits
-from .words import interval, listed, measured, names, number, quoted
+from .splits import LEAKING, first_split, leak_sentences, sharing_splits, split_mark, split_table, suspicious_splits
+from .words import distinct_names, interval_text, listed, number, quoted, value_text
 
-TEXT = (
+INTRODUCTION = (
     "Does a confidence of 80 % mean that 80 % are right? Each method’s confidence is compared with how often it is "
     "right; “by chance” is the error that perfectly calibrated confidences would show with as many samples. Chance "
     "adds to every ECE: its interval is that of the true error, reaches further down than up, and begins at 0 where "
@@ -41,7 +41,7 @@ def calibration_table(results: Results) -> Table | None:
         split = str(row["split"])
         method = Cell(str(row["method"]), f"fitted on {split}" if split else "", mark=split_mark(results, split))
         flagged = zip(("ece", "nll", "brier"), best, strict=True)
-        values = [Cell(number(row[name]), interval(row, name), flags[i]) for name, flags in flagged]
+        values = [Cell(number(row[name]), interval_text(row, name), flags[i]) for name, flags in flagged]
         if borrowed.iloc[i]:
             values[1] = Cell(f"as {MSP}")
         values[1:1] = [Cell(number(row["ece_chance"])), _versus_msp(row)]
@@ -58,10 +58,10 @@ def calibration_table(results: Results) -> Table | None:
 def _text(results: Results) -> str:
     borrowing = _without_logits()
     if not borrowing:
-        return TEXT
+        return INTRODUCTION
     said, several = listed(borrowing), len(borrowing) > 1
     verb, whose = ("give", "their") if several else ("gives", "its")
-    return f"{TEXT} {said[0].upper()}{said[1:]} {verb} a confidence only: {whose} NLL is that of {MSP}."
+    return f"{INTRODUCTION} {said[0].upper()}{said[1:]} {verb} a confidence only: {whose} NLL is that of {MSP}."
 
 
 def _without_logits() -> list[str]:
@@ -72,10 +72,10 @@ def _without_logits() -> list[str]:
 def _versus_msp(row: Any) -> Cell:
     if row["method"] == MSP:
         return NOTHING
-    return Cell(number(row["ece_versus_msp"], sign=True), interval(row, "ece_versus_msp", sign=True))
+    return Cell(number(row["ece_versus_msp"], sign=True), interval_text(row, "ece_versus_msp", sign=True))
 
 
-def reliability(results: Results) -> Any:
+def reliability_figure(results: Results) -> Any:
     """Accuracy against confidence with bootstrap bands, for plain confidence, temperature and BoC."""
     table = results.reliability[results.reliability["samples"] >= FEW_SAMPLES]
     curves = reliability_curves(results)
@@ -127,19 +127,19 @@ def calibrated(results: Results) -> Iterable[str]:
         best = better.loc[better["ece"].idxmin()]
         doubt = ", though that split looks like training data" if best["split"] in suspicious_splits(results) else ""
         yield (
-            f"Best calibrated is {_method(best)}{doubt}{_ties(best, others)}: ECE {measured(best, 'ece')}, against "
-            f"{measured(msp, 'ece')} of plain confidence, MSP{over(len(others))}.{_perfect(best)}"
+            f"Best calibrated is {_method(best)}{doubt}{_ties(best, others)}: ECE {value_text(best, 'ece')}, against "
+            f"{value_text(msp, 'ece')} of plain confidence, MSP{over(len(others))}.{_perfect(best)}"
         )
         return
-    fitted = len(names(table["split"])) > 0
+    fitted = len(distinct_names(table["split"])) > 0
     none = "Nothing was fitted on other samples" if seen.any() else "No calibration set was given"
     rivals = "No method is" if fitted else f"{none}, and BoC is not"
     rest = ""
     if lowest["method"] != MSP:
-        rest = f"; the lowest, {measured(lowest, 'ece')} of {_method(lowest)}, differs by "
-        rest += f"{measured(lowest, 'ece_versus_msp', sign=True)}, which is within chance{over(len(others))}"
+        rest = f"; the lowest, {value_text(lowest, 'ece')} of {_method(lowest)}, differs by "
+        rest += f"{value_text(lowest, 'ece_versus_msp', sign=True)}, which is within chance{over(len(others))}"
     said = _perfect(msp) or _perfect(lowest)
-    yield f"{rivals} shown to beat plain confidence (MSP), whose ECE is {measured(msp, 'ece')}{rest}.{said}"
+    yield f"{rivals} shown to beat plain confidence (MSP), whose ECE is {value_text(msp, 'ece')}{rest}.{said}"
 
 
 def _perfect(row: Any) -> str:
@@ -188,14 +188,14 @@ CALIBRATION = Topic(
     (
         Figure(
             "reliability",
-            reliability,
+            reliability_figure,
             "How often predictions of a given confidence are right, where there are 10 of them or more. Dotted: "
             "perfect. Shaded: 95 % bootstrap bands.",
             _describe,
         ),
     ),
     sentences=(calibrated,),
-    details=(leaks,),
+    details=(leak_sentences,),
     contrast=_contrast,
     glossary=(
         ("p̂", "confidence: the largest softmax probability."),

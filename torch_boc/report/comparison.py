@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..storage.files import check_folder, printable
-from .beyond import NOTE as BEYOND_NOTE
-from .beyond import beyond_rows, beyond_sentence
+from .beyond import BEYOND_NOTE, beyond_rows, beyond_sentence
 from .measured import headline
 from .parts import Cell, ContrastRow, Table
 from .rendering import template
@@ -18,14 +17,14 @@ from .report import FILES, Report, picture, strict, write
 from .results import Results
 from .symbols import Introductions
 from .topics import captions, contrast_rows, glossary, key_sentences
-from .words import names, number
+from .words import distinct_names, number
 
 TITLE = "Bag-of-Coins: side by side"
 NOTE = "With 95 % intervals. ECE: lower is better. AUROC: higher is better, and 0.5 is chance."
 
 INDEX = "index.html"
 # What no report's folder is called: the page of all, and what Windows keeps for devices.
-RESERVED = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
+RESERVED_FOLDERS = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
 LONGEST_SLUG = 150  # bytes
 
 
@@ -54,7 +53,9 @@ class Comparison:
 
     def table(self) -> Table:
         """A column for each model; rows that no model has a value for are left out."""
-        found = [[title, *(cell(report.results) for report in self.reports.values())] for title, cell in rows()]
+        found = [
+            [title, *(cell(report.results) for report in self.reports.values())] for title, cell in comparison_rows()
+        ]
         found += [[title, *(cell(self.beyond.get(name)) for name in self.reports)] for title, cell in beyond_rows()]
         present = [row for row in found if any(cell.text != "–" for cell in row[1:])]
         return Table("Each model on its own test set, against its own OOD set", ["", *self.reports], present)
@@ -116,7 +117,7 @@ class Comparison:
         }
 
 
-def rows() -> list[ContrastRow]:
+def comparison_rows() -> list[ContrastRow]:
     """Names of rows, each with a function that gives the cell of a model."""
     return [(Cell("classes"), _classes), (Cell("OOD set"), _ood_set), (Cell("accuracy"), _accuracy), *contrast_rows()]
 
@@ -126,7 +127,7 @@ def _classes(results: Results) -> Cell:
 
 
 def _ood_set(results: Results) -> Cell:
-    return Cell(next(iter(names(results.ood["ood"])), "–"))
+    return Cell(next(iter(distinct_names(results.ood["ood"])), "–"))
 
 
 def _accuracy(results: Results) -> Cell:
@@ -139,7 +140,7 @@ def slugs(names: Iterable[str]) -> dict[str, str]:
     >>> slugs(["a b", "a-b", "A/B", "..", "index.html"])
     {'a b': 'a-b', 'a-b': 'a-b-2', 'A/B': 'A-B-3', '..': 'report', 'index.html': 'index.html-2'}
     """
-    taken, found = {_alike(name) for name in RESERVED}, {}
+    taken, found = {_alike(name) for name in RESERVED_FOLDERS}, {}
     for name in names:
         slug, number = _slug(name), 1
         while _alike(place := slug if number == 1 else f"{slug}-{number}") in taken:

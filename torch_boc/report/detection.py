@@ -6,10 +6,10 @@ from typing import Any
 
 from ..plots import CYCLE, GREY
 from .advice import paper_score, scores_to_use
-from .axes import SETS, TEXT, draw_histograms, finish, panels, plain
+from .axes import FONT_SIZE, SETS, draw_histograms, figure_text, finish, panels
 from .parts import NOTHING, UPSIDE_DOWN, Cell, ContrastRow, Figure, Table, Topic, are_best, value_cell
 from .results import Results
-from .words import axis_name, interval, names, number, symbol
+from .words import axis_name, distinct_names, interval_text, number, symbol
 
 INTRODUCTION = (
     "How well does a score tell samples of the test set from others? An AUROC of 0.5 is chance; below, it ranks "
@@ -29,7 +29,7 @@ CONTRASTED = (
 
 def ood_tables(results: Results) -> list[Table]:
     """For each OOD set AUROC, FPR at 95 % TPR and AUPR of each score, the best emphasised."""
-    return [_ood_table(results, name) for name in names(results.ood["ood"])]
+    return [_ood_table(results, name) for name in distinct_names(results.ood["ood"])]
 
 
 def _ood_table(results: Results, name: str) -> Table:
@@ -40,10 +40,10 @@ def _ood_table(results: Results, name: str) -> Table:
     for i, (_, row) in enumerate(table.iterrows()):
         called, mark = symbol(row["score"]), UPSIDE_DOWN if row["upside_down"] else ""
         values = [
-            Cell(number(row[column]), interval(row, column), flags[i])
+            Cell(number(row[column]), interval_text(row, column), flags[i])
             for (column, _), flags in zip(kinds, best, strict=True)
         ]
-        difference = Cell(number(row["versus_msp"], sign=True), interval(row, "versus_msp", sign=True))
+        difference = Cell(number(row["versus_msp"], sign=True), interval_text(row, "versus_msp", sign=True))
         itself = row["score"] == "msp"
         small = row["score"] if called.casefold() != row["score"].casefold() else ""
         rows.append([Cell(called, small, mark=mark), *values, NOTHING if itself else difference])
@@ -71,10 +71,10 @@ def main_scores(results: Results, ood: str) -> list[str]:
 
 def roc_sets(results: Results) -> list[str]:
     """The OOD sets that have a panel of ROC curves."""
-    return [name for name in names(results.roc["ood"]) if main_scores(results, name)][:SETS]
+    return [name for name in distinct_names(results.roc["ood"]) if main_scores(results, name)][:SETS]
 
 
-def roc(results: Results) -> Any:
+def roc_figure(results: Results) -> Any:
     """ROC curves of the main scores, a panel for each OOD set."""
     sets = roc_sets(results)
     if not sets:
@@ -89,7 +89,7 @@ def roc(results: Results) -> Any:
             axis.plot(rows["fpr"], rows["tpr"], color=CYCLE[i], label=label, **_line_of(score))
         axis.set(xlabel="false positive rate (OOD kept)", ylabel="true positive rate (ID kept)")
         axis.set(xlim=(0, 1), ylim=(0, 1.01))
-        axis.set_title(f"{plain(results.known)} against {plain(name)}", fontsize=TEXT + 1)
+        axis.set_title(f"{figure_text(results.known)} against {figure_text(name)}", fontsize=FONT_SIZE + 1)
     # Below the axes: within them the curve of the paper's score leaves no corner free.
     return finish(figure, axes, "upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, title="AUROC")
 
@@ -117,37 +117,39 @@ def _describe_roc(results: Results) -> str:
 def histogram_scores(results: Results) -> list[str]:
     """The scores that have a small histogram: the main ones, the last of them giving way to two that users add."""
     present = set(results.histograms["score"])
-    own = [name for name in names(results.ood[results.ood["kind"] != "score"]["score"]) if name in present][:2]
+    own = [name for name in distinct_names(results.ood[results.ood["kind"] != "score"]["score"]) if name in present][:2]
     return [name for name in HISTOGRAM_SCORES if name in present][: HISTOGRAMS - len(own)] + own
 
 
-def score_histograms(results: Results) -> Any:
+def score_figure(results: Results) -> Any:
     """Small histograms of the main scores, known samples against the others."""
     table, chosen = results.histograms, histogram_scores(results)
-    if not chosen or len(names(table["set"])) < 2:
+    if not chosen or len(distinct_names(table["set"])) < 2:
         return None
     figure, axes = panels(len(chosen), SMALL)
     for axis, score in zip(axes, chosen, strict=True):
         draw_histograms(axis, table[table["score"] == score])
-        axis.set_title(axis_name(score), fontsize=TEXT + 1)
+        axis.set_title(axis_name(score), fontsize=FONT_SIZE + 1)
         axis.locator_params(axis="x", nbins=4)
-    figure.supxlabel("score (higher = more in-distribution)", fontsize=TEXT + 1)
-    figure.supylabel("share of samples", fontsize=TEXT + 1)
+    figure.supxlabel("score (higher = more in-distribution)", fontsize=FONT_SIZE + 1)
+    figure.supylabel("share of samples", fontsize=FONT_SIZE + 1)
     finish(figure, axes, None)
     handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper center", ncols=min(4, len(handles[0])), fontsize=TEXT, frameon=False)
+    figure.legend(
+        *handles, loc="outside upper center", ncols=min(4, len(handles[0])), fontsize=FONT_SIZE, frameon=False
+    )
     return figure
 
 
 def _describe_scores(results: Results) -> str:
     parts = []
-    for name in names(results.ood["ood"]):
+    for name in distinct_names(results.ood["ood"]):
         table = results.ood[results.ood["ood"] == name].set_index("score")["auroc"]
         areas = [
             f"{symbol(score)} {number(table[score], 3)}" for score in histogram_scores(results) if score in table.index
         ]
         parts.append(f"AUROC against {name}: {', '.join(areas)}")
-    sets = ", ".join(names(results.histograms["set"]))
+    sets = ", ".join(distinct_names(results.histograms["set"]))
     return ". ".join([f"Small histograms of the main scores for {sets}", *parts])
 
 
@@ -168,13 +170,13 @@ DETECTION = Topic(
     (
         Figure(
             "roc",
-            roc,
+            roc_figure,
             "ROC curves, in-distribution samples positive, with AUROC. MSP is drawn wide, for p* often lies on it.",
             _describe_roc,
         ),
         Figure(
             "scores",
-            score_histograms,
+            score_figure,
             "The scores themselves, with the same bins for every set; what lies outside counts in the end bins.",
             _describe_scores,
         ),

@@ -3,18 +3,18 @@
 from typing import Any
 
 from ..plots import BLUE, CYCLE, GREY, ORANGE
-from .axes import SETS, finish, panels, plain
+from .axes import SETS, figure_text, finish, panels
 from .parts import UPSIDE_DOWN, Cell, Figure, Table, Topic, present
 from .results import Results
-from .words import listed, names, number
+from .words import distinct_names, listed, number
 
 # Lines whose values lie within this part of the height of their figure look flat.
 FLAT = 0.02
 ROOM = 1.6
-TEXT = "The deterministic variant uses the expected number of wins, the Monte Carlo variant draws it."
+INTRODUCTION = "The deterministic variant uses the expected number of wins, the Monte Carlo variant draws it."
 
 
-def top(table: Any, column: str) -> float:
+def axis_top(table: Any, column: str) -> float:
     """Where the axis of a column ends: AUROC at 1, the calibration error with room above."""
     return 1.0 if column == "auroc" else float(ROOM * table[column].max()) or 1.0
 
@@ -24,15 +24,15 @@ def spans(results: Results) -> list[tuple[str, float, float, float]]:
     table = results.trials
     found = []
     if table["ece"].notna().any():
-        found.append(("the ECE of BoC", table["ece"].min(), table["ece"].max(), top(table, "ece")))
-    for name in names(table["ood"]):
+        found.append(("the ECE of BoC", table["ece"].min(), table["ece"].max(), axis_top(table, "ece")))
+    for name in distinct_names(table["ood"]):
         rows = table[(table["ood"] == name) & table["auroc"].notna()]
         if len(rows):
             found.append((f"the AUROC of s_BoC on “{name}”", rows["auroc"].min(), rows["auroc"].max(), 1.0))
     return found
 
 
-def is_flat(results: Results) -> bool:
+def all_flat(results: Results) -> bool:
     """Whether every line would be flat."""
     return all(high - low <= FLAT * height for _, low, high, height in spans(results))
 
@@ -40,7 +40,7 @@ def is_flat(results: Results) -> bool:
 def flat_sentence(results: Results) -> str:
     """What the figure would show, or "" where there is a figure."""
     found = spans(results)
-    if not found or not is_flat(results):
+    if not found or not all_flat(results):
         return ""
     counts = sorted(set(results.trials["trials"]))
     said = listed([f"{what} {_range(low, high)}" for what, low, high, _ in found])
@@ -56,7 +56,7 @@ def _range(low: float, high: float) -> str:
 def trial_table(results: Results) -> Table | None:
     """ECE, and the AUROC of the paper's score, by the number of flips."""
     table = results.trials
-    variants, sets = list(dict.fromkeys(table["variant"])), names(table["ood"])
+    variants, sets = list(dict.fromkeys(table["variant"])), distinct_names(table["ood"])
     wanted: list[tuple[str, str, str | None]] = []
     if table["ece"].notna().any():
         wanted += [(f"ECE, {variant}", variant, None) for variant in variants]
@@ -75,15 +75,15 @@ def _at(table: Any, k: float, variant: str, name: str | None) -> str:
     return number(float(column.iloc[0])) if len(column) else "–"
 
 
-def trials(results: Results) -> Any:
+def trial_figure(results: Results) -> Any:
     """ECE and AUROC against the number of flips, deterministic solid and Monte Carlo dashed; None if all is flat."""
     table = results.trials
     kinds = [name for name in ("ece", "auroc") if len(table) and table[name].notna().any()]
-    if not kinds or is_flat(results):
+    if not kinds or all_flat(results):
         return None
     figure, axes = panels(len(kinds))
     for axis, kind in zip(axes, kinds, strict=True):
-        draw_trials(axis, table, kind, [""] if kind == "ece" else names(table["ood"]))
+        draw_trials(axis, table, kind, [""] if kind == "ece" else distinct_names(table["ood"]))
     return finish(figure, axes, "best")
 
 
@@ -97,7 +97,7 @@ def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
             if len(sets) == 1:
                 colour, label = (ORANGE if dashed else BLUE), variant
             else:
-                label = "" if dashed else plain(name)
+                label = "" if dashed else figure_text(name)
             axis.plot(rows["trials"], rows[column], style, color=colour, markersize=4.5, linewidth=1.4, label=label)
     if len(sets) > 1:
         axis.plot([], [], "s--", color=GREY, markersize=4.5, linewidth=1.4, label="dashed: Monte Carlo")
@@ -106,7 +106,7 @@ def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
     axis.set_xticks(ticks, [str(int(k)) for k in ticks])
     axis.minorticks_off()
     axis.set(xlabel="number of flips k", ylabel="ECE of BoC" if column == "ece" else f"AUROC of s_BoC ({UPSIDE_DOWN})")
-    axis.set_ylim(0, top(table, column))
+    axis.set_ylim(0, axis_top(table, column))
 
 
 def _describe(results: Results) -> str:
@@ -123,9 +123,9 @@ def _describe(results: Results) -> str:
 
 FLIPS = Topic(
     "Number of flips",
-    lambda results: f"{TEXT} {flat_sentence(results)}".strip(),
+    lambda results: f"{INTRODUCTION} {flat_sentence(results)}".strip(),
     lambda results: present(trial_table(results)),
-    (Figure("trials", trials, "The number of flips k matters only where the lines are not flat.", _describe),),
+    (Figure("trials", trial_figure, "The number of flips k matters only where the lines are not flat.", _describe),),
     glossary=(
         ("k", "number of coin flips."),
         ("p*", "the p-value of the expected wins in k coin flips, Pr{Binomial(k, p̂) ≥ round(k q̄)}."),

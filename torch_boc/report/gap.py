@@ -8,13 +8,13 @@ from typing import Any
 from ..calibration import DominanceConfidence, Uncalibrated
 from ..functional.tally import empty_tally
 from ..plots import BLUE, CYCLE, ORANGE, draw_coherence
-from .axes import SETS, draw_histograms, finish, panels, plain
+from .axes import SETS, draw_histograms, figure_text, finish, panels
 from .claims import over, shown
 from .parts import NOTHING, Cell, ContrastRow, Figure, Table, Topic, present
 from .results import Results
-from .words import FEW, listed, measured, names, number, percent, quoted
+from .words import FEW, distinct_names, listed, number, percent, quoted, value_text
 
-TEXT = (
+INTRODUCTION = (
     "Given a confidence, the gap can only lie in a narrow band. What confidence forces tells nothing new; what is free "
     "is what the geometry of the logits adds."
 )
@@ -42,7 +42,7 @@ def forced_share(row: Any) -> float:
     return float(row["forced_gap"] / row["gap"]) if row["gap"] > 0 else math.nan
 
 
-def coherence(results: Results) -> Any:
+def coherence_figure(results: Results) -> Any:
     """The mean gap by confidence, over the band that the confidence allows."""
     table = results.coherence[results.coherence["samples"] > 0]
     if not len(table):
@@ -51,11 +51,17 @@ def coherence(results: Results) -> Any:
     draw_coherence(axis, empty_tally(), int(results.settings["classes"]))
     axis.lines[-1].remove()  # the points of the empty tally
     axis.set_title("")
-    sets = names(table["set"])[: SETS + 1]
+    sets = distinct_names(table["set"])[: SETS + 1]
     for name, colour, mark in zip(sets, (ORANGE, *CYCLE[2:], BLUE), "os^Dv<>", strict=False):
         rows, face = table[table["set"] == name], colour if name == results.known else "none"
         axis.plot(
-            rows["confidence"], rows["gap"], mark, color=colour, markerfacecolor=face, markersize=5, label=plain(name)
+            rows["confidence"],
+            rows["gap"],
+            mark,
+            color=colour,
+            markerfacecolor=face,
+            markersize=5,
+            label=figure_text(name),
         )
     axis.set_ylabel("mean coherence gap Δ")
     return finish(figure, [axis], "best")
@@ -70,7 +76,7 @@ def _describe_coherence(results: Results) -> str:
     return f"Mean coherence gap by confidence, over the band that the confidence allows. {'; '.join(parts)}"
 
 
-def gaps(results: Results) -> Any:
+def gap_figure(results: Results) -> Any:
     """Histograms of the gap for each set."""
     table = results.histograms[results.histograms["score"] == "gap"]
     if not len(table):
@@ -111,14 +117,14 @@ def added_by_gap(results: Results) -> Iterable[str]:
 def _against_msp(scores: Any) -> str:
     """Whether −Δ ranks better than confidence, over all sets."""
     differences = [
-        measured(row, "versus_msp", sign=True) + (f" on {quoted(row['ood'])}" if len(scores) > 1 else "")
+        value_text(row, "versus_msp", sign=True) + (f" on {quoted(row['ood'])}" if len(scores) > 1 else "")
         for _, row in scores.iterrows()
     ]
     if len(scores) > FEW:
         ends = (scores["versus_msp"].min(), scores["versus_msp"].max())
         differences = [f"{' to '.join(number(end, sign=True) for end in ends)} on {len(scores)} sets"]
     signs = shown(scores, "versus_msp")
-    better, worse = (names(scores[signs == sign]["ood"]) for sign in (1, -1))
+    better, worse = (distinct_names(scores[signs == sign]["ood"]) for sign in (1, -1))
     return f"the AUROC of −Δ differs from that of MSP by {listed(differences)}, so {_meaning(scores, better, worse)}"
 
 
@@ -139,15 +145,15 @@ def _meaning(scores: Any, better: list[str], worse: list[str]) -> str:
     return f"as a score it is not shown to add anything to confidence: {number(most)} at most{over(len(scores))}"
 
 
-def dominance(results: Results) -> Iterable[str]:
+def dominance_sentence(results: Results) -> Iterable[str]:
     """Whether dominance is better calibrated than confidence."""
     table = results.calibration[results.calibration["ece"].notna()]
     plain, boc = (table[table["method"] == x.name] for x in (Uncalibrated, DominanceConfidence))
     if not len(plain) or not len(boc) or results.settings["classes"] == 2:
         return
     msp, other = plain.iloc[0], boc.iloc[0]
-    difference = measured(other, "ece_versus_msp", sign=True)
-    figures = f"ECE {measured(other, 'ece')} against {measured(msp, 'ece')} of MSP, a difference of {difference}"
+    difference = value_text(other, "ece_versus_msp", sign=True)
+    figures = f"ECE {value_text(other, 'ece')} against {value_text(msp, 'ece')} of MSP, a difference of {difference}"
     (sign,) = shown(boc, "ece_versus_msp")
     if sign > 0:
         yield f"Dominance q̄ taken for a confidence is worse calibrated: {figures}."
@@ -180,20 +186,20 @@ def _share(row: Any) -> Cell:
 
 GAP = Topic(
     "What the gap is made of",
-    lambda results: TEXT,
+    lambda results: INTRODUCTION,
     lambda results: present(gap_table(results)),
     (
         Figure(
             "coherence",
-            coherence,
+            coherence_figure,
             "Mean Δ by confidence. Confidence p̂ and the number of classes leave room only inside the band: points on "
             "its lower edge say nothing beyond confidence.",
             _describe_coherence,
         ),
-        Figure("gaps", gaps, "How the coherence gap Δ is distributed in each set.", _describe_gaps),
+        Figure("gaps", gap_figure, "How the coherence gap Δ is distributed in each set.", _describe_gaps),
     ),
     sentences=(added_by_gap,),
-    details=(dominance,),
+    details=(dominance_sentence,),
     contrast=_contrast,
     glossary=(
         ("q̄", DOMINANCE),

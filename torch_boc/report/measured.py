@@ -11,7 +11,7 @@ COMPARISONS = (
     "what a sentence says is shown holds at 5 % over all comparisons of its kind together, by Holm’s method; the "
     "intervals in the tables are each for itself"
 )
-PROBABILITIES = (
+FROM_PROBABILITIES = (
     f"logarithms of the given probabilities, a probability of 0 taken for {SMALLEST}; the energy is left out, because "
     "a softmax leaves nothing of it"
 )
@@ -34,7 +34,7 @@ def measured_how(results: Results) -> list[tuple[str, str]]:
     pairs = [
         ("samples", ", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())),
         ("classes", str(settings["classes"])),
-        ("logits", PROBABILITIES if settings.get("from_probabilities") else ""),
+        ("logits", FROM_PROBABILITIES if settings.get("from_probabilities") else ""),
         ("calibration error", f"{settings['bins']} bins of equal width, closed on the right"),
         ("coin flips", f"k = {settings['trials']}"),
         ("intervals", _intervals(results)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .results import Results
-from .words import interval, number
+from .words import interval_text, number
 
 UPSIDE_DOWN = "upside down"
 
@@ -135,4 +135,4 @@ def value_cell(table: Any, column: str, *, sign: bool = False) -> Cell:
     """A value of the first row with its interval."""
     if not len(table):
         return NOTHING
-    return Cell(number(table.iloc[0][column], sign=sign), interval(table.iloc[0], column, sign=sign))
+    return Cell(number(table.iloc[0][column], sign=sign), interval_text(table.iloc[0], column, sign=sign))

@@ -13,7 +13,7 @@ from .results import Results
 from .symbols import Introductions
 from .topics import glossary, sections, verdict
 
-FOLDER = Path(__file__).with_name("templates")
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 def html_text(text: str) -> Markup:
@@ -42,7 +42,7 @@ def _in_markdown(value: Any) -> Markup:
 
 def _environment(**options: Any) -> Environment:
     return Environment(
-        loader=FileSystemLoader(FOLDER),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -17,7 +17,7 @@ from .html import Picture, notebook, page
 from .markdown import markdown
 from .measured import headline
 from .results import ROW_TYPES, Results
-from .topics import all_figures, figures, verdict
+from .topics import all_figures, draw_figures, verdict
 
 DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability")
 FILES = ("report.html", "report.md", "report.json", *(f"{figure.name}.png" for figure in all_figures()))
@@ -61,7 +61,7 @@ class Report:
 
     def figures(self) -> dict[str, Any]:
         """Figures of matplotlib: reliability, roc, scores, coherence, gaps, trials, if there is something to show."""
-        return figures(self.results)
+        return draw_figures(self.results)
 
     def to_markdown(self) -> str:
         """The report in GitHub-flavoured Markdown, without figures."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from .parts import Cell, Table
 from .results import Results
-from .words import names, number, p_text, quoted, small_number
+from .words import distinct_names, number, p_text, quoted, small_number
 
 LEAKING = "looks like training data"
 SHARING = "has test samples"
@@ -12,13 +12,13 @@ SHARING = "has test samples"
 
 def suspicious_splits(results: Results) -> list[str]:
     """The calibration splits that look like training data."""
-    return names(results.leaks[results.leaks["suspicious"].astype(bool)]["split"])
+    return distinct_names(results.leaks[results.leaks["suspicious"].astype(bool)]["split"])
 
 
 def sharing_splits(results: Results) -> list[str]:
     """The calibration splits that have samples of the test set in them."""
     table = results.overlaps
-    return names(table[(table["kind"] == "calibration") & table["suspicious"].astype(bool)]["set"])
+    return distinct_names(table[(table["kind"] == "calibration") & table["suspicious"].astype(bool)]["set"])
 
 
 def split_mark(results: Results, split: str) -> str:
@@ -30,7 +30,10 @@ def split_mark(results: Results, split: str) -> str:
 
 def first_split(results: Results, *, leaking: bool = False) -> str:
     """The first split that nothing is wrong with, or if there is none, the first; with `leaking`, one beside it."""
-    splits, suspicious = names(results.calibration["split"]), suspicious_splits(results) + sharing_splits(results)
+    splits, suspicious = (
+        distinct_names(results.calibration["split"]),
+        suspicious_splits(results) + sharing_splits(results),
+    )
     honest = [split for split in splits if split not in suspicious]
     chosen = [split for split in splits if split in suspicious and honest] if leaking else honest or splits
     return next(iter(chosen), "")
@@ -55,7 +58,7 @@ def split_table(results: Results) -> Table | None:
     return Table(caption, ["split", "samples", "shared", "accuracy", "on test", "z", "p-value"], rows) if rows else None
 
 
-def leaks(results: Results) -> Iterable[str]:
+def leak_sentences(results: Results) -> Iterable[str]:
     """A sentence for each split that looks like training data."""
     fits = results.calibration[results.calibration["temperature"] < 1]
     for _, row in results.leaks.iterrows():

@@ -46,7 +46,7 @@ def key_sentences(results: Results) -> list[str]:
     return [text for topic in TOPICS for say in topic.sentences for text in say(results)]
 
 
-def figures(results: Results) -> dict[str, Any]:
+def draw_figures(results: Results) -> dict[str, Any]:
     """A figure of matplotlib by name, without those that have nothing to show."""
     drawn = {figure.name: figure.draw(results) for figure in all_figures()}
     return {name: figure for name, figure in drawn.items() if figure is not None}

@@ -43,7 +43,7 @@ def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
-def interval(row: Any, column: str, *, sign: bool = False) -> str:
+def interval_text(row: Any, column: str, *, sign: bool = False) -> str:
     """The 95 % interval of a column, or "" if there is none."""
     low, high = (float(row.get(f"{column}_{end}", math.nan)) for end in ("low", "high"))
     if math.isnan(low) or math.isnan(high):
@@ -69,7 +69,7 @@ def axis_name(score: str) -> str:
     return scores[score].axis if score in scores else symbol(score)
 
 
-def names(column: Any) -> list[str]:
+def distinct_names(column: Any) -> list[str]:
     """The different values of a column of names, in order; "" is no name."""
     return [str(name) for name in dict.fromkeys(column) if name]
 
@@ -94,7 +94,7 @@ def listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
-def measured(row: Any, column: str, *, sign: bool = False) -> str:
+def value_text(row: Any, column: str, *, sign: bool = False) -> str:
     """A value with its interval."""
-    value, around = number(row[column], sign=sign), interval(row, column, sign=sign)
+    value, around = number(row[column], sign=sign), interval_text(row, column, sign=sign)
     return f"{value} ({around})" if around else value

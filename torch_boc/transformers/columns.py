@@ -13,7 +13,7 @@ COLUMNS = ("prediction", "odds", "loss", "concentration", "free_gap", "target", 
 # Trainer pads with this value. Odds are never negative, so that it also marks samples that are ignored.
 PADDING = -100
 # How many samples are tallied at once: the tokens of a whole evaluation may be many.
-BLOCK = 2**20
+BLOCK_SAMPLES = 2**20
 
 
 def to_columns(evidence: Evidence) -> Tensor:
@@ -43,7 +43,7 @@ class ColumnMetric(BoCMetric):
             raise ValueError("expected predictions that this BoCTrainerMetrics made, got those of another")
         if self.device != preds.device:
             self.to(preds.device)
-        for block in preds.flatten(0, -2).split(BLOCK):
+        for block in preds.flatten(0, -2).split(BLOCK_SAMPLES):
             super().update(from_columns(widen(block), self.num_classes))
 
     def reset(self) -> None:
