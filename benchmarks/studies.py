@@ -123,8 +123,8 @@ def separation_study(n: int, repetitions: int) -> list[Row]:
 
 def calibration_sentences(n: int, repetitions: int) -> list[Row]:
     """What is said of a perfect network, whose q̄ is much worse, and of one that is not."""
-    said = {"perfect": ("MSP may be perfect", "q̄ taken for a confidence is worse", "about as well", "Best calibrated")}
-    said["true ECE .028"] = ("MSP may be perfect", "q̄ taken for a confidence is worse", "about as well")
+    said = {"perfect": ("MSP may be perfect", "q̄ used as a confidence is worse", "about as well", "Best calibrated")}
+    said["true ECE .028"] = ("MSP may be perfect", "q̄ used as a confidence is worse", "about as well")
     rows = []
     for case, phrases in said.items():
         population, numbers = populations()[case], random_numbers(0, "sentences", case, str(n))

@@ -85,7 +85,7 @@ def test_samples_whose_target_is_masked_are_left_out():
         found = fitted_temperature(masked, target)
     assert caught[0].filename == __file__
     assert found == pytest.approx(fitted_temperature(logits[20:], target[20:]), rel=1e-9)
-    with pytest.raises(ValueError, match="got -inf for each"):
+    with pytest.raises(ValueError, match="got -inf for the target of every sample"):
         fitted_temperature(masked[:20], target[:20])
 
 

@@ -110,8 +110,8 @@ def test_names_of_sets(tmp_path, monkeypatch, value, name, path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ood", "noise.npz", "--ood", "noise=val.npz"], "val.npz: expected a name of its own, got 'noise' twice"),
-        (["--ood", "id=noise.npz"], "got 'id' which is taken; use --ood NAME=noise.npz"),
+        (["--ood", "noise.npz", "--ood", "noise=val.npz"], "val.npz: expected another name for it, got 'noise' twice"),
+        (["--ood", "id=noise.npz"], "got 'id' which is reserved; use --ood NAME=noise.npz"),
         (["--ood", "=noise.npz"], "expected NAME=PATH or PATH, got '=noise.npz'"),
         (["--ood", "far="], "expected NAME=PATH or PATH, got 'far='"),
         (["--ood", "far=noise.npz", "--calibration", "far=val.npz"], "got 'far' twice"),

@@ -316,5 +316,7 @@ def test_options_that_make_no_sense(option):
 
 
 def test_sets_of_different_classes():
-    with pytest.raises(ValueError, match="expected as many classes in every set, got 5 in 'id' and 4 in 'ood'"):
+    with pytest.raises(
+        ValueError, match="expected the same number of classes in every set, got 5 in 'id' and 4 in 'ood'"
+    ):
         beyond_confidence(labelled(9, 5)[0], unfamiliar(9, 4))

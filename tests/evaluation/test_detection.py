@@ -189,11 +189,15 @@ def test_a_column_of_one_side_only_is_left_out_and_named(owner):
 def test_names_that_are_taken():
     z = unfamiliar(30)
     named = {"logits": z, "msp": z[:, 0]}
-    with pytest.raises(ValueError, match="id: expected columns under new names, got 'msp', a score already"):
+    with pytest.raises(
+        ValueError, match="id: expected columns under new names, got 'msp', which is the name of a score"
+    ):
         evaluate(named, z)
     with pytest.raises(ValueError, match="ood: expected columns under new names, got 'top', a detector already"):
         evaluate(z, {"logits": z, "top": z[:, 0]}, detectors={"top": lambda x: x[:, 0]})
-    with pytest.raises(ValueError, match="expected a new name for a detector, got 'energy', a score already"):
+    with pytest.raises(
+        ValueError, match="expected a new name for a detector, got 'energy', which is the name of a score"
+    ):
         evaluate(z, z, detectors={"energy": lambda x: x[:, 0]})
     with pytest.raises(ValueError, match="got 'mahalanobis', a detector already"):
         evaluate(z, z, train=labelled(), detectors={"mahalanobis": lambda x: x[:, 0]})

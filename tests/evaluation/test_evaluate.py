@@ -199,10 +199,13 @@ def test_logits_of_any_precision(dtype):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"ood": {"far": unfamiliar(9, 4)}}, "as many classes in every set, got 5 in 'id' and 4 in 'far'"),
-        ({"calibration": labelled(9, 6)}, "as many classes in every set, got 5 in 'id' and 6 in 'calibration'"),
+        ({"ood": {"far": unfamiliar(9, 4)}}, "the same number of classes in every set, got 5 in 'id' and 4 in 'far'"),
+        (
+            {"calibration": labelled(9, 6)},
+            "the same number of classes in every set, got 5 in 'id' and 6 in 'calibration'",
+        ),
         ({"train": unfamiliar(9)}, "train: expected logits with targets, got none"),
-        ({"ood": {"id": unfamiliar(9)}}, "a name of its own for each set, got 'id' twice"),
+        ({"ood": {"id": unfamiliar(9)}}, "a different name for each set, got 'id' twice"),
         ({"ood": {"": unfamiliar(9)}}, "ood: expected names of sets as strings, got ''"),
         ({"ood": {"a": unfamiliar(9)}, "calibration": {"a": labelled(9)}}, "got 'a' twice"),
         ({"trials": 0}, "trials as a positive integer, got 0"),

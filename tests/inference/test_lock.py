@@ -110,7 +110,7 @@ def test_the_owner_touches_its_lock(tmp_path, monkeypatch):
 def test_a_damaged_lock_is_refused_while_it_is_new(content, tmp_path):
     path = tmp_path / "lock"
     path.write_text(content)
-    with pytest.raises(BlockingIOError, match=rf"If it is no more, delete {path}"):
+    with pytest.raises(BlockingIOError, match=rf"If that process does not exist any more, delete {path}"):
         enter(path)
     os.utime(path, (0, 0))
     enter(path)

@@ -116,7 +116,7 @@ def test_a_loader_of_unknown_length_that_ends_too_soon(tmp_path):
     path = tmp_path / "samples.parquet"
     with pytest.raises(KeyboardInterrupt):
         predictor().to_parquet(iter(Loader(healthy=3)), path, resume=True)
-    with pytest.raises(ValueError, match="expected a loader with at least the 12 samples already done, got 8"):
+    with pytest.raises(ValueError, match="expected a loader with at least the 12 samples that are already done, got 8"):
         predictor().to_parquet(iter(Loader().batches[:2]), path, resume=True)
     assert not path.exists()
 

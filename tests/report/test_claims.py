@@ -126,7 +126,7 @@ def test_a_perfect_confidence_may_be_perfect_and_a_bad_one_may_not():
     for _ in range(20):
         text = " ".join(evaluate(population.draw(400, numbers), replicates=60, trial_counts=(20,)).verdict)
         perfect += "MSP may be perfect." in text
-        worse += "Dominance q̄ taken for a confidence is worse calibrated" in text
+        worse += "Dominance q̄ used as a confidence is worse calibrated" in text
     assert perfect >= 17
     assert worse == 20
     bad = network("vit-cifar10", 1.6).draw(1000, numbers)

@@ -72,7 +72,7 @@ def test_an_out_of_distribution_set_with_samples_of_the_test_set():
         OverlapWarning, match="100 of the 600 rows of 'id' are also in the out-of-distribution set 'far'"
     ):
         report = evaluate((logits, target), {"near": unfamiliar(seed=3), "far": others}, **FAST)
-    assert "rows of “id” are also in the out-of-distribution set “far”: a sample cannot be both" in report.verdict[0]
+    assert "rows of “id” are also in the out-of-distribution set “far”: a sample cannot be in both" in report.verdict[0]
     assert report.results.overlaps["suspicious"].tolist() == [False, True]
     text = report.to_markdown()
     assert "against far, with 95 % intervals; 100 samples are in both sets" in text

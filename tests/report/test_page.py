@@ -9,8 +9,8 @@ import torch
 
 from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.report import html as page_module
-from torch_boc.report.calibration import reliability_figure
 from torch_boc.report.measured import measured_how
+from torch_boc.report.reliability import reliability_figure
 from torch_boc.report.report import Report, image
 from torch_boc.report.topics import captions, draw_figures, glossary
 

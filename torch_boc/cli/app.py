@@ -21,7 +21,7 @@ HELP = "Does a classifier's confidence agree with the geometry of its logits?"
 EXPECTED = (ValueError, OSError, ImportError)
 FAILED, TOO_LITTLE_MEMORY = 2, 3
 CODES = (
-    f"Exit codes: 0 done, {FAILED} what was given cannot be used, {TOO_LITTLE_MEMORY} too little memory, "
+    f"Exit codes: 0 success, {FAILED} the input cannot be used, {TOO_LITTLE_MEMORY} too little memory, "
     f"{INTERRUPTED} interrupted."
 )
 

@@ -20,22 +20,22 @@ TITLE = "Bag of coins: real logits of {count} models, side by side"
 
 def demo(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One model in full, such as resnet20-cifar10.")
+        str | None, typer.Argument(metavar="NAME", help="The whole report on one model, such as resnet20-cifar10.")
     ] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Reports on real logits of several models, side by side; with NAME, the whole report on one.
+    """Reports on real logits of several models, side by side. With NAME, the whole report on one model.
 
     The calibrators are fitted twice: on samples that the network has not seen (the first half of the test set, if there
-    are no others), and, as in the paper, on samples that it was trained on, which shows what that does.
+    are no others), and, as in the paper, on samples that it was trained on, which shows the effect of such samples.
     """
     folder = choose_folder(out, json=json, files=_files(name))
     with working("loading libraries") as tell, warnings.catch_warnings():
         from .. import zoo
         from ..calibration import LeakWarning
 
-        warnings.simplefilter("ignore", LeakWarning)  # one split leaks on purpose, as the table and the text say
+        warnings.simplefilter("ignore", LeakWarning)  # one split has training samples on purpose
         if name is None:
             comparison = compare([zoo.load(entry) for entry in zoo.names()], tell)
             paths = save_report(comparison, folder, tell)
@@ -50,7 +50,7 @@ def demo(
 
 
 def _files(name: str | None) -> list[str]:
-    """All that may be written within the folder."""
+    """The files that may be written into the folder."""
     from ..report.comparison import comparison_files
     from ..report.report import FILES
     from ..zoo import names
@@ -59,7 +59,7 @@ def _files(name: str | None) -> list[str]:
 
 
 def compare(entries: list["Entry"], tell: Callable[[str], None]) -> "Comparison":
-    """Every entry evaluated, with what the concentration tells beyond confidence on its first OOD set."""
+    """The reports on all entries, and what the concentration tells beyond confidence on the first OOD set of each."""
     from ..evaluation import Comparison, beyond_confidence
 
     reports, beyond = {}, {}
@@ -78,7 +78,7 @@ def _tell_where(tell: Callable[[str], None], where: str, message: str) -> None:
 
 
 def evaluate_entry(entry: "Entry", tell: Callable[[str], None]) -> "Report":
-    """The report on an entry, with calibrators fitted on all its splits."""
+    """The report on an entry, with calibrators fitted on all of its splits."""
     from ..evaluation import evaluate
 
     test, splits = entry.test_and_splits()
@@ -87,5 +87,5 @@ def evaluate_entry(entry: "Entry", tell: Callable[[str], None]) -> "Report":
 
 
 def provenance(card: Mapping[str, Any]) -> list[str]:
-    """What the logits are and where they are from, in two lines."""
+    """What the logits are and where they come from, in two lines."""
     return [f"Bag of coins: {card['name']} ({card['data']}, {card['made_on']})", str(card["model"])]

@@ -43,17 +43,18 @@ def experiment(
     trials: Trials = 100,
     replicates: Replicates = 1000,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the splits, the bootstrap and Monte Carlo.")
+        int, typer.Option("--seed", metavar="N", min=0, help="Seed of the splits, the bootstrap and Monte Carlo.")
     ] = 42,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """One of the paper's experiments, from public model and data to the report.
+    """One of the paper's experiments, from a public model and public data to the report.
 
     vit and resnet compare CIFAR-10 with SVHN, roberta AG News with DBPedia-14. A folder of local copies has the
     unpacked cifar-10-batches-py and test_32x32.mat; or ag_news_csv and dbpedia_csv, each with its .csv files.
 
-    Logits are kept in the cache as they come: an interrupted run goes on where it was, and a second one is quick.
+    Logits are kept in the cache while they are computed: an interrupted run continues where it stopped, and a second
+    run is quick.
     """
     folder = choose_folder(out, json=json)
     if cache is not None:

@@ -52,18 +52,18 @@ class FileReader:
     def read_named(
         self, option: str, values: Sequence[str], like: LogitSet, *, labelled: bool = False
     ) -> dict[str, LogitSet]:
-        """The sets of an option that may be repeated, with NAME=PATH or PATH each time, by name; see `read`."""
+        """The sets of an option that may be repeated, by name. Each value is NAME=PATH or PATH; see `read`."""
         sets: dict[str, LogitSet] = {}
         for name, path in map(split_name, values):
             if name in sets or name in RESERVED_NAMES:
-                why = "twice" if name in sets else "which is taken"
-                raise ValueError(f"{path}: expected a name of its own, got {name!r} {why}; use {option} NAME={path}")
+                why = "twice" if name in sets else "which is reserved"
+                raise ValueError(f"{path}: expected another name for it, got {name!r} {why}; use {option} NAME={path}")
             sets[name] = self.read(path, name, like=like, labelled=labelled)
         return sets
 
 
 def split_name(value: str) -> tuple[str, Path]:
-    """The name and the path in NAME=PATH. Of PATH alone, the name is that of the file without its ending.
+    """The name and the path in NAME=PATH. For PATH alone, the name is that of the file without its ending.
 
     >>> split_name("svhn=ood.npz")[0], split_name("runs/lr=0.1/noise.npz")[0]
     ('svhn', 'noise')
@@ -78,7 +78,7 @@ def split_name(value: str) -> tuple[str, Path]:
 
 
 def class_names(value: str) -> list[str]:
-    """Names with commas between them, or those in the lines of a file.
+    """The names in a text with commas between them, or in the lines of a file.
 
     >>> class_names("cat, dog")
     ['cat', 'dog']

@@ -33,7 +33,7 @@ def save_report(report: Any, folder: Path | None, tell: Callable[[str], None]) -
 
 
 def print_report(report: Any, paths: list[Path], *, title: list[str], json: bool) -> None:
-    """Print the report: as JSON alone, or as tables with what was written."""
+    """Print the report: as JSON and nothing else, or as tables and a list of the files."""
     console = screen()
     if json:
         console.file.write(spell_json(report.to_json(), console.encoding))
@@ -45,7 +45,7 @@ def print_report(report: Any, paths: list[Path], *, title: list[str], json: bool
 
 
 def print_comparison(comparison: Any, paths: list[Path], *, title: str, json: bool) -> None:
-    """The same for several reports side by side. Of the files, the page and the folder of each report are listed."""
+    """The same for several reports side by side. The list of files has the page and the folder of each report."""
     console = screen()
     if json:
         console.file.write(spell_json(comparison.to_json(), console.encoding))
@@ -60,7 +60,7 @@ def print_comparison(comparison: Any, paths: list[Path], *, title: str, json: bo
 
 
 def list_files(paths: list[Path], console: Console) -> None:
-    """What was written, with sizes."""
+    """Print the files that were written, with their sizes."""
     if paths:
         put(console, "\nWrote", "bold")
     for path in paths:
@@ -81,7 +81,7 @@ def size(count: float) -> str:
 
 @contextmanager
 def csv_file(path: Path) -> Iterator[Callable[[Any], None]]:
-    """A function that appends pyarrow tables to a CSV file, which gets its name at the end, if there was no error."""
+    """A function that appends pyarrow tables to a CSV file. The file appears at the end, if there was no error."""
     from pyarrow import csv
 
     writer = None

@@ -29,18 +29,16 @@ def report(
     classes: Classes = None,
     trials: Trials = 100,
     replicates: Replicates = 1000,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Of the bootstrap and the Monte Carlo variant.")
-    ] = 42,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the bootstrap and Monte Carlo.")] = 42,
     out: Out = None,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print nothing; write the files.")] = False,
 ) -> None:
     """Calibration, OOD detection and the coherence gap of your logits.
 
-    A file holds "logits" (N, C), perhaps "target" (N), and further columns of scores (N), higher = more
-    in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target; with --classes, the names of the
-    classes will do. Probabilities are refused without --probabilities, and pickles always.
+    A file holds "logits" (N, C), perhaps "target" (N), and perhaps further columns of scores (N), higher = more
+    in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target; with --classes, the columns may
+    have the names of the classes. Probabilities are refused without --probabilities. Pickles are always refused.
     """
     folder = choose_folder(out, json=json)
     with working(f"reading {test}") as tell:

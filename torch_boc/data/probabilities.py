@@ -1,4 +1,4 @@
-"""Probabilities instead of logits: they are refused, or turned into logits if the user says that they are there."""
+"""Probabilities instead of logits: they are refused, or turned into logits if the user says so."""
 
 import math
 import warnings
@@ -14,7 +14,7 @@ SUM_TOLERANCE = 0.02
 SMALLEST = 1e-30
 REMEDY = (
     "give the logits, or from_probabilities=True (--probabilities on the command line), which takes the logarithm; "
-    "if they are logits after all, add 1 to every logit of every set, which leaves the softmax as it is"
+    "if they are logits, add 1 to every logit of every set, which does not change the softmax"
 )
 
 
@@ -33,7 +33,7 @@ def warn_of_shares(logits: Tensor, name: str) -> None:
         sums = logits.sum(1, dtype=torch.float64)
         warnings.warn(
             f"{name}: every value lies in [0, 1], as probabilities do, but the rows sum to {float(sums.min()):.4g} up "
-            f"to {float(sums.max()):.4g}, and are taken for logits; give the logits that they were made from",
+            f"to {float(sums.max()):.4g}, so they are used as logits; if they are not, give the logits instead",
             stacklevel=4,
         )
 

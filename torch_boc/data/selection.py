@@ -100,8 +100,8 @@ def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
     if isinstance(values, Tensor):
         if classes is not None and any(_is_number(x) and x != str(i) for i, x in enumerate(classes)):
             raise ContentError(
-                f"the numbers in {name!r} could be names or places of classes, for names of classes are numbers too; "
-                "rename the classes, or leave the names out"
+                f"expected names of classes that are not numbers, got some that are: the numbers in {name!r} could be "
+                "names or indices of classes; rename the classes, or leave the names out"
             )
         return values.squeeze(1) if values.ndim == 2 and values.shape[1] == 1 else values
     names = values.tolist() if getattr(values, "ndim", 0) == 1 else values
@@ -112,7 +112,7 @@ def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
     places = {x: i for i, x in enumerate(classes)}
     for row, x in enumerate(names):
         if x not in places:
-            raise ContentError(f"expected names of classes in {name!r}, got {x!r} in row {row}")
+            raise ContentError(f"expected names of classes in {name!r}, got {x!r}, which is none, in row {row}")
     return torch.tensor([places[x] for x in names])
 
 

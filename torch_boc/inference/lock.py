@@ -45,7 +45,7 @@ class Lock:
                 raise BlockingIOError(
                     f"expected that nobody else {self._purpose}, got process {found.get('pid')} on "
                     f"{found.get('host')}, which has done so since {found.get('since')}; wait for it, or choose "
-                    f"another path. If it is no more, delete {self.path}"
+                    f"another path. If that process does not exist any more, delete {self.path}"
                 )
             if self._take_over(found):
                 break

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .hashing import hash_tensor
 
 PLAIN_TYPES = (bool, int, float, complex, str, bytes, torch.dtype, torch.Size, torch.layout, torch.memory_format)
-DEPTH = 16  # of nested values; deeper are only values that contain themselves
+DEPTH = 16  # how deep nested values are read; only values that contain themselves are deeper
 
 
 class ValueDigest:

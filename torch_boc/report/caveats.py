@@ -1,4 +1,4 @@
-"""What is to be known before any number: sets that are too small, and samples that stand in two sets."""
+"""What a reader must know first: sets that are too small, and samples that are in two sets."""
 
 from collections.abc import Iterable
 
@@ -7,16 +7,16 @@ from .parts import Topic
 from .results import Results
 from .words import listed, quoted
 
-# Below this many samples no interval is to be trusted.
+# The intervals of a set with fewer samples than this are too narrow.
 SMALL_SET = 100
 
 
 def small_set_sentence(results: Results) -> Iterable[str]:
-    """A warning where a set is too small for its numbers."""
+    """A warning if a set is too small."""
     sizes = results.settings["samples"].items()
     small = [f"{quoted(name)} has {size}" for name, size in sizes if size < SMALL_SET]
     if small:
-        yield f"Below {SMALL_SET} samples the numbers are rough and the intervals too narrow: {listed(small)}."
+        yield f"With fewer than {SMALL_SET} samples numbers are rough and intervals too narrow: {listed(small)}."
 
 
 def overlap_sentences(results: Results) -> Iterable[str]:

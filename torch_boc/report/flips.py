@@ -1,4 +1,4 @@
-"""Does the number of flips matter? Where it does not, a sentence takes the place of a figure of flat lines."""
+"""Does the number of flips matter? If it does not, there is a sentence instead of a figure with flat lines."""
 
 from typing import Any
 
@@ -8,19 +8,20 @@ from .parts import UPSIDE_DOWN, Cell, Figure, Table, Topic, present
 from .results import Results
 from .words import distinct_names, listed, number
 
-# Lines whose values lie within this part of the height of their figure look flat.
+# A line looks flat if its values vary by less than this part of the height of the axis.
 FLAT = 0.02
+# The axis of the calibration error ends at this multiple of the largest error.
 ROOM = 1.6
 INTRODUCTION = "The deterministic variant uses the expected number of wins, the Monte Carlo variant draws it."
 
 
 def axis_top(table: Any, column: str) -> float:
-    """Where the axis of a column ends: AUROC at 1, the calibration error with room above."""
+    """Where the axis of a column ends: at 1 for the AUROC, above the largest value for the calibration error."""
     return 1.0 if column == "auroc" else float(ROOM * table[column].max()) or 1.0
 
 
 def spans(results: Results) -> list[tuple[str, float, float, float]]:
-    """What is shown over the number of flips: its name, its lowest and highest value, and the height of its axis."""
+    """For each quantity in the figure, its name, its lowest and highest value, and the height of its axis."""
     table = results.trials
     found = []
     if table["ece"].notna().any():
@@ -33,12 +34,12 @@ def spans(results: Results) -> list[tuple[str, float, float, float]]:
 
 
 def all_flat(results: Results) -> bool:
-    """Whether every line would be flat."""
+    """Whether all lines of the figure would be flat."""
     return all(high - low <= FLAT * height for _, low, high, height in spans(results))
 
 
 def flat_sentence(results: Results) -> str:
-    """What the figure would show, or "" where there is a figure."""
+    """The sentence instead of the figure; "" if there is a figure."""
     found = spans(results)
     if not found or not all_flat(results):
         return ""
@@ -54,7 +55,7 @@ def _range(low: float, high: float) -> str:
 
 
 def trial_table(results: Results) -> Table | None:
-    """ECE, and the AUROC of the paper's score, by the number of flips."""
+    """The ECE of BoC and the AUROC of the paper's score for each number of flips."""
     table = results.trials
     variants, sets = list(dict.fromkeys(table["variant"])), distinct_names(table["ood"])
     wanted: list[tuple[str, str, str | None]] = []
@@ -76,7 +77,7 @@ def _at(table: Any, k: float, variant: str, name: str | None) -> str:
 
 
 def trial_figure(results: Results) -> Any:
-    """ECE and AUROC against the number of flips, deterministic solid and Monte Carlo dashed; None if all is flat."""
+    """The ECE and the AUROC over the number of flips; Monte Carlo is dashed. None if all lines are flat."""
     table = results.trials
     kinds = [name for name in ("ece", "auroc") if len(table) and table[name].notna().any()]
     if not kinds or all_flat(results):
@@ -88,7 +89,7 @@ def trial_figure(results: Results) -> Any:
 
 
 def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
-    """A line for each variant and set, from 0 up, so that small differences look small."""
+    """A line for each variant and set. The axis begins at 0, so that small differences look small."""
     for name, colour in zip(sets[:SETS], CYCLE, strict=False):
         for variant, style in (("deterministic", "o-"), ("Monte Carlo", "s--")):
             rows = table[(table["variant"] == variant) & ((table["ood"] == name) if name else True)]
@@ -129,10 +130,10 @@ FLIPS = Topic(
     glossary=(
         ("k", "number of coin flips."),
         ("p*", "the p-value of the expected wins in k coin flips, Pr{Binomial(k, p̂) ≥ round(k q̄)}."),
-        ("rejected", "the share of samples with p* of at most 0.05; the column p-value is their mean p*."),
         (
-            "s_BoC",
-            "the paper’s score, 1 − p*. Higher means less confident, which is upside down for a score of familiarity.",
+            "rejected",
+            "the share of samples with p* of at most 0.05. The column p-value has the mean p* of all samples.",
         ),
+        ("s_BoC", "the paper’s score, 1 − p*. It is upside down: higher means less confident."),
     ),
 )

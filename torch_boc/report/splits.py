@@ -1,4 +1,4 @@
-"""The splits that calibrators are fitted on: which of them look like training data, or have samples of the test set."""
+"""The calibration splits: which of them look like training data, and which have samples of the test set."""
 
 from collections.abc import Iterable
 
@@ -22,14 +22,19 @@ def sharing_splits(results: Results) -> list[str]:
 
 
 def split_mark(results: Results, split: str) -> str:
-    """What is wrong with a calibration split, or ""."""
+    """What is wrong with a calibration split; "" if nothing is."""
     if split in sharing_splits(results):
         return SHARING
     return LEAKING if split in suspicious_splits(results) else ""
 
 
 def first_split(results: Results, *, leaking: bool = False) -> str:
-    """The first split that nothing is wrong with, or if there is none, the first; with `leaking`, one beside it."""
+    """The first split that nothing is wrong with; the first split if there is none; "" without splits.
+
+    Args:
+        results: the numbers.
+        leaking: take the first split that something is wrong with, if there is also one that nothing is wrong with.
+    """
     splits, suspicious = (
         distinct_names(results.calibration["split"]),
         suspicious_splits(results) + sharing_splits(results),
@@ -40,7 +45,7 @@ def first_split(results: Results, *, leaking: bool = False) -> str:
 
 
 def split_table(results: Results) -> Table | None:
-    """The accuracy of each calibration split against that of the test set, and the samples that both have."""
+    """The accuracy on each calibration split and on the test set, and the number of samples that both have."""
     shared = results.overlaps[results.overlaps["kind"] == "calibration"].set_index("set")["shared"]
     rows = [
         [
@@ -65,11 +70,12 @@ def leak_sentences(results: Results) -> Iterable[str]:
         if not row["suspicious"]:
             continue
         fit = fits[fits["split"] == row["split"]]
-        fault = "what is fitted on it does not carry over"
+        fault = "what is fitted on it does not hold for other samples"
         if len(fit):
-            fault = f"the temperature fitted on it, {number(fit.iloc[0]['temperature'], 3)}, is below 1 and sharpens"
+            value = number(fit.iloc[0]["temperature"], 3)
+            fault = f"the temperature fitted on it, {value}, is below 1 and makes confidences higher"
         yield (
             f"The calibration split {quoted(row['split'])} looks like training data: accuracy "
-            f"{number(row['accuracy'])} there against {number(row['test_accuracy'])} on test "
+            f"{number(row['accuracy'])} there, {number(row['test_accuracy'])} on the test set "
             f"(p {p_text(row['p_value'])}); {fault}. Do not use it."
         )

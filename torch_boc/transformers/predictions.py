@@ -8,6 +8,8 @@ import torch
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from torch import Tensor
 
+from ..data.finding import describe
+
 REMEDY = (
     "the logits were not kept, to save memory: take the predicted classes as predictions.argmax(-1), or keep the "
     "logits with BoCTrainerMetrics(keep_logits=True)"
@@ -111,3 +113,28 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
         if not self.has_logits:
             raise TypeError(f"{what} needs the logits: {REMEDY}")
         return self._parts["logits"]
+
+
+def first_of(value: Any) -> Any:
+    """The first of several outputs or labels; None if there are none. A single value is returned unchanged."""
+    return next(iter(value), None) if isinstance(value, tuple | list) else value
+
+
+def checked_predictions(predictions: Any) -> Predictions:
+    """The `Predictions` in what Trainer gathered; an error if there are none."""
+    first = first_of(predictions)
+    if isinstance(first, Predictions):
+        return first
+    raise TypeError(
+        f"expected Predictions from BoCTrainerMetrics.preprocess, got {describe(predictions)}; "
+        "give Trainer both of its arguments: Trainer(model, ..., **boc.arguments(model))"
+    )
+
+
+def without_columns(predictions: Any) -> Any:
+    """The predictions without our columns: what Trainer would give to your own function, if the logits were kept."""
+    if isinstance(predictions, list):
+        return [without_columns(batch) for batch in predictions]
+    if isinstance(predictions, tuple):
+        return (without_columns(predictions[0]), *predictions[1:])
+    return predictions["logits"] if predictions.has_logits else predictions
