@@ -193,13 +193,15 @@ def test_names_that_are_taken():
         ValueError, match="id: expected columns under new names, got 'msp', which is the name of a score"
     ):
         evaluate(named, z)
-    with pytest.raises(ValueError, match="ood: expected columns under new names, got 'top', a detector already"):
+    with pytest.raises(
+        ValueError, match="ood: expected columns under new names, got 'top', which is the name of a detector"
+    ):
         evaluate(z, {"logits": z, "top": z[:, 0]}, detectors={"top": lambda x: x[:, 0]})
     with pytest.raises(
         ValueError, match="expected a new name for a detector, got 'energy', which is the name of a score"
     ):
         evaluate(z, z, detectors={"energy": lambda x: x[:, 0]})
-    with pytest.raises(ValueError, match="got 'mahalanobis', a detector already"):
+    with pytest.raises(ValueError, match="got 'mahalanobis', which is the name of a detector"):
         evaluate(z, z, train=labelled(), detectors={"mahalanobis": lambda x: x[:, 0]})
 
 

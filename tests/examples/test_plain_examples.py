@@ -18,7 +18,7 @@ def test_batch_inference(tmp_path):
     result = run("batch_inference.py", "--smoke", "--output", "noise.parquet", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert parquet.read_table(tmp_path / "noise.parquet")["index"].to_pylist() == list(range(96))
-    assert "most of the rest on the fewest rivals" in result.stdout
+    assert "highest concentration" in result.stdout
 
 
 def test_metric_in_plain_loop(tmp_path):

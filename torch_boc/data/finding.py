@@ -43,7 +43,7 @@ def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
 
     Args:
         batch: what a loader yields.
-        inputs: names that the model requires as inputs, and that are therefore never taken for targets.
+        inputs: names that the model requires as inputs. A value with such a name is never the target.
 
     >>> split_batch({"x": 1, "labels": 2})
     ({'x': 1}, 2)

@@ -97,7 +97,7 @@ def read_torch(path: Path) -> Any:
             content = torch.load(path if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise ContentError(
-            "expected nothing but tensors, got other objects; reading these can run any code, so they are refused; "
+            "expected only tensors, got other objects; reading these can run any code, so they are refused; "
             "save tensors: torch.save({'logits': ..., 'target': ...}, path)"
         ) from error
     return _torch_content(content)

@@ -68,7 +68,7 @@ def _shares_above(ordered: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def _corners(axis: Tensor) -> Tensor:
-    """Which points to keep: all but those with the same value of `axis` as both neighbours. The ends are kept."""
+    """Which points to keep: the ends, and every point whose value of `axis` differs from that of a neighbour."""
     moves = axis.diff() > 0
     end = torch.ones(1, dtype=torch.bool)
     return torch.cat([end, moves[1:] | moves[:-1], end])

@@ -78,8 +78,8 @@ def interval_within(auroc: float, scores: Pair, strata: Pair, replicates: int, n
     def statistic(positive: Tensor, negative: Tensor) -> Tensor:
         """The AUROC of each replicate.
 
-        It is that of `functional.separation.binned_auroc`, with sums that begin anew in each stratum. The cells are in
-        falling order of the score.
+        It is the formula of `functional.separation.binned_auroc`, but the sums begin again in each stratum, and strata
+        have different numbers of cells. The cells are in falling order of the score.
         """
         alarms = negative.cumsum(1)
         wins = positive * (alarms[:, end] - alarms + negative / 2)

@@ -1,7 +1,8 @@
-"""ResNets for CIFAR-10 in two published layouts, from their weights alone: no code is downloaded.
+"""ResNets for CIFAR-10 in two published layouts. Only their weights are downloaded, no code.
 
-chenyaofo/pytorch-cifar-models projects its shortcuts (`downsample`, head `fc`); akamaster/pytorch_resnet_cifar10 has
-shortcuts without parameters (head `linear`). Each was trained with a normalisation of its own.
+Those of chenyaofo/pytorch-cifar-models have projections in their shortcuts (`downsample`) and a head called `fc`. Those
+of akamaster/pytorch_resnet_cifar10 have shortcuts without parameters and a head called `linear`. The two were trained
+with different normalisations of the images.
 """
 
 import pickle

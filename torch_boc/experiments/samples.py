@@ -1,4 +1,4 @@
-"""The inputs of the models, and the portions that the paper makes of them."""
+"""The inputs of the models, and how the paper divides them into sets."""
 
 import hashlib
 from dataclasses import dataclass

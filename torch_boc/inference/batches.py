@@ -49,7 +49,7 @@ class BatchReader:
     """Turns what a loader yields into a `Batch` for one model.
 
     A batch is x, (x, target), or a mapping with the target under a name of `torch_boc.data.finding.TARGET_NAMES`. An
-    argument that the model's forward requires is never taken for the target. x is a tensor, a sequence of tensors
+    argument that the model's forward requires is never the target. x is a tensor, a sequence of tensors
     (positional arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that the model's forward
     does not take are left out.
 

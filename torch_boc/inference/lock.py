@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-# A process on another machine cannot be looked up. Therefore an owner touches its lock file every so many seconds, and
-# is taken for dead when it has not done so for this long.
+# A process on another machine cannot be looked up. Therefore an owner touches its lock file every `BEAT_SECONDS`. If it
+# has not done so for `DEAD_SECONDS`, it is assumed to be dead.
 BEAT_SECONDS, DEAD_SECONDS = 30.0, 600.0
 
 

@@ -1,4 +1,4 @@
-"""The scores that have a part of their own in a report. What is known of a score itself stands in the registry."""
+"""Which scores a report shows, compares and recommends. The facts about each score are in the registry."""
 
 from ..functional.registry import scores
 

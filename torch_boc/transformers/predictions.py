@@ -19,9 +19,9 @@ REMEDY = (
 class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     """The predictions of a Trainer with the probe: an array of logits, of which often only `argmax(-1)` was kept.
 
-    `predictions["columns"]` has the numbers of the probe, in the order of `COLUMNS`, in the place of the class axis.
-    If the logits were kept, it behaves as their array (they are `predictions["logits"]`). If not, it knows only the
-    predicted classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`. Everything else raises an error.
+    `predictions["columns"]` has the numbers of the probe on its last axis, in the order of `COLUMNS`. If the logits
+    were kept, it behaves like their array, which is `predictions["logits"]`. If not, it knows only the predicted
+    classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`. Everything else raises an error.
 
     It is a mapping, because Trainer gathers, pads and joins mappings as it does tensors.
 
