@@ -141,7 +141,7 @@ def test_a_bar_is_told_of_every_sample(image_folder, resnet, tmp_path):
 
 
 def test_the_number_of_classes(image_folder, tmp_path):
-    stand_ins.write_resnet(tmp_path / "weights.pt", classes=100)
+    stand_ins.write_resnet(tmp_path / "weights.pt", num_classes=100)
     with pytest.raises(ValueError, match=r"weights\.pt: expected a model of 10 classes, got 100; resnet needs one"):
         compute_logits(RESNET, tmp_path / "weights.pt", load_sets(RESNET, image_folder), tmp_path / "cache")
     assert not list((tmp_path / "cache").rglob("*.npy"))

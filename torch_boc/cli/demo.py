@@ -58,32 +58,32 @@ def _files(name: str | None) -> list[str]:
     return comparison_files(names()) if name is None else list(FILES)
 
 
-def compare(entries: list["Entry"], tell: Callable[[str], None]) -> "Comparison":
+def compare(entries: list["Entry"], progress: Callable[[str], None]) -> "Comparison":
     """The reports on all entries, and what the concentration tells beyond confidence on the first OOD set of each."""
     from ..evaluation import Comparison, beyond_confidence
 
     reports, beyond = {}, {}
     for place, entry in enumerate(entries, start=1):
         where = f"{entry.name} ({place} of {len(entries)})"
-        reports[entry.name] = evaluate_entry(entry, partial(_tell_where, tell, where))
-        tell(f"{where}: beyond confidence")
+        reports[entry.name] = evaluate_entry(entry, partial(_tell_where, progress, where))
+        progress(f"{where}: beyond confidence")
         test, _ = entry.test_and_splits()
         for ood in list(entry.ood.values())[:1]:
             beyond[entry.name] = beyond_confidence(test, ood, how=["strata", "model"], what=["concentration"])
     return Comparison(reports, beyond)
 
 
-def _tell_where(tell: Callable[[str], None], where: str, message: str) -> None:
-    tell(f"{where}: {message}")
+def _tell_where(progress: Callable[[str], None], where: str, message: str) -> None:
+    progress(f"{where}: {message}")
 
 
-def evaluate_entry(entry: "Entry", tell: Callable[[str], None]) -> "Report":
+def evaluate_entry(entry: "Entry", progress: Callable[[str], None]) -> "Report":
     """The report on an entry, with calibrators fitted on all of its splits."""
     from ..evaluation import evaluate
 
     test, splits = entry.test_and_splits()
     title = f"{entry.card['model']}: {entry.card['data']}"
-    return evaluate(test, entry.ood, calibration=splits, progress=tell, title=title)
+    return evaluate(test, entry.ood, calibration=splits, progress=progress, title=title)
 
 
 def provenance(card: Mapping[str, Any]) -> list[str]:

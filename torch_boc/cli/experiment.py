@@ -7,7 +7,7 @@ import typer
 
 from ..storage.files import check_folder
 from .console import counting, working
-from .options import Json, Out, Replicates, Trials
+from .options import Json, Out, Replicates, Seed, Trials
 from .output import choose_folder, print_report, save_report
 
 
@@ -42,9 +42,7 @@ def experiment(
     ] = None,
     trials: Trials = 100,
     replicates: Replicates = 1000,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Seed of the splits, the bootstrap and Monte Carlo.")
-    ] = 42,
+    seed: Seed = 42,
     out: Out = None,
     json: Json = False,
 ) -> None:

@@ -22,12 +22,12 @@ class FileReader:
     Attributes:
         probabilities: whether files hold probabilities instead of logits.
         classes: names of the classes with commas between them, or a file with one name in each line.
-        tell: called with a text when a file is being read.
+        progress: called with a few words when a file is being read.
     """
 
     probabilities: bool = False
     classes: str | None = None
-    tell: Callable[[str], object] = lambda message: None
+    progress: Callable[[str], object] = lambda message: None
 
     def read(
         self, path: Path, name: str | None = None, *, like: LogitSet | None = None, labelled: bool = False
@@ -40,7 +40,7 @@ class FileReader:
             like: another set, which must have the same number of classes.
             labelled: whether there must be targets.
         """
-        self.tell(f"reading {path}")
+        self.progress(f"reading {path}")
         names = None if self.classes is None else class_names(self.classes)
         data = read_logits(path, name, from_probabilities=self.probabilities, classes=names)
         if like is not None and data.num_classes != like.num_classes:

@@ -29,4 +29,5 @@ Json = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON o
 Trials = Annotated[
     int, typer.Option("--trials", metavar="N", min=1, max=MOST_TRIALS, help="Coin flips of the paper's test.")
 ]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of everything that is random.")]
 Replicates = Annotated[int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")]

@@ -23,11 +23,11 @@ def choose_folder(out: Path | None, *, json: bool, files: Iterable[str] = FILES)
     return check_folder(out or DEFAULT_FOLDER, files)
 
 
-def save_report(report: Any, folder: Path | None, tell: Callable[[str], None]) -> list[Path]:
+def save_report(report: Any, folder: Path | None, progress: Callable[[str], None]) -> list[Path]:
     """Write the report to `folder`, if there is one; returns the files."""
     if folder is None:
         return []
-    tell("drawing")
+    progress("drawing")
     paths: list[Path] = report.save(folder)
     return paths
 

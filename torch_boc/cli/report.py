@@ -8,7 +8,7 @@ import typer
 from ..storage.files import printable
 from .console import working
 from .inputs import ENDINGS, FileReader
-from .options import Classes, Json, Out, Probabilities, Replicates, Trials
+from .options import Classes, Json, Out, Probabilities, Replicates, Seed, Trials
 from .output import choose_folder, print_report, save_report
 
 
@@ -29,7 +29,7 @@ def report(
     classes: Classes = None,
     trials: Trials = 100,
     replicates: Replicates = 1000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the bootstrap and Monte Carlo.")] = 42,
+    seed: Seed = 42,
     out: Out = None,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print nothing; write the files.")] = False,

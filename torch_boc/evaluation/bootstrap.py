@@ -67,17 +67,17 @@ def replicate(
 
 
 def bootstrap_interval(
-    estimate: float, observed: Tensor, replicates: Tensor, limits: tuple[float, float] = UNIT
+    estimate: float, observed: Tensor, drawn: Tensor, limits: tuple[float, float] = UNIT
 ) -> tuple[float, float]:
     """The 95 % interval of `estimate`, as above. NaN if the estimate is not finite, or if no replicate is.
 
     Args:
         estimate: the statistic of the samples themselves.
         observed: the statistic of the cells, a scalar, with which the replicates are compared.
-        replicates: (R,). Replicates that are not finite are left out.
+        drawn: the replicates (R,). Those that are not finite are left out.
         limits: the range of the statistic.
     """
-    finite = replicates[replicates.isfinite()]
+    finite = drawn[drawn.isfinite()]
     if len(finite) == 0 or not torch.tensor(estimate).isfinite():
         return float("nan"), float("nan")
     shift = torch.quantile(finite, finite.new_tensor(LEVELS)) - observed

@@ -19,13 +19,13 @@ FEW_ON_A_SIDE = 10
 Interval = tuple[float, float]
 
 
-def binomial_interval(successes: float, trials: float) -> Interval:
-    """The 95 % interval of Clopper and Pearson for a share; `successes` may be a fraction.
+def binomial_interval(successes: float, total: float) -> Interval:
+    """The 95 % interval of Clopper and Pearson for the share `successes / total`; both may be fractions.
 
     >>> [round(end, 4) for end in binomial_interval(0, 200)]
     [0.0, 0.0183]
     """
-    special, failures = require("scipy", "special", purpose="intervals of shares need").special, trials - successes
+    special, failures = require("scipy", "special", purpose="intervals of shares need").special, total - successes
     low = float(special.betaincinv(successes, failures + 1, 0.025)) if successes > 0 else 0.0
     return low, float(special.betaincinv(successes + 1, failures, 0.975)) if failures > 0 else 1.0
 

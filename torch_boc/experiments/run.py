@@ -92,7 +92,7 @@ def load_sets(
             inputs, target = fetch((cache or default_cache()) / "data", name, experiment.local)
         found.append(Samples(name, inputs, target))
         _check(found[-1], None if name == experiment.ood else len(experiment.classes))
-    return portions(*found, seed=seed, samples=samples, trained=train_samples)
+    return portions(*found, seed=seed, samples=samples, train_samples=train_samples)
 
 
 def report(
