@@ -113,7 +113,7 @@ def test_logits_that_know_less_than_nothing_have_the_highest_temperature():
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e6])
 def test_constant_logits_have_temperature_one(value):
-    with pytest.warns(UserWarning, match="all the same"):
+    with pytest.warns(UserWarning, match="all equal"):
         assert fitted_temperature(torch.full((7, 3), value), torch.arange(7) % 3) == 1.0
 
 

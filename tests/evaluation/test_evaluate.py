@@ -1,8 +1,6 @@
 """The whole protocol: laws, edges, errors, and the published numbers of a public network."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -230,20 +228,6 @@ def test_a_row_without_a_finite_logit_is_named():
     logits[7] = -torch.inf
     with pytest.raises(ValueError, match=r"ood: expected finite logits .* in 1 of 20 rows, first in row 7"):
         evaluate(labelled(20), logits)
-
-
-def test_import_needs_torch_and_torchmetrics_only():
-    code = (
-        "import sys\n"
-        "for name in ('pandas', 'sklearn', 'pyarrow', 'pytorch_ood', 'typer', 'rich', 'safetensors'):\n"
-        "    sys.modules[name] = None\n"
-        "import torch_boc.evaluation as e\n"
-        "assert all(hasattr(e, name) for name in e.__all__)\n"
-        "try:\n    e.evaluate([[1.0, 2.0]])\n"
-        "except ImportError as error:\n    assert 'torch-boc[eval]' in str(error)\n"
-        "else:\n    raise AssertionError\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
     places = {x: i for i, x in enumerate(classes)}
     for row, x in enumerate(names):
         if x not in places:
-            raise ContentError(f"expected names of classes in {name!r}, got {x!r}, which is none, in row {row}")
+            raise ContentError(f"expected names of classes in {name!r}, got {x!r} in row {row}")
     return torch.tensor([places[x] for x in names])
 
 
