@@ -2,9 +2,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench mutants clean
+.PHONY: setup native demo test lint bench mutants clean
 
-setup: $(READY)
+setup: native
 
 # Installs once; again only when the dependencies change.
 $(READY): pyproject.toml
@@ -12,6 +12,10 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
 	touch $@
+
+# Compiles the native libraries whose sources have changed; without a compiler it says so, and goes on.
+native: $(READY)
+	$(BIN)/python hatch_build.py
 
 demo: setup
 	$(BIN)/torch-boc demo
@@ -38,4 +42,4 @@ mutants: setup
 	$(BIN)/python -m benchmarks.mutants
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis torch_boc/kernels/cpu/lib

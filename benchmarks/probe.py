@@ -1,7 +1,7 @@
 """Time the functional core against softmax, a bare read of the logits and the obvious implementation.
 
 `make bench`, or `python -m benchmarks.probe`; writes results/probe.csv, results/targets.csv and results/probe.png.
-The probe has three paths on a CPU: torch's own operations, kernels in C++ (`torch_boc.kernels.use("compiled")`), and
+The probe has three paths on a CPU: torch's own operations, kernels in C++ (`torch_boc.kernels.use("native")`), and
 torch.compile around the call. Softmax takes part twice: as everybody calls it, and into memory that is there already,
 which spares it the time that the system takes to hand out memory.
 """
@@ -39,7 +39,7 @@ def in_cpp(function: Callable[..., object]) -> Callable[..., object]:
     """`function` by the kernels in C++."""
 
     def run(*args: object) -> object:
-        with use("compiled"):
+        with use("native"):
             return function(*args)
 
     return run

@@ -8,7 +8,7 @@ from mpmath import mp
 
 from tests import reference
 from tests.functional.cases import confident_logits, random_logits, relative_error
-from tests.kernels.cases import needs_compiler
+from tests.kernels.cases import needs_native
 from torch_boc.functional import bag_of_coins, boc_summary, compute_scores
 from torch_boc.kernels import use
 
@@ -113,7 +113,7 @@ def probes_of_flat_rows(classes, scale):
     return [reference.probe(row) for row in flat_rows(classes, scale).tolist()]
 
 
-@pytest.mark.parametrize("path", ["torch", pytest.param("compiled", marks=needs_compiler)])
+@pytest.mark.parametrize("path", ["torch", pytest.param("native", marks=needs_native)])
 @pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e-7, 1e-4, 1e-3, 0.1, 0.5])
 @pytest.mark.parametrize("classes", [3, 4, 10, 300])
 def test_the_concentration_of_nearly_tied_logits(classes, scale, path):
@@ -136,7 +136,7 @@ def test_the_mean_concentration_of_tiny_logits_is_that_of_float64():
 
 
 @pytest.mark.parametrize("margin", [60.0, 68.0, 71.0, 79.5, 83.0, 86.5, 95.0, 150.0, 300.0])
-@pytest.mark.parametrize("path", ["torch", pytest.param("compiled", marks=needs_compiler)])
+@pytest.mark.parametrize("path", ["torch", pytest.param("native", marks=needs_native)])
 def test_the_concentration_of_a_large_margin_and_its_gradient(margin, path):
     """The gradient of the sum of squares is 1e75 there, which float32 does not hold, and that of the logits is of 1."""
     row = torch.tensor([margin, 0.5, 0.0, -0.25, -3.0])

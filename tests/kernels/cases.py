@@ -2,7 +2,6 @@
 
 import math
 import os
-import shutil
 
 import pytest
 import torch
@@ -11,11 +10,9 @@ from torch import Tensor
 from tests.functional.cases import random_logits
 from torch_boc.core.rows import Rows
 from torch_boc.kernels import row_sums, spread
-from torch_boc.kernels.build import COMPILERS
+from torch_boc.kernels.cpu import library
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, COMPILERS)) and "CXX" not in os.environ, reason="needs a C++ compiler"
-)
+needs_native = pytest.mark.skipif(not library.available(), reason=library.why_not())
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # On the CPU it is Triton's interpreter that runs or, without it, the kernels in C++.
 DEVICE = os.environ.get("TORCH_BOC_CHECKS_ON", "cpu" if INTERPRETED else "cuda")

@@ -86,9 +86,10 @@ def compile_coins(dtype: torch.dtype, *, target: tuple) -> Compiled:
 
 def compile_spread(dtype: torch.dtype, *, target: tuple) -> Compiled:
     """The sums of flat rows as `spread_ops.py` would start them."""
-    from torch_boc.kernels.spread import WARPS, WIDTH
     from torch_boc.kernels.triton import rows as rows_triton
     from torch_boc.kernels.triton import spread as spread_triton
+    from torch_boc.kernels.triton.launch import SPREAD_WARPS as WARPS
+    from torch_boc.kernels.triton.launch import SPREAD_WIDTH as WIDTH
 
     kernel = spread_triton.spread
     constants = {"width": WIDTH, "dtype": rows_triton.DTYPES[accumulator(dtype)]}

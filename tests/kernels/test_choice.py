@@ -12,9 +12,10 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.functional.cases import random_logits
-from tests.kernels.cases import needs_compiler
+from tests.kernels.cases import needs_native
 from torch_boc.functional import bag_of_coins, binomial_log_tail, gather, log_p_value, sample_columns
 from torch_boc.kernels import choice, use
+from torch_boc.kernels.cpu import library
 
 PROBE = ["torch_boc::row_sums", "torch_boc::spread", "torch_boc::coins", "torch_boc::log_p_value"]
 FUSED = {*PROBE, "torch_boc::log_tail"}
@@ -51,7 +52,7 @@ def fake_gpu():
         yield torch.empty(5, 10, device="cuda")
 
 
-@pytest.mark.parametrize("path", ["auto", "triton", "compiled"])
+@pytest.mark.parametrize("path", ["auto", "triton", "native"])
 def test_a_gpu_computes_by_the_kernels(fake_gpu, path):
     with use(path):
         assert fused(probe, fake_gpu) == set(PROBE)
@@ -74,25 +75,50 @@ def test_torch_means_torch(fake_gpu):
         assert not fused(probe, random_logits(5, 10))
 
 
-@pytest.mark.parametrize("path", ["auto", "torch"])
-def test_the_cpu_computes_in_torch(path):
-    with use(path):
-        assert not fused(probe, random_logits(5, 10))
-
-
-@needs_compiler
+@needs_native
+@pytest.mark.parametrize("path", ["auto", "native"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_the_compiled_path_of_the_cpu(dtype):
+def test_a_cpu_computes_by_the_native_library(path, dtype):
     logits = random_logits(5, 10, dtype=dtype)
-    with use("compiled"):
+    with use(path):
         assert fused(probe, logits) == set(PROBE)
+        assert fused(probe, torch.nn.Parameter(logits, requires_grad=False)) == set(PROBE)
         assert fused(binomial_log_tail, torch.ones(5), 1000, torch.ones(5)) == {"torch_boc::log_tail"}
 
 
-@needs_compiler
-def test_what_the_compiled_path_leaves_to_torch():
-    with use("compiled"):
-        assert "torch_boc::row_sums" not in fused(probe, random_logits(5, 10).double())
+@pytest.fixture
+def no_library(monkeypatch):
+    monkeypatch.setattr(library, "_chosen", lambda: (None, "it is not there"))
+
+
+def test_without_a_library_a_cpu_computes_in_torch(no_library):
+    assert not fused(probe, random_logits(5, 10))
+
+
+def test_a_native_path_that_is_not_there_is_an_error(no_library):
+    with use("native"), pytest.raises(RuntimeError, match="the native path is not available: it is not there"):
+        probe(random_logits(5, 10))
+
+
+class Plain(torch.Tensor):
+    """A subclass, as those that are spread over devices are."""
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated:FutureWarning")
+def test_what_auto_leaves_to_torch_on_a_cpu(monkeypatch):
+    """Whoever looks on must know every operation; Triton's interpreter takes the tensors of a CPU for its own."""
+    logits = random_logits(5, 10).float()
+    assert not fused(probe, logits.as_subclass(Plain))
+    traced = []
+    torch.jit.trace(lambda x: traced.append(choice.decide(x).rows) or x + 1, logits, check_trace=False)
+    assert traced == [False]
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert not fused(probe, logits)
+
+
+@needs_native
+def test_what_the_native_path_leaves_to_torch():
+    with use("native"):
         assert not fused(binomial_log_tail, torch.ones(5), 1001, torch.ones(5))
         assert "torch_boc::coins" not in fused(bag_of_coins, random_logits(5, 2))
         assert "torch_boc::coins" not in fused(bag_of_coins, random_logits(5, 10).requires_grad_())
@@ -110,7 +136,7 @@ def test_a_call_decides_once(monkeypatch, function):
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # torch's own use of it
 def test_forward_mode_is_left_to_torch():
     odds = torch.linspace(0.1, 2, 5, dtype=torch.float64)
-    with use("compiled"), forward_ad.dual_level():
+    with use("native"), forward_ad.dual_level():
         dual = forward_ad.make_dual(odds, torch.ones_like(odds))
         tangent = forward_ad.unpack_dual(binomial_log_tail(torch.ones(5), 3, dual)).tangent
     lose = odds / (1 + odds)  # the tail is 1 - lose^3
@@ -125,7 +151,7 @@ def test_triton_without_a_gpu_is_an_error():
 
 @pytest.mark.parametrize("path", ["cuda", "", "Triton"])
 def test_unknown_paths(path):
-    with pytest.raises(ValueError, match="expected a path among auto, torch, triton, compiled"), use(path):
+    with pytest.raises(ValueError, match="expected a path among auto, torch, triton, native"), use(path):
         pass
 
 
@@ -164,9 +190,9 @@ def test_two_tasks_choose_differently():
             return choice._chosen.get()
 
     async def both():
-        return await asyncio.gather(decided("torch"), decided("compiled"))
+        return await asyncio.gather(decided("torch"), decided("native"))
 
-    assert asyncio.run(both()) == ["torch", "compiled"]
+    assert asyncio.run(both()) == ["torch", "native"]
     assert choice._chosen.get() == choice._traced.path == "auto"
 
 
@@ -181,7 +207,7 @@ def test_a_choice_compiles_again():
     torch.testing.assert_close(compiled(logits), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("path", ["auto", "compiled"])
+@pytest.mark.parametrize("path", ["auto", "native"])
 def test_torch_compile_gets_the_formulas(path):
     """The compiler fuses them with what is around."""
     graphs = []
@@ -198,12 +224,13 @@ def test_torch_compile_gets_the_formulas(path):
     assert not any("torch_boc" in str(node.target) for graph in graphs for node in graph.graph.nodes)
 
 
-@pytest.mark.parametrize("path", ["auto", "torch", pytest.param("compiled", marks=needs_compiler)])
+@pytest.mark.parametrize("path", ["auto", "torch", pytest.param("native", marks=needs_native)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_every_path_gives_the_same(path, dtype):
     for classes in (2, 10, 47, 48, 1000):
         logits = random_logits(33, classes, dtype=dtype)
-        expected = bag_of_coins(logits)
+        with use("torch"):
+            expected = bag_of_coins(logits)
         with use(path):
             actual = bag_of_coins(logits)
             value = log_p_value(actual)

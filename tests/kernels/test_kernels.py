@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernels.cases import needs_compiler
+from tests.kernels.cases import needs_native
+from torch_boc.kernels.cpu import library
 
 HERE = Path(__file__).parent
 CHECKS = ("forward", "backward", "coin_checks", "tail_checks", "tail_operators")
@@ -31,10 +32,20 @@ def test_in_the_interpreter(name):
     run_checks(name, TRITON_INTERPRET="1")
 
 
-@needs_compiler
+@needs_native
 @pytest.mark.parametrize("name", CHECKS)
-def test_compiled_for_the_cpu(name):
+def test_native_on_the_cpu(name):
     run_checks(name, TRITON_INTERPRET="0", TORCH_BOC_CHECKS_ON="cpu")
+
+
+@pytest.mark.slow
+@needs_native
+@pytest.mark.parametrize("variant", library.present()[:-1])
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_slower_variants(name, variant):
+    """Those that this CPU can run and does not take by itself; torch is told that the CPU can do less."""
+    capability = "default" if variant == "baseline" else variant
+    run_checks(name, TRITON_INTERPRET="0", TORCH_BOC_CHECKS_ON="cpu", ATEN_CPU_CAPABILITY=capability)
 
 
 def test_importing_the_kernels_needs_no_triton():

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from tests.dispatch import NoHostSync
-from tests.kernels.cases import needs_compiler
+from tests.kernels.cases import needs_native
 from torch_boc import kernels
 from torch_boc.kernels import choice, trial
 
-pytestmark = needs_compiler
+pytestmark = needs_native
 REMAINS = "torch_boc computes by torch's own operations, not by its kernels: "
 
 

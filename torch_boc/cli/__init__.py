@@ -1,4 +1,4 @@
-"""The command line: `torch-boc demo`, `report`, `probe` and `experiment`."""
+"""The command line: `torch-boc demo`, `report`, `probe`, `experiment` and `doctor`."""
 
 import os
 import signal

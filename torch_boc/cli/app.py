@@ -12,6 +12,7 @@ from ..data.formats import is_memory_error
 from . import INTERRUPTED
 from .console import say
 from .demo import demo
+from .doctor import UNHEALTHY, doctor
 from .experiment import experiment
 from .probe import probe
 from .report import report
@@ -21,8 +22,8 @@ HELP = "Does a classifier's confidence agree with the geometry of its logits?"
 EXPECTED = (ValueError, OSError, ImportError)
 FAILED, TOO_LITTLE_MEMORY = 2, 3
 CODES = (
-    f"Exit codes: 0 success, {FAILED} the input cannot be used, {TOO_LITTLE_MEMORY} too little memory, "
-    f"{INTERRUPTED} interrupted."
+    f"Exit codes: 0 success, {UNHEALTHY} the doctor found a fault, {FAILED} the input cannot be used, "
+    f"{TOO_LITTLE_MEMORY} too little memory, {INTERRUPTED} interrupted."
 )
 
 EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
@@ -48,6 +49,10 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "torch-boc experiment resnet --samples 500 --out /tmp/report",
         "torch-boc experiment resnet --checkpoint resnet20.pt --data-dir data",
         "torch-boc experiment roberta --model folder --data-dir data --json",
+    ),
+    doctor: (
+        "torch-boc doctor",
+        "torch-boc doctor --json > doctor.json",
     ),
 }
 

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
+from .cpu import library as native
 from .cpu.calls import DTYPES, MOST_TRIALS
 from .trial import is_trusted
-from .triton.launch import available
+from .triton.launch import available, interpreted
 
-PATHS = ("auto", "torch", "triton", "compiled")
+PATHS = ("auto", "torch", "triton", "native")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 _chosen: ContextVar[str] = ContextVar("torch_boc_path", default="auto")
@@ -38,14 +40,13 @@ def use(path: str) -> Iterator[None]:
 
     Args:
         path: one of
-            "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; torch's
-            own operations elsewhere. This is the default;
+            "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; the
+            native library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default;
             "torch": torch's own operations, the reference;
             "triton": the Triton kernels, untried; tensors of other devices are an error. Inside of torch.compile they
             stay one operator each, where "auto" leaves everything to the compiler;
-            "compiled": on the CPU, kernels in C++ that the machine's own compiler makes within seconds, once, and that
-            are kept in ~/.cache/torch_boc. float64 logits, and more than 1,000 trials, go by "torch", and other
-            devices by "auto".
+            "native": on the CPU, the native library; it is an error if there is none (`torch-boc doctor` says why).
+            float64 logits, and more than 1,000 trials, go by "torch", and other devices by "auto".
 
     >>> with use("torch"):
     ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
@@ -78,14 +79,15 @@ class Fused(NamedTuple):
 def decide(x: Tensor) -> Fused:
     """Who computes a call whose tensor is `x`: logits, or numbers of each row."""
     device, path = x.device.type, _traced.path if torch.compiler.is_compiling() else _chosen.get()
-    dtypes = _fused_dtypes(device, path)
-    limited = device == "cpu" and path == "compiled"
+    dtypes = _fused_dtypes(x, path)
+    limited = device == "cpu" and path != "triton"
     return Fused(x.dtype in dtypes, torch.float32 in dtypes, MOST_TRIALS if limited else sys.maxsize)
 
 
-def _fused_dtypes(device: str, path: str) -> Collection[torch.dtype]:
+def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
     """The dtypes of logits that the kernels take; they make numbers of float32 and float64 wherever they take any."""
-    if path == "torch" or (path == "auto" and device == "cpu"):
+    device = x.device.type
+    if path == "torch":
         return ()
     if path == "triton" and not available(device):
         raise RuntimeError(
@@ -95,6 +97,16 @@ def _fused_dtypes(device: str, path: str) -> Collection[torch.dtype]:
         return TRITON_DTYPES if path == "triton" else ()  # else the compiler fuses torch's operations as it likes
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return ()  # for which torch's operations have rules, nested ones too
-    if path == "compiled" and device == "cpu":
-        return DTYPES
+    if device == "cpu" and path != "triton":
+        return DTYPES if _takes_native(x, path) else ()
     return TRITON_DTYPES if available(device) and (path == "triton" or is_trusted()) else ()
+
+
+def _takes_native(x: Tensor, path: str) -> bool:
+    """Whether the native library computes a call on the CPU."""
+    if path == "native":
+        native.library()  # raises if there is none
+        return True
+    # What is traced, and subclasses such as DTensor, need operations that everybody knows.
+    plain = type(x) in (Tensor, Parameter) and not torch._C._is_tracing()
+    return plain and native.available() and not interpreted()

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .cpu import calls as compiled
-from .triton.launch import check_pair, load, on_triton
+from .cpu import calls as native
+from .triton.launch import check_pair, launch, load, on_triton
 
 BLOCK, WARPS = 512, 4
 OUTPUTS = 3
@@ -21,7 +21,7 @@ OUTPUTS = 3
 def coins(
     odds: Tensor, squares: Tensor, mass: Tensor, mass_squares: Tensor, classes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same as `core.coins.coins_by_formula`, for three or more classes, in the dtype of the odds.
+    """The same as `core.coins.coins_by_formula`, in the dtype of the odds.
 
     It has no gradient. Where one is needed, use the formulas in `core`.
     """
@@ -29,12 +29,11 @@ def coins(
     sums = [x.contiguous() for x in (odds, squares, mass, mass_squares)]
     if odds.numel() and on_triton(odds):
         grid = (-(-odds.numel() // BLOCK),)
-        with torch.cuda.device_of(odds):
-            # Division and rounding as in torch, so that the result is the same to the last bit.
-            options = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
-            load("coins").coins[grid](*sums, *out, odds.numel(), classes - 1, **options)
+        # Division and rounding as in torch, so that the result is the same to the last bit.
+        options = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
+        launch(load("coins").coins, grid, odds, *sums, *out, odds.numel(), classes - 1, **options)
     elif odds.numel():
-        compiled.coins(classes, *sums, *out)
+        native.coins(classes, *sums, *out)
     return out
 
 

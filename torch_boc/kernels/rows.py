@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core.rows import gradient, gradient_by_blocks
-from .cpu import calls as compiled
+from .cpu import calls as native
 from .triton.launch import empty_gradient, empty_rows, launch_gradient, launch_rows, on_triton
 
 
@@ -14,7 +14,10 @@ from .triton.launch import empty_gradient, empty_rows, launch_gradient, launch_r
 @torch.library.custom_op("torch_boc::row_sums", mutates_args=(), schema="(Tensor logits, bool extras) -> Tensor[]")
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
     """`core.rows.row_sums` in one pass: the fields of its Rows, the last two only with `extras`."""
-    return (launch_rows if on_triton(logits) else compiled.row_sums)(logits, extras)
+    if on_triton(logits):
+        return launch_rows(logits, extras)
+    sums = native.row_sums(logits, extras)
+    return sums[:4] + sums[6:]  # without those of core/spread.py, which are an operator of their own
 
 
 @torch.library.custom_op("torch_boc::row_sums_backward", mutates_args=())

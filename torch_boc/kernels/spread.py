@@ -6,11 +6,8 @@ import torch
 from torch import Tensor
 
 from ..core.blocks import fill_blockwise
-from ..core.precision import accumulator
 from ..core.spread import gradient, is_flat, some_rows, spread_columns
-from .triton.launch import as_matrix, check_pair, load, on_triton
-
-WIDTH, WARPS = 1024, 4
+from .triton.launch import check_pair, launch_spread, on_triton
 
 
 @torch.library.custom_op("torch_boc::spread", mutates_args=())
@@ -19,14 +16,7 @@ def spread(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tenso
     check_pair(squares, odds)
     if not on_triton(logits):
         return some_rows(logits, odds, squares)
-    out = squares.new_empty(squares.shape), squares.new_empty(squares.shape)
-    if logits.numel():
-        matrix, dtype = as_matrix(logits), accumulator(logits.dtype)
-        options = {"dtype": load("rows").DTYPES[dtype], "width": WIDTH, "num_warps": WARPS, "enable_fp_fusion": True}
-        arguments = (matrix, odds.contiguous(), squares.contiguous(), *out, matrix.shape[1], matrix.stride(0))
-        with torch.cuda.device_of(logits):
-            load("spread").spread[(len(matrix),)](*arguments, **options)
-    return out
+    return launch_spread(logits, odds, squares)
 
 
 @spread.register_fake

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..core.tails import continued_steps
-from .cpu import calls as compiled
-from .triton.launch import check_pair, load, on_triton
+from .cpu import calls as native
+from .triton.launch import check_pair, launch, load, on_triton
 
 # One thread for each tail, because a tail needs much computation and little reading.
 BLOCK, WARPS = 128, 4
@@ -18,7 +18,7 @@ def _tails(first: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple
     check_pair(first, odds)
     if on_triton(odds):
         return _launch("log_p_values" if expected else "log_tails", first, trials, odds)
-    return compiled.log_tails(first, trials, odds, expected=expected)
+    return native.log_tails(first, trials, odds, expected=expected)
 
 
 def _launch(name: str, first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,11 +27,9 @@ def _launch(name: str, first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor
     if odds.numel():
         grid = (-(-odds.numel() // BLOCK),)
         inputs = (first.contiguous(), odds.contiguous())
-        with torch.cuda.device_of(odds):
-            getattr(load("tails"), name)[grid](
-                *inputs, *out, odds.numel(), trials, continued_steps(trials),
-                block=BLOCK, num_warps=WARPS, enable_fp_fusion=False,
-            )  # fmt: skip
+        options = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
+        sizes = (odds.numel(), trials, continued_steps(trials))
+        launch(getattr(load("tails"), name), grid, odds, *inputs, *out, *sizes, **options)
     return out
 
 

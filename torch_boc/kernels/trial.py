@@ -41,16 +41,22 @@ def is_trusted() -> bool:
 
 
 def passes(device: str) -> bool:
-    """Whether the kernels give on a small batch what torch's operations give; a warning says why not.
+    """Whether the kernels give on a small batch what torch's operations give; a warning says why not."""
+    if reason := problem(device):
+        warnings.warn(f"torch_boc computes by torch's own operations, not by its kernels: {reason}", stacklevel=2)
+    return not reason
 
-    It reads values back from the device. On any error (no compiler, or a GPU for which the code does not work) torch's
-    operations are used.
+
+def problem(device: str) -> str:
+    """What is wrong with the kernels of this type of device, found on a small batch; an empty text if nothing is.
+
+    It reads values back from the device. Any error counts, as that of a GPU for which the code does not work.
     """
     try:
         error = _largest_error(device)
     except Exception as fault:
-        return _warn(f"they failed: {type(fault).__name__}: {fault}")
-    return error <= LIMIT or _warn(f"their results are off by {error:.2g}")
+        return f"they failed: {type(fault).__name__}: {fault}"
+    return "" if error <= LIMIT else f"their results are off by {error:.2g}"
 
 
 def _largest_error(device: str) -> float:
@@ -77,8 +83,3 @@ def _by_torch(logits: Tensor) -> Tensor:
     found = coins_by_formula(rows._replace(mass=mass, mass_squares=mass_squares), logits.shape[-1])
     log_p, _ = log_tail_and_slope(expected_wins(found.loss, 100), 100, found.odds.double(), slope=False)
     return torch.stack([found.odds, found.loss, found.concentration, log_p.float()])
-
-
-def _warn(reason: str) -> bool:
-    warnings.warn(f"torch_boc computes by torch's own operations, not by its kernels: {reason}", stacklevel=2)
-    return False

@@ -1,195 +1,164 @@
-// The sums of each row of logits in one pass through memory; core/rows.py says what they are, and why 2^100.
-#include "vectors.h"
+// The sums of rows of many classes: each vector holds 16 classes of one row, or 8 in float64.
+#include "rows.h"
 
-constexpr float UP = 0x1p100f, DOWN = 0x1p-100f;
-constexpr int64_t ALONE = 32768;  // up to so many logits, one thread is faster than several
-constexpr int64_t LONG = 8192;    // from so many classes on, the processor does not prefetch the next row
-constexpr int BLOCK = 64;         // vectors added up before they join the sum: rounding grows with the longer of both
-constexpr int TALL = 64;          // rows that are transposed together
-constexpr int MOST = 128;         // classes of a transposed row
+#include "sums.h"
+#include "tall.h"
 
-// 2^100 exp(x) for x <= 0, by exp(x) = 2^n exp(r) (Cody and Waite). Adding 1.5 * 2^23 rounds to an integer and leaves
-// it in the low bits, from where it becomes the exponent; 227 are the bias and the 100. NaN stays NaN.
-static inline Floats scaled_exp(Floats x) {
-    constexpr float magic = 12582912.0f + 227.0f;
-    x = larger(floats(-156.0f), x);  // u = 2^-225, which is 0 once it is scaled back
-    Floats shifted = x * 1.44269504088896341f + magic;
-    Floats n = shifted - magic;
-#ifdef FP_FAST_FMAF
-    Floats r = x - n * 0.69314718055994531f;  // one rounding: the product is exact
-#else
-    Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-#endif
-    // 1 + ... of degree 5 with the least relative error on [-ln(2)/2, ln(2)/2], 9e-8.
-    Floats p = r * 8.29031467951e-3f + 4.18979292981e-2f;
-    p = p * r + 1.66676361955e-1f;
-    p = p * r + 4.99991495307e-1f;
-    p = p * r + 9.99999707189e-1f;
-    p = p * r + 1.0f;
-    return p * (Floats)((Ints)shifted << 23);
+constexpr int64_t LONG = 8192;  // from so many classes on, the processor does not prefetch the next row
+constexpr int64_t PART = 32;    // pairs of vectors added up before they join the sum: rounding grows with the longer
+
+// All vectors of a row: `each` of those that are full, and `final`, for the last ones, with a mask of what is the row's.
+template <typename Logit, typename Each>
+static inline void over_row(const typename Logit::type *row, int64_t classes, typename Logit::Real outside, Each each) {
+    typedef typename Logit::Vector Vector;
+    constexpr int64_t lanes = Logit::lanes;
+    const int64_t rest = classes % lanes;
+    for (int64_t j = 0; j + lanes <= classes; j += lanes) each(Logit::load(row + j));
+    if (rest) {
+        const Vector last = Logit::load(row + classes - lanes);
+        each(Logit::lane() >= Logit::index(lanes - rest) ? last : Logit::all(outside));
+    }
 }
 
-// What is summed over the rivals: 2^100 times odds, squares and surprise, and the margin itself.
-template <bool EXTRAS> struct Sums {
-    Floats odds = {}, squares = {}, surprise = {}, margin = {};
-
-    void add(Floats below, Ints top) {
-        Floats scaled = top ? floats(0.0f) : scaled_exp(below);
-        Floats u = scaled * DOWN;
-        odds += scaled;
-        squares += scaled * (u / (u + 1.0f));
-        if (EXTRAS) {
-            margin -= top ? floats(0.0f) : below;
-            surprise -= scaled * larger(floats(-156.0f), below);
-        }
-    }
-
-    void add(const Sums &other) {
-        odds += other.odds, squares += other.squares, surprise += other.surprise, margin += other.margin;
-    }
-};
-
-struct Out {
-    int64_t *prediction;
-    float *top, *odds;
-    double *squares;
-    float *surprise, *margin;
-};
-
-// The first NaN of a row, which torch.argmax takes for its top; without one, `otherwise`.
+// The sums for the concentration of a flat row.
 template <typename Logit>
-static int64_t first_nan(const typename Logit::type *row, int64_t classes, int64_t step, int64_t otherwise) {
-    for (int64_t j = 0; j < classes; j++)
-        if (Logit::is_nan(row[j * step])) return j;
-    return otherwise;
+__attribute__((noinline)) static void read_leads(const typename Logit::type *row, int64_t classes,
+                                                 typename Logit::Real best, double *mass, double *squares) {
+    Spread<Logit> all;
+    over_row<Logit>(row, classes, best, [&](typename Logit::Vector z) { all.add_lead(z - best); });
+    *mass = sum_of(all.mass), *squares = double(sum_of(all.squares)) * 0x1p-100;
 }
 
-// One row, at least LANES long: every class equal to the top is left out, and all of them but one are added again.
+// The same of a sharp row.
+template <typename Logit>
+__attribute__((noinline)) static void read_relative(const typename Logit::type *row, int64_t classes,
+                                                    typename Logit::Real best, double *mass, double *squares) {
+    typedef typename Logit::Vector Vector;
+    Vector seconds = Logit::all(Logit::lowest);
+    over_row<Logit>(row, classes, best, [&](Vector z) { seconds = second_of(z - best, seconds); });
+    const Vector second = Logit::all(largest_of(seconds));
+    Spread<Logit> all;
+    over_row<Logit>(row, classes, best, [&](Vector z) { all.add_relative(z - best, second); });
+    const double unit = exp_of_one(second[0]);
+    *mass = unit * sum_of(all.mass), *squares = unit * unit * sum_of(all.squares);
+}
+
+// One row, at least a vector long: every class equal to the top is left out, and all of them but one are added again.
 // Inlined, because a call would load every constant again for every row.
 template <typename Logit, bool EXTRAS>
 static inline __attribute__((always_inline)) void one_row(const typename Logit::type *row, int64_t classes,
-                                                          const typename Logit::type *next, int64_t i, const Out &out) {
-    const int64_t whole = classes / LANES * LANES;
-    const int32_t rest = int32_t(classes - whole);
-    const Floats none = floats(-INFINITY);
-    const Floats last = LANE >= LANES - rest ? Logit::load(row + classes - LANES) : none;  // beyond the whole vectors
-    Floats bests[4] = {last, none, none, none};
+                                                          const typename Logit::type *next, int i, Block &out) {
+    typedef typename Logit::Vector Vector;
+    typedef typename Logit::Real Real;
+    constexpr int64_t lanes = Logit::lanes, pair = 2 * lanes;
+    const int64_t whole = classes / pair * pair, left = classes - whole, rest = left % lanes;
+    const Vector none = Logit::all(-INFINITY);
+    const auto inside = Logit::lane() >= Logit::index(lanes - rest);  // of the last vector, which reaches back
+    const Vector last = inside ? Logit::load(row + classes - lanes) : none;
+    const Vector single = left >= lanes ? Logit::load(row + whole) : none;
+    Vector bests[4] = {last, single, none, none};
     int64_t j = 0;
-    for (; j + 4 * LANES <= whole; j += 4 * LANES)
-        for (int k = 0; k < 4; k++) bests[k] = larger(Logit::load(row + j + k * LANES), bests[k]);
-    for (; j < whole; j += LANES) bests[0] = larger(Logit::load(row + j), bests[0]);
-    const float best = largest_of(larger(larger(bests[0], bests[1]), larger(bests[2], bests[3])));
+    for (; j + 2 * pair <= whole; j += 2 * pair) {
+        Vector z[4];
+        Logit::load_pair(row + j, z[0], z[1]);
+        Logit::load_pair(row + j + pair, z[2], z[3]);
+        for (int k = 0; k < 4; k++) bests[k] = larger(z[k], bests[k]);
+    }
+    if (j < whole) {
+        Vector a, b;
+        Logit::load_pair(row + j, a, b);
+        bests[0] = larger(a, bests[0]), bests[1] = larger(b, bests[1]);
+    }
+    const Real best = largest_of(larger(larger(bests[0], bests[1]), larger(bests[2], bests[3])));
+    const Vector top = Logit::all(best);
     const bool ahead = classes >= LONG;
 
-    Sums<EXTRAS> sums;
-    Ints places = ints(int32_t(classes - 1)), ties = {};
+    Sums<Logit, EXTRAS> sums;
+    int64_t place = classes - 1, ties = 0;
     // From the end to the start: the first of several tops remains, and what was read last is still in the cache.
     if (rest) {
-        Ints top = last == best;
-        places = top ? LANE + int32_t(classes - LANES) : places;
-        ties += top;
-        Floats below = LANE >= LANES - rest ? last - best : floats(-INFINITY);
-        sums.add(below, EXTRAS ? top | (LANE < LANES - rest) : top);
+        const uint32_t bits = equal_bits(last, top);
+        if (bits) place = classes - lanes + __builtin_ctz(bits), ties += __builtin_popcount(bits);
+        sums.add_but((last == top) | ~inside, last - top);
     }
-    Ints index = LANE + int32_t(whole);
+    if (left >= lanes) {
+        const uint32_t bits = equal_bits(single, top);
+        if (bits) place = whole + __builtin_ctz(bits), ties += __builtin_popcount(bits);
+        sums.add_but(single == top, single - top);
+    }
     for (j = whole; j > 0;) {
-        Sums<EXTRAS> part;
-        const int64_t end = j > BLOCK * LANES ? j - BLOCK * LANES : 0;
+        Sums<Logit, EXTRAS> part;
+        const int64_t end = j > PART * pair ? j - PART * pair : 0;
         while (j > end) {
-            j -= LANES;
-            if (ahead) __builtin_prefetch(next + j, 0, 2);
-            index -= LANES;
-            Floats z = Logit::load(row + j);
-            Ints top = z == best;
-            places = top ? index : places;
-            ties += top;
-            part.add(z - best, top);
+            j -= pair;
+            if (ahead) __builtin_prefetch(next + j, 0, 2), __builtin_prefetch(next + j + lanes, 0, 2);
+            Vector a, b;
+            Logit::load_pair(row + j, a, b);
+            const uint32_t first = equal_bits(a, top), second = equal_bits(b, top);
+            if (__builtin_expect(first | second, 0)) {
+                place = j + Logit::first_of_pair(first, second);
+                ties += __builtin_popcount(first) + __builtin_popcount(second);
+                part.add_but(a == top, a - top), part.add_but(b == top, b - top);
+            } else {
+                part.add(a - top), part.add(b - top);
+            }
         }
         sums.add(part);
     }
-    const float odds = sum_of(sums.odds), others = float(-1 - sum_of(ties));
-    const float undefined = (best - best) + (odds - odds);  // 0, or NaN where a logit is NaN or the top is infinite
-    out.prediction[i] = smallest_of(places);
-    if (undefined != undefined) out.prediction[i] = first_nan<Logit>(row, classes, 1, out.prediction[i]);
+    const Real total = sum_of(sums.odds), others = Real(ties - 1);
+    const Real undefined = (best - best) + (total - total);  // 0, or NaN where a logit is NaN or the top is infinite
+    const Real odds = total * Logit::down + others + undefined;
+    out.prediction[i] = undefined == undefined ? place : first_nan<Logit>(row, classes, 1, place);
     out.top[i] = best + undefined;
-    out.odds[i] = odds * DOWN + others + undefined;
-    out.squares[i] = double(sum_of(sums.squares)) * 0x1p-100 + 0.5 * others + undefined;
+    out.odds[i] = out.mass[i] = odds;
+    out.squares[i] = out.mass_squares[i] = double(sum_of(sums.squares)) * 0x1p-100 + 0.5 * others + undefined;
     if (EXTRAS) {
-        out.surprise[i] = sum_of(sums.surprise) * DOWN + undefined;
+        out.surprise[i] = sum_of(sums.surprise) * Logit::down + undefined;
         out.margin[i] = sum_of(sums.margin) + undefined;
     }
-}
-
-static inline void store(float *to, Floats values, int64_t count) { memcpy(to, &values, sizeof(float) * count); }
-
-// TALL rows of few classes, transposed, so that each vector holds one class of 16 rows.
-template <typename Logit, bool EXTRAS>
-static void tall_rows(const typename Logit::type *logits, int64_t rows, int64_t classes, int64_t stride, int64_t i,
-                      const Out &out) {
-    alignas(64) typename Logit::type turned[MOST * TALL];
-    const int64_t real = rows - i < TALL ? rows - i : TALL;
-    if (real < TALL) memset(turned, 0, sizeof turned);
-    for (int64_t row = 0; row < real; row++)
-        for (int64_t j = 0; j < classes; j++) turned[j * TALL + row] = logits[(i + row) * stride + j];
-    for (int64_t first = 0; first < real; first += LANES) {
-        const typename Logit::type *column = turned + first;
-        Floats best = Logit::load(column);
-        Ints place = {};
-        for (int64_t j = 1; j < classes; j++) {
-            Floats z = Logit::load(column + j * TALL);
-            place = z > best ? ints(int32_t(j)) : place;
-            best = larger(z, best);
-        }
-        Sums<EXTRAS> sums;
-        for (int64_t j = 0; j < classes; j++) sums.add(Logit::load(column + j * TALL) - best, place == int32_t(j));
-        const Floats undefined = (best - best) + (sums.odds - sums.odds);
-        const int64_t at = i + first, count = real - first < LANES ? real - first : LANES;
-        store(out.top + at, best + undefined, count);
-        store(out.odds + at, sums.odds * DOWN + undefined, count);
-        for (int64_t lane = 0; lane < count; lane++)
-            out.prediction[at + lane] = undefined[lane] == undefined[lane]
-                                            ? place[lane]
-                                            : first_nan<Logit>(column + lane, classes, TALL, place[lane]);
-        for (int64_t lane = 0; lane < count; lane++)
-            out.squares[at + lane] = double(sums.squares[lane]) * 0x1p-100 + undefined[lane];
-        if (EXTRAS) {
-            store(out.surprise + at, sums.surprise * DOWN + undefined, count);
-            store(out.margin + at, sums.margin + undefined, count);
-        }
-    }
+    if (__builtin_expect(odds > (classes - 1) * FLAT, 0))
+        read_leads<Logit>(row, classes, best, out.mass + i, out.mass_squares + i);
+    else if (__builtin_expect(odds < SHARP, 0))
+        read_relative<Logit>(row, classes, best, out.mass + i, out.mass_squares + i);
 }
 
 template <typename Logit, bool EXTRAS>
-static void all_rows(const void *data, int64_t rows, int64_t classes, int64_t stride, bool tall, const Out &out) {
-    const auto *logits = static_cast<const typename Logit::type *>(data);
-    if (classes < LANES || (tall && classes <= MOST)) {
-#pragma omp parallel for schedule(static) if (rows * classes > ALONE)
-        for (int64_t i = 0; i < rows; i += TALL) tall_rows<Logit, EXTRAS>(logits, rows, classes, stride, i, out);
-    } else {
-#pragma omp parallel for schedule(static) if (rows * classes > ALONE)
-        for (int64_t i = 0; i < rows; i++) {
-            const auto *row = logits + i * stride;
-            one_row<Logit, EXTRAS>(row, classes, i + 1 < rows ? row + stride : row, i, out);
-        }
+static void read_rows(const Logits &logits, int64_t first, int64_t count, Block &out) {
+    const auto *data = static_cast<const typename Logit::type *>(logits.data);
+    if (logits.step != 1 || is_tall(logits)) return read_tall<Logit, EXTRAS>(logits, first, count, out);
+    const auto *row = data + logits.start(first);
+    for (int64_t i = 0; i < count; i++) {
+        const auto *next = first + i + 1 < logits.rows ? data + logits.start(first + i + 1) : row;
+        one_row<Logit, EXTRAS>(row, logits.classes, next, int(i), out);
+        row = next;
     }
 }
 
-template <typename Logit>
-static void row_sums(const void *logits, int64_t rows, int64_t classes, int64_t stride, int32_t tall,
-                     int64_t *prediction, float *top, float *odds, double *squares, float *surprise, float *margin) {
-    const Out out = {prediction, top, odds, squares, surprise, margin};
-    if (surprise)
-        all_rows<Logit, true>(logits, rows, classes, stride, tall, out);
-    else
-        all_rows<Logit, false>(logits, rows, classes, stride, tall, out);
+template <bool EXTRAS> static void read_dtype(const Logits &logits, int64_t first, int64_t count, Block &out) {
+    switch (logits.dtype) {
+    case 0: return read_rows<Float32, EXTRAS>(logits, first, count, out);
+    case 1: return read_rows<BFloat16, EXTRAS>(logits, first, count, out);
+    case 2: return read_rows<Float16, EXTRAS>(logits, first, count, out);
+    default: return read_rows<Float64, EXTRAS>(logits, first, count, out);
+    }
 }
 
-#define ROW_SUMS(NAME, LOGIT)                                                                                         \
-    extern "C" void NAME(const void *logits, int64_t rows, int64_t classes, int64_t stride, int32_t tall,              \
-                         int64_t *prediction, float *top, float *odds, double *squares, float *surprise,               \
-                         float *margin) {                                                                              \
-        row_sums<LOGIT>(logits, rows, classes, stride, tall, prediction, top, odds, squares, surprise, margin);        \
+void read_block(const Logits &logits, int64_t first, int64_t count, bool extras, Block &block) {
+    extras ? read_dtype<true>(logits, first, count, block) : read_dtype<false>(logits, first, count, block);
+}
+
+template <typename Logit> static double value_at(const void *data, int64_t place) {
+    return Logit::value(static_cast<const typename Logit::type *>(data)[place]);
+}
+
+double logit_at(const Logits &logits, int64_t row, int64_t place) {
+    const int64_t at = logits.start(row) + place * logits.step;
+    switch (logits.dtype) {
+    case 0: return value_at<Float32>(logits.data, at);
+    case 1: return value_at<BFloat16>(logits.data, at);
+    case 2: return value_at<Float16>(logits.data, at);
+    default: return value_at<Float64>(logits.data, at);
     }
-ROW_SUMS(row_sums_float32, Float32)
-ROW_SUMS(row_sums_bfloat16, BFloat16)
-ROW_SUMS(row_sums_float16, Float16)
+}
+
+int64_t grain_of(const Logits &logits) { return is_tall(logits) || logits.step != 1 ? ROWS : 1; }

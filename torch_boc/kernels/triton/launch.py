@@ -1,4 +1,8 @@
-"""Launches of the Triton kernels: which kernel, how many rows per program, how many threads."""
+"""Launches of the Triton kernels: which kernel, how many rows per program, how many threads.
+
+Every kernel is started by `launch`, on the device of its tensors, which need not be the current one. The first launch
+of a kernel loads its code, for which the host must wait: while a CUDA graph is captured, this is an error that says so.
+"""
 
 import importlib.util
 import os
@@ -21,6 +25,11 @@ BLOCK_BYTES = 2**14
 MOST_WARPS = 16
 # How much one program takes if rows are short: two warps, so that few sums need an exchange between warps.
 PROGRAM_BYTES = 2**12
+# The block of a row that is read again for its spread, and its warps.
+SPREAD_WIDTH, SPREAD_WARPS = 1024, 4
+
+# Logits whose kernels were launched before: device, dtype and number of classes.
+_launched: set[tuple[torch.device, torch.dtype, int]] = set()
 
 
 def load(name: str) -> Any:
@@ -41,6 +50,42 @@ def on_triton(x: Tensor) -> bool:
 def interpreted() -> bool:
     """Whether Triton interprets its kernels."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def launch(kernel: Any, grid: tuple[int, ...], like: Tensor, *arguments: Any, **options: Any) -> None:
+    """Start `kernel` on the device of `like`; this is the one place where kernels are started."""
+    with torch.cuda.device_of(like):
+        if like.is_cuda and torch.cuda.is_current_stream_capturing():
+            _check_loaded(kernel, grid, arguments, options)
+        kernel[grid](*arguments, **options)
+
+
+def is_capturing(device: torch.device) -> bool:
+    """Whether a CUDA graph is captured on the current stream of this device; nothing is opened on any device."""
+    if device.type != "cuda" or not torch.cuda.is_initialized():
+        return False
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
+def is_warm(logits: Tensor) -> bool:
+    """Whether kernels can take these logits now: always, but while a graph is captured only logits as some before."""
+    return not is_capturing(logits.device) or _kind(logits) in _launched
+
+
+def _kind(logits: Tensor) -> tuple[torch.device, torch.dtype, int]:
+    return logits.device, logits.dtype, logits.shape[-1]
+
+
+def _check_loaded(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Raise if this kernel was never launched before with arguments of these types."""
+    compiled = kernel.warmup(*arguments, grid=grid, **options)  # from Triton's memory, or compiled without a launch
+    if getattr(compiled, "module", compiled) is None:
+        raise RuntimeError(
+            "expected kernels that ran before, got a new one while a CUDA graph is captured, when it cannot be loaded: "
+            "call the same function once on such a batch before the capture, or capture within "
+            'torch_boc.kernels.use("torch")'
+        )
 
 
 def check_pair(first: Tensor, odds: Tensor) -> None:
@@ -77,6 +122,17 @@ def launch_gradient(logits: Tensor, prediction: Tensor, top: Tensor, grads: list
     return out
 
 
+def launch_spread(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums for the concentration in one launch, which reads only the flat and the sharp rows again."""
+    out = squares.new_empty(squares.shape), squares.new_empty(squares.shape)
+    if logits.numel():
+        matrix, dtype = as_matrix(logits), load("rows").DTYPES[accumulator(logits.dtype)]
+        options = {"dtype": dtype, "width": SPREAD_WIDTH, "num_warps": SPREAD_WARPS, "enable_fp_fusion": True}
+        arguments = (matrix, odds.contiguous(), squares.contiguous(), *out, matrix.shape[1], matrix.stride(0))
+        launch(load("spread").spread, (len(matrix),), logits, *arguments, **options)
+    return out
+
+
 def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
     """Start `short_<name>` or `long_<name>` on the rows of `logits`, if there are any."""
     if logits.numel() == 0:
@@ -87,12 +143,11 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
     dtype = accumulator(logits.dtype)
     options = {**geometry(classes, dtype), "dtype": kernels.DTYPES[dtype]}
     options["enable_fp_fusion"] = True  # faster, and the sums are equally exact
-    with torch.cuda.device_of(logits):
-        if "height" in options:
-            grid = (-(-rows // options["height"]),)
-            getattr(kernels, f"short_{name}")[grid](matrix, *arguments, rows, classes, stride, **options)
-        else:
-            getattr(kernels, f"long_{name}")[(rows,)](matrix, *arguments, classes, stride, **options)
+    short = "height" in options
+    kernel = getattr(kernels, f"short_{name}" if short else f"long_{name}")
+    sizes = (rows, classes, stride) if short else (classes, stride)
+    launch(kernel, (-(-rows // options.get("height", 1)),), logits, matrix, *arguments, *sizes, **options)
+    _launched.add(_kind(logits))
 
 
 def geometry(classes: int, dtype: torch.dtype) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 A row that fits on the chip is read once and stays in registers. A longer one is read twice: first for its top, then,
 from the cache, for its sums. Backward reads every row once and writes its gradient once. This module needs
 Triton, and is imported when the first kernel is launched.
+
+The number of rows is not specialised: a last batch of other size compiles nothing. The classes are, for the alignment.
 """
 
 # mypy: ignore-errors
@@ -47,7 +49,7 @@ def _load(pointers, mask, dtype: tl.constexpr):
     return tl.where(z == z, z, float("inf")), z != z
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def short_rows(
     logits, prediction, top, odds, squares, surprise, margin, rows, classes, stride,
     dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
@@ -130,7 +132,7 @@ def _pull(below, rival, on_odds, on_squares, on_surprise, on_margin, extras: tl.
     return tl.where(rival, pull, 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def short_gradients(
     logits, prediction, top, on_top, on_odds, on_squares, on_surprise, on_margin, gradient, rows, classes, stride,
     dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr

@@ -79,7 +79,7 @@ def _log_multiple(ratio, count, trials, chance, other):
 
 
 @triton.jit
-def _log_tail(wins, trials, odds, steps):
+def log_tail_and_slope(wins, trials, odds, steps):
     """The log tail and its derivative in `odds`, for whole `wins`."""
     real, sure = odds >= 0.0, odds == 0.0
     odds = tl.where(odds < TINY, TINY, odds)  # the derivative has a finite limit at 0, but would be 0/0 there
@@ -103,27 +103,33 @@ def _log_tail(wins, trials, odds, steps):
     return tl.where(real, log_tail, float("nan")), tl.where(real, slope, float("nan"))
 
 
-@triton.jit(do_not_specialize=["trials", "steps"])
+@triton.jit
+def log_p_and_slope(loss, odds, trials, steps):
+    """The log tail at the expected wins round(k (1 - loss)), half to even, and its derivative in `odds`."""
+    total = trials.to(tl.float64)
+    count = (total * (1.0 - loss) + ROUND) - ROUND
+    return log_tail_and_slope(count, total, odds, steps)
+
+
+@triton.jit(do_not_specialize=["size", "trials", "steps"])
 def log_tails(wins, odds, log_tail, slope, size, trials, steps, block: tl.constexpr):
     """`block` tails per program; wins that are not whole are rounded up."""
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = place < size
     count = tl.ceil(tl.load(wins + place, mask=inside, other=0.0).to(tl.float64))
     against = tl.load(odds + place, mask=inside, other=1.0).to(tl.float64)
-    value, change = _log_tail(count, trials.to(tl.float64), against, steps)
+    value, change = log_tail_and_slope(count, trials.to(tl.float64), against, steps)
     tl.store(log_tail + place, value, mask=inside)
     tl.store(slope + place, change, mask=inside)
 
 
-@triton.jit(do_not_specialize=["trials", "steps"])
+@triton.jit(do_not_specialize=["size", "trials", "steps"])
 def log_p_values(loss, odds, log_p, slope, size, trials, steps, block: tl.constexpr):
-    """`block` tails per program, at the expected wins round(k (1 - loss))."""
+    """`block` tails per program, at the expected wins."""
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = place < size
-    dominance = 1.0 - tl.load(loss + place, mask=inside, other=0.0).to(tl.float64)
+    lost = tl.load(loss + place, mask=inside, other=0.0).to(tl.float64)
     against = tl.load(odds + place, mask=inside, other=1.0).to(tl.float64)
-    total = trials.to(tl.float64)
-    count = (total * dominance + ROUND) - ROUND
-    value, change = _log_tail(count, total, against, steps)
+    value, change = log_p_and_slope(lost, against, trials, steps)
     tl.store(log_p + place, value, mask=inside)
     tl.store(slope + place, change, mask=inside)

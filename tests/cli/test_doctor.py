@@ -1,0 +1,86 @@
+"""The doctor says which paths there are, tries them, and fails only where one computes wrongly."""
+
+import json
+
+import pytest
+import torch
+
+import torch_boc
+from tests.kernels.cases import needs_native
+from torch_boc.functional import diagnosis
+from torch_boc.kernels import status, trial
+from torch_boc.kernels.cpu import library
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(diagnosis, "SECONDS", 0.0)
+
+
+@pytest.fixture
+def no_library(monkeypatch):
+    monkeypatch.setattr(library, "_chosen", lambda: (None, "no native library came with this installation"))
+
+
+@needs_native
+def test_one_screen(run):
+    code, out, err = run("doctor")
+    assert (code, err) == (0, "")
+    assert f"In use on the CPU: {library.variant()}" in out
+    assert torch.__version__ in out
+    assert "native  Passed." in out
+    assert "4096 × 1000 on cpu" in out
+    assert len(out.splitlines()) <= 30
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@needs_native
+def test_everything_as_json(run):
+    code, out, err = run("doctor", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    native, triton = found["paths"]
+    assert (native["name"], native["available"], native["trial"]) == ("native", True, "")
+    assert native["details"]["variant"] == library.variant()
+    assert (triton["name"], triton["available"]) == ("triton", torch.cuda.is_available())
+    assert found["versions"]["torch_boc"] == torch_boc.__version__
+    assert [(x["rows"], x["classes"]) for x in found["speed"] if x["device"] == "cpu"] == list(diagnosis.SHAPES)
+    for row in found["speed"]:
+        assert row["ratio"] == pytest.approx(row["coins_us"] / row["softmax_us"], rel=0.1)
+    assert found["healthy"] is True
+
+
+def test_a_path_that_is_missing_is_no_fault(run, no_library):
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert "Not available: no native library came with this installation." in out
+    assert "native  Not tried: it is not available." in out
+
+
+@needs_native
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_wrong_results_are_a_fault(run, monkeypatch, options):
+    monkeypatch.setattr(trial, "coins", lambda odds, *rest: (odds * 1.01, odds, odds))
+    code, out, _ = run("doctor", *options)
+    assert code == 1
+    assert "their results are off by" in out
+
+
+def test_a_gpu_without_triton(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(status, "HAS_TRITON", False)
+    assert status._triton() == status.Path(
+        "triton", "cuda", "Triton is not installed: pip install triton", None, {"gpu": "a GPU"}
+    )
+
+
+def test_a_gpu_is_tried_and_timed(monkeypatch):
+    tried = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(status, "HAS_TRITON", True)
+    monkeypatch.setattr(status, "problem", lambda device: tried.append(device) or "")
+    monkeypatch.setattr(diagnosis, "_time_shape", lambda rows, classes, device: tried.append(device))
+    assert diagnosis.diagnose()["paths"][1]["trial"] == ""
+    assert tried.count("cuda") == 1 + len(diagnosis.SHAPES)

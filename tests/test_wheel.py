@@ -1,0 +1,170 @@
+"""The package as users install it: built from its source archive, in an environment that has what it requires alone."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="the paths are those of Unix")]
+ROOT = Path(__file__).parents[1]
+PROBE = """
+import torch, torch_boc
+from torch_boc.kernels.cpu import library
+logits = torch.randn(500, 10, generator=torch.Generator().manual_seed(0))
+metric = torch_boc.BoCMetric(10)
+metric.update(logits, logits.argmax(-1))
+found = {"accuracy": metric.compute()["accuracy"].item()}
+found["gap"] = torch_boc.bag_of_coins(logits).gap.double().mean().item()
+try:
+    with torch_boc.kernels.use("native"):
+        torch_boc.bag_of_coins(logits)
+except RuntimeError as error:
+    found["error"] = str(error)
+with torch_boc.kernels.use("torch"):
+    found["expected"] = torch_boc.bag_of_coins(logits).gap.double().mean().item()
+import json
+print(json.dumps({**found, "variant": library.variant(), "file": torch_boc.__file__}))
+"""
+
+
+def run(*command, **environment):
+    """What a command prints, in an environment without the paths of this process."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CXX", "TORCH_BOC_NATIVE")}
+    done = subprocess.run(
+        [str(x) for x in command], env={**kept, **environment}, cwd="/", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def make_environment(folder):
+    """An empty virtual environment; pip of this process installs into it."""
+    venv.create(folder, symlinks=True)
+    return folder / "bin" / "python"
+
+
+def pip(python, *args):
+    run(sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install", "--quiet", *args)
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory):
+    """A Python with hatchling, which builds what a folder holds; gives the file."""
+    python = make_environment(tmp_path_factory.mktemp("builder"))
+    pip(python, "hatchling>=1.26")
+
+    def build(target, source, out, **environment):
+        code = "import sys, os\nos.chdir(sys.argv.pop(1))\nfrom hatchling.cli import hatchling\nhatchling()"
+        run(python, "-c", code, source, "build", "-t", target, "-d", out, **environment)
+        (file,) = out.iterdir()
+        return file
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def archive(builder, tmp_path_factory):
+    """The source archive of this checkout, unpacked."""
+    out = tmp_path_factory.mktemp("archive")
+    file = builder("sdist", ROOT, out / "packed")
+    with tarfile.open(file) as packed:
+        packed.extractall(out, filter="data")
+    return out / file.name.removesuffix(".tar.gz")
+
+
+def requirements(*names):
+    """The installed distributions that these need, themselves among them, without extras."""
+    found = {}
+    todo = list(names)
+    while todo:
+        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
+        if name not in found:
+            found[name] = metadata.distribution(name)
+            wanted = map(Requirement, found[name].requires or [])
+            todo += [x.name for x in wanted if x.marker is None or x.marker.evaluate({"extra": ""})]
+    return found.values()
+
+
+def link(folder, *names):
+    """Symbolic links to installed distributions. Another copy of torch would take gigabytes and minutes."""
+    folder.mkdir()
+    for distribution in requirements(*names):
+        home = Path(str(distribution.locate_file("")))
+        tops = {Path(str(file)).parts[0] for file in distribution.files or []} - {"..", "__pycache__"}
+        for name in tops:
+            if not (folder / name).exists():
+                (folder / name).symlink_to(home / name)
+    return folder
+
+
+@pytest.fixture
+def install(tmp_path):
+    """Installs a wheel into an environment with torch and torchmetrics alone; gives its Python."""
+
+    def into(wheel):
+        python = make_environment(tmp_path / "environment")
+        pip(python, "--no-deps", wheel)
+        (site,) = (tmp_path / "environment").glob("lib/python*/site-packages")
+        (site / "required.pth").write_text(str(link(tmp_path / "required", "torch", "torchmetrics")))
+        return python
+
+    return into
+
+
+def doctor(python, folder):
+    """What the doctor says, with the packages of the `cli` extra and no others."""
+    found = run(python.parent / "torch-boc", "doctor", "--json", PYTHONPATH=str(link(folder, "rich", "typer")))
+    return json.loads(found)
+
+
+def files(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        return packed.namelist()
+
+
+def test_the_archive_has_what_a_build_needs(archive):
+    code = archive / "torch_boc" / "kernels" / "cpu"
+    assert {path.name for path in code.glob("*.cpp")} == {
+        path.name for path in (ROOT / "torch_boc" / "kernels" / "cpu").glob("*.cpp")
+    }
+    assert (archive / "hatch_build.py").exists()
+    assert not (code / "lib").exists()
+
+
+def test_a_wheel_with_native_libraries(builder, archive, install, tmp_path):
+    wheel = builder("wheel", archive, tmp_path / "out", TORCH_BOC_NATIVE="1")
+    assert re.search(r"-py3-none-(?!any)\w+\.whl$", wheel.name)
+    assert not [name for name in files(wheel) if name.endswith((".cpp", ".h"))]
+    python = install(wheel)
+    found = json.loads(run(python, "-c", PROBE))
+    assert found["file"].startswith(str(tmp_path))
+    assert found["variant"] is not None
+    assert "error" not in found
+    assert found["gap"] == pytest.approx(found["expected"], rel=1e-6)
+    assert found["accuracy"] == 1.0
+    native, _ = doctor(python, tmp_path / "extra")["paths"]
+    assert (native["details"]["variant"], native["trial"]) == (found["variant"], "")
+
+
+def test_a_wheel_without_a_compiler(builder, archive, install, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    wheel = builder("wheel", archive, tmp_path / "out", PATH=str(tmp_path / "nothing"))
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in files(wheel) if "/lib/" in name or name.endswith((".cpp", ".h"))]
+    python = install(wheel)
+    found = json.loads(run(python, "-c", PROBE))
+    assert found["variant"] is None
+    assert "there was no C++ compiler when it was built" in found["error"]
+    assert found["gap"] == found["expected"]
+    assert found["accuracy"] == 1.0
+    native, _ = doctor(python, tmp_path / "extra")["paths"]
+    assert (native["available"], native["trial"]) == (False, None)

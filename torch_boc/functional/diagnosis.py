@@ -1,0 +1,70 @@
+"""What somebody who reads about a problem must know of the machine: versions, paths, and how fast it is."""
+
+import platform
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..kernels.status import paths
+from .coins import bag_of_coins
+
+PACKAGES = ("torchmetrics", "lightning", "pytorch-lightning", "transformers", "triton")
+SHAPES = ((64, 10), (8192, 100), (4096, 1000))
+SECONDS = 0.5  # for each shape
+
+
+def diagnose() -> dict[str, Any]:
+    """Everything that `torch-boc doctor` prints, as plain values. It tries the kernels and takes a few seconds."""
+    found = paths()
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    return {
+        "versions": {"torch_boc": __version__, "torch": torch.__version__, **{x: _version(x) for x in PACKAGES}},
+        "machine": {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "threads": torch.get_num_threads(),
+        },
+        "paths": [{**path._asdict(), "available": not path.why_not} for path in found],
+        "healthy": not any(path.failed for path in found),
+        "speed": [_time_shape(*shape, device) for device in devices for shape in SHAPES],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _time_shape(rows: int, classes: int, device: str) -> dict[str, Any]:
+    """The best times of `bag_of_coins` and of a softmax into memory that is there already, in microseconds."""
+    logits = 4 * torch.randn(rows, classes, generator=torch.Generator().manual_seed(0)).to(device)
+    there = torch.empty_like(logits)
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    contestants: list[Callable[[], object]] = [
+        lambda: bag_of_coins(logits),
+        lambda: torch.softmax(logits, -1, out=there),
+    ]
+    coins, softmax = _best_times(contestants, wait)
+    times = {"coins_us": round(1e6 * coins, 1), "softmax_us": round(1e6 * softmax, 1)}
+    return {"rows": rows, "classes": classes, "device": device, **times, "ratio": round(coins / softmax, 3)}
+
+
+def _best_times(contestants: list[Callable[[], object]], wait: Callable[[], None]) -> list[float]:
+    """The shortest time of each in seconds; they take turns, so that a busy machine disturbs all of them alike."""
+    best, rounds, end = [float("inf")] * len(contestants), 0, time.perf_counter() + SECONDS
+    while rounds < 3 or time.perf_counter() < end:
+        for index, run in enumerate(contestants):
+            wait()
+            start = time.perf_counter()
+            run()
+            wait()
+            best[index] = min(best[index], time.perf_counter() - start)
+        rounds += 1
+    return best

@@ -1,0 +1,99 @@
+// Columns of numbers for each row, and histograms of scores; functional/columns.py and functional/registry.py have the
+// formulas, functional/separation.py the bins.
+#include "coins.h"
+#include "tails.h"
+
+// In the order of QUANTITIES in calls.py; the prediction comes first there and is no double.
+enum Quantity {
+    PREDICTION, ODDS, LOSS, CONCENTRATION, FREE_GAP, CONFIDENCE, DOMINANCE, GAP, FORCED_GAP, LOG_P_VALUE, P_VALUE, TOP,
+    ENERGY, LOGIT_GAP, ENTROPY, QUANTITIES
+};
+
+static inline bool is_asked(int64_t asked, Quantity which) { return asked >> which & 1; }
+
+// A block of each quantity that is asked for; one bit of `asked` for each.
+struct alignas(64) Columns {
+    double of[QUANTITIES][ROWS];
+};
+
+// Quantities of 8 rows from i on.
+static inline void fill(Columns &out, int64_t i, const Block &block, double rivals, const Trials &trials, int64_t asked) {
+    const Doubles odds = load_as<Doubles>(block.odds + i);
+    const Coins coins = coins_of(odds, load_as<Doubles>(block.squares + i), load_as<Doubles>(block.mass + i),
+                                 load_as<Doubles>(block.mass_squares + i), rivals);
+    auto put = [&](Quantity which, Doubles values) { memcpy(out.of[which] + i, &values, sizeof values); };
+    const Doubles gap = odds / (1.0 + odds) - coins.loss;
+    put(ODDS, odds), put(LOSS, coins.loss), put(CONCENTRATION, coins.concentration), put(FREE_GAP, coins.free_gap);
+    put(CONFIDENCE, 1.0 / (1.0 + odds)), put(DOMINANCE, 1.0 - coins.loss);
+    put(GAP, gap), put(FORCED_GAP, gap - coins.free_gap);
+    if (is_asked(asked, LOG_P_VALUE) || is_asked(asked, P_VALUE)) {
+        const Doubles log_p = log_tail<false>(expected_wins(coins.loss, trials), odds, trials).log;
+        put(LOG_P_VALUE, log_p), put(P_VALUE, exp_of(log_p));
+    }
+    const Doubles top = load_as<Doubles>(block.top + i);
+    put(TOP, top);
+    if (is_asked(asked, ENERGY) || is_asked(asked, ENTROPY)) {
+        const Doubles log_sum = log_of_one_and(odds);
+        put(ENERGY, top + log_sum);
+        put(ENTROPY, -(log_sum + load_as<Doubles>(block.surprise + i) / (1.0 + odds)));
+    }
+    put(LOGIT_GAP, load_as<Doubles>(block.margin + i) / rivals);
+}
+
+static inline bool needs_extras(int64_t asked) { return is_asked(asked, LOGIT_GAP) || is_asked(asked, ENTROPY); }
+
+static inline int64_t work_of(int64_t asked) {
+    return is_asked(asked, LOG_P_VALUE) || is_asked(asked, P_VALUE) ? TAIL : 0;
+}
+
+// `columns` has a place for each quantity, in the order above; null for those that are not asked for.
+BOC_EXPORT void boc_columns(BOC_LOGITS, int64_t trials, int32_t half, const double *log_choices, void **columns) {
+    const Trials of = {double(trials), half, log_choices};
+    int64_t asked = 0;
+    for (int which = 0; which < QUANTITIES; which++) asked |= int64_t(columns[which] != nullptr) << which;
+    BOC_DESCRIBED(work_of(asked));
+    over_blocks(logits, needs_extras(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
+        Columns found;
+        for (int64_t i = 0; i < count; i += WIDE) fill(found, i, block, double(classes - 1), of, asked);
+        memcpy(found.of[PREDICTION], block.prediction, sizeof block.prediction);
+        for (int which = 0; which < QUANTITIES; which++)
+            if (columns[which])
+                memcpy(static_cast<double *>(columns[which]) + at, found.of[which], sizeof(double) * size_t(count));
+    });
+}
+
+// As functional.separation.score_bin: the leading bits of the score as float32, in the order of the numbers.
+static inline int64_t bin_of(double score, int32_t bits) {
+    const float number = score == 0.0 ? 0.0f : float(score);
+    int32_t pattern;
+    memcpy(&pattern, &number, 4);
+    const int32_t ordered = pattern < 0 ? pattern ^ 0x7fffffff : pattern;
+    return (ordered >> (32 - bits)) + (int64_t(1) << (bits - 1));
+}
+
+// Adds to `histogram`, of shape (2, scores, 2^bits), one for each score of each row, those with a flag in the second
+// half, and to `invalid` the rows with NaN among their scores. A score is a quantity and a sign. Threads share the
+// histogram, which is too large to have several.
+BOC_EXPORT void boc_count_scores(BOC_LOGITS, int64_t trials, int32_t half, const double *log_choices,
+                                 const uint8_t *flags, int64_t flag_step, const int32_t *names, const double *signs,
+                                 int64_t scores, int32_t bits, int64_t *histogram, int64_t *invalid) {
+    const Trials of = {double(trials), half, log_choices};
+    int64_t asked = 0;
+    for (int64_t k = 0; k < scores; k++) asked |= int64_t(1) << names[k];
+    BOC_DESCRIBED(work_of(asked));
+    over_blocks(logits, needs_extras(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
+        Columns found;
+        int64_t undefined = 0;
+        for (int64_t i = 0; i < count; i += WIDE) fill(found, i, block, double(classes - 1), of, asked);
+        for (int64_t i = 0; i < count; i++) {
+            bool is_nan = false;
+            for (int64_t k = 0; k < scores; k++) is_nan |= found.of[names[k]][i] != found.of[names[k]][i];
+            undefined += is_nan;
+            int64_t *own = histogram + (flags[(at + i) * flag_step] ? scores << bits : 0);
+            for (int64_t k = 0; k < scores && !is_nan; k++)
+                __atomic_fetch_add(own + (k << bits) + bin_of(signs[k] * found.of[names[k]][i], bits), 1,
+                                   __ATOMIC_RELAXED);
+        }
+        __atomic_fetch_add(invalid, undefined, __ATOMIC_RELAXED);
+    });
+}

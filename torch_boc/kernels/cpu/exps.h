@@ -1,0 +1,110 @@
+// The exponentials of both precisions; core/rows.py says why odds are summed times 2^100.
+#pragma once
+#include "vectors.h"
+
+// Sums in float32, 16 at a time.
+struct Narrow {
+    typedef float Real;
+    typedef Floats Vector;
+    typedef Ints Mask;
+    static constexpr int lanes = LANES;
+    static constexpr float up = 0x1p100f, down = 0x1p-100f, lowest = -3.40282347e38f;
+    static inline Floats all(float x) { return floats(x); }
+    static inline Ints lane() { return LANE; }
+    static inline Ints index(int64_t i) { return ints(int32_t(i)); }
+
+    // What exp(x) = 2^n exp(r) needs (Cody and Waite). Adding 1.5 * 2^23 rounds to an integer and leaves it in the low
+    // bits, from where it becomes an exponent; 227 are the bias and the 100.
+    struct Reduced {
+        Floats rest, power;  // r, and 2^100 2^n
+    };
+    static inline Reduced reduced(Floats x) {
+        constexpr float magic = 12582912.0f + 227.0f;
+        x = larger(floats(least), x);  // NaN stays NaN
+        const Floats shifted = x * 1.44269504088896341f + magic, n = shifted - magic;
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+        const Floats rest = x - n * 0.69314718055994531f;  // one rounding: the product is exact
+#else
+        const Floats rest = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+#endif
+        return {rest, (Floats)((Ints)shifted << 23)};
+    }
+    static constexpr float least = -156.0f;  // u = 2^-225, which is 0 once it is scaled back
+
+    // 2^100 exp(x) for x <= 0: 1 + ... of degree 5 with the least relative error on [-ln(2)/2, ln(2)/2], 9e-8.
+    static inline Floats scaled_exp(Floats x) {
+        const Reduced by = reduced(x);
+        const Floats r = by.rest;
+        Floats p = r * 8.29031467951e-3f + 4.18979292981e-2f;
+        p = p * r + 1.66676361955e-1f;
+        p = p * r + 4.99991495307e-1f;
+        p = p * r + 9.99999707189e-1f;
+        p = p * r + 1.0f;
+        return p * by.power;
+    }
+
+    // 1 - exp(x) for x <= 0: with e = exp(r) - 1, (1 - 2^n) - 2^n e, in which nothing cancels.
+    static inline Floats lead(Floats x) {
+        const Reduced by = reduced(x);
+        const Floats r = by.rest, power = by.power * down;
+        Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+        p = p * r + 8.3334519073e-3f;
+        p = p * r + 4.1665795894e-2f;
+        p = p * r + 1.6666665459e-1f;
+        p = p * r + 5.0000001201e-1f;
+        return (1.0f - power) - power * (p * r * r + r);
+    }
+
+    // s / (2^100 + s) for 0 <= s <= 2^100.
+    static inline Floats share(Floats s) {
+        const Floats whole = s + up;
+#if defined(__AVX512F__)
+        const Floats guess = (Floats)_mm512_rcp14_ps((__m512)whole);  // to 2^-14, and to 2^-28 by a step of Newton's
+        return s * (guess + guess * (1.0f - whole * guess));
+#else
+        return s / whole;
+#endif
+    }
+};
+
+// Sums in float64, 8 at a time.
+struct Wide {
+    typedef double Real;
+    typedef Doubles Vector;
+    typedef Longs Mask;
+    static constexpr int lanes = WIDE;
+    static constexpr double up = 0x1p100, down = 0x1p-100, lowest = -1.7976931348623157e308;
+    static constexpr double least = -777.0;  // 2^100 exp(-777) is a normal number, exp(-777) is 0
+    static inline Doubles all(double x) { return doubles(x); }
+    static inline Longs lane() { return WIDE_LANE; }
+    static inline Longs index(int64_t i) { return longs(i); }
+
+    struct Reduced {
+        Doubles rest, power;
+    };
+    static inline Reduced reduced(Doubles x) {
+        constexpr double magic = 0x1.8p52 + 1123.0;
+        x = larger(doubles(least), x);
+        const Doubles shifted = x * 1.44269504088896338700 + magic, n = shifted - magic;
+        const Doubles rest = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+        return {rest, (Doubles)((Longs)shifted << 52)};
+    }
+
+    // exp(r) - 1 - r over r^2, for |r| <= ln(2)/2.
+    static inline Doubles curve(Doubles r) {
+        Doubles p = doubles(1.0 / 6227020800.0);
+        constexpr double factorials[] = {479001600, 39916800, 3628800, 362880, 40320, 5040, 720, 120, 24, 6, 2};
+        for (double factorial : factorials) p = p * r + 1.0 / factorial;
+        return p;
+    }
+    static inline Doubles scaled_exp(Doubles x) {
+        const Reduced by = reduced(x);
+        return (curve(by.rest) * by.rest * by.rest + by.rest + 1.0) * by.power;
+    }
+    static inline Doubles lead(Doubles x) {
+        const Reduced by = reduced(x);
+        const Doubles power = by.power * down;
+        return (1.0 - power) - power * (curve(by.rest) * by.rest * by.rest + by.rest);
+    }
+    static inline Doubles share(Doubles s) { return s / (s + up); }
+};

@@ -1,0 +1,93 @@
+// The sums of rows of few classes: each vector holds one class of 16 rows, or of 8 in float64.
+#pragma once
+#include "rows.h"
+#include "sums.h"
+
+constexpr int64_t MOST = 128;  // classes of a transposed row
+
+static inline bool is_tall(const Logits &logits) {
+    return logits.classes < LANES || (logits.classes <= logits.tall && logits.classes <= MOST);
+}
+
+template <typename Vector> static inline void store_wide(double *to, Vector values) {
+    constexpr int lanes = int(sizeof(Vector) / sizeof(values[0]));
+    for (int i = 0; i < lanes; i++) to[i] = values[i];
+}
+
+// The sums for the concentration where some of the rows are flat.
+template <typename Logit>
+__attribute__((noinline)) static void spread_flat(const typename Logit::type *column, int64_t classes, int64_t step,
+                                                  typename Logit::Vector best, Block &out, int at) {
+    Spread<Logit> all;
+    for (int64_t j = 0; j < classes; j++) all.add_lead(Logit::load(column + j * step) - best);
+    for (int i = at; i < at + Logit::lanes; i++) {
+        if (!(out.odds[i] > (classes - 1) * FLAT)) continue;
+        out.mass[i] = all.mass[i - at], out.mass_squares[i] = double(all.squares[i - at]) * 0x1p-100;
+    }
+}
+
+// The same where some are sharp.
+template <typename Logit>
+__attribute__((noinline)) static void spread_sharp(const typename Logit::type *column, int64_t classes, int64_t step,
+                                                   typename Logit::Vector best, Block &out, int at) {
+    typename Logit::Vector second = Logit::all(Logit::lowest);
+    for (int64_t j = 0; j < classes; j++) second = second_of(Logit::load(column + j * step) - best, second);
+    Spread<Logit> all;
+    for (int64_t j = 0; j < classes; j++) all.add_relative(Logit::load(column + j * step) - best, second);
+    for (int i = at; i < at + Logit::lanes; i++) {
+        if (!(out.odds[i] < SHARP)) continue;
+        const double unit = exp_of_one(second[i - at]);
+        out.mass[i] = unit * all.mass[i - at], out.mass_squares[i] = unit * unit * all.squares[i - at];
+    }
+}
+
+// As many rows as a vector has lanes, from `at` on in the block; classes are `step` apart.
+template <typename Logit, bool EXTRAS>
+static inline __attribute__((always_inline)) void read_column(const typename Logit::type *column, int64_t classes,
+                                                              int64_t step, Block &out, int at) {
+    typedef typename Logit::Vector Vector;
+    typedef typename Logit::Mask Mask;
+    Vector best = Logit::load(column);
+    Mask place = {};
+    for (int64_t j = 1; j < classes; j++) {
+        const Vector z = Logit::load(column + j * step);
+        place = z > best ? Logit::index(j) : place;
+        best = larger(z, best);
+    }
+    Sums<Logit, EXTRAS> sums;
+    for (int64_t j = 0; j < classes; j++) sums.add_but(place == Logit::index(j), Logit::load(column + j * step) - best);
+    const Vector undefined = (best - best) + (sums.odds - sums.odds), odds = sums.odds * Logit::down + undefined;
+    store_wide(out.top + at, best + undefined);
+    store_wide(out.odds + at, odds), store_wide(out.mass + at, odds);
+    for (int i = 0; i < Logit::lanes; i++) out.prediction[at + i] = place[i];
+    for (int i = 0; i < Logit::lanes; i++)
+        out.squares[at + i] = out.mass_squares[at + i] = double(sums.squares[i]) * 0x1p-100 + double(undefined[i]);
+    if (EXTRAS) {
+        store_wide(out.surprise + at, sums.surprise * Logit::down + undefined);
+        store_wide(out.margin + at, sums.margin + undefined);
+    }
+    if (bits_of(undefined != undefined))
+        for (int i = 0; i < Logit::lanes; i++)
+            if (undefined[i] != undefined[i])
+                out.prediction[at + i] = first_nan<Logit>(column + i, classes, step, place[i]);
+    if (bits_of(odds > Logit::all((classes - 1) * FLAT))) spread_flat<Logit>(column, classes, step, best, out, at);
+    if (bits_of(odds < Logit::all(SHARP))) spread_sharp<Logit>(column, classes, step, best, out, at);
+}
+
+// Rows whose classes lie side by side are transposed. Those that a vector needs beyond the last repeat the last.
+template <typename Logit, bool EXTRAS>
+static void read_turned(const Logits &logits, int64_t first, int64_t count, Block &out) {
+    alignas(64) typename Logit::type turned[MOST * ROWS];
+    const auto *data = static_cast<const typename Logit::type *>(logits.data);
+    const int64_t classes = logits.classes, full = (count + Logit::lanes - 1) / Logit::lanes * Logit::lanes;
+    for (int64_t i = 0; i < full; i++) {
+        const auto *row = data + logits.start(first + (i < count ? i : count - 1));
+        for (int64_t j = 0; j < classes; j++) turned[j * ROWS + i] = row[j];
+    }
+    for (int at = 0; at < full; at += Logit::lanes) read_column<Logit, EXTRAS>(turned + at, classes, ROWS, out, at);
+}
+
+template <typename Logit, bool EXTRAS>
+static void read_tall(const Logits &logits, int64_t first, int64_t count, Block &out) {
+    read_turned<Logit, EXTRAS>(logits, first, count, out);
+}

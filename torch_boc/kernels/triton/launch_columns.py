@@ -1,0 +1,70 @@
+"""Launches of the Triton kernels that write columns and count scores; see `launch_numbers.py`."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...core.tails import continued_steps
+from .launch import as_matrix, launch, load
+from .launch_sums import BLOCK, OPTIONS, check_states, flat, row_sums
+
+# Quantities that need the sums of `core/spread.py`, the sums that come with `extras`, and the p-value.
+NEED_SPREAD = {"concentration", "free_gap", "forced_gap"}
+NEED_EXTRAS = {"logit_gap", "entropy"}
+NEED_TRIALS = {"log_p_value", "p_value"}
+
+
+def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
+    """Numbers of each sample by name, of shape (...) in float64; "prediction" in int64.
+
+    The names are "prediction" and those of QUANTITIES in `columns.py`.
+    """
+    shape, matrix = logits.shape[:-1], as_matrix(logits)
+    out = {x: logits.new_empty(shape, dtype=torch.float64) for x in names if x != "prediction"}
+    found = row_sums(matrix, extras=bool(NEED_EXTRAS & {*names}), spread=bool(NEED_SPREAD & {*names}))
+    if out and logits.numel():
+        kernels = load("columns")
+        flips = _flips(trials, needed=bool(NEED_TRIALS & {*names}))
+        wanted = [out.get(name) for name in kernels.QUANTITIES]
+        sizes = (len(matrix), matrix.shape[1] - 1, *flips)
+        launch(kernels.columns, (-(-len(matrix) // BLOCK),), logits, *found[1:], *wanted, *sizes, **OPTIONS)
+    return [found.prediction.reshape(shape) if name == "prediction" else out[name] for name in names]
+
+
+def count_scores(
+    logits: Tensor,
+    flags: Tensor,
+    names: Sequence[str],
+    signs: Sequence[int],
+    trials: int,
+    histogram: Tensor,
+    invalid: Tensor,
+) -> None:
+    """Count samples in the bins of several scores, as `functional.separation.score_histograms`, in place.
+
+    Args:
+        logits: (..., C).
+        flags: (...), true for out-of-distribution.
+        names: K of QUANTITIES in `columns.py`.
+        signs: 1, or -1 where minus the quantity is the score.
+        trials: the number of coin flips of the p-value.
+        histogram: (2, K, bins) in int64, to which the counts are added.
+        invalid: int64, to which the number of samples with a score of NaN is added; they count nowhere else.
+    """
+    if not logits.numel():
+        return
+    check_states((histogram, invalid))
+    kernels, matrix, bins = load("columns"), as_matrix(logits), histogram.shape[-1]
+    found = row_sums(matrix, extras=bool(NEED_EXTRAS & {*names}), spread=bool(NEED_SPREAD & {*names}))
+    codes = sum(kernels.QUANTITIES.index(name) * kernels.DIGIT.value**i for i, name in enumerate(names))
+    negative = sum(1 << i for i, sign in enumerate(signs) if sign < 0)
+    flips = _flips(trials, needed=bool(NEED_TRIALS & {*names}))
+    numbers = (len(matrix), matrix.shape[1] - 1, *flips, bins, 33 - bins.bit_length())
+    scores = {"scores": len(names), "codes": codes, "negative": negative}
+    grid, arguments = (-(-len(matrix) // BLOCK),), (*found[1:], flat(flags), histogram, invalid, *numbers)
+    launch(kernels.count_scores, grid, logits, *arguments, **scores, **OPTIONS)
+
+
+def _flips(trials: int, *, needed: bool) -> tuple[int | None, int | None]:
+    return (trials, continued_steps(trials)) if needed else (None, None)

@@ -1,0 +1,47 @@
+"""The launches that the tallies and the columns begin with, and what both ask of their arguments."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from .launch import launch_rows, launch_spread
+
+# Rows of a block, one to a thread.
+BLOCK, WARPS = 128, 4
+OPTIONS = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}  # roundings as in torch
+
+
+class Sums(NamedTuple):
+    """The sums of each row, flat; mass and mass_squares where asked for and of three or more classes."""
+
+    prediction: Tensor
+    top: Tensor
+    odds: Tensor
+    squares: Tensor
+    mass: Tensor | None
+    mass_squares: Tensor | None
+    surprise: Tensor | None
+    margin: Tensor | None
+
+
+def row_sums(matrix: Tensor, *, spread: bool, extras: bool = False) -> Sums:
+    """The sums of each row in one launch, or in two if those for the concentration are asked for."""
+    prediction, top, odds, squares, *more = launch_rows(matrix, extras)
+    mass = mass_squares = surprise = margin = None
+    if spread and matrix.shape[1] > 2:
+        mass, mass_squares = launch_spread(matrix, odds, squares)
+    if extras:
+        surprise, margin = more
+    return Sums(prediction, top, odds, squares, mass, mass_squares, surprise, margin)
+
+
+def flat(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.reshape(-1).contiguous()
+
+
+def check_states(states: Sequence[Tensor]) -> None:
+    """Raise unless all states are contiguous and on one device. Kernels get pointers, and cannot check it."""
+    if not all(x.is_contiguous() and x.device == states[0].device for x in states):
+        got = ", ".join(f"strides {x.stride()} on {x.device}" for x in states)
+        raise ValueError(f"expected contiguous states on one device, got {got}")
