@@ -53,7 +53,7 @@ def show_comparison(comparison: Any, console: Console) -> None:
     """Print all models in one table, and then the sentences about each. Intervals are in the files only."""
     table = spelled(comparison.table(), console.encoding)
     put(console, "\nLower ECE and higher AUROC are better", "bold")
-    for part in fitting(table, min(console.width, WIDTH)):
+    for part in cut_to_width(table, min(console.width, WIDTH)):
         console.print(terminal_table(part, console.width, box_for(console)))
     reader = Introductions()
     _introduce(reader, table_words(comparison.table()), console)
@@ -82,7 +82,7 @@ def spelled(table: parts.Table, encoding: str) -> parts.Table:
     return parts.Table(spell(table.caption, encoding), titles, [[cell(x) for x in row] for row in table.rows])
 
 
-def fitting(table: parts.Table, width: int) -> list[parts.Table]:
+def cut_to_width(table: parts.Table, width: int) -> list[parts.Table]:
     """The table cut into parts that fit into the width. Each part has the names of the rows."""
     first, *widths = _widths(table)
     groups: list[list[int]] = [[]]

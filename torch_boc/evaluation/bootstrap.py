@@ -20,7 +20,6 @@ more in each replicate. Its interval is in `ece.py`. Intervals of shares close t
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -31,7 +30,6 @@ from .probing import ordered
 
 LEVELS = (0.025, 0.975)
 UNIT = (0.0, 1.0)
-NORMAL_QUANTILE = NormalDist().inv_cdf(LEVELS[1])
 # How many cells, over several replicates, are computed at once: arrays of 2 MB stay in the cache of the CPU.
 CHUNK_ELEMENTS = 2**18
 MEAN_CELLS = 1024

@@ -19,7 +19,8 @@ from torch import Tensor
 from ..functional import calibration
 from ..functional.bins import count, equal_bin
 from ..functional.calibration import error_of_bins
-from .bootstrap import NORMAL_QUANTILE, bootstrap_interval, replicate
+from ..report.claims import NORMAL_QUANTILE
+from .bootstrap import bootstrap_interval, replicate
 
 # If the error of a bin is below this many standard errors, its true error may be 0. Then chance adds the most, and this
 # is what is assumed.

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ..functional.separation import binned_auroc, fpr_at_tpr, placement
-from .bootstrap import NORMAL_QUANTILE, bootstrap_interval, replicate
+from ..report.claims import NORMAL_QUANTILE
+from .bootstrap import bootstrap_interval, replicate
 from .exact import aupr_interval, auroc_interval, fpr_interval
 from .probing import ordered
 

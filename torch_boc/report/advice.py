@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .choices import BASELINE, REMEDIES, SIMPLE
 from .claims import over, shown
 from .results import Results
-from .scores import BASELINE, REMEDIES, SIMPLE
 from .words import FEW, distinct_names, listed, number, quoted, symbol, value_text
 
 # A score that is less simple than the baseline is recommended if its AUROC is higher by more than this.

@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import Any
 
 LEVEL = 0.05
+# How many standard errors an interval of 95 % reaches to each side.
 NORMAL_QUANTILE = NormalDist().inv_cdf(1 - LEVEL / 2)
 DIGITS = 4
 

@@ -8,9 +8,9 @@ from ..functional.registry import scores
 from ..plots import CYCLE, GREY
 from .advice import paper_score, scores_to_use
 from .axes import FONT_SIZE, SETS, draw_histograms, figure_text, finish, panels
+from .choices import BASELINE, COMPARED_SCORES, DASHED, HISTOGRAM_SCORES, ROC_SCORES
 from .parts import NOTHING, UPSIDE_DOWN, Cell, ContrastRow, Figure, Table, Topic, are_best, value_cell
 from .results import Results
-from .scores import BASELINE, COMPARED_SCORES, DASHED, HISTOGRAM_SCORES, ROC_SCORES
 from .words import axis_name, distinct_names, interval_text, number, symbol
 
 INTRODUCTION = (
