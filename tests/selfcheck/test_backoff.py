@@ -24,7 +24,7 @@ def test_memory_that_never_runs_out_is_no_pass(monkeypatch):
 
 
 def test_an_error_that_gets_through(monkeypatch):
-    monkeypatch.setattr("torch_boc.inference.memory.is_out_of_memory", lambda error: False)
+    monkeypatch.setattr("torch_boc.inference.fitting.is_out_of_memory", lambda error: False)
     outcome = backoff.back_off(CPU)
     assert outcome.status == "failed"
     assert outcome.found == "OutOfMemoryError: expected at most 30 samples, got 100"
