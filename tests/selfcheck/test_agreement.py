@@ -128,7 +128,9 @@ def test_a_wrong_kernel(monkeypatch):
 
     monkeypatch.setattr(agreement, "CASES", FEW)
     assert agreement.results(CPU).status == "passed"
-    monkeypatch.setattr(calls, "row_sums", wrong)
+    for module in [x for name, x in sys.modules.items() if name.startswith("torch_boc.kernels")]:
+        for name in [name for name, value in vars(module).items() if value is right]:
+            monkeypatch.setattr(module, name, wrong)
     outcome = agreement.results(CPU)
     assert outcome.status == "failed"
     assert "path native" in outcome.found
