@@ -120,7 +120,9 @@ def test_an_odd_number_of_gradients_compiles_nothing(monkeypatch):
     launches, keys = record(monkeypatch), []
     for rows in (256, 17, 1):
         launches.clear()
-        vector, logits = torch.zeros(rows), torch.zeros(rows, 10)
-        launch.launch_over_rows("gradients", logits, [zeros(rows), *[vector] * 5, None, logits])
+        top, mass = torch.zeros(rows), zeros(rows, dtype=torch.float64)
+        grads = [top, top, mass, mass, mass, None, None]
+        launch.launch_gradient(torch.zeros(rows, 10), [zeros(rows), top, top, mass], grads)
         keys.append({bind(found, A100)[2] for found in launches})
+    assert len(keys[0]) == 1
     assert keys[1:] == keys[:1] * 2
