@@ -48,16 +48,17 @@ def columns(logits):
 
 
 def count_scores(logits):
-    flags, scores = zeros(len(logits), dtype=torch.bool), [("odds", -1.0), ("logit_gap", 1.0), ("log_p_value", 1.0)]
-    launch_numbers.count_scores(logits, flags, scores, 100, zeros(2, 3, 2**18), zeros(1))
+    flags, names = zeros(len(logits), dtype=torch.bool), ("odds", "logit_gap", "log_p_value")
+    launch_numbers.count_scores(logits, flags, names, (-1, 1, 1), 100, zeros(2, 3, 2**18), zeros(1))
 
 
 CALLS = (tally, tally_without_targets, tally_evidence, gap_tally, gap_by_class, columns, count_scores)
 over_calls = pytest.mark.parametrize("call", CALLS)
+SLOW = (tally_without_targets, tally_evidence)  # which take as long to compile as the tally, and are much the same
 
 
 @over_nvidia
-@over_calls
+@pytest.mark.parametrize("call", [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in CALLS])
 def test_nothing_spills_and_no_float_is_added_in_any_order(call, target, monkeypatch, tmp_path):
     launches = record(monkeypatch)
     call(torch.zeros(300, 10))
