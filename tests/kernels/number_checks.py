@@ -22,10 +22,10 @@ P_LIMIT = 2e-4  # rounding in the odds changes a p-value by the number of trials
 COLUMNS = ("prediction", "confidence", "dominance", "gap", "forced_gap", "free_gap", "concentration", "p_value",
            "log_p_value", "energy", "logit_gap")  # fmt: skip
 SCORES = {
-    "msp": ("odds", -1.0), "energy": ("energy", 1.0), "max_logit": ("top", 1.0), "entropy": ("entropy", 1.0),
-    "logit_gap": ("logit_gap", 1.0), "dominance": ("loss", -1.0), "gap": ("gap", -1.0),
-    "log_p_value": ("log_p_value", 1.0), "concentration": ("concentration", -1.0),
-    "structural_score": ("log_p_value", -1.0),
+    "msp": ("odds", -1), "energy": ("energy", 1), "max_logit": ("top", 1), "entropy": ("entropy", 1),
+    "logit_gap": ("logit_gap", 1), "dominance": ("loss", -1), "gap": ("gap", -1),
+    "log_p_value": ("log_p_value", 1), "concentration": ("concentration", -1),
+    "structural_score": ("log_p_value", -1),
 }  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def test_scores_are_counted_in_bins(one_flag):
     expected = score_histograms(ranked, flags.expand(140), bins)
     histogram = torch.ones(expected.shape, dtype=torch.int64, device=DEVICE)
     invalid = torch.tensor(5, device=DEVICE)
-    launch_numbers.count_scores(logits, flags.to(DEVICE), list(SCORES.values()), 100, histogram, invalid)
+    launch_numbers.count_scores(logits, flags.to(DEVICE), *zip(*SCORES.values(), strict=True), 100, histogram, invalid)
     assert invalid.item() == 5 + ranked.isnan().any(0).sum().item()
     # A score at the edge of a bin may be rounded to either side.
     assert ((histogram.cpu() - 1) - expected).abs().sum() <= 2
@@ -200,7 +200,7 @@ def test_the_launches(monkeypatch):
     assert started == ["short_rows", "spread", "columns"]
     started.clear()
     histogram = torch.zeros(2, len(SCORES), 2**12, dtype=torch.int64, device=DEVICE)
-    launch_numbers.count_scores(logits, target > 3, list(SCORES.values()), 100, histogram, count)
+    launch_numbers.count_scores(logits, target > 3, *zip(*SCORES.values(), strict=True), 100, histogram, count)
     assert started == ["short_rows", "spread", "count_scores"]
     started.clear()
     launch_numbers.gap_tally(logits, target, -100, "total", (gap, count, count.clone()))

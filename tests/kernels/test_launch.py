@@ -96,7 +96,7 @@ def test_a_launch_over_rows_is_remembered(monkeypatch):
     monkeypatch.setattr(launch, "_launched", set())
     monkeypatch.setattr(launch, "launch", lambda *arguments, **options: None)
     monkeypatch.setattr(launch, "load", lambda name: SimpleNamespace(DTYPES={torch.float32: None}, short_rows=None))
-    launch.launch_over_rows("rows", torch.zeros(3, 10), [])
+    launch.launch_rows(torch.zeros(3, 10), extras=False)
     assert launch._launched == {(torch.device("cpu"), torch.float32, 10)}
 
 
