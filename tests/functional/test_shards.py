@@ -13,9 +13,10 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, bag_of_coins
+from torch_boc import BoCMetric, BoCProbe, BoCSeparation, CoherenceGap, bag_of_coins
 from torch_boc.functional import compute_scores, gather, sample_columns
 
+PROBE = BoCProbe(columns=["energy", "logit_gap", "gap", "log_p_value"])
 NAN, INF = torch.nan, torch.inf
 SPECIAL = torch.tensor(
     [
@@ -91,6 +92,7 @@ def everything(logits, target, dim=-1) -> dict:
         "evidence": gather(logits, target, dim=dim, extras=True, ignore_index=-100),
         "columns": sample_columns(logits, dim=dim),
         "scores": compute_scores(logits, dim=dim),
+        "probe": PROBE(logits) if dim == -1 else (),
         "total": tuple(metrics["boc"].total()),
         "gap": metrics["gap"].compute(),
     }
@@ -153,8 +155,15 @@ def placed(mesh: DeviceMesh) -> dict:
 def traffic(mesh: DeviceMesh) -> dict:
     """What is exchanged for 4 rows of 50,000 classes."""
     x = distribute_tensor(make(4, 50_000), mesh, [Shard(1)])
+    metrics = {"metric": BoCMetric(), "gap": CoherenceGap()}
+    functions = {"coins": bag_of_coins, "columns": sample_columns, "scores": compute_scores, "probe": PROBE}
+    functions |= {name: metric.update for name, metric in metrics.items()}
+    flags = torch.arange(4) % 2 == 0
+    for thresholds in (None, 128):
+        metric = BoCSeparation(thresholds=thresholds)
+        functions[f"separation, {thresholds}"] = lambda x, metric=metric: metric.update(x, flags)
     found = {}
-    for name, function in {"coins": bag_of_coins, "columns": sample_columns, "metric": BoCMetric().update}.items():
+    for name, function in functions.items():
         with CommDebugMode() as calls, Sizes() as sizes:
             function(x)
         found[name] = calls.get_total_counts(), sizes.largest
@@ -238,7 +247,7 @@ def test_two_processes_with_half_of_the_classes_are_one_with_all(found, name):
     rounding = 1e-13 if logits.dtype == torch.float64 else 4e-6
     for rank in range(2):
         for part, value in expected.items():
-            powers = part in ("columns", "scores", "total")  # of a chance, in the tail of 100 flips
+            powers = part in ("columns", "scores", "probe", "total")  # of a chance, in the tail of 100 flips
             assert_same(found[rank][name][part], value, rtol=rounding * (20 if powers else 1))
         assert_same(found[rank][name], found[0][name], rtol=0, atol=0)
 
@@ -270,7 +279,7 @@ def test_the_class_axis_and_the_axes_of_the_rows(found):
     x, long = make(6, 7).reshape(2, 3, 7), make(12, 7).reshape(2, 6, 7)
     target = targets(make(12, 7)).reshape(2, 6)
     for rank, result in enumerate(found):
-        assert_same(result["placed"]["another axis"], everything(x, None), rtol=1e-5, atol=1e-7)
+        assert_same(result["placed"]["another axis"], everything(x, None) | {"probe": ()}, rtol=1e-5, atol=1e-7)
         expected = gather(long[:, rank * 3 : rank * 3 + 3], target[:, rank * 3 : rank * 3 + 3])
         assert_same(result["placed"]["rows of another axis"], expected, rtol=1e-6, atol=1e-7)
 
@@ -292,8 +301,9 @@ def test_no_logits_are_exchanged(found):
     for result in found:
         assert result["traffic"]["coins"] == (2, 4 * 6)
         assert result["traffic"]["columns"] == (2, 4 * 8)
-        assert result["traffic"]["metric"][0] <= 4
-        assert result["traffic"]["metric"][1] <= 4 * 6
+        for name, (calls, largest) in result["traffic"].items():
+            assert 2 <= calls <= 4, name
+            assert largest <= 4 * 9, name
 
 
 def test_probabilities_are_refused(found):
