@@ -132,7 +132,7 @@ def test_the_sums_of_flat_rows(classes, scale, dtype):
 @pytest.mark.skipif(not INTERPRETED, reason="a GPU takes the fast form by itself")
 @pytest.mark.parametrize("classes", [5, 130, 17001])
 def test_the_fast_form_of_undefined_rows_and_ties(classes, monkeypatch):
-    """With the instructions that the interpreter has not replaced; its sums are less exact, because nothing is fused."""
+    """With others for the instructions that the interpreter has not; nothing is fused, so the sums are less exact."""
     from torch_boc.kernels.triton import exponentials, launch
 
     def reduce_rows(z, axis, combine):

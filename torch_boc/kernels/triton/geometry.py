@@ -12,9 +12,9 @@ from .views import Layout
 ON_CHIP_CLASSES = {torch.float32: 16384, torch.float64: 4096}
 # How much of a row one thread takes, if the row fits easily.
 THREAD_BYTES = {torch.float32: 64, torch.float64: 32}
-# The block of a longer row, for the largest number of threads in a program: 8 float32 or 2 float64 for each, besides
-# its sums.
-BLOCK_CLASSES = {torch.float32: 4096, torch.float64: 1024}
+# The block of a longer row, for the largest number of threads in a program: 8 float32 or 4 float64 for each, besides
+# its sums. Gradients need registers for more than sums, and take half as much.
+BLOCK_CLASSES = {torch.float32: 4096, torch.float64: 2048}
 MOST_WARPS = 16
 # How much one program takes if rows are short: two warps, so that few sums need an exchange between warps.
 PROGRAM_BYTES = 2**12
@@ -26,7 +26,7 @@ ACROSS = 32
 SPREAD_BLOCK, SPREAD_WARPS = 1024, 4
 
 
-def geometry(classes: int, dtype: torch.dtype, *, across: bool = False) -> dict[str, Any]:
+def geometry(classes: int, dtype: torch.dtype, *, across: bool = False, gradients: bool = False) -> dict[str, Any]:
     """How logits of this dtype are cut: `height` rows per program that fit on chip, or a part of a row; and warps.
 
     The classes of a block are its `width`. Of a longer row, a `group` is one vector. If rows lie `across`, there are at
@@ -34,11 +34,13 @@ def geometry(classes: int, dtype: torch.dtype, *, across: bool = False) -> dict[
     """
     wide = accumulator(dtype)
     width = 1 << (classes - 1).bit_length()
-    if width > ON_CHIP_CLASSES[wide]:
-        return {"group": VECTOR_BYTES // dtype.itemsize, "width": BLOCK_CLASSES[wide], "num_warps": MOST_WARPS}
+    most = ON_CHIP_CLASSES[wide] >> (gradients and wide == torch.float64)
+    if width > most:
+        block = BLOCK_CLASSES[wide] >> gradients
+        return {"group": VECTOR_BYTES // dtype.itemsize, "width": block, "num_warps": MOST_WARPS}
     height = max(1, PROGRAM_BYTES // (width * wide.itemsize))
     if across:
-        height = max(height, min(ACROSS, ON_CHIP_CLASSES[wide] // width))
+        height = max(height, min(ACROSS, most // width))
     warps = height * width * wide.itemsize // (32 * THREAD_BYTES[wide])
     return {"height": height, "width": width, "num_warps": min(MOST_WARPS, warps)}
 

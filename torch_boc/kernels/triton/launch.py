@@ -152,7 +152,8 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
         return
     logits = readable(logits)
     layout = layout_of(logits)
-    options = {**geometry(layout.classes, logits.dtype, across=layout.across), **_constants(logits, layout)}
+    shape = geometry(layout.classes, logits.dtype, across=layout.across, gradients=name == "gradients")
+    options = {**shape, **_constants(logits, layout)}
     kernel = getattr(load(name), f"short_{name}" if "height" in options else f"long_{name}")
     grid = (-(-layout.rows // options.get("height", 1)),)
     launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)
