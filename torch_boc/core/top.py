@@ -20,22 +20,20 @@ def find_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # The first top, or the first NaN, as torch.argmax: no row is without either.
         prediction = torch.where((z == top) | z.isnan(), places, classes - 1.0).amin(-1, keepdim=True).long()
     elif z.device.type == "cpu" and classes >= TWO_STEP_CLASSES:
-        prediction = _argmax_in_two_steps(z)
-        top = z.gather(-1, prediction)
+        top, prediction = _max_in_two_steps(z)
     else:
         top, prediction = z.max(-1, keepdim=True)
     return prediction, top, z - top
 
 
-def _argmax_in_two_steps(z: Tensor) -> Tensor:
+def _max_in_two_steps(z: Tensor) -> tuple[Tensor, Tensor]:
     """The first of several tops: the first chunk of CHUNK logits with the largest top, and the first top in it."""
     classes = z.shape[-1]
-    covered = classes // CHUNK * CHUNK
-    tops = z[..., :covered].unflatten(-1, (-1, CHUNK)).amax(-1)
-    if covered < classes:
-        tops = torch.cat([tops, z[..., covered:].amax(-1, keepdim=True)], -1)
+    tops = z.unfold(-1, CHUNK, CHUNK).amax(-1)
+    if classes % CHUNK:
+        tops = torch.cat([tops, z[..., -(classes % CHUNK) :].amax(-1, keepdim=True)], -1)
     # The remainder is looked for in the last CHUNK logits: those before it hold no top, for else theirs was the first.
     start = (tops.argmax(-1, keepdim=True) * CHUNK).clamp_max(classes - CHUNK)
     candidates = start + torch.arange(CHUNK, device=z.device)
-    place: Tensor = candidates.gather(-1, z.gather(-1, candidates).argmax(-1, keepdim=True))
-    return place
+    top, place = z.gather(-1, candidates).max(-1, keepdim=True)
+    return top, start + place
