@@ -34,7 +34,10 @@ def expected_wins(loss: Tensor, trials: int) -> Tensor:
 
 
 def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
-    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}, for tensors of one shape and whole numbers of wins."""
+    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}, for tensors of one shape.
+
+    The wins are whole numbers from 0 to trials + 1, or NaN.
+    """
     if not odds.requires_grad:
         return _by_blocks(wins, trials, odds)
     result: Tensor = _LogTail.apply(wins, trials, odds)[0]
@@ -44,7 +47,7 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
 def _by_blocks(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     """The log tail, piece by piece: each step makes new tensors, and those of a piece stay in the cache."""
     if not torch.compiler.is_compiling() and is_few(odds.numel(), trials):
-        return log_tail_of_few(wins.clamp(0.0, trials + 1.0), trials, odds)
+        return log_tail_of_few(wins, trials, odds)
     if torch.compiler.is_compiling() or odds.numel() <= ONE_PIECE:
         return log_tail_and_slope(wins, trials, odds, slope=False)[0]
 

@@ -7,6 +7,7 @@ from .precision import accumulator
 
 # From here on, finding the top in two steps beats torch.max on CPU, which does not vectorise the search for the index.
 TWO_STEP_CLASSES = 512
+# The most logits of a chunk; a number that divides the classes is taken if there is one, down to the half of this.
 CHUNK = 64
 
 
@@ -27,13 +28,15 @@ def find_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _max_in_two_steps(z: Tensor) -> tuple[Tensor, Tensor]:
-    """The first of several tops: the first chunk of CHUNK logits with the largest top, and the first top in it."""
+    """The first of several tops: the first chunk of logits with the largest top, and the first top in it."""
     classes = z.shape[-1]
-    tops = z.unfold(-1, CHUNK, CHUNK).amax(-1)
-    if classes % CHUNK:
-        tops = torch.cat([tops, z[..., -(classes % CHUNK) :].amax(-1, keepdim=True)], -1)
-    # The remainder is looked for in the last CHUNK logits: those before it hold no top, for else theirs was the first.
-    start = (tops.argmax(-1, keepdim=True) * CHUNK).clamp_max(classes - CHUNK)
-    candidates = start + torch.arange(CHUNK, device=z.device)
+    chunk = next((size for size in range(CHUNK, CHUNK // 2, -1) if classes % size == 0), CHUNK)
+    tops, rest = z.unfold(-1, chunk, chunk).amax(-1), classes % chunk
+    if rest:
+        tops = torch.cat([tops, z[..., -rest:].amax(-1, keepdim=True)], -1)
+    start = tops.argmax(-1, keepdim=True) * chunk
+    if rest:  # is looked for in the last logits: those of them before it hold no top, for else theirs was the first
+        start = start.clamp_max(classes - chunk)
+    candidates = start + torch.arange(chunk, device=z.device)
     top, place = z.gather(-1, candidates).max(-1, keepdim=True)
     return top, start + place

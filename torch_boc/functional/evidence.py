@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.precision import widen
-from .checks import check_logits, check_target, check_trials
+from .checks import check_target, check_trials, classes_last
 from .paths import coins_from_rows, decide, row_sums, widened
 
 
@@ -67,8 +67,8 @@ def gather(
     >>> evidence.coins.prediction, evidence.top, evidence.distance
     (tensor([0]), tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
-    dim, trials = check_logits(logits, dim), check_trials(trials)
-    rows = logits.movedim(dim, -1)
+    trials = check_trials(trials)
+    rows = classes_last(logits, dim)
     target = None if target is None else check_target(target, rows.shape[:-1])
     fused = decide(rows)
     sums = widened(row_sums(rows, fused, extras=extras))
@@ -78,7 +78,7 @@ def gather(
         return evidence
     counted = None if ignore_index is None else target != ignore_index
     return evidence._replace(
-        counted=counted, target=target, distance=distance_below_top(rows, target, coins.prediction)
+        counted=counted, target=target, distance=distance_below_top(rows, target, coins.prediction, sums.top)
     )
 
 
@@ -93,7 +93,7 @@ def join_evidence(parts: Sequence[Evidence]) -> Evidence:
 
 
 def _joined(column: Sequence[Tensor]) -> Tensor:
-    return column[0].reshape(-1) if len(column) == 1 else torch.cat([x.reshape(-1) for x in column])
+    return flat(column[0]) if len(column) == 1 else torch.cat([flat(x) for x in column])
 
 
 def _all_of(evidence: Evidence) -> Tensor:
@@ -102,27 +102,33 @@ def _all_of(evidence: Evidence) -> Tensor:
 
 def settle(evidence: Evidence) -> tuple[Coins, Tensor, Tensor]:
     """The coins as flat tensors, which of them count, and which would but have no geometry."""
-    coins = Coins(*(x.reshape(-1) for x in evidence.coins))
-    finite = torch.stack([x.isfinite() for x in coins[1:]]).all(0)
-    valid, invalid = finite, ~finite
-    if evidence.counted is not None:
-        counted = evidence.counted.reshape(-1)
-        valid, invalid = counted & finite, counted & invalid
+    numbers = torch.stack([flat(x) for x in evidence.coins[1:]])
+    total = numbers.sum(0)
+    valid = total - total == 0.0  # not so where one of the numbers is NaN or infinite
+    if evidence.counted is None:
+        unused = invalid = ~valid
+    else:
+        counted = flat(evidence.counted)
+        valid = counted & valid
+        unused, invalid = ~valid, counted > valid
     # Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
-    safe = Coins(coins.prediction, *(torch.where(valid, x, 0.0) for x in coins[1:]))
-    return safe, valid, invalid
+    return Coins(flat(evidence.coins.prediction), *numbers.masked_fill_(unused, 0.0).unbind()), valid, invalid
+
+
+def flat(x: Tensor) -> Tensor:
+    """`x` with a single axis."""
+    return x if x.ndim == 1 else x.reshape(-1)
 
 
 def is_class(target: Tensor, num_classes: int) -> Tensor:
     """Which targets are classes."""
-    return (target >= 0) & (target < num_classes)
+    return target == target.clamp(0, num_classes - 1)
 
 
-def distance_below_top(rows: Tensor, target: Tensor, prediction: Tensor) -> Tensor:
-    """How far the target's logit is below the top."""
+def distance_below_top(rows: Tensor, target: Tensor, prediction: Tensor, top: Tensor) -> Tensor:
+    """How far the target's logit is below the top; 0 for a target that is no class."""
     own = torch.where(is_class(target, rows.shape[-1]), target, prediction)
-    top, own = widen(rows.gather(-1, torch.stack([prediction, own], -1))).unbind(-1)
-    return top - own
+    return top - widen(rows.gather(-1, own.unsqueeze(-1)).squeeze(-1))
 
 
 def log_loss(odds: Tensor, distance: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from .calibration import error_of_bins
 from .checks import check_logits
 from .evidence import gather
-from .tally import (
+from .tallies import (
     BINS_PER_DECADE,
     GAP_BINS,
     LOWEST_DECADE,
@@ -19,8 +19,8 @@ from .tally import (
     Tally,
     empty_tally,
     named_sums,
-    tally,
 )
+from .tally import tally
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
 # What is worth a line in a log, and what needs targets.

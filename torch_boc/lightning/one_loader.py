@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..functional.evidence import Evidence, join_evidence
 from ..functional.summary import LABELLED_KEYS, summarize
-from ..functional.tally import Counts
+from ..functional.tallies import Counts
 from ..metrics import BoCMetric, BoCSeparation
 from .problems import Problems
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from .. import plots
-from ..functional.checks import check_trials
+from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
-from ..functional.tally import Counts, Tally, empty_tally, gap_tally, tally
+from ..functional.tallies import Counts, Tally, empty_tally
+from ..functional.tally import add_by_formula, add_gaps_by_formula
 from .arguments import check_prefix, with_prefix
 from .base import ProbeMetric
 
@@ -72,9 +73,9 @@ class BoCMetric(ProbeMetric):
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values: the names
         # tell metrics with different arguments apart.
         suffix = _suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, **_other_axis(dim))
-        self._names = {field: f"boc_{field}_{suffix}" for field in Tally._fields}
-        for field, zeros in empty_tally(bins)._asdict().items():
-            self.add_state(self._names[field], zeros, dist_reduce_fx="sum")
+        self._names = tuple(f"boc_{field}_{suffix}" for field in Tally._fields)
+        for name, zeros in zip(self._names, empty_tally(bins), strict=True):
+            self.add_state(name, zeros, dist_reduce_fx="sum")
 
     def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool = False) -> Evidence:
         """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later.
@@ -83,7 +84,7 @@ class BoCMetric(ProbeMetric):
         """
         self._check(preds)
         how: dict[str, Any] = {"trials": self.trials, "extras": extras, "ignore_index": self.ignore_index}
-        return gather(preds.detach(), target, dim=self.dim, **how)
+        return gather(bare(preds), target, dim=self.dim, **how)
 
     def update(self, preds: Tensor | Evidence, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and targets of shape (N,) or (N, ...).
@@ -92,9 +93,7 @@ class BoCMetric(ProbeMetric):
         """
         evidence = preds if isinstance(preds, Evidence) else self.take(preds, target)
         self._agree_on_classes(evidence.num_classes)
-        batch = tally(evidence._replace(trials=self.trials), bins=self.bins, alpha=self.alpha)
-        for field, value in batch._asdict().items():
-            setattr(self, self._names[field], getattr(self, self._names[field]) + value)
+        add_by_formula(Tally(*self._states(*self._names)), evidence._replace(trials=self.trials), self.alpha)
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
@@ -105,8 +104,8 @@ class BoCMetric(ProbeMetric):
         return with_prefix(self.key_prefix, {key: summary[key] for key in self.keys or summary})
 
     def total(self) -> Tally:
-        """The sums and histograms behind the summary."""
-        return Tally(*(getattr(self, name) for name in self._names.values()))
+        """The sums and histograms behind the summary, as a copy: `update` changes its own in place."""
+        return Tally(*(getattr(self, name).clone() for name in self._names))
 
     def plot(
         self,
@@ -175,7 +174,7 @@ class CoherenceGap(ProbeMetric):
         self.part, self.average, self.ignore_index = part, average, ignore_index
         size = num_classes if average == "none" and num_classes is not None else 1
         suffix = _suffix(part=part, average=average, ignore=ignore_index, **_other_axis(dim))
-        self._names = [f"boc_{name}_{suffix}" for name in ("gap", "samples", "invalid")]
+        self._names = tuple(f"boc_{name}_{suffix}" for name in ("gap", "samples", "invalid"))
         zeros = (empty_tally().sums.new_zeros(size), torch.zeros(size, dtype=torch.int64), torch.tensor(0))
         for name, default in zip(self._names, zeros, strict=True):
             self.add_state(name, default, dist_reduce_fx="sum")
@@ -183,10 +182,8 @@ class CoherenceGap(ProbeMetric):
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...); targets only matter for `ignore_index`."""
         self._check(preds)
-        evidence = gather(preds.detach(), target, dim=self.dim, ignore_index=self.ignore_index)
-        batch = gap_tally(evidence, part=self.part, per_class=self.average == "none")
-        for name, value in zip(self._names, batch, strict=True):
-            setattr(self, name, getattr(self, name) + value)
+        evidence = gather(bare(preds), target, dim=self.dim, ignore_index=self.ignore_index)
+        add_gaps_by_formula(self._states(*self._names), evidence, self.part)
 
     def compute(self) -> Tensor:
         """The mean gap of all batches so far; NaN if there were no samples."""

@@ -12,7 +12,7 @@ from ..functional.checks import check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.registry import find_score, need_extras, rank
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_histograms
-from ..functional.tally import empty_tally
+from ..functional.tallies import empty_tally
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
 from .base import ProbeMetric
 

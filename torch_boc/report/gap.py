@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ..calibration import DominanceConfidence, Uncalibrated
-from ..functional.tally import empty_tally
+from ..functional.tallies import empty_tally
 from ..plots import BLUE, CYCLE, ORANGE, draw_coherence
 from .axes import SETS, draw_histograms, finish, panels, plain
 from .claims import over, shown
