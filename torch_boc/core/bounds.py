@@ -28,7 +28,7 @@ def concentration_and_free_gap(
     # `room <= ...` rather than its negation, so that a row of NaN stays NaN; what is divided by infinity is 0.
     empty = room <= 4 * torch.finfo(room.dtype).eps * even
     share = ((mass_squares - even) / room.masked_fill(empty, math.inf)).clamp(0.0, 1.0)
-    return share, share * room * torch.rsub(lead, 1.0 / rivals, alpha=0.75 / rivals)
+    return share, share * room * torch.rsub(lead, 1.0, alpha=0.75) / rivals
 
 
 def even_and_room(mass: Tensor, lead: Tensor, rivals: float) -> tuple[Tensor, Tensor]:
