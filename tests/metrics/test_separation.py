@@ -12,7 +12,7 @@ from tests.metrics.cases import joined, ood_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCSeparation
 from torch_boc.functional import auroc, compute_scores, fpr_at_tpr, scores
-from torch_boc.functional.registry import unsaturated_scores
+from torch_boc.functional.score import unsaturated_scores
 from torch_boc.functional.separation import bin_centres, score_bin, score_histograms
 
 ALL = tuple(scores)

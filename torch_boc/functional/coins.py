@@ -4,7 +4,8 @@ from torch import Tensor
 
 from ..core.blocks import blockwise
 from ..core.coins import Coins
-from .checks import check_logits
+from . import whole
+from .checks import classes_last
 from .paths import coins_from_rows, decide, row_sums
 
 __all__ = ["Coins", "bag_of_coins"]
@@ -32,9 +33,11 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
     >>> coins.prediction, coins.confidence, coins.dominance, coins.gap
     (tensor([0]), tensor([0.6439]), tensor([0.8548]), tensor([0.2109]))
     """
-    dim = check_logits(logits, dim)
-    rows = logits.movedim(dim, -1)
+    rows = classes_last(logits, dim)
     fused = decide(rows)
+    found = whole.coins_of(rows, fused)
+    if found is not None:
+        return found
 
     def coins(rows: Tensor) -> Coins:
         return coins_from_rows(row_sums(rows, fused), rows.shape[-1], fused)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.precision import widen
+from . import whole
 from .checks import check_target, check_trials, classes_last
 from .paths import coins_from_rows, decide, row_sums, widened
 
@@ -70,16 +71,16 @@ def gather(
     trials = check_trials(trials)
     rows = classes_last(logits, dim)
     target = None if target is None else check_target(target, rows.shape[:-1])
-    fused = decide(rows)
+    counted = None if ignore_index is None or target is None else target != ignore_index
+    fused, classes = decide(rows), rows.shape[-1]
+    found = whole.evidence_of(rows, fused, extras=extras, target=target)
+    if found is not None:
+        top, surprise, margin, distance = found[5:]
+        return Evidence(Coins(*found[:5]), classes, trials, top, surprise, margin, counted, target, distance)  # type: ignore[arg-type]
     sums = widened(row_sums(rows, fused, extras=extras))
-    coins = coins_from_rows(sums, rows.shape[-1], fused)
-    evidence = Evidence(coins, rows.shape[-1], trials, sums.top, sums.surprise, sums.margin)
-    if target is None:
-        return evidence
-    counted = None if ignore_index is None else target != ignore_index
-    return evidence._replace(
-        counted=counted, target=target, distance=distance_below_top(rows, target, coins.prediction, sums.top)
-    )
+    coins = coins_from_rows(sums, classes, fused)
+    distance = None if target is None else distance_below_top(rows, target, coins.prediction, sums.top)
+    return Evidence(coins, classes, trials, sums.top, sums.surprise, sums.margin, counted, target, distance)
 
 
 def join_evidence(parts: Sequence[Evidence]) -> Evidence:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from .bins import count
 
 MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 but its sign
 
@@ -139,9 +138,19 @@ def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
     Returns:
         int64 of shape (2, S, bins), in-distribution first.
     """
-    both = score_bin(scores, bins) + ood * bins  # the bins of the out-of-distribution samples follow the others
-    counted = ~scores.isnan().any(0)
-    return count(both, counted.expand_as(both), 2 * bins).reshape(-1, 2, bins).movedim(1, 0)
+    total = scores.new_zeros(2, len(scores), bins, dtype=torch.int64)
+    add_histograms(total, scores, ood)
+    return total
+
+
+def add_histograms(total: Tensor, scores: Tensor, ood: Tensor) -> None:
+    """Add the `score_histograms` of a batch to those before, in place."""
+    _, number, bins = total.shape
+    # One axis holds the bins of all scores of the in-distribution samples, then those of the others.
+    first = torch.arange(0, number * bins, bins, device=scores.device).unsqueeze(1)
+    place = score_bin(scores, bins) + (first + ood * (number * bins))
+    counted = (~scores.isnan().any(0)).long().expand_as(place)
+    total.view(-1).scatter_add_(0, place.reshape(-1), counted.reshape(-1))
 
 
 def _check_rate(tpr: float) -> float:

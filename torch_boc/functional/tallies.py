@@ -8,8 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.precision import widen
-
 # The histogram of the gap: a first bin for all below 1e-12, then 50 bins to the decade up to 1.
 LOWEST_DECADE = -12
 BINS_PER_DECADE = 50
@@ -92,13 +90,14 @@ class Tally(NamedTuple):
 
 def empty_tally(bins: int = 15, like: Tensor | None = None) -> Tally:
     """The tally of no samples, on the device of `like` if it is given."""
-    like = widen(torch.zeros(0) if like is None else like)
+    like = torch.zeros(0) if like is None else like
+    real = torch.float32 if like.device.type == "mps" else torch.float64
 
     def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return like.new_zeros(shape, dtype=dtype)
 
-    sums = zeros(len(Sums._fields) + len(LabelledSums._fields), dtype=like.dtype)
-    bin_counts, bin_sums = zeros(len(BinCounts._fields), bins), zeros(len(BinSums._fields), bins, dtype=like.dtype)
+    sums = zeros(len(Sums._fields) + len(LabelledSums._fields), dtype=real)
+    bin_counts, bin_sums = zeros(len(BinCounts._fields), bins), zeros(len(BinSums._fields), bins, dtype=real)
     return Tally(zeros(len(Counts._fields)), sums, zeros(GAP_BINS), bin_counts, bin_sums)
 
 

@@ -1,25 +1,16 @@
-"""The tally of a batch, made of its evidence by torch's operations; `tallies.py` has the layout."""
+"""Batches added to a tally, or to a mean gap, in place; `tallies.py` has the layout of a tally."""
 
 import torch
 from torch import Tensor
 
-from ..core.coins import Coins
-from .bins import as_place, equal_bin
-from .bounds import forced_gap
-from .evidence import Evidence, flat, is_class, log_loss, settle
-from .tallies import (
-    BINS_PER_DECADE,
-    GAP_BINS,
-    LOWEST_DECADE,
-    BinCounts,
-    BinSums,
-    Counts,
-    LabelledSums,
-    Sums,
-    Tally,
-    empty_tally,
-)
-from .trials import log_p_value
+from . import whole
+from .checks import bare, check_target, check_trials, classes_last
+from .evidence import Evidence, gather
+from .paths import decide
+from .tallies import Tally, empty_tally
+from .tally_formulas import add_by_formula, add_gaps_by_formula
+
+GapStates = tuple[Tensor, Tensor, Tensor]
 
 
 def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
@@ -29,56 +20,47 @@ def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
     target that is no class counts as one of `bad_targets`, and its sample as one without a target.
     """
     total = empty_tally(bins, evidence.coins.odds)
-    add_by_formula(total, evidence, alpha)
+    add_evidence(total, evidence, alpha=alpha)
     return total
 
 
-def add_by_formula(total: Tally, evidence: Evidence, alpha: float) -> None:
-    """Add the tally of a batch to `total`, in place and in few operations: on a GPU, each of them is a launch."""
-    coins, valid, invalid = settle(evidence)
-    p_value = log_p_value(coins, evidence.trials).exp()
-    labelled, correct, distance = _labels(evidence, coins, valid, invalid)
-    bad_targets = labelled if evidence.target is None else valid > labelled
-    rejected = p_value <= alpha if alpha < 1.0 else valid  # of a row that does not count, the p-value is 1
-    counts = Counts(valid, invalid, rejected, labelled, correct, bad_targets)
-    total.counts.add_(torch.stack(counts).sum(1))
-
-    confidence, dominance = coins.confidence, coins.dominance
-    gap = (coins.odds * confidence - coins.loss).clamp_min_(0.0)  # `tallied_gap`, of the confidence that is there
-    free = coins.free_gap.clamp_min(0.0)
-    both = torch.stack([confidence, dominance])
-    brier = torch.add(both, correct, alpha=-1).square_().unbind()
-    sums = Sums(confidence, dominance, gap, gap, gap - free, free, coins.concentration, p_value)
-    of_labelled = LabelledSums(log_loss(coins.odds, distance), *brier, gap, gap)
-    in_bins = BinSums(confidence, gap, confidence, dominance)
-    # What each sum is weighted with. The square of the gap is its product with the gap, which is 0 where none counts.
-    weights = [valid, valid, valid, gap, valid, valid, valid, valid, labelled, labelled, labelled]
-    weights += [correct, labelled > correct, valid, valid, labelled, labelled]
-    weighted = torch.stack([*sums, *of_labelled, *in_bins]).mul_(torch.stack(weights))
-    of_all, of_bins = weighted.split([len(total.sums), len(in_bins)])
-    total.sums.add_(of_all.sum(1))
-
-    by_confidence, by_dominance = equal_bin(both, total.bin_sums.shape[1], has_nan=False).unbind()
-    masks = BinCounts(valid, labelled, correct, labelled_by_dominance=labelled, correct_by_dominance=correct)
-    places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)  # of the masks; the first four are those of the sums
-    total.bin_counts.scatter_add_(1, places, torch.stack(masks).long())
-    total.bin_sums.scatter_add_(1, places[: len(in_bins)], of_bins)
-    total.gap_histogram.scatter_add_(0, _gap_bin(gap), valid.long())
+def add_evidence(total: Tally, evidence: Evidence, *, alpha: float = 0.05) -> None:
+    """Add the tally of a batch to `total`, in place."""
+    coins, how = evidence.coins, (evidence.num_classes, evidence.trials, alpha)
+    has_labels = evidence.target is not None and evidence.distance is not None
+    labels = (evidence.target, evidence.distance) if has_labels else (None, None)
+    if not whole.add_evidence(decide(coins.odds), coins, (*labels, evidence.counted), how, total):
+        add_by_formula(total, evidence, alpha)
 
 
-def _labels(evidence: Evidence, coins: Coins, valid: Tensor, invalid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which samples have a target that is a class, which of these are right, and how far each target is below."""
-    if evidence.target is None or evidence.distance is None:
-        none = torch.zeros_like(valid)
-        return none, none, torch.zeros_like(coins.odds)
-    target, distance = flat(evidence.target), flat(evidence.distance)
-    labelled = valid & is_class(target, evidence.num_classes)
-    # Where a sample does not count, the distance may be infinite or NaN; for a target that is no class, it is 0.
-    unused = invalid if evidence.counted is None else ~valid
-    return labelled, valid & (coins.prediction == target), distance.masked_fill(unused, 0.0)
+def add_logits(
+    total: Tally,
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    dim: int = -1,
+    trials: int = 100,
+    alpha: float = 0.05,
+    ignore_index: int | None = None,
+) -> None:
+    """Add the tally of a batch of logits to `total`, in place: with a kernel, in one call.
+
+    Args:
+        total: from `empty_tally`.
+        logits: shape (..., C); no gradient is taken.
+        target: class indices of shape (...), if there are any.
+        dim: the class axis; by default the last.
+        trials: the number of coin flips of the p-values.
+        alpha: the level below which p-values are counted.
+        ignore_index: samples with this target do not count.
+    """
+    rows, trials = classes_last(bare(logits), dim), check_trials(trials)
+    target = None if target is None else check_target(target, rows.shape[:-1])
+    if not whole.add_tally(rows, decide(rows), target, (ignore_index, trials, alpha), total):
+        add_evidence(total, gather(rows, target, trials=trials, ignore_index=ignore_index), alpha=alpha)
 
 
-def gap_tally(evidence: Evidence, *, part: str = "total", per_class: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def gap_tally(evidence: Evidence, *, part: str = "total", per_class: bool = False) -> GapStates:
     """The sum of the gap (or of its forced or free part), how many samples it is of, and how many rows are invalid.
 
     With `per_class`, sum and number have shape (C,), by predicted class. Samples count as in `tally`.
@@ -89,29 +71,17 @@ def gap_tally(evidence: Evidence, *, part: str = "total", per_class: bool = Fals
     return states
 
 
-def add_gaps_by_formula(states: tuple[Tensor, Tensor, Tensor], evidence: Evidence, part: str) -> None:
-    """Add what `gap_tally` gives of a batch to its states, in place."""
-    (coins, valid, invalid), (sums, samples, bad) = settle(evidence), states
-    if part == "total":
-        gap = tallied_gap(coins)
-    elif part == "forced":
-        gap = forced_gap(coins.odds, evidence.num_classes)
-    else:
-        gap = coins.free_gap.clamp_min(0.0)
-    bad.add_(invalid.sum())
-    if len(sums) == 1:
-        sums.add_((valid * gap).sum())
-        samples.add_(valid.sum())
-    else:
-        sums.scatter_add_(0, coins.prediction, valid * gap)
-        samples.scatter_add_(0, coins.prediction, valid.long())
-
-
-def tallied_gap(coins: Coins) -> Tensor:
-    """The gap, or 0 where odds and loss in float32 give less, as columns of two classes: they are rounded apart."""
-    return coins.gap.clamp_min(0.0)
-
-
-def _gap_bin(gap: Tensor) -> Tensor:
-    place = gap.log10() * BINS_PER_DECADE + (1 - LOWEST_DECADE * BINS_PER_DECADE)
-    return as_place(place, GAP_BINS, has_nan=False)
+def add_gaps(
+    states: GapStates,
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    dim: int = -1,
+    part: str = "total",
+    ignore_index: int | None = None,
+) -> None:
+    """Add what `gap_tally` gives of a batch of logits to its results, in place; arguments as for `add_logits`."""
+    rows = classes_last(bare(logits), dim)
+    target = None if target is None else check_target(target, rows.shape[:-1])
+    if not whole.add_gaps(rows, decide(rows), target, (ignore_index, part), states):
+        add_gaps_by_formula(states, gather(rows, target, ignore_index=ignore_index), part)

@@ -11,7 +11,7 @@ from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
 from ..functional.tallies import Counts, Tally, empty_tally
-from ..functional.tally import add_by_formula, add_gaps_by_formula
+from ..functional.tally import add_evidence, add_gaps, add_logits
 from .arguments import check_prefix, with_prefix
 from .base import ProbeMetric
 
@@ -70,6 +70,7 @@ class BoCMetric(ProbeMetric):
         # Not under the name `prefix`, which a MetricCollection reads as that of a collection within it.
         self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
+        self._how: dict[str, Any] = {"trials": self.trials, "alpha": alpha, "ignore_index": ignore_index}
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values: the names
         # tell metrics with different arguments apart.
         suffix = _suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, **_other_axis(dim))
@@ -91,9 +92,12 @@ class BoCMetric(ProbeMetric):
 
         Or add the evidence that `take` took from it.
         """
-        evidence = preds if isinstance(preds, Evidence) else self.take(preds, target)
-        self._agree_on_classes(evidence.num_classes)
-        add_by_formula(Tally(*self._states(*self._names)), evidence._replace(trials=self.trials), self.alpha)
+        if isinstance(preds, Evidence):
+            self._agree_on_classes(preds.num_classes)
+            add_evidence(self._tally(), preds._replace(trials=self.trials), alpha=self.alpha)
+            return
+        self._check(preds)
+        add_logits(self._tally(), preds, target, dim=self.dim, **self._how)
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
@@ -105,7 +109,10 @@ class BoCMetric(ProbeMetric):
 
     def total(self) -> Tally:
         """The sums and histograms behind the summary, as a copy: `update` changes its own in place."""
-        return Tally(*(getattr(self, name).clone() for name in self._names))
+        return Tally(*(x.clone() for x in self._tally()))
+
+    def _tally(self) -> Tally:
+        return Tally._make(self._states(*self._names))
 
     def plot(
         self,
@@ -182,8 +189,9 @@ class CoherenceGap(ProbeMetric):
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...); targets only matter for `ignore_index`."""
         self._check(preds)
-        evidence = gather(bare(preds), target, dim=self.dim, ignore_index=self.ignore_index)
-        add_gaps_by_formula(self._states(*self._names), evidence, self.part)
+        gap, samples, invalid = self._states(*self._names)
+        how: dict[str, Any] = {"dim": self.dim, "part": self.part, "ignore_index": self.ignore_index}
+        add_gaps((gap, samples, invalid), preds, target, **how)
 
     def compute(self) -> Tensor:
         """The mean gap of all batches so far; NaN if there were no samples."""
