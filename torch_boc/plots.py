@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ._optional import require
 from .functional.bounds import dominance_bounds, forced_gap
+from .functional.histograms import bin_centres
 from .functional.registry import find_score
-from .functional.separation import bin_centres, share_above
+from .functional.separation import share_above
 from .functional.tallies import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally, gap_edges
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"

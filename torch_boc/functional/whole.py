@@ -95,7 +95,8 @@ def count_scores(
     rows: Tensor, fused: Fused, flags: Tensor, scores: tuple[Sequence[str], Sequence[int]], trials: int, states: Any
 ) -> bool:
     """Add a batch to histogram and number of invalid rows; `scores` are the quantities and their signs."""
-    if trials > fused.most_trials or not _is_taken(rows, fused, flags, *states):
+    known = _QUANTITIES.issuperset(scores[0])
+    if not known or trials > fused.most_trials or not _is_taken(rows, fused, flags, *states):
         return False
     (fused.direct or kernels).count_scores(rows, flags, *scores, trials, *states)
     return True

@@ -1,9 +1,8 @@
-"""The whole picture of the probe, and the coherence gap alone, as torchmetrics metrics."""
+"""The whole picture of the probe as a torchmetrics metric."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .. import plots
@@ -11,8 +10,8 @@ from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
 from ..functional.tallies import Counts, Tally, empty_tally
-from ..functional.tally import add_evidence, add_gaps, add_logits
-from .arguments import check_prefix, with_prefix
+from ..functional.tally import add_evidence, add_logits
+from .arguments import check_prefix, state_suffix, with_prefix
 from .base import ProbeMetric
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
@@ -73,7 +72,7 @@ class BoCMetric(ProbeMetric):
         self._how: dict[str, Any] = {"trials": self.trials, "alpha": alpha, "ignore_index": ignore_index}
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values: the names
         # tell metrics with different arguments apart.
-        suffix = _suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, **_other_axis(dim))
+        suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim)
         self._names = tuple(f"boc_{field}_{suffix}" for field in Tally._fields)
         for name, zeros in zip(self._names, empty_tally(bins), strict=True):
             self.add_state(name, zeros, dist_reduce_fx="sum")
@@ -138,79 +137,3 @@ class BoCMetric(ProbeMetric):
             drawn = [f"{self.key_prefix}{key}" for key in [key for key in GAP_KEYS if key in chosen] or chosen]
             return plots.draw_course([val] if isinstance(val, Mapping) else val, ax, drawn)
         return plots.draw_tally(self.total(), self.num_classes, ax, kind)
-
-
-class CoherenceGap(ProbeMetric):
-    """The mean coherence gap as one tensor, to be logged as it is.
-
-    Args:
-        num_classes: checked against the logits if given, otherwise all batches must agree until `reset`; needed for
-            `average="none"`.
-        part: "total", or "forced" (what confidence alone decides) or "free" (what the geometry adds).
-        average: "micro" for one mean; "none" for one mean for each predicted class, NaN for a class never predicted.
-        ignore_index: samples with this target do not count.
-        dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
-        nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
-        validate_args: whether to refuse probabilities.
-        kwargs: for `torchmetrics.Metric`.
-
-    >>> metric = CoherenceGap()
-    >>> metric(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]))
-    tensor(0.0859, dtype=torch.float64)
-    """
-
-    def __init__(
-        self,
-        num_classes: int | None = None,
-        *,
-        part: str = "total",
-        average: str = "micro",
-        ignore_index: int | None = None,
-        dim: int = 1,
-        nan_strategy: str = "warn",
-        validate_args: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
-        if part not in ("total", "forced", "free"):
-            raise ValueError(f"expected part among total, forced, free, got {part!r}")
-        if average not in ("micro", "none"):
-            raise ValueError(f"expected average among micro, none, got {average!r}")
-        if average == "none" and num_classes is None:
-            raise ValueError("expected num_classes with average='none', got None")
-        self.part, self.average, self.ignore_index = part, average, ignore_index
-        size = num_classes if average == "none" and num_classes is not None else 1
-        suffix = _suffix(part=part, average=average, ignore=ignore_index, **_other_axis(dim))
-        self._names = tuple(f"boc_{name}_{suffix}" for name in ("gap", "samples", "invalid"))
-        zeros = (empty_tally().sums.new_zeros(size), torch.zeros(size, dtype=torch.int64), torch.tensor(0))
-        for name, default in zip(self._names, zeros, strict=True):
-            self.add_state(name, default, dist_reduce_fx="sum")
-
-    def update(self, preds: Tensor, target: Tensor | None = None) -> None:
-        """Add a batch: logits of shape (N, C) or (N, C, ...); targets only matter for `ignore_index`."""
-        self._check(preds)
-        gap, samples, invalid = self._states(*self._names)
-        how: dict[str, Any] = {"dim": self.dim, "part": self.part, "ignore_index": self.ignore_index}
-        add_gaps((gap, samples, invalid), preds, target, **how)
-
-    def compute(self) -> Tensor:
-        """The mean gap of all batches so far; NaN if there were no samples."""
-        gap, samples, invalid = (getattr(self, name) for name in self._names)
-        self._report(invalid)
-        mean: Tensor = gap / samples
-        return mean if self.average == "none" else mean.squeeze(0)
-
-    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw the mean gap, or the course of several results of `compute` or `forward`; returns figure and axes."""
-        values = self.compute() if val is None else val
-        return plots.draw_values([values] if isinstance(values, Tensor) else values, ax)
-
-
-def _other_axis(dim: int) -> dict[str, object]:
-    """The class axis for the name of a state, if it is not the default."""
-    return {} if dim == 1 else {"dim": dim}
-
-
-def _suffix(**arguments: object) -> str:
-    """The arguments as part of a state's name; without dots, which a state dict reads as a path."""
-    return "_".join(f"{name}_{value}" for name, value in arguments.items()).replace(".", "p").replace("-", "m")

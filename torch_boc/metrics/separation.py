@@ -8,19 +8,11 @@ import torch
 from torch import Tensor
 
 from .. import plots
-from ..functional import whole
-from ..functional.checks import bare, check_trials, classes_last
+from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
-from ..functional.paths import decide
-from ..functional.score import find_score, need_extras, rank
-from ..functional.separation import (
-    add_histograms,
-    auroc,
-    binned_auroc,
-    binned_fpr_at_tpr,
-    fpr_at_tpr,
-    score_histograms,
-)
+from ..functional.histograms import add_scores, ranked, score_histograms
+from ..functional.score import find_score, need_extras
+from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
 from ..functional.tallies import empty_tally
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
 from .base import ProbeMetric
@@ -110,43 +102,28 @@ class BoCSeparation(ProbeMetric):
     def take(self, preds: Tensor) -> Evidence:
         """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later."""
         self._check(preds)
-        return gather(preds.detach(), dim=self.dim, trials=self.trials, extras=self.needs_extras)
+        return gather(bare(preds), dim=self.dim, trials=self.trials, extras=self.needs_extras)
 
     def update(self, preds: Tensor | Evidence, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and which samples are out-of-distribution.
 
         In place of the logits, evidence of them; samples that do not count there do not count here.
         """
+        if isinstance(preds, Evidence):
+            self._agree_on_classes(preds.num_classes)
+            shape = preds.coins.odds.shape
+        else:
+            self._check(preds)
+            shape = preds.select(self.dim, 0).shape
+        flags = flat_flags(ood, shape, self.device)
         if self.thresholds is not None:
             histogram, invalid = self._states(self._bins, self._invalid)
-            if isinstance(preds, Evidence) or not self._count(preds, ood, histogram, invalid):
-                values, flags = self._ranked(preds, ood, invalid)
-                add_histograms(histogram, values, flags)
-            return
-        values, flags = self._ranked(preds, ood, *self._states(self._invalid))
-        getattr(self, self._rows).append(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
-        self._bin_what_is_too_much()
-
-    def _count(self, preds: Tensor, ood: Tensor | bool, histogram: Tensor, invalid: Tensor) -> bool:
-        """Add a batch of logits with one kernel, if there is one."""
-        self._check(preds)
-        rows = classes_last(bare(preds), self.dim)
-        flags = flat_flags(ood, rows.shape[:-1], rows.device)
-        how = quantities_of(self.scores), self.trials
-        return whole.count_scores(rows, decide(rows), flags, *how, (histogram, invalid))
-
-    def _ranked(self, preds: Tensor | Evidence, ood: Tensor | bool, invalid: Tensor) -> tuple[Tensor, Tensor]:
-        """The numbers of all scores, of shape (scores, samples), and the flags; adds to the number of invalid rows."""
-        evidence = preds if isinstance(preds, Evidence) else self.take(preds)
-        self._agree_on_classes(evidence.num_classes)
-        found = rank(evidence._replace(trials=self.trials), self.scores)
-        values = torch.stack([*found.values()]).flatten(1)
-        bad = values.isnan().any(0)
-        if evidence.counted is not None:
-            counted = evidence.counted.reshape(-1)
-            bad, values = bad & counted, values.masked_fill(~counted, float("nan"))  # a row that never counts
-        invalid.add_(bad.sum())
-        return values, flat_flags(ood, evidence.coins.odds.shape, values.device)
+            add_scores(histogram, invalid, preds, flags, self.scores, dim=self.dim, trials=self.trials)
+        else:
+            evidence = preds if isinstance(preds, Evidence) else self.take(preds)
+            values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states(self._invalid))
+            getattr(self, self._rows).append(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
+            self._bin_what_is_too_much()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch, and give the result of this batch alone."""
