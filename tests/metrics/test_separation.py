@@ -232,8 +232,10 @@ def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():
         for _ in range(3):
             metric.update(torch.randn(100, 50), False)
     assert sum(part.numel() for part in getattr(exact, exact._rows)) == 300 * 3  # two scores and the flag
-    assert not getattr(binned, binned._rows)
-    assert [part.shape for part in getattr(binned, binned._bins)] == [(1, 2, 2, 64)]
+    assert {name: getattr(binned, name).shape for name in binned._defaults} == {
+        binned._invalid: (),
+        binned._bins: (2, 2, 64),
+    }
     with pytest.raises(ValueError, match="thresholds=None"):
         binned.samples()
 

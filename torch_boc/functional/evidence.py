@@ -1,9 +1,8 @@
 """What later code needs of a batch: one pass over the logits takes it, and everything else is made of it.
 
-A sample is a few numbers whatever the number of classes, so that it can wait, be padded and tallied elsewhere.
+A sample is a few numbers whatever the number of classes, so that it can be padded, gathered and tallied elsewhere.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -81,24 +80,6 @@ def gather(
     coins = coins_from_rows(sums, classes, fused)
     distance = None if target is None else distance_below_top(rows, target, coins.prediction, sums.top)
     return Evidence(coins, classes, trials, sums.top, sums.surprise, sums.margin, counted, target, distance)
-
-
-def join_evidence(parts: Sequence[Evidence]) -> Evidence:
-    """Several batches as one, flat; they agree in classes and trials, and in which tensors they have."""
-    first = parts[0]
-    coins = Coins(*(_joined(column) for column in zip(*(part.coins for part in parts), strict=True)))
-    if any(part.counted is not None for part in parts):
-        parts = [part if part.counted is not None else part._replace(counted=_all_of(part)) for part in parts]
-    columns = [None if x[0] is None else _joined(x) for x in zip(*(part[3:] for part in parts), strict=True)]
-    return Evidence(coins, first.num_classes, first.trials, *columns)
-
-
-def _joined(column: Sequence[Tensor]) -> Tensor:
-    return flat(column[0]) if len(column) == 1 else torch.cat([flat(x) for x in column])
-
-
-def _all_of(evidence: Evidence) -> Tensor:
-    return torch.ones_like(evidence.coins.odds, dtype=torch.bool)
 
 
 def settle(evidence: Evidence) -> tuple[Coins, Tensor, Tensor]:
