@@ -118,10 +118,12 @@ def unsaturated_scores(
     names = [_checked(name) for name in (registered if names is None else names)]
     rows, trials = classes_last(logits, dim), check_trials(trials)
     quantities, signs = quantities_of(names)
-    found = whole.columns(rows, decide(rows), quantities, trials)
+    asked = tuple(dict.fromkeys(quantities))  # each once: an operator must not give a tensor twice
+    found = whole.columns(rows, decide(rows), asked, trials)
     if found is not None:
-        numbers = (x if sign > 0 else -x for x, sign in zip(found, signs, strict=True))
-        return dict(zip(names, numbers, strict=True))
+        known = dict(zip(asked, found, strict=True))
+        signed = zip(names, quantities, signs, strict=True)
+        return {name: known[quantity] if sign > 0 else -known[quantity] for name, quantity, sign in signed}
     return rank(gather(rows, trials=trials, extras=need_extras(names)), names)
 
 

@@ -43,6 +43,8 @@ def flat_flags(ood: Tensor | bool, shape: torch.Size, device: torch.device) -> T
         raise TypeError(f"expected ood as a bool or a tensor of booleans, got {kind}; convert with ood.bool()")
     if ood.ndim and ood.shape != shape:
         raise ValueError(f"expected ood as one boolean or of shape {tuple(shape)}, got shape {tuple(ood.shape)}")
+    if ood.ndim == 1 and ood.device == device:
+        return ood
     return ood.to(device).expand(shape).reshape(-1)
 
 

@@ -114,7 +114,8 @@ class BoCSeparation(ProbeMetric):
             shape = preds.coins.odds.shape
         else:
             self._check(preds)
-            shape = preds.select(self.dim, 0).shape
+            axis = self.dim % preds.ndim
+            shape = torch.Size((*preds.shape[:axis], *preds.shape[axis + 1 :]))
         flags = flat_flags(ood, shape, self.device)
         if self.thresholds is not None:
             histogram, invalid = self._states(self._bins, self._invalid)
