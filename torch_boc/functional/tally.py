@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ..kernels.dtensors import is_distributed
 from . import whole
 from .checks import bare, check_target, check_trials, classes_last
 from .evidence import Evidence, gather
@@ -55,7 +56,7 @@ def add_logits(
         ignore_index: samples with this target do not count.
     """
     rows, trials = classes_last(bare(logits), dim), check_trials(trials)
-    target = None if target is None else check_target(target, rows.shape[:-1])
+    target = _checked(target, rows)
     if not whole.add_tally(rows, decide(rows), target, (ignore_index, trials, alpha), total):
         add_evidence(total, gather(rows, target, trials=trials, ignore_index=ignore_index), alpha=alpha)
 
@@ -82,6 +83,11 @@ def add_gaps(
 ) -> None:
     """Add what `gap_tally` gives of a batch of logits to its results, in place; arguments as for `add_logits`."""
     rows = classes_last(bare(logits), dim)
-    target = None if target is None else check_target(target, rows.shape[:-1])
+    target = _checked(target, rows)
     if not whole.add_gaps(rows, decide(rows), target, (ignore_index, part), states):
         add_gaps_by_formula(states, gather(rows, target, ignore_index=ignore_index), part)
+
+
+def _checked(target: Tensor | None, rows: Tensor) -> Tensor | None:
+    """The target in int64, or raise; that of a DTensor is looked at by `gather`, which knows this process's part."""
+    return target if target is None or is_distributed(rows) else check_target(target, rows.shape[:-1])

@@ -8,7 +8,6 @@ from .choice import use
 from .coins import coins
 from .columns import QUANTITIES, columns
 from .rows import row_sums, row_sums_backward
-from .spread import spread
 from .tails import log_p_value, log_tail
 from .tally import count_scores, gap_tally, tally, tally_evidence
 from .triton.launch import available
@@ -24,7 +23,6 @@ __all__ = [
     "log_tail",
     "row_sums",
     "row_sums_backward",
-    "spread",
     "tally",
     "tally_evidence",
     "use",

@@ -15,6 +15,7 @@ from torch.nn import Parameter
 from .cpu import calls
 from .cpu import library as native
 from .cpu.calls import DTYPES, MOST_TRIALS
+from .dtensors import is_distributed
 from .trial import is_trusted
 from .triton import launch_numbers
 from .triton.launch import available, interpreted
@@ -49,7 +50,7 @@ def use(path: str) -> Iterator[None]:
             "triton": the Triton kernels, untried; tensors of other devices are an error. Inside of torch.compile they
             stay one operator each, where "auto" leaves everything to the compiler;
             "native": on the CPU, the native library; it is an error if there is none (`torch-boc doctor` says why).
-            float64 logits, and more than 1,000 trials, go by "torch", and other devices by "auto".
+            More than 1,000 trials go by "torch", and other devices by "auto".
 
     >>> with use("torch"):
     ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
@@ -106,7 +107,7 @@ def _is_unwatched(x: Tensor) -> bool:
 def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
     """The dtypes of logits that the kernels take; they make numbers of float32 and float64 wherever they take any."""
     device = x.device.type
-    if path == "torch":
+    if path == "torch" or is_distributed(x):
         return ()
     if path == "triton" and not available(device):
         raise RuntimeError(

@@ -13,7 +13,6 @@ from ..core.spread import every_row
 from ..core.tails import expected_wins, log_tail_and_slope
 from .coins import coins
 from .rows import row_sums
-from .spread import spread
 from .tails import log_p_value
 
 # The kernels may differ from torch's operations in the order of summation only.
@@ -72,8 +71,8 @@ def _largest_error(device: str) -> float:
 
 
 def _by_kernels(logits: Tensor) -> Tensor:
-    _, _, odds, squares = row_sums(logits, False)
-    loss, concentration, _ = coins(odds, squares, *spread(logits, odds, squares), logits.shape[-1])
+    _, _, odds, *rest = row_sums(logits, False)
+    loss, concentration, _ = coins(odds, *rest, logits.shape[-1])
     return torch.stack([odds, loss, concentration, log_p_value(loss, 100, odds)[0].float()])
 
 

@@ -14,6 +14,7 @@ from ..functional.histograms import add_scores, ranked, score_histograms
 from ..functional.score import find_score, need_extras
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
 from ..functional.tallies import empty_tally
+from ..kernels.dtensors import is_distributed
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
 from .base import ProbeMetric
 
@@ -109,6 +110,8 @@ class BoCSeparation(ProbeMetric):
 
         In place of the logits, evidence of them; samples that do not count there do not count here.
         """
+        if not isinstance(preds, Evidence) and is_distributed(preds):
+            preds = self.take(preds)  # of the rows that this process holds
         if isinstance(preds, Evidence):
             self._agree_on_classes(preds.num_classes)
             shape = preds.coins.odds.shape

@@ -41,6 +41,7 @@ _SIGNATURES = {
     "boc_gap_tally": _LOGITS + [_POINTER] * 2 + [_NUMBER, _SIZE] + [_POINTER] * 3,
     "boc_coins_float32": [_POINTER] * 7 + [_SIZE, _REAL, _NUMBER],
     "boc_coins_float64": [_POINTER] * 7 + [_SIZE, _REAL, _NUMBER],
+    "boc_gradient": _LOGITS + [_POINTER] * 12,
     "boc_log_tails": [_POINTER] * 4 + [_SIZE] + _TRIALS + [_NUMBER] * 2,
 }
 # These say whether there was memory left; the others return nothing.
