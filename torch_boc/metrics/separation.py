@@ -126,7 +126,7 @@ class BoCSeparation(ProbeMetric):
         else:
             evidence = preds if isinstance(preds, Evidence) else self.take(preds)
             values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states(self._invalid))
-            getattr(self, self._rows).append(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
+            _append(getattr(self, self._rows), torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
             self._bin_what_is_too_much()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -250,3 +250,10 @@ class BoCSeparation(ProbeMetric):
         if chosen not in self.scores:
             raise ValueError(f"expected score among {', '.join(self.scores)}, got {chosen!r}")
         return plots.draw_separation(self, chosen, ax)
+
+
+def _append(parts: list[Tensor], rows: Tensor) -> None:
+    """Add rows to a list that stays short: parts are joined until each is larger than the next."""
+    while parts and len(parts[-1]) <= len(rows) and parts[-1].device == rows.device:
+        rows = torch.cat([parts.pop(), rows])
+    parts.append(rows)
