@@ -16,7 +16,7 @@ from torch_boc.evaluation import beyond_confidence, evaluate
 from torch_boc.evaluation.bootstrap import random_numbers
 from torch_boc.evaluation.ece import Judged, error_difference
 from torch_boc.evaluation.reliability import judge
-from torch_boc.evaluation.separation import paired_difference, rank, separate, separation_intervals
+from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
 from torch_boc.report.topics import verdict
 
@@ -113,7 +113,7 @@ def separation_study(n: int, repetitions: int) -> list[Row]:
         numbers = random_numbers(0, "coverage", case, str(n))
         counts = {name: Count(case, name, value) for name, value in scores.truth(strange / n).items()}
         for _ in range(repetitions):
-            pair = tuple(map(rank, scores.draw(n, strange, numbers)))
+            pair = tuple(map(rank_scores, scores.draw(n, strange, numbers)))
             found = separation_intervals(separate(*pair), *pair, REPLICATES, numbers)
             for name, count in counts.items():
                 count.add(*found[name])
@@ -123,8 +123,8 @@ def separation_study(n: int, repetitions: int) -> list[Row]:
 
 def calibration_sentences(n: int, repetitions: int) -> list[Row]:
     """What is said of a perfect network, whose q̄ is much worse, and of one that is not."""
-    said = {"perfect": ("MSP may be perfect", "q̄ taken for a confidence is worse", "about as well", "Best calibrated")}
-    said["true ECE .028"] = ("MSP may be perfect", "q̄ taken for a confidence is worse", "about as well")
+    said = {"perfect": ("MSP may be perfect", "q̄ used as a confidence is worse", "about as well", "Best calibrated")}
+    said["true ECE .028"] = ("MSP may be perfect", "q̄ used as a confidence is worse", "about as well")
     rows = []
     for case, phrases in said.items():
         population, numbers = populations()[case], random_numbers(0, "sentences", case, str(n))
@@ -156,7 +156,10 @@ def null_sentences(n: int, repetitions: int) -> list[Row]:
 def null_table(n: int, numbers: Any, sets: int = 10, replicates: int = REPLICATES) -> Any:
     """The table `ood` of MSP, −Δ and s_BoC for sets that do not differ from the test set."""
     coins = [bag_of_coins(made_logits(n, numbers, evenness=1.0)) for _ in range(sets + 1)]
-    ranked = [{"msp": rank(-x.odds), "gap": rank(-x.gap), "structural_score": rank(x.odds)} for x in coins]
+    ranked = [
+        {"msp": rank_scores(-x.odds), "gap": rank_scores(-x.gap), "structural_score": rank_scores(x.odds)}
+        for x in coins
+    ]
     rows = []
     for i, other in enumerate(ranked[1:]):
         found = {name: separate(ranked[0][name], other[name]) for name in other}

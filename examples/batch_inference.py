@@ -1,10 +1,10 @@
-"""Run an image classifier over a folder, and write what the probe says of each image to a Parquet file.
+"""Run an image classifier over a folder, and write the numbers of the probe for each image to a Parquet file.
 
     python examples/batch_inference.py photos/ --device cuda --dtype bfloat16
     python examples/batch_inference.py photos/ --model google/vit-base-patch16-224 --resume
     python examples/batch_inference.py --smoke        # a random network on noise, offline
 
-`photos/` has a subfolder for each class, as torchvision's ImageFolder wants. `--resume` goes on after an interruption.
+`photos/` has a subfolder for each class, as torchvision's ImageFolder wants. `--resume` continues an interrupted run.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def from_torchvision(name: str, folder: Path, batch_size: int) -> tuple[torch.nn
 
 
 def from_hugging_face(name: str, folder: Path, batch_size: int) -> tuple[torch.nn.Module, DataLoader]:
-    """The same, with batches as the processor makes them: dicts, which the predictor takes as they are."""
+    """The same. The processor makes batches that are dicts, which the predictor takes."""
     from transformers import AutoImageProcessor, AutoModelForImageClassification
 
     processor = AutoImageProcessor.from_pretrained(name)
@@ -46,7 +46,7 @@ def smoke() -> tuple[torch.nn.Module, DataLoader]:
 
 
 def main() -> None:
-    """Predict, write, and show the images in which confidence and geometry disagree most."""
+    """Predict, write, and show the images with the highest concentration."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--model", default="resnet50", help="a name of torchvision, or owner/name of Hugging Face")
@@ -71,7 +71,7 @@ def main() -> None:
 
     samples = pandas.read_parquet(path)
     print(samples[["confidence", "dominance", "gap", "concentration", "p_value"]].describe().round(4))
-    print("\nmost of the rest on the fewest rivals:")
+    print("\nhighest concentration: the probability is on the fewest rivals")
     print(samples.nlargest(5, "concentration")[["index", "prediction", "confidence", "gap", "concentration"]])
 
 

@@ -27,7 +27,7 @@ def real_data(root: str) -> list[Dataset]:
 
 
 def smoke_data() -> list[Dataset]:
-    """Noise around a pattern for each class, and noise around none."""
+    """A pattern for each class with noise, and noise without a pattern."""
     labels = torch.arange(160) % 10
     noise = torch.randn(200, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     images = noise[:160] + noise[labels + 160]
@@ -37,7 +37,7 @@ def smoke_data() -> list[Dataset]:
 
 @torch.inference_mode()
 def validate(model: nn.Module, familiar: DataLoader, unfamiliar: DataLoader, device: str) -> dict[str, torch.Tensor]:
-    """One update a batch, one dict at the end; neither metric makes a GPU wait before that."""
+    """Update the metrics with each batch, and compute them at the end. A GPU waits at the end only."""
     model.eval()
     metric, separation = BoCMetric().to(device), BoCSeparation(("msp", "dominance")).to(device)
     for images, labels in familiar:
@@ -50,7 +50,7 @@ def validate(model: nn.Module, familiar: DataLoader, unfamiliar: DataLoader, dev
 
 
 def main() -> None:
-    """Train as ever, and validate after each epoch."""
+    """Train, and validate after each epoch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="data", help="where the data sets are, or go")
     parser.add_argument("--epochs", type=int, default=10)

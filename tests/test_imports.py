@@ -48,20 +48,26 @@ def test_type_checkers_see_what_is_there():
     assert seen | {"__version__"} == set(dir(torch_boc))
 
 
-def test_the_packages_of_the_adapters_may_be_missing():
-    """`from torch_boc import *` needs none of them; each adapter says which extra brings what it needs."""
-    code = """
+def test_the_packages_of_the_extras_may_be_missing():
+    """`from torch_boc import *` and temperature scaling need none of them; the others say which extra to install."""
+    missing = ("pandas", "sklearn", "pyarrow", "pytorch_ood", "typer", "rich", "safetensors")
+    adapted = ("lightning", "lightning.pytorch", "pytorch_lightning", "transformers")
+    code = f"""
+sys.modules.update(dict.fromkeys({missing}))
 from torch_boc import *
-import torch_boc
-print([name for name in ("lightning", "transformers") if name in globals() or f"torch_boc.{name}" in sys.modules])
-sys.modules.update(dict.fromkeys(["lightning", "lightning.pytorch", "pytorch_lightning", "transformers"]))
-for name in ("lightning", "transformers"):
+import torch, torch_boc
+sys.modules.update(dict.fromkeys({adapted}))  # not before: torchmetrics imports transformers if it is installed
+print([name for name in ("lightning", "transformers") if name in globals() or f"torch_boc.{{name}}" in sys.modules])
+assert all(hasattr(evaluation, name) for name in evaluation.__all__)
+calibration.calibrators()
+calibration.TemperatureScaling().fit(torch.tensor([[3.0, 0.0]] * 3), torch.tensor([0, 0, 1]))
+for call in (lambda: torch_boc.lightning, lambda: torch_boc.transformers, lambda: evaluation.evaluate([[1.0, 2.0]])):
     try:
-        getattr(torch_boc, name)
+        call()
     except ImportError as error:
         print(error)
 """
-    none, lightning, transformers = run(code).splitlines()
+    none, *errors = run(code).splitlines()
     assert none == "[]"
-    assert "pip install 'torch-boc[lightning]'" in lightning
-    assert "pip install 'torch-boc[transformers]'" in transformers
+    for error, extra in zip(errors, ("lightning", "transformers", "eval"), strict=True):
+        assert f"pip install 'torch-boc[{extra}]'" in error

@@ -56,8 +56,8 @@ __all__ = [
     "zoo",
 ]
 
-# Imported when first asked for: torchmetrics takes longer to import than torch, and probing logits does not need it.
-# Even torch waits, so that the command line is there to answer an interruption while torch is being imported.
+# These are imported when they are first used: torchmetrics takes longer to import than torch, and probing logits does
+# not need it. Even torch is imported later, so that the command line can be interrupted while torch is being imported.
 _HOMES = {
     "BoCClassifier": "nn",
     "BoCMetric": "metrics",
@@ -69,23 +69,9 @@ _HOMES = {
     "bag_of_coins": "functional",
     "watch": "metrics",
 }
-_MODULES = (
-    "calibration",
-    "core",
-    "data",
-    "evaluation",
-    "experiments",
-    "functional",
-    "inference",
-    "kernels",
-    "metrics",
-    "nn",
-    "report",
-    "selfcheck",
-    "storage",
-    "zoo",
-)
-# These need a package that may be missing. They are not in `__all__`, so that `from torch_boc import *` works without.
+# All other names of `__all__` are parts of the package.
+_MODULES = {*__all__} - {*_HOMES, "__version__"}
+# These need a package that may be missing. They are not in `__all__`, so that `from torch_boc import *` always works.
 _ADAPTERS = ("lightning", "transformers")
 
 

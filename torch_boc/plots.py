@@ -1,4 +1,4 @@
-"""Figures of the probe: matplotlib Figure objects made without pyplot, in colours safe for colour-blind readers."""
+"""Figures of the probe: Figure objects of matplotlib, made without pyplot, in colours for colour-blind readers."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -17,7 +17,7 @@ from .functional.tallies import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSu
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
 KINDS = ("gap", "coherence", "reliability")
-FEW_SAMPLES = 10  # with fewer samples, the standard error of the accuracy can be 0.16 and more
+FEW_SAMPLES = 10  # with fewer samples in a bin, the standard error of its accuracy can be 0.16 and more
 
 
 def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
@@ -51,7 +51,7 @@ def draw_tally(total: Tally, num_classes: int | None, ax: Any = None, kind: str 
 
 
 def draw_gaps(axis: Any, histograms: Mapping[str, Tensor]) -> None:
-    """Histograms of the gap on a logarithmic scale, as shares of the samples, over the decades that have samples."""
+    """Histograms of the gap on a logarithmic scale, as shares of the samples. Decades without samples are not shown."""
     edges = torch.tensor(gap_edges()[1:], dtype=torch.float64)
     for (label, counts), colour in zip(histograms.items(), CYCLE, strict=False):
         shares = counts.double() / counts.sum().clamp_min(1)
@@ -70,7 +70,7 @@ def draw_gaps(axis: Any, histograms: Mapping[str, Tensor]) -> None:
 
 
 def _bins_to_a_bar(counts: Tensor) -> int:
-    """How many bins of the gap make a bar: the fewest for which bars have 5 samples on average, or else a decade."""
+    """How many bins of the gap make a bar: the fewest with which a bar has 5 samples on average, at most a decade."""
     for merged in (5, 10, 25):
         bars = counts.reshape(-1, merged).sum(-1)
         if int(bars.sum()) >= 5 * int((bars > 0).sum()):
@@ -79,7 +79,7 @@ def _bins_to_a_bar(counts: Tensor) -> int:
 
 
 def draw_coherence(axis: Any, total: Tally, num_classes: int | None) -> None:
-    """The mean gap in each bin of confidence, over the band that the confidence allows, where there are samples."""
+    """The mean gap in each bin of confidence that has samples, and the band that the confidence allows."""
     counts, sums = BinCounts(*total.bin_counts), BinSums(*total.bin_sums)
     some = counts.samples > 0
     means, gaps = (x[some] / counts.samples[some] for x in (sums.confidence, sums.gap))
@@ -178,7 +178,7 @@ def _sides(metric: Any) -> dict[str, list[tuple[Tensor, Tensor]]]:
 
 
 def _roc(known: tuple[Tensor, Tensor], unknown: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """False and true positive rate from the strictest threshold to the loosest; ties move together."""
+    """The false and the true positive rate, from the highest threshold to the lowest. Equal scores give one point."""
     start = torch.zeros(1, dtype=torch.float64)
     thresholds = torch.cat([known[0].double(), unknown[0].double()]).unique().flip(0)
     rates = []

@@ -11,7 +11,7 @@ from benchmarks.paper.experiments import Ours, Published, calibration_of
 from benchmarks.paper.sentences import NAMES
 from torch_boc.evaluation.beyond import QUANTITIES
 from torch_boc.plots import BLUE, CYCLE, GREEN, GREY, ORANGE
-from torch_boc.report.axes import TEXT, finish, panels, plain
+from torch_boc.report.axes import FONT_SIZE, figure_text, finish, panels
 from torch_boc.report.words import percent, symbol
 
 Experiments = Sequence[tuple[Published, Ours | None]]
@@ -33,10 +33,10 @@ def comparison(experiments: Experiments) -> Any:
         below.set_xlim(left=0)
         below.set_xlabel("ECE (lower is better)")
         below.locator_params(axis="x", nbins=5)
-        above.set_title(paper.name + (": ours not run" if ours is None else ""), fontsize=TEXT + 1)
+        above.set_title(paper.name + (": ours not run" if ours is None else ""), fontsize=FONT_SIZE + 1)
     finish(figure, axes, None)
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=TEXT, frameon=False)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=FONT_SIZE, frameon=False)
     return figure
 
 
@@ -76,7 +76,7 @@ def beyond(entries: Sequence[Ours]) -> Any:
             rows = table[table["how"] == how].set_index("what").loc[list(shown)]
             heights = [j + 0.18 * (i - (len(tables) - 1) / 2) for j in range(len(shown))]
             reach = [rows[column] - rows[f"{column}_low"], rows[f"{column}_high"] - rows[column]]
-            style = {"color": CYCLE[i], "markersize": 5, "capsize": 3, "label": plain(label)}
+            style = {"color": CYCLE[i], "markersize": 5, "capsize": 3, "label": figure_text(label)}
             axis.errorbar(rows[column], heights, xerr=reach, fmt="os^D"[i % 4], **style)
         sign = "" if how == "model" else "−"
         axis.set_yticks(range(len(shown)), [NAMES[x] if x == "confidence" else f"{sign}{NAMES[x]}" for x in shown])
@@ -86,7 +86,7 @@ def beyond(entries: Sequence[Ours]) -> Any:
     right.set_xlabel("AUROC of a model, gained over confidence (0: nothing)")
     finish(figure, [left, right], None)
     handles = left.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=3, fontsize=TEXT, frameon=False)
+    figure.legend(*handles, loc="outside lower center", ncols=3, fontsize=FONT_SIZE, frameon=False)
     return figure
 
 
@@ -102,7 +102,7 @@ def training(curves: Mapping[str, Curve]) -> Any:
         places = ["top", "bottom"] if curve[-1].get(f"{others}/gap", 1.0) >= curve[-1][GAP] else ["bottom", "top"]
         _course(axis, curve, ours, "o", BLUE, "Δ, in-distribution", places[0])
         _course(axis, curve, others, "s", ORANGE, "Δ, out-of-distribution", places[1])
-        axis.set_title(plain(f"{name}, OOD: {ood}" if ood else name), fontsize=TEXT + 1)
+        axis.set_title(figure_text(f"{name}, OOD: {ood}" if ood else name), fontsize=FONT_SIZE + 1)
         axis.set(xlabel="epoch", ylabel="mean coherence gap Δ")
         axis.set_ylim(bottom=0)
         axis.xaxis.get_major_locator().set_params(integer=True)
@@ -110,7 +110,7 @@ def training(curves: Mapping[str, Curve]) -> Any:
     handles = {label: handle for handle, label in zip(*axes[0].get_legend_handles_labels(), strict=True)}
     handles["what confidence alone forces"] = Line2D([], [], linestyle=":", color=GREY, linewidth=1.4)
     handles["the rest, which is free"] = Patch(color=GREY, alpha=0.4, linewidth=0)
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, fontsize=TEXT, frameon=False)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, fontsize=FONT_SIZE, frameon=False)
     return figure
 
 
@@ -128,6 +128,6 @@ def _course(axis: Any, curve: Curve, prefix: str, mark: str, colour: str, label:
     axis.plot(epochs, forced, ":", color=colour, linewidth=1.4)
     axis.fill_between(epochs, forced, gaps, color=colour, alpha=0.3, linewidth=0)
     if gaps[-1] > 0:
-        style = {"color": colour, "fontsize": TEXT - 1, "linespacing": 1.0, "va": place, "annotation_clip": False}
+        style = {"color": colour, "fontsize": FONT_SIZE - 1, "linespacing": 1.0, "va": place, "annotation_clip": False}
         share = f"{percent(forced[-1] / gaps[-1])}\nforced"
         axis.annotate(share, (epochs[-1], gaps[-1]), xytext=(7, 0), textcoords="offset points", **style)

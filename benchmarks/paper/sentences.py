@@ -7,7 +7,7 @@ from benchmarks.paper.curves import GAP, Curve, ood_of
 from benchmarks.paper.experiments import METHODS, Ours, calibration_of
 from torch_boc.evaluation.beyond import SPLINE
 from torch_boc.report.parts import Cell, Table
-from torch_boc.report.words import interval, number, p_text, percent, symbol
+from torch_boc.report.words import interval_text, number, p_text, percent, symbol
 
 NLL = "val/boc/nll"
 
@@ -60,8 +60,8 @@ def _ranking(ours: Ours) -> str:
     again = "confidence again" if distance <= NEAR else "nearly confidence" if distance <= LITTLE else "not confidence"
     return (
         f"As a ranking −Δ is {again}: AUROC {number(gap['auroc'])} against {number(msp['auroc'])} of MSP, a "
-        f"difference of {number(gap['versus_msp'], sign=True)} ({interval(gap, 'versus_msp', sign=True)}). The best of "
-        f"all scores is {symbol(best)}, with {number(scores[best]['auroc'])}."
+        f"difference of {number(gap['versus_msp'], sign=True)} ({interval_text(gap, 'versus_msp', sign=True)}). "
+        f"The best of all scores is {symbol(best)}, with {number(scores[best]['auroc'])}."
     )
 
 
@@ -92,10 +92,10 @@ def answer(name: str, ood: str, table: Any) -> str:
     if differs(within):
         rivals = "more evenly matched" if within["auroc"] < 0.5 else "more concentrated"
         at_equal = f"the OOD samples have the {rivals} rivals"
-    gain = f"{number(model['versus_confidence'], sign=True)} ({interval(model, 'versus_confidence', sign=True)})"
+    gain = f"{number(model['versus_confidence'], sign=True)} ({interval_text(model, 'versus_confidence', sign=True)})"
     return (
         f"**{name} against {ood}: {verdict(table)}.** At equal confidence {at_equal} (AUROC of −ρ "
-        f"{number(within['auroc'])}, {interval(within, 'auroc')}); on samples that it has not seen, a model of "
+        f"{number(within['auroc'])}, {interval_text(within, 'auroc')}); on samples that it has not seen, a model of "
         f"confidence and ρ reaches an AUROC of {number(model['auroc'])} where confidence alone reaches "
         f"{number(base['auroc'])}: {gain}."
     )
@@ -109,9 +109,11 @@ def beyond_table(name: str, ood: str, table: Any) -> Table:
         title = f"{HOW[row['how']]}{what}"
         if baseline:
             title = f"{HOW[row['how']].split(',')[0]}, {what}"
-        difference = Cell(number(row["versus_confidence"], sign=True), interval(row, "versus_confidence", sign=True))
+        difference = Cell(
+            number(row["versus_confidence"], sign=True), interval_text(row, "versus_confidence", sign=True)
+        )
         itself = row["versus_confidence"] == 0 and baseline
-        value = Cell(number(row["auroc"]), interval(row, "auroc"))
+        value = Cell(number(row["auroc"]), interval_text(row, "auroc"))
         rows.append([Cell(title), value, Cell("–") if itself else difference, Cell(f"{int(row['pairs']):,}")])
     heads = ["", "AUROC", "against p̂", "pairs compared"]
     return Table(f"{name} against {ood}: beyond confidence, with 95 % intervals", heads, rows)

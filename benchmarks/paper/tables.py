@@ -9,7 +9,7 @@ from benchmarks.paper.experiments import CALIBRATION, DETECTION, METHODS, Ours, 
 from torch_boc.functional import dominance_bounds
 from torch_boc.report.gap import forced_share
 from torch_boc.report.parts import Cell, Table
-from torch_boc.report.words import interval, number, percent, symbol
+from torch_boc.report.words import interval_text, number, percent, symbol
 
 NOT_RUN = "not run"
 TITLES = {"ece": "ECE", "nll": "NLL", "brier": "Brier", "auroc": "AUROC", "fpr95": "FPR95"}
@@ -79,7 +79,7 @@ def ood_table(paper: Published, ours: Ours | None) -> Table:
         cells = [Cell(symbol(score), score if symbol(score).casefold() != score else "")]
         for statistic in DETECTION:
             there = reported[score][statistic] if score in reported else math.nan
-            small = interval(found[score], statistic) if score in found else ""
+            small = interval_text(found[score], statistic) if score in found else ""
             cells += [Cell(number(there)), Cell(_value(found, score, statistic, ours), small)]
         rows.append(cells)
     heads = [f"{TITLES[x]}, {who}" for x in DETECTION for who in ("paper", "ours")]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torch_boc.data.sets import LogitSet
-from torch_boc.experiments.cache import Pieces
+from torch_boc.experiments.cache import PieceCache
 from torch_boc.functional import auroc, boc_summary, compute_scores
 from torch_boc.storage.files import replacing
 
@@ -102,7 +102,7 @@ class Cache:
     """Results by samples, computed piece by piece and kept in `folder`."""
 
     def __init__(self, folder: Path, *, piece: int = 1000) -> None:
-        self.pieces = Pieces(folder, piece=piece)
+        self.pieces = PieceCache(folder, piece=piece)
 
     def __call__(self, key: str, images: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """`function(images)`, of which only the missing pieces are computed."""

@@ -10,7 +10,7 @@ from benchmarks.known_truth import network, normals, one_bad_bin
 from benchmarks.studies import STUDIES, Count, Study, null_sentences, separation_study
 from torch_boc.evaluation.bootstrap import random_numbers
 from torch_boc.evaluation.ece import calibration_error
-from torch_boc.evaluation.separation import rank, separate
+from torch_boc.evaluation.separation import rank_scores, separate
 from torch_boc.functional import bag_of_coins
 
 
@@ -26,7 +26,7 @@ def test_the_true_error_is_that_of_very_many_samples(population):
 @pytest.mark.parametrize("spread", [1.0, 2.0])
 def test_the_true_areas_are_those_of_very_many_samples(spread):
     scores = normals(0.9, spread)
-    found = separate(*map(rank, scores.draw(200_000, 100_000, random_numbers(0, "many"))))
+    found = separate(*map(rank_scores, scores.draw(200_000, 100_000, random_numbers(0, "many"))))
     truth = scores.truth(0.5)
     assert truth["auroc"] == pytest.approx(0.9)
     for name, value in truth.items():

@@ -1,7 +1,6 @@
 """What holds for every calibrator."""
 
 import pickle
-import subprocess
 import sys
 
 import pytest
@@ -166,17 +165,6 @@ def test_without_scikit_learn_the_error_names_the_extra(monkeypatch, kind, modul
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=r"pip install 'torch-boc\[eval\]'"):
         kind().fit(*drawn_split(20))
-
-
-def test_import_and_temperature_need_no_scikit_learn():
-    code = """
-import sys
-sys.modules["sklearn"] = None
-import torch
-from torch_boc.calibration import TemperatureScaling, calibrators
-TemperatureScaling().fit(torch.tensor([[3.0, 0.0]] * 3), torch.tensor([0, 0, 1])); calibrators()
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @given(st.lists(st.lists(st.floats(-1e3, 1e3, width=32), min_size=4, max_size=4), min_size=1, max_size=6))

@@ -85,7 +85,7 @@ def test_samples_whose_target_is_masked_are_left_out():
         found = fitted_temperature(masked, target)
     assert caught[0].filename == __file__
     assert found == pytest.approx(fitted_temperature(logits[20:], target[20:]), rel=1e-9)
-    with pytest.raises(ValueError, match="got -inf for each"):
+    with pytest.raises(ValueError, match="got -inf for the target of every sample"):
         fitted_temperature(masked[:20], target[:20])
 
 
@@ -113,7 +113,7 @@ def test_logits_that_know_less_than_nothing_have_the_highest_temperature():
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e6])
 def test_constant_logits_have_temperature_one(value):
-    with pytest.warns(UserWarning, match="all the same"):
+    with pytest.warns(UserWarning, match="all equal"):
         assert fitted_temperature(torch.full((7, 3), value), torch.arange(7) % 3) == 1.0
 
 

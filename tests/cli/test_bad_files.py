@@ -115,16 +115,16 @@ BAD = {
     "flipped.npz": (flipped(npz()), "damaged or cut off"),
     "cut.npy": (cut(lambda path: np.save(path, GOOD["logits"])), "damaged or cut off"),
     "cut.safetensors": (cut(tensors()), "damaged or cut off"),
-    "cut.pt": (cut(saved(torch.ones(200, 3))), "damaged or cut off: an archive without an end"),
+    "cut.pt": (cut(saved(torch.ones(200, 3))), "damaged or cut off: the end of the archive is missing"),
     "cut_old.pt": (
         cut(lambda path: torch.save(torch.ones(99, 3), path, _use_new_zipfile_serialization=False)),
         "cut off",
     ),
     "cut.parquet": (cut(GOOD_TABLE), "damaged or cut off"),
     "zeros.parquet": (lambda path: path.write_bytes(bytes(99)), "damaged or cut off"),
-    "noise.npz": (lambda path: path.write_bytes(b"noise"), "it does not begin as a zip archive"),
-    "noise.npy": (lambda path: path.write_bytes(b"noise"), "it does not begin as an array"),
-    "noise.pt": (lambda path: path.write_bytes(b"noise"), "not what torch.save writes"),
+    "noise.npz": (lambda path: path.write_bytes(b"noise"), "it does not begin like a zip archive"),
+    "noise.npy": (lambda path: path.write_bytes(b"noise"), "it does not begin like an array"),
+    "noise.pt": (lambda path: path.write_bytes(b"noise"), "it was not written by torch.save"),
     "noise.csv": (lambda path: path.write_bytes(bytes(range(128, 256))), "in UTF-8, got the byte 0x80; save"),
     "packed.csv": (lambda path: path.write_bytes(gzip.compress(b"logit_0,logit_1\n1,2\n")), "without compression"),
     **{
@@ -219,7 +219,7 @@ def test_every_option_of_a_report_names_its_file(run, files, option):
     assert (code, out) == (2, "")
     assert err == (
         "torch-boc: error: bad.npz: expected a whole .npz file, got one that seems damaged or cut off: "
-        "it does not begin as a zip archive as made by numpy.savez\n"
+        "it does not begin like a zip archive as made by numpy.savez\n"
     )
     assert not (files / "boc-report").exists()
 

@@ -164,7 +164,7 @@ def test_the_resnet_in_full(run, tmp_path):
 def test_models_that_do_not_fit_go_below(width, parts):
     names = ["resnet20-cifar10", "roberta-agnews", "vit-cifar10"]
     rows = [[Cell(f"AUROC, number {i}", mark="odd" if i else ""), *[Cell("0.1234")] * 3] for i in range(2)]
-    found = render.fitting(Table("", ["", *names], rows), width)
+    found = render.cut_to_width(Table("", ["", *names], rows), width)
     assert [title for part in found for title in part.columns if title] == names
     assert len(found) == parts
     for part in found:

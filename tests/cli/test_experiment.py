@@ -111,7 +111,7 @@ def wrong_weights(folder):
 
 
 def another_number_of_classes(folder):
-    stand_ins.write_resnet(folder / "model.pt", classes=7)
+    stand_ins.write_resnet(folder / "model.pt", num_classes=7)
 
 
 def no_data(folder):

@@ -133,7 +133,7 @@ class TestMemory:
             "import resource, sys, numpy, torch_boc.cli.app as app\n"
             "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
             "resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))\n"
-            "sys.exit(app.run(['probe', 'big.npy']))\n"
+            "sys.exit(app.run_command(['probe', 'big.npy']))\n"
         )
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (3, "")

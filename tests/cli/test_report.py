@@ -110,14 +110,14 @@ def test_names_of_sets(tmp_path, monkeypatch, value, name, path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ood", "noise.npz", "--ood", "noise=val.npz"], "val.npz: expected a name of its own, got 'noise' twice"),
-        (["--ood", "id=noise.npz"], "got 'id' which is taken; use --ood NAME=noise.npz"),
+        (["--ood", "noise.npz", "--ood", "noise=val.npz"], "val.npz: expected another name for it, got 'noise' twice"),
+        (["--ood", "id=noise.npz"], "got 'id' which is reserved; use --ood NAME=noise.npz"),
         (["--ood", "=noise.npz"], "expected NAME=PATH or PATH, got '=noise.npz'"),
         (["--ood", "far="], "expected NAME=PATH or PATH, got 'far='"),
         (["--ood", "far=noise.npz", "--calibration", "far=val.npz"], "got 'far' twice"),
         (["--out", "test.npz"], "expected a folder, got the file test.npz; choose another path"),
         (["--trials", "0"], "--trials"),
-        (["--seed", "-1"], "expected seed as an integer of at least 0, got -1"),
+        (["--seed", "-1"], "Invalid value for '--seed': -1 is not in the range x>=0"),
     ],
 )
 def test_options_that_are_refused(run, files, options, message):
@@ -164,7 +164,7 @@ def many_names():
 def test_the_tables_fit_80_columns_and_no_number_breaks():
     report = many_names()
     console = Console(width=80, record=True, force_terminal=True, color_system="truecolor", file=StringIO())
-    render.show(report, console)
+    render.show_report(report, console)
     styled = console.export_text(styles=True, clear=False)
     text = console.export_text()
     assert max(map(cell_len, text.splitlines())) <= 80

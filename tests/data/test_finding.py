@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.inference.cases import predictor
 from torch_boc import BoCClassifier, functional, watch
 from torch_boc.data.finding import TARGET_NAMES, classes_last, find_logits, find_target, split_batch
-from torch_boc.inference.batches import Reader
+from torch_boc.inference.batches import BatchReader
 from torch_boc.lightning.sources import LogitSource
 
 LOGITS, TARGET = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
@@ -118,8 +118,10 @@ def test_targets_are_found_by_every_loop(batch):
 
 def test_two_different_targets_are_refused_by_every_loop():
     batch = {"x": torch.zeros(4, 2), "label": TARGET, "y": TARGET + 1}
-    for find in (split_batch, lambda batch: find_target(None, batch, (4,)), Reader(Model(LOGITS)).read):
-        with pytest.raises(ValueError, match=r"expected one target.* got 'label' and 'y'; rename what is no target"):
+    for find in (split_batch, lambda batch: find_target(None, batch, (4,)), BatchReader(Model(LOGITS)).read):
+        with pytest.raises(
+            ValueError, match=r"expected one target.* got 'label' and 'y'; rename the one that is not the target"
+        ):
             find(batch)
 
 
@@ -128,7 +130,7 @@ def test_what_the_model_cannot_do_without_is_no_target():
         def forward(self, x, y, labels=None):
             return x + y
 
-    batch = Reader(Pair()).read({"x": LOGITS, "y": LOGITS, "labels": TARGET})
+    batch = BatchReader(Pair()).read({"x": LOGITS, "y": LOGITS, "labels": TARGET})
     assert set(batch.kwargs) == {"x", "y"}
     assert batch.target.equal(TARGET)
 
@@ -165,7 +167,10 @@ def test_the_class_axis_of_images_must_be_given():
     model, gap = Model({"out": images}), functional.bag_of_coins(images, dim=1).gap
     with pytest.raises(ValueError, match=r"expected dim, the class axis, for logits of shape \(2, 5, 3, 4\)"):
         BoCClassifier(model)(images)
-    with watch(model), pytest.raises(ValueError, match=r"dim=1 for one class a pixel"):
+    with (
+        watch(model),
+        pytest.raises(ValueError, match=r"use dim=1 if the classes are on the second axis, as in segmentation"),
+    ):
         model(images)
     assert BoCClassifier(model, dim=1)(images).gap.equal(gap)
     with watch(model, dim=1) as watching:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.data.cases import labelled, unfamiliar
-from torch_boc.data.probabilities import SMALLEST, TOLERANCE
+from torch_boc.data.probabilities import SMALLEST, SUM_TOLERANCE
 from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate, logit_set, read_logits
 
 NETCAL = Path(__file__).parents[3] / "shared" / "data" / "netcal_lenet5_cifar10.npz"
@@ -99,7 +99,7 @@ def test_zero_becomes_the_logarithm_of_a_tiny_number():
     ],
 )
 def test_what_is_no_probability_is_refused_when_they_are_promised(rows, message):
-    with pytest.raises(ValueError, match=f"^far: expected probabilities, .* within {TOLERANCE}.*{message}"):
+    with pytest.raises(ValueError, match=f"^far: expected probabilities, .* within {SUM_TOLERANCE}.*{message}"):
         logit_set(torch.tensor(rows), "far", from_probabilities=True)
 
 

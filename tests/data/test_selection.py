@@ -163,12 +163,12 @@ class TestClasses:
 
     def test_another_number_of_classes(self, tmp_path):
         np.savez(tmp_path / "a.npz", logits=LOGITS)
-        with pytest.raises(ValueError, match="expected logits of 2 classes, as there are names, got 3"):
+        with pytest.raises(ValueError, match="expected logits of 2 classes, one for each name, got 3"):
             read_logits(tmp_path / "a.npz", classes=["a", "b"])
 
     def test_numbers_that_could_be_names_or_places_are_refused(self, tmp_path):
         self.save(tmp_path / "a.csv", [1, 2, 3], ["1", "2", "3"])
-        with pytest.raises(ValueError, match=r"'label' .*could be names or places.*rename the classes"):
+        with pytest.raises(ValueError, match=r"'label' .*could be names or indices.*rename the classes"):
             read_logits(tmp_path / "a.csv", classes=["1", "2", "3"])
         self.save(tmp_path / "b.csv", [0, 1, 2], ["0", "1", "2"])
         assert read_logits(tmp_path / "b.csv", classes=["0", "1", "2"]).target.tolist() == [0, 1, 2]

@@ -72,7 +72,7 @@ def test_a_set_is_renamed_and_keeps_the_rest():
             "expected finite logits .*NaN.* in 1 of 2 rows, first in row 1",
         ),
         (torch.tensor([[float("inf"), 1.0]]), "first in row 0"),
-        (torch.tensor([[1.0, 0.0], [-float("inf")] * 2]), "nothing but -inf in 1 of 2 rows, first in row 1"),
+        (torch.tensor([[1.0, 0.0], [-float("inf")] * 2]), "only -inf in 1 of 2 rows, first in row 1"),
         ((torch.zeros(2, 3), [0, 3]), r"expected targets in \[0, 3\), got 1 outside, such as 3"),
         ((torch.zeros(2, 3), [0, -1]), "such as -1"),
         ((torch.zeros(2, 3), [0, 1, 2]), r"expected target of shape \(2,\)"),

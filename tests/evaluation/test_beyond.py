@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from tests.data.cases import labelled, unfamiliar
 from torch_boc.evaluation.beyond import KNOTS, QUANTITIES, SPLINE, _features, _model_scores, beyond_confidence
-from torch_boc.evaluation.separation import paired_difference, rank, separate
+from torch_boc.evaluation.separation import paired_difference, rank_scores, separate
 from torch_boc.evaluation.strata import confidence_strata, interval_within, pairs_within, separate_within
 from torch_boc.functional import bag_of_coins, free_gap
 
@@ -196,7 +196,7 @@ def test_one_stratum_is_separation_itself():
     strange = [torch.randn(60, generator=generator).round(decimals=1) for _ in range(2)]
     places = torch.zeros(80, dtype=torch.long), torch.zeros(60, dtype=torch.long)
     ours = [separate_within(pair, places) for pair in zip(known, strange, strict=True)]
-    theirs = [separate(rank(x), rank(y)) for x, y in zip(known, strange, strict=True)]
+    theirs = [separate(rank_scores(x), rank_scores(y)) for x, y in zip(known, strange, strict=True)]
     assert paired_difference(*ours) == pytest.approx(paired_difference(*theirs), abs=1e-12)
     torch.testing.assert_close(ours[0].id_placement, theirs[0].id_placement)
     torch.testing.assert_close(ours[0].ood_placement, theirs[0].ood_placement)
@@ -316,5 +316,7 @@ def test_options_that_make_no_sense(option):
 
 
 def test_sets_of_different_classes():
-    with pytest.raises(ValueError, match="expected as many classes in every set, got 5 in 'id' and 4 in 'ood'"):
+    with pytest.raises(
+        ValueError, match="expected the same number of classes in every set, got 5 in 'id' and 4 in 'ood'"
+    ):
         beyond_confidence(labelled(9, 5)[0], unfamiliar(9, 4))

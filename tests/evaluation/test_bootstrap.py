@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from torch_boc.evaluation.bootstrap import CHUNK_ELEMENTS, interval, mean_interval, random_numbers, replicate
+from torch_boc.evaluation.bootstrap import CHUNK_ELEMENTS, bootstrap_interval, mean_interval, random_numbers, replicate
 from torch_boc.evaluation.ece import Judged, calibration_error
 from torch_boc.evaluation.reliability import judge
 from torch_boc.evaluation.separation import (
     STATISTICS,
     _cell_statistics,
-    rank,
+    rank_scores,
     score_cells,
     separate,
     separation_intervals,
@@ -41,11 +41,12 @@ def test_separation_agrees_with_the_plain_bootstrap(shift, digits):
     positive, negative = normal_scores(2000, shift, 0), normal_scores(1200, 0.0, 1)
     if digits is not None:  # ties
         positive, negative = positive.round(decimals=digits), negative.round(decimals=digits)
-    pair = rank(positive), rank(negative)
+    pair = rank_scores(positive), rank_scores(negative)
     ours = separation_intervals(separate(*pair), *pair, REPLICATES, random_numbers(0, "cells"))
     numbers = random_numbers(0, "plain")
     plain = [
-        separate(rank(resampled(positive, numbers)), rank(resampled(negative, numbers)))[:3] for _ in range(REPLICATES)
+        separate(rank_scores(resampled(positive, numbers)), rank_scores(resampled(negative, numbers)))[:3]
+        for _ in range(REPLICATES)
     ]
     for name, column in zip(STATISTICS, zip(*plain, strict=True), strict=True):
         if digits is not None and name == "fpr95":  # a few values only: a quantile may be either of two neighbours
@@ -76,7 +77,10 @@ def test_calibration_agrees_with_the_plain_bootstrap():
 
 
 def test_cells_give_the_statistics_of_the_samples_where_each_value_has_its_own():
-    pair = rank(normal_scores(300, 1.0, 2).round(decimals=1)), rank(normal_scores(200, 0.0, 3).round(decimals=1))
+    pair = (
+        rank_scores(normal_scores(300, 1.0, 2).round(decimals=1)),
+        rank_scores(normal_scores(200, 0.0, 3).round(decimals=1)),
+    )
     exact = separate(*pair)
     *counts, atoms = score_cells(pair[0].values, pair[1].values)
     assert atoms.all()
@@ -106,7 +110,10 @@ def test_the_interval_of_the_auroc_covers_it_about_as_often_as_it_says():
     hits = 0
     numbers = random_numbers(0, "coverage")
     for _ in range(300):
-        pair = rank(torch.from_numpy(numbers.normal(1, 1, 120))), rank(torch.from_numpy(numbers.normal(0, 1, 120)))
+        pair = (
+            rank_scores(torch.from_numpy(numbers.normal(1, 1, 120))),
+            rank_scores(torch.from_numpy(numbers.normal(0, 1, 120))),
+        )
         low, high = separation_intervals(separate(*pair), *pair, 200, numbers, cells=64)["auroc"]
         hits += low <= truth <= high
     assert 0.90 <= hits / 300 <= 0.98
@@ -131,14 +138,14 @@ def test_replicates_are_drawn_in_pieces_and_have_the_mean_and_variance_of_the_mu
 
 def test_the_interval_is_moved_to_the_estimate_and_stays_within_limits():
     drawn = torch.linspace(0, 1, 1001, dtype=torch.float64)
-    assert interval(0.6, torch.tensor(0.5), drawn) == pytest.approx((0.125, 1.0))
-    assert interval(-0.4, torch.tensor(0.5), drawn, (-1.0, 1.0)) == pytest.approx((-0.875, 0.075))
+    assert bootstrap_interval(0.6, torch.tensor(0.5), drawn) == pytest.approx((0.125, 1.0))
+    assert bootstrap_interval(-0.4, torch.tensor(0.5), drawn, (-1.0, 1.0)) == pytest.approx((-0.875, 0.075))
 
 
 def test_no_interval_without_a_finite_estimate():
     drawn = torch.ones(10, dtype=torch.float64)
-    assert all(map(math.isnan, interval(math.inf, torch.tensor(1.0), drawn)))
-    assert all(map(math.isnan, interval(1.0, torch.tensor(1.0), drawn * math.nan)))
+    assert all(map(math.isnan, bootstrap_interval(math.inf, torch.tensor(1.0), drawn)))
+    assert all(map(math.isnan, bootstrap_interval(1.0, torch.tensor(1.0), drawn * math.nan)))
     with_infinity = torch.tensor([1.0, math.inf], dtype=torch.float64)
     assert all(map(math.isnan, mean_interval(with_infinity, 10, random_numbers(0), (0.0, math.inf))))
 

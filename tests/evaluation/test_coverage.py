@@ -7,7 +7,7 @@ from benchmarks.known_truth import BINS, Normals, network, normals, one_bad_bin
 from torch_boc.calibration import IsotonicCalibration, TemperatureScaling
 from torch_boc.evaluation.bootstrap import random_numbers
 from torch_boc.evaluation.reliability import Judged, judge
-from torch_boc.evaluation.separation import rank, separate, separation_intervals
+from torch_boc.evaluation.separation import rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
 
 POPULATIONS = {
@@ -57,7 +57,7 @@ def separations(scores, sizes, runs):
     numbers = random_numbers(0, "coverage", str(sizes))
     found = []
     for _ in range(runs):
-        pair = tuple(map(rank, scores.draw(*sizes, numbers)))
+        pair = tuple(map(rank_scores, scores.draw(*sizes, numbers)))
         found.append(separation_intervals(separate(*pair), *pair, 100, numbers, cells=128))
     return scores.truth(sizes[1] / sizes[0]), found
 
@@ -81,7 +81,7 @@ def test_intervals_of_ordinary_and_of_backward_separation(auroc):
 
 def test_perfect_separation_is_not_certain():
     """Nothing on the wrong side: the bound is Clopper and Pearson's for 0 of 200."""
-    pair = tuple(map(rank, Normals(30.0).draw(200, 250, random_numbers(0, "apart"))))
+    pair = tuple(map(rank_scores, Normals(30.0).draw(200, 250, random_numbers(0, "apart"))))
     found = separation_intervals(separate(*pair), *pair, 50, random_numbers(0, "draws"))
     assert found["auroc"] == pytest.approx((0.025 ** (1 / 200), 1.0))
     assert found["fpr95"] == pytest.approx((0.0, 1 - 0.025 ** (1 / 250)))

@@ -11,7 +11,7 @@ from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.curves import histogram_rows, roc_curve
 from torch_boc.evaluation.detection import collect_scores
 from torch_boc.evaluation.probing import probe_set
-from torch_boc.evaluation.separation import paired_difference, rank, separate
+from torch_boc.evaluation.separation import paired_difference, rank_scores, separate
 from torch_boc.functional import auroc, fpr_at_tpr, scores
 
 CASES = {
@@ -42,7 +42,7 @@ def for_sklearn(positive, negative):
 
 
 def test_statistics_are_those_of_sklearn(pair):
-    result = separate(*map(rank, pair))
+    result = separate(*map(rank_scores, pair))
     truth, values = for_sklearn(*pair)
     fpr, tpr, _ = sklearn_roc_curve(truth, values, drop_intermediate=False)
     assert result.auroc == pytest.approx(roc_auc_score(truth, values), abs=1e-12)
@@ -65,7 +65,7 @@ def test_paired_difference_is_delong_s(digits):
     negative = torch.randn(2, 70, generator=generator, dtype=torch.float64)
     positive[1] += positive[0]
     positive, negative = positive.round(decimals=digits), negative.round(decimals=digits)
-    one, other = (separate(rank(p), rank(n)) for p, n in zip(positive, negative, strict=True))
+    one, other = (separate(rank_scores(p), rank_scores(n)) for p, n in zip(positive, negative, strict=True))
     rows, columns = zip(*map(direct_placements, positive, negative), strict=True)
     covariance = sum(np.cov(torch.stack(x).numpy()) / len(x[0]) for x in (rows, columns))
     error = 1.959964 * np.sqrt(np.array([1, -1]) @ covariance @ np.array([1, -1]))
@@ -76,7 +76,7 @@ def test_paired_difference_is_delong_s(digits):
 
 
 def test_a_score_does_not_differ_from_itself_nor_from_what_ranks_alike(pair):
-    one, other = separate(*map(rank, pair)), separate(*(rank(x.clamp(-50, 50).exp()) for x in pair))
+    one, other = separate(*map(rank_scores, pair)), separate(*(rank_scores(x.clamp(-50, 50).exp()) for x in pair))
     value, low, high = paired_difference(one, other)
     assert value == 0
     assert (low, high) == (0, 0) or (np.isnan(low) and min(map(len, pair)) < 2)
@@ -91,7 +91,7 @@ def distance_to_polyline(points, line):
 
 
 def test_thinned_curve_stays_with_the_full_one(pair):
-    fpr, tpr = roc_curve(*(rank(x).values for x in pair))
+    fpr, tpr = roc_curve(*(rank_scores(x).values for x in pair))
     full = np.stack(sklearn_roc_curve(*for_sklearn(*pair), drop_intermediate=False)[:2], 1)
     thin = torch.stack([fpr, tpr], 1).numpy()
     assert len(thin) <= 500
@@ -189,13 +189,19 @@ def test_a_column_of_one_side_only_is_left_out_and_named(owner):
 def test_names_that_are_taken():
     z = unfamiliar(30)
     named = {"logits": z, "msp": z[:, 0]}
-    with pytest.raises(ValueError, match="id: expected columns under new names, got 'msp', a score already"):
+    with pytest.raises(
+        ValueError, match="id: expected columns under new names, got 'msp', which is the name of a score"
+    ):
         evaluate(named, z)
-    with pytest.raises(ValueError, match="ood: expected columns under new names, got 'top', a detector already"):
+    with pytest.raises(
+        ValueError, match="ood: expected columns under new names, got 'top', which is the name of a detector"
+    ):
         evaluate(z, {"logits": z, "top": z[:, 0]}, detectors={"top": lambda x: x[:, 0]})
-    with pytest.raises(ValueError, match="expected a new name for a detector, got 'energy', a score already"):
+    with pytest.raises(
+        ValueError, match="expected a new name for a detector, got 'energy', which is the name of a score"
+    ):
         evaluate(z, z, detectors={"energy": lambda x: x[:, 0]})
-    with pytest.raises(ValueError, match="got 'mahalanobis', a detector already"):
+    with pytest.raises(ValueError, match="got 'mahalanobis', which is the name of a detector"):
         evaluate(z, z, train=labelled(), detectors={"mahalanobis": lambda x: x[:, 0]})
 
 

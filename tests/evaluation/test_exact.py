@@ -7,7 +7,7 @@ import torch
 from scipy.stats import binom, binomtest
 
 from torch_boc.evaluation.exact import aupr_interval, auroc_interval, binomial_interval, fpr_interval, widest
-from torch_boc.evaluation.separation import rank, separate
+from torch_boc.evaluation.separation import rank_scores, separate
 
 NARROW = (0.4, 0.4)
 
@@ -45,7 +45,7 @@ def test_thresholds_are_order_statistics():
         torch.arange(200).double(),
         torch.cat([torch.full((95,), -9.0), torch.full((5,), 7.5)]).double(),
     )
-    assert separate(rank(positive), rank(negative)).fpr95 == 0
+    assert separate(rank_scores(positive), rank_scores(negative)).fpr95 == 0
     low, high = fpr_interval((0.0, 0.0), 0.0, positive, negative, 0.95)
     assert (low, high) == pytest.approx((0, math.hypot(binomial_interval(0, 100)[1], 0.05)))
 

@@ -2,21 +2,12 @@
 
 import csv
 import importlib
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def run(name, *arguments):
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
+from tests.examples.conftest import EXAMPLES, SCRIPT
 
 EXAMPLES_AND_OOD = {
     "lightning_resnet_cifar10.py": "svhn",
@@ -25,11 +16,11 @@ EXAMPLES_AND_OOD = {
 }
 
 
+@SCRIPT
 @pytest.mark.parametrize("name", EXAMPLES_AND_OOD)
-def test_smoke(name, tmp_path):
-    done = run(name, "--smoke", "--output-dir", str(tmp_path))
-    assert done.returncode == 0, done.stderr[-3000:]
-    values = dict(line.split() for line in done.stdout.splitlines() if line.startswith("val/boc/"))
+def test_smoke(name, run, tmp_path):
+    printed = run(name, "--smoke", "--output-dir", tmp_path)
+    values = dict(line.split() for line in printed.splitlines() if line.startswith("val/boc/"))
     assert 0 < float(values["val/boc/gap"]) < 1
     assert 0 <= float(values[f"val/boc/{EXAMPLES_AND_OOD[name]}/msp_auroc"]) <= 1
     assert (tmp_path / "last.ckpt").exists()
@@ -37,11 +28,11 @@ def test_smoke(name, tmp_path):
     assert list(tmp_path.rglob("metrics.csv"))
 
 
-def test_resume_goes_on_after_the_last_epoch(tmp_path):
-    common = ("--smoke", "--output-dir", str(tmp_path))
-    assert run("lightning_roberta_agnews.py", *common, "--epochs", "1").returncode == 0
-    done = run("lightning_roberta_agnews.py", *common, "--epochs", "2", "--resume")
-    assert done.returncode == 0, done.stderr[-3000:]
+@SCRIPT
+def test_resume_goes_on_after_the_last_epoch(run, tmp_path):
+    common = ("--smoke", "--output-dir", tmp_path)
+    run("lightning_roberta_agnews.py", *common, "--epochs", "1")
+    run("lightning_roberta_agnews.py", *common, "--epochs", "2", "--resume")
     epochs = [set(read_column(path, "epoch")) for path in sorted(tmp_path.rglob("metrics.csv"))]
     assert epochs == [{"0"}, {"1"}]
 
@@ -74,9 +65,8 @@ def test_images_from_arrays(tmp_path, monkeypatch):
     assert set(moved[0][inside[0]].tolist()) <= set(ramp[0].flatten().tolist())
 
 
-def test_missing_data_is_explained(tmp_path):
+@SCRIPT
+def test_missing_data_is_explained(run, tmp_path):
     (tmp_path / "data").touch()  # no folder can be made here
-    done = run("lightning_vit_cifar10.py", "--data-dir", str(tmp_path / "data"))
-    assert done.returncode == 1
-    assert "could not get CIFAR-10 and SVHN" in done.stderr
-    assert "--smoke needs neither" in done.stderr
+    with pytest.raises(SystemExit, match=r"could not get CIFAR-10 and SVHN .*--smoke needs neither"):
+        run("lightning_vit_cifar10.py", "--data-dir", tmp_path / "data")

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from torch_boc.experiments.cache import Pieces, digest_files
+from torch_boc.experiments.cache import PieceCache, digest_files
 from torch_boc.storage.files import default_cache
 
 
 def test_interruption_and_resumption(tmp_path):
-    pieces, asked, told = Pieces(tmp_path, piece=10), [], []
+    pieces, asked, told = PieceCache(tmp_path, piece=10), [], []
 
     def compute(start, stop):
         asked.append((start, stop))
@@ -25,7 +25,7 @@ def test_interruption_and_resumption(tmp_path):
 
 
 def test_more_rows_go_on_where_fewer_ended(tmp_path):
-    pieces, asked = Pieces(tmp_path, piece=10), []
+    pieces, asked = PieceCache(tmp_path, piece=10), []
 
     def compute(start, stop):
         asked.append(start)
@@ -38,7 +38,7 @@ def test_more_rows_go_on_where_fewer_ended(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"damaged", None])
 def test_damaged_pieces_are_computed_again(tmp_path, content):
-    pieces = Pieces(tmp_path, piece=10)
+    pieces = PieceCache(tmp_path, piece=10)
     pieces("key", 10, lambda start, stop: torch.zeros(10))
     (path,) = tmp_path.rglob("*.npy")
     path.write_bytes(path.read_bytes()[:-1] if content is None else content)
@@ -46,7 +46,7 @@ def test_damaged_pieces_are_computed_again(tmp_path, content):
 
 
 def test_keys_keep_apart(tmp_path):
-    pieces = Pieces(tmp_path)
+    pieces = PieceCache(tmp_path)
     assert [float(pieces(key, 1, lambda *rows, x=x: torch.tensor([x]))) for key, x in (("a", 1.0), ("b", 2.0))] == [
         1,
         2,

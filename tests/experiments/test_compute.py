@@ -9,7 +9,7 @@ import torch
 from tests.experiments import stand_ins
 from torch_boc.evaluation import odin_scores
 from torch_boc.experiments import EXPERIMENTS, compute, compute_logits, find_device, load_model, load_sets, run
-from torch_boc.experiments.cache import Pieces
+from torch_boc.experiments.cache import PieceCache
 from torch_boc.experiments.resnet import CifarResNet
 
 RESNET, ROBERTA = EXPERIMENTS["resnet"], EXPERIMENTS["roberta"]
@@ -36,7 +36,7 @@ def seen(monkeypatch):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(compute, "Pieces", partial(Pieces, piece=16))
+    monkeypatch.setattr(compute, "PieceCache", partial(PieceCache, piece=16))
 
 
 def test_logits_and_odin_are_those_of_the_model(image_folder, resnet, tmp_path):
@@ -141,7 +141,7 @@ def test_a_bar_is_told_of_every_sample(image_folder, resnet, tmp_path):
 
 
 def test_the_number_of_classes(image_folder, tmp_path):
-    stand_ins.write_resnet(tmp_path / "weights.pt", classes=100)
+    stand_ins.write_resnet(tmp_path / "weights.pt", num_classes=100)
     with pytest.raises(ValueError, match=r"weights\.pt: expected a model of 10 classes, got 100; resnet needs one"):
         compute_logits(RESNET, tmp_path / "weights.pt", load_sets(RESNET, image_folder), tmp_path / "cache")
     assert not list((tmp_path / "cache").rglob("*.npy"))

@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from tests.experiments import stand_ins
 from torch_boc.experiments import EXPERIMENTS, find_model, load_model
-from torch_boc.experiments.models import identify, match_classes
+from torch_boc.experiments.models import digest_model, match_classes
 from torch_boc.experiments.protocol import CIFAR10
 
 VIT, RESNET, ROBERTA = (EXPERIMENTS[name] for name in ("vit", "resnet", "roberta"))
@@ -76,9 +76,9 @@ def test_classes_are_put_into_the_order_of_the_data(tmp_path):
 def test_models_are_told_apart(tmp_path):
     stand_ins.write_vit(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    assert identify(tmp_path / "a") == identify(tmp_path / "b")
+    assert digest_model(tmp_path / "a") == digest_model(tmp_path / "b")
     (tmp_path / "b" / "preprocessor_config.json").write_text("{}")
-    assert identify(tmp_path / "a") != identify(tmp_path / "b")
+    assert digest_model(tmp_path / "a") != digest_model(tmp_path / "b")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_the_seed_decides():
 
 def test_a_smaller_set_begins_a_larger_one():
     data = numbered("train", 100), numbered("test", 12), numbered("ood", 15)
-    whole, few, less = portions(*data), portions(*data, samples=5), portions(*data, samples=50, trained=7)
+    whole, few, less = portions(*data), portions(*data, samples=5), portions(*data, samples=50, train_samples=7)
     assert (sizes(few), sizes(less)) == ([5, 5, 5, 5], [12, 15, 10, 7])
     for part in (few, less):
         assert [x.key for x in part] == [x.key for x in whole]

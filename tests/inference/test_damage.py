@@ -5,7 +5,7 @@ import pytest
 
 from tests.inference.cases import Counting, Loader, assert_same, data, expected, files, predictor, read
 from tests.inference.test_resume import Tempered, finished, interrupted
-from torch_boc.inference import parts
+from torch_boc.inference import part_files
 from torch_boc.inference.passing import Passing
 
 
@@ -60,7 +60,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize(("name", "apply", "message"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_damaged_parts_are_named_with_a_remedy(name, apply, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_ROWS", 4)
+    monkeypatch.setattr(part_files, "PART_ROWS", 4)
     path = tmp_path / "samples.parquet"
     interrupted(path, Counting())
     apply(tmp_path / "samples.parquet.parts" / name)
@@ -71,7 +71,7 @@ def test_damaged_parts_are_named_with_a_remedy(name, apply, message, tmp_path, m
 
 
 def test_the_remedy_helps(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_ROWS", 4)
+    monkeypatch.setattr(part_files, "PART_ROWS", 4)
     path = tmp_path / "samples.parquet"
     interrupted(path, Counting())
     for start in (4, 8):
@@ -81,7 +81,7 @@ def test_the_remedy_helps(tmp_path, monkeypatch):
     assert model.calls == [4, 4, 4, 4, 3]
 
 
-@pytest.mark.parametrize("place", [(Passing, "add"), (parts.ParquetFile, "write")], ids=["record", "rows"])
+@pytest.mark.parametrize("place", [(Passing, "add"), (part_files.ParquetFile, "write")], ids=["record", "rows"])
 def test_an_interruption_between_the_rows_and_their_record(place, tmp_path, monkeypatch):
     """Ctrl-C can come anywhere; a part whose rows and record do not agree is given up, and not an error later."""
     path, (owner, name), calls = tmp_path / "samples.parquet", place, []
@@ -112,7 +112,7 @@ def test_a_finished_file_with_other_rows_is_an_error(tmp_path):
 
 
 def test_a_part_of_another_run_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_ROWS", 4)
+    monkeypatch.setattr(part_files, "PART_ROWS", 4)
     interrupted(tmp_path / "a.parquet", Counting())
     interrupted(tmp_path / "b.parquet", Tempered())
     (tmp_path / "b.parquet.parts" / PART).replace(tmp_path / "a.parquet.parts" / PART)
@@ -122,7 +122,7 @@ def test_a_part_of_another_run_is_an_error(tmp_path, monkeypatch):
 
 def test_parts_that_vanish_while_a_run_writes(tmp_path, monkeypatch):
     """The join looks again: all rows from 0 to the last, or no file."""
-    monkeypatch.setattr(parts, "PART_ROWS", 4)
+    monkeypatch.setattr(part_files, "PART_ROWS", 4)
     path = tmp_path / "samples.parquet"
 
     def losing(name):

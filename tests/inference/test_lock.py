@@ -14,7 +14,7 @@ import torch
 
 from tests.inference import writer
 from tests.inference.cases import Loader, assert_same, expected, files, predictor, read
-from torch_boc.inference import BoCPredictor, lock, parts
+from torch_boc.inference import BoCPredictor, lock, part_files
 from torch_boc.inference.lock import Lock
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def owner(path):
 
 
 def test_a_second_process_is_refused_until_the_first_is_killed(other, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_ROWS", 4)
+    monkeypatch.setattr(part_files, "PART_ROWS", 4)
     path, model, calls, columns = tmp_path / "samples.parquet", writer.model(), [], BoCPredictor._columns
     monkeypatch.setattr(BoCPredictor, "_columns", lambda *args: calls.append(1) or columns(*args))
     with pytest.raises(BlockingIOError, match=rf"nobody else writes .*, got process {other.pid} on .* since"):
@@ -110,7 +110,7 @@ def test_the_owner_touches_its_lock(tmp_path, monkeypatch):
 def test_a_damaged_lock_is_refused_while_it_is_new(content, tmp_path):
     path = tmp_path / "lock"
     path.write_text(content)
-    with pytest.raises(BlockingIOError, match=rf"If it is no more, delete {path}"):
+    with pytest.raises(BlockingIOError, match=rf"If that process does not exist any more, delete {path}"):
         enter(path)
     os.utime(path, (0, 0))
     enter(path)
@@ -194,7 +194,7 @@ def test_a_lock_with_a_strange_token(token, tmp_path):
 
 def test_who_lost_the_lock_writes_no_more(tmp_path, monkeypatch):
     """As after a night of sleep, when another host has taken over."""
-    monkeypatch.setattr(parts, "PART_ROWS", 4)
+    monkeypatch.setattr(part_files, "PART_ROWS", 4)
     path = tmp_path / "samples.parquet"
 
     def taken():

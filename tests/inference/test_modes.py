@@ -101,7 +101,9 @@ def test_batches_that_are_refused(loader, error, message):
 
 @pytest.mark.parametrize("model", [Tokens(), Pooled()])
 def test_logits_of_another_shape_are_refused(model):
-    with pytest.raises(ValueError, match=r"expected logits of shape \(2, C\) for 2 samples, got .*one row a sample"):
+    with pytest.raises(
+        ValueError, match=r"expected logits of shape \(2, C\) for 2 samples, got .*one row for each sample"
+    ):
         list(predictor(model).predict([X]))
 
 
@@ -138,7 +140,7 @@ def test_a_missing_dependency_names_the_extra(module, call, monkeypatch):
 
 def test_probabilities_are_refused():
     model, x = nn.Sequential(linear(), nn.Softmax(-1)), torch.randn(8, 3)
-    with pytest.raises(ValueError, match=r"expected logits from the model, got probabilities .*take the softmax out"):
+    with pytest.raises(ValueError, match=r"expected logits from the model, got probabilities .*remove the softmax"):
         list(predictor(model).predict([x]))
     logs = nn.Sequential(linear(), nn.LogSoftmax(-1))
     torch.testing.assert_close(

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.inference.cases import Counting, Loader, assert_same, data, expected, files, predictor, read
 from torch_boc.functional.columns import COLUMNS
-from torch_boc.inference import parts
+from torch_boc.inference import part_files
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -73,7 +73,7 @@ def test_an_interruption_of_the_model(tmp_path, monkeypatch):
 
 def test_small_parts_and_a_process_that_is_killed(tmp_path, monkeypatch):
     """A part under way when the process dies is a temporary file, and is not counted."""
-    monkeypatch.setattr(parts, "PART_ROWS", 8)
+    monkeypatch.setattr(part_files, "PART_ROWS", 8)
     path = tmp_path / "samples.parquet"
     with pytest.raises(KeyboardInterrupt):
         predictor().to_parquet(Loader(healthy=5), path, resume=True)
@@ -88,7 +88,7 @@ def test_small_parts_and_a_process_that_is_killed(tmp_path, monkeypatch):
 
 
 def test_parts_are_closed_as_time_goes_by(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_SECONDS", 0.0)
+    monkeypatch.setattr(part_files, "PART_SECONDS", 0.0)
     with pytest.raises(KeyboardInterrupt):
         predictor().to_parquet(Loader(healthy=3), tmp_path / "samples.parquet", resume=True)
     assert len(list((tmp_path / "samples.parquet.parts").glob("0*"))) == 3
@@ -116,7 +116,7 @@ def test_a_loader_of_unknown_length_that_ends_too_soon(tmp_path):
     path = tmp_path / "samples.parquet"
     with pytest.raises(KeyboardInterrupt):
         predictor().to_parquet(iter(Loader(healthy=3)), path, resume=True)
-    with pytest.raises(ValueError, match="expected a loader with at least the 12 samples already done, got 8"):
+    with pytest.raises(ValueError, match="expected a loader with at least the 12 samples that are already done, got 8"):
         predictor().to_parquet(iter(Loader().batches[:2]), path, resume=True)
     assert not path.exists()
 

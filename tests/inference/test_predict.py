@@ -11,7 +11,7 @@ from tests.inference.cases import SAMPLES, Counting, assert_same, data, expected
 from tests.nn.models import images, linear, resnet, roberta, tokens, vit
 from torch_boc import BoCClassifier, BoCPredictor
 from torch_boc.functional.columns import COLUMNS
-from torch_boc.inference.batches import Reader
+from torch_boc.inference.batches import BatchReader
 from torch_boc.inference.loaders import count_samples
 
 
@@ -177,9 +177,9 @@ def test_keywords_that_forward_names_are_kept_and_others_left_out():
 
     x = torch.randn(2, 3)
     rows = {"x": x, "scale": 2.0, "idx": torch.arange(2), "text": ["a", "b"]}
-    assert set(Reader(Model()).read(rows).kwargs) == {"x", "scale"}
-    assert set(Reader(Open()).read(rows).kwargs) == {"x", "idx"}
-    assert set(Reader(Model()).read({"pixels": x}).kwargs) == {"pixels"}, "so that the model itself complains"
+    assert set(BatchReader(Model()).read(rows).kwargs) == {"x", "scale"}
+    assert set(BatchReader(Open()).read(rows).kwargs) == {"x", "idx"}
+    assert set(BatchReader(Model()).read({"pixels": x}).kwargs) == {"pixels"}, "so that the model itself complains"
 
 
 def test_autocast():

@@ -57,14 +57,14 @@ class Other(Loader):
 MODELS = {
     "a weight beyond the first eight": (late_weight, "'weights': "),
     "a buffer that no checkpoint keeps": (shifted, "'weights': "),
-    "an attribute": (heated, "'attributes of the model': .*if the forward itself sets them"),
+    "an attribute": (heated, "'attributes of the model': .*if the forward itself changes them"),
 }
 SAMPLES = {
-    "the first sample": (lambda: Other(0, 0), "other inputs"),
-    "a later sample": (lambda: Other(0, 2), "other inputs"),
-    "a target": (lambda: Other(1, 2), "other targets"),
-    "the order": (lambda: [*Loader().batches[1::-1], *Loader().batches[2:]], "other inputs and other targets"),
-    "no targets": (lambda: [x for x, _ in Loader().batches], "other targets"),
+    "the first sample": (lambda: Other(0, 0), "different inputs"),
+    "a later sample": (lambda: Other(0, 2), "different inputs"),
+    "a target": (lambda: Other(1, 2), "different targets"),
+    "the order": (lambda: [*Loader().batches[1::-1], *Loader().batches[2:]], "different inputs and different targets"),
+    "no targets": (lambda: [x for x, _ in Loader().batches], "different targets"),
 }
 OPTIONS = {
     "trials": ({"trials": 50}, "'trials': 100.*'trials': 50"),
@@ -239,7 +239,7 @@ def test_every_argument_of_the_model_counts(changes, tmp_path):
     path = tmp_path / "samples.parquet"
     with pytest.raises(KeyboardInterrupt):
         predictor(Both()).to_parquet(mappings(4, 3), path, resume=True)
-    with pytest.raises(ValueError, match="other inputs;"):
+    with pytest.raises(ValueError, match="different inputs;"):
         predictor(Both()).to_parquet(mappings(4, **changes), path, resume=True)
     model = Both()
     predictor(model).to_parquet(mappings(5), path, resume=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_boc import BoCPredictor
-from torch_boc.inference import parts
+from torch_boc.inference import part_files
 
 
 def model() -> nn.Module:
@@ -37,5 +37,5 @@ class Slow:
 
 
 if __name__ == "__main__":
-    parts.PART_ROWS = 4
+    part_files.PART_ROWS = 4
     BoCPredictor(model(), progress=False).to_parquet(Slow(), sys.argv[1], resume=True)

@@ -44,6 +44,9 @@ def points(count: int, seed: int = 0, spread: float = 1.0) -> TensorDataset:
     )
 
 
+TRAIN, VAL = points(48, 1), points(37, 2)  # three batches of 16 each
+
+
 def loader(data: TensorDataset, batch: int = 16) -> DataLoader:
     """Batches in order; the last is smaller."""
     return DataLoader(data, batch_size=batch)

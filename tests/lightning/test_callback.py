@@ -5,8 +5,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.lightning.cases import (
-    LIBRARIES,
     QUIET,
+    TRAIN,
+    VAL,
     chosen,
     classifier,
     csv_rows,
@@ -26,12 +27,6 @@ from torch_boc.lightning.callback import DEFAULT_KEYS
 
 pytestmark = QUIET
 MODELS = {"resnet": resnet, "vit": vit}
-TRAIN, VAL = points(48, 1), points(37, 2)
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request):
-    return LIBRARIES[request.param]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from tests.lightning.cases import LIBRARIES, QUIET, chosen, classifier, expected, logits_of, perceptron
-from tests.lightning.two_processes import FAR, KNOWN, NEAR
+from tests.lightning.two_processes import FAR, KNOWN, MARK, NEAR
 from torch_boc import BoCSeparation
 from torch_boc.functional.columns import sample_columns
 
@@ -19,15 +19,26 @@ pytestmark = QUIET
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", params=LIBRARIES)
-def run(request, tmp_path_factory):
-    """The folder that the two processes left, and what they said."""
-    folder = tmp_path_factory.mktemp(request.param)
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """The folder that the two processes left, and what they said of each library."""
+    folder = tmp_path_factory.mktemp("libraries")
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.lightning.two_processes", request.param, str(folder)]
+    command = [sys.executable, "-m", "tests.lightning.two_processes", str(folder)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return folder, done.stderr
+    said, name = dict.fromkeys(LIBRARIES, ""), next(iter(LIBRARIES))
+    for line in done.stderr.splitlines(keepends=True):
+        name = line.strip().removeprefix(MARK) if line.startswith(MARK) else name
+        said[name] += line
+    return folder, said
+
+
+@pytest.fixture(params=LIBRARIES)
+def run(request, both):
+    """The folder that the two processes left for one library, and what they said."""
+    folder, said = both
+    return folder / request.param, said[request.param]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Figures reach the trackers of a Trainer, or become files."""
 
-import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.lightning.cases import LIBRARIES, QUIET, classifier, loader, perceptron, points, trainer
@@ -9,11 +8,6 @@ from torch_boc.lightning import BoCCallback
 pytestmark = QUIET
 KNOWN, OTHER = points(40, 1, 3.0), points(20, 2)
 TAGS = ("val/boc/coherence", "val/boc/noise/coherence", "val/boc/noise/separation")
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request):
-    return LIBRARIES[request.param]
 
 
 def fit(library, folder, logger):

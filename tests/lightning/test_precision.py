@@ -3,13 +3,21 @@
 import pytest
 import torch
 
-from tests.lightning.cases import LIBRARIES, QUIET, classifier, expected, loader, perceptron, points, trainer
+from tests.lightning.cases import (
+    LIBRARIES,
+    QUIET,
+    VAL,
+    classifier,
+    expected,
+    loader,
+    perceptron,
+    trainer,
+)
 from torch_boc import BoCMetric
 from torch_boc.lightning import BoCCallback
 
 pytestmark = QUIET
 library = LIBRARIES["lightning"]
-VAL = points(37, 2)
 KEYS = ("samples", "gap", "confidence", "accuracy")
 
 

@@ -12,6 +12,8 @@ from tests.lightning.cases import (
     LIBRARIES,
     QUIET,
     SAID,
+    TRAIN,
+    VAL,
     classifier,
     expected,
     loader,
@@ -26,12 +28,6 @@ from torch_boc.lightning.loop import LoopMetrics
 from torch_boc.lightning.problems import Problems
 
 pytestmark = QUIET
-TRAIN, VAL = points(48, 1), points(37, 2)  # three batches each
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request):
-    return LIBRARIES[request.param]
 
 
 class Fickle(nn.Module):

@@ -7,12 +7,22 @@ import pytest
 import torch
 from torch import nn
 
-from tests.lightning.cases import CLASSES, LIBRARIES, QUIET, classifier, expected, loader, perceptron, points, trainer
+from tests.lightning.cases import (
+    CLASSES,
+    LIBRARIES,
+    QUIET,
+    VAL,
+    classifier,
+    expected,
+    loader,
+    perceptron,
+    points,
+    trainer,
+)
 from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.sources import LogitSource
 
 pytestmark = QUIET
-VAL = points(37, 2)
 LOGITS, TARGET = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
 lightning = LIBRARIES["lightning"]
 

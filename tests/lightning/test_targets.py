@@ -9,12 +9,13 @@ from tests.lightning.cases import (
     LIBRARIES,
     QUIET,
     SAID,
+    TRAIN,
+    VAL,
     classifier,
     expected,
     loader,
     ours,
     perceptron,
-    points,
     trainer,
 )
 from torch_boc import BoCMetric, BoCSeparation
@@ -22,12 +23,6 @@ from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.loop import LoopMetrics
 
 pytestmark = QUIET
-TRAIN, VAL = points(48, 1), points(37, 2)  # three batches each
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request):
-    return LIBRARIES[request.param]
 
 
 def with_labels(data, *places, value):

@@ -6,7 +6,6 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from tests.lightning.cases import (
-    LIBRARIES,
     QUIET,
     classifier,
     images,
@@ -22,11 +21,6 @@ from torch_boc.lightning import BoCPredictionWriter
 
 pytestmark = QUIET
 DATA = points(37, 2)
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request):
-    return LIBRARIES[request.param]
 
 
 def predict(library, folder, module, loaders, **options):

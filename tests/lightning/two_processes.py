@@ -1,6 +1,7 @@
-"""What `test_distributed.py` runs in two processes: `python -m tests.lightning.two_processes library folder`.
+"""What `test_distributed.py` runs in two processes: `python -m tests.lightning.two_processes folder`.
 
-The first process gets most of the samples and all of the far ones; the second must log the same all the same.
+Both libraries run in the same two processes, one after the other, because starting processes takes longer than the
+runs. The first process gets most of the samples and all of the far ones; the second must log the same all the same.
 """
 
 import sys
@@ -8,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from tests.lightning.cases import LIBRARIES, classifier, loader, perceptron, points
 from torch_boc.lightning import BoCCallback, BoCPredictionWriter
 
+MARK = "library: "
 KNOWN, NEAR, FAR = points(53, 1, 3.0), points(21, 2, 0.5), points(20, 3, 9.0)
 OOD = {1: "near", 2: "far"}
 SHARES = {0: (range(40), range(3), range(20)), 1: (range(40, 53), range(3, 21), range(0))}
@@ -80,9 +83,19 @@ def fit_with_failures(library: Any, folder: Path, module: Any) -> None:
     torch.save(dict(run.callback_metrics), folder / f"failing-fit-{run.global_rank}.pt")
 
 
-def main(name: str, folder: Path) -> None:
+def main(folder: Path) -> None:
+    """Run both libraries; a line on stderr says which messages are of which."""
+    for name, library in LIBRARIES.items():
+        if dist.is_initialized():
+            dist.barrier()  # both processes have said everything about the other library
+        sys.stderr.write(f"{MARK}{name}\n")
+        sys.stderr.flush()
+        (folder / name).mkdir(exist_ok=True)
+        work(library, folder / name)
+
+
+def work(library: Any, folder: Path) -> None:
     """Validate uneven shares, train an epoch, predict; each process saves what it logged."""
-    library = LIBRARIES[name]
     module = classifier(library, perceptron())
     module.allow_zero_length_dataloader_with_multiple_devices = True
     callbacks = (
@@ -109,4 +122,4 @@ def main(name: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.export import Dim
 
-from tests.nn.models import images, linear, resnet, roberta, tokens, vit
+from tests.nn.models import images, linear, roberta, tokens, vit
 from torch_boc import BoCClassifier
+from torch_boc.experiments.resnet import CifarResNet
 from torch_boc.nn import BoCOutput, ProbeOutput
 
 NAMES = ("logits", *ProbeOutput._fields)
@@ -65,7 +66,7 @@ EXPORTED = {
         {"kwargs": {"input_ids": {0: BATCH}, "attention_mask": {0: BATCH}}},
     ),
 }
-IN_ONNX = EXPORTED | {"ResNet-18": (resnet, lambda n: ((images(n, 32),), {}), {"args": ({0: BATCH},)})}
+IN_ONNX = EXPORTED | {"ResNet": (lambda: CifarResNet(1), lambda n: ((images(n, 32),), {}), {"args": ({0: BATCH},)})}
 
 
 @pytest.mark.parametrize(("make", "inputs", "shapes"), EXPORTED.values(), ids=EXPORTED.keys())
@@ -120,11 +121,18 @@ def test_onnxruntime_agrees_with_eager(make, inputs, shapes, tmp_path):
         assert_same(run(*args, **kwargs), classifier(*args, **kwargs), rtol=1e-4, atol=1e-5)
 
 
-def test_onnxruntime_on_rows_of_every_confidence(tmp_path):
-    """The network is the identity: here only the probe differs."""
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory):
+    """The probe of the logits that are put in, as a module and in onnxruntime."""
     classifier = BoCClassifier(torch.nn.Identity()).eval()
+    path = tmp_path_factory.mktemp("onnx") / "probe.onnx"
+    with torch.no_grad():
+        return classifier, in_onnx(classifier, ((torch.randn(3, 5),), {}), {"args": ({0: BATCH},)}, path)
+
+
+def test_onnxruntime_on_rows_of_every_confidence(identity):
+    classifier, run = identity
     spread = torch.linspace(0, 60, 50).unsqueeze(1) * torch.tensor([[0.0, -1.0, -1.5, -1.1, -2.0]])
-    run = in_onnx(classifier, ((spread[:3],), {}), {"args": ({0: BATCH},)}, tmp_path / "probe.onnx")
     values = dict(zip(NAMES, run(spread), strict=False))
     expected = dict(zip(NAMES, flat(classifier(spread)), strict=True))
     assert values["prediction"].tolist() == expected["prediction"].tolist()
@@ -134,10 +142,9 @@ def test_onnxruntime_on_rows_of_every_confidence(tmp_path):
     torch.testing.assert_close(values["log_p_value"], expected["log_p_value"], rtol=1e-5, atol=1e-15)
 
 
-def test_onnxruntime_keeps_a_bad_row_to_itself(tmp_path):
-    classifier = BoCClassifier(torch.nn.Identity(), trials=2).eval()
-    logits = torch.randn(4, 6)
-    logits[1, 2], logits[2, 0], logits[3, 5] = torch.nan, torch.inf, -torch.inf
-    run = in_onnx(classifier, ((logits[:3],), {}), {"args": ({0: BATCH},)}, tmp_path / "probe.onnx")
+def test_onnxruntime_keeps_a_bad_row_to_itself(identity):
+    classifier, run = identity
+    logits = torch.randn(4, 5)
+    logits[1, 2], logits[2, 0], logits[3, 4] = torch.nan, torch.inf, -torch.inf
     for name, value, expected in zip(NAMES[2:], run(logits)[2:], classifier(logits).probe[1:], strict=False):
         torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6, equal_nan=True, msg=name)

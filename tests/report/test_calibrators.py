@@ -54,7 +54,7 @@ def test_in_every_output(report, tmp_path):
     assert table["split"].tolist() == ["", "held out", "held out", ""]
     assert table["temperature"].notna().tolist() == [False, True, False, False]
     console = Console(width=80, file=StringIO())
-    render.show(report, console)
+    render.show_report(report, console)
     shown = [report.to_markdown(), report._repr_html_(), console.file.getvalue()]
     shown.append(report.to_html(tmp_path / "report.html").read_text(encoding="utf-8"))
     assert all("timid" in text and "eager" in text for text in shown)

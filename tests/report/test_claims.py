@@ -12,7 +12,7 @@ from tests.report.cases import make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.bootstrap import random_numbers
 from torch_boc.evaluation.ece import Judged, calibration_error, error_difference
-from torch_boc.evaluation.separation import paired_difference, rank, separate, separation_intervals
+from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
 from torch_boc.report.claims import interval_p_value, shown
 from torch_boc.report.topics import verdict
@@ -55,7 +55,7 @@ def test_one_comparison_is_its_interval_and_more_need_more():
 def null_table(numbers, sets=10, samples=150):
     """MSP and −Δ of sets that are all drawn as the test set is."""
     coins = [bag_of_coins(made_logits(samples, numbers, evenness=1.0)) for _ in range(sets + 1)]
-    ranked = [{"msp": rank(-x.odds), "gap": rank(-x.gap)} for x in coins]
+    ranked = [{"msp": rank_scores(-x.odds), "gap": rank_scores(-x.gap)} for x in coins]
     rows = []
     for i, other in enumerate(ranked[1:]):
         found = {name: separate(ranked[0][name], other[name]) for name in other}
@@ -126,7 +126,7 @@ def test_a_perfect_confidence_may_be_perfect_and_a_bad_one_may_not():
     for _ in range(20):
         text = " ".join(evaluate(population.draw(400, numbers), replicates=60, trial_counts=(20,)).verdict)
         perfect += "MSP may be perfect." in text
-        worse += "Dominance q̄ taken for a confidence is worse calibrated" in text
+        worse += "Dominance q̄ used as a confidence is worse calibrated" in text
     assert perfect >= 17
     assert worse == 20
     bad = network("vit-cifar10", 1.6).draw(1000, numbers)

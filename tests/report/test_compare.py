@@ -71,9 +71,9 @@ def test_what_is_beyond_confidence_has_rows_and_a_sentence():
     assert rows["gained by ρ"][0] == Cell("+0.0400", "+0.0300 to +0.0500")
     assert rows["AUROC at equal p̂, −ρ"][0] == Cell("0.5000", "0.4900 to 0.5100")
     assert comparison.sentences("a")[-1] == (
-        "At equal p̂, ρ is not shown to tell anything (AUROC of −ρ 0.5000, 0.4900 to 0.5100). In a model beside p̂, ρ "
-        "tells more: AUROC 0.8200 against 0.7800 of p̂ alone, a difference of +0.0400 (+0.0300 to +0.0500), which is "
-        "biased downwards."
+        "At equal p̂, ρ is not shown to tell anything (AUROC of −ρ 0.5000, 0.4900 to 0.5100). In a model that knows "
+        "p̂, ρ tells more: AUROC 0.8200 against 0.7800 of p̂ alone, a difference of +0.0400 (+0.0300 to +0.0500), which "
+        "is biased downwards."
     )
     assert "ρ is not shown to tell more" in comparison.sentences("b")[-1]
     assert not any("ρ" in sentence for sentence in comparison.sentences("c"))
@@ -83,9 +83,9 @@ def test_what_is_beyond_confidence_has_rows_and_a_sentence():
 @pytest.mark.parametrize(
     ("within", "words"),
     [
-        (0.45, "At equal p̂, unfamiliar samples have the more evenly matched rivals (AUROC of −ρ 0.4500, 0.4400 to"),
-        (0.55, "At equal p̂, unfamiliar samples have the more concentrated rivals (AUROC of −ρ 0.5500"),
-        (float("nan"), "In a model beside p̂, ρ is not shown to tell more: AUROC"),
+        (0.45, "At equal p̂, OOD samples have more evenly matched rivals (AUROC of −ρ 0.4500, 0.4400 to"),
+        (0.55, "At equal p̂, OOD samples have more concentrated rivals (AUROC of −ρ 0.5500"),
+        (float("nan"), "In a model that knows p̂, ρ is not shown to tell more: AUROC"),
     ],
 )
 def test_strata_are_said_beside_the_model(within, words):

@@ -7,12 +7,12 @@ from matplotlib.colors import to_rgba
 
 from tests.report.cases import LEAK, make_results
 from torch_boc.plots import CYCLE
-from torch_boc.report.axes import plain
-from torch_boc.report.calibration import reliability
-from torch_boc.report.detection import roc, score_histograms
-from torch_boc.report.flips import trials
-from torch_boc.report.gap import gaps
-from torch_boc.report.topics import figures
+from torch_boc.report.axes import figure_text
+from torch_boc.report.detection import roc_figure, score_figure
+from torch_boc.report.flips import trial_figure
+from torch_boc.report.gap import gap_figure
+from torch_boc.report.reliability import reliability_figure
+from torch_boc.report.topics import draw_figures
 
 ALL = ["reliability", "roc", "scores", "coherence", "gaps", "trials"]
 MANY = ("svhn", "cifar100", "<b>x</b>", "$a_b$", "_hidden", "six", "a name that is far too long for any legend at all")
@@ -29,29 +29,29 @@ def line(axis, start):
 
 @pytest.fixture(scope="module")
 def drawn():
-    return figures(make_results(("held out", LEAK)))
+    return draw_figures(make_results(("held out", LEAK)))
 
 
 @pytest.mark.parametrize(
     ("splits", "ood"), [((), ()), (("held out",), ("svhn",)), (("held out", LEAK), ("a", "b")), ((), MANY)]
 )
 def test_every_combination_is_drawn_without_a_warning(splits, ood):
-    made = figures(make_results(splits, ood))
+    made = draw_figures(make_results(splits, ood))
     assert list(made) == [name for name in ALL if ood or name not in ("roc", "scores")]
     for figure in made.values():
         figure.draw_without_rendering()
 
 
 def test_without_targets_there_is_no_reliability_and_no_ece():
-    made = figures(make_results((), targets=False))
+    made = draw_figures(make_results((), targets=False))
     assert "reliability" not in made
     assert [axis.get_ylabel() for axis in made["trials"].axes] == ["AUROC of s_BoC (upside down)"]
-    assert list(figures(make_results((), (), targets=False))) == ["coherence", "gaps"]
+    assert list(draw_figures(make_results((), (), targets=False))) == ["coherence", "gaps"]
 
 
 def test_pyplot_is_not_needed(monkeypatch):
     monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)  # torchmetrics imports it
-    for figure in figures(make_results()).values():
+    for figure in draw_figures(make_results()).values():
         figure.draw_without_rendering()
     assert "matplotlib.pyplot" not in sys.modules
 
@@ -108,14 +108,14 @@ def test_bins_of_a_few_samples_are_not_drawn():
     results = make_results()
     table = results.reliability
     table.loc[(table["method"] == "MSP") & (table["bin_low"] < 0.5), "samples"] = 9
-    (axis,) = reliability(results).axes
+    (axis,) = reliability_figure(results).axes
     assert line(axis, "MSP").get_xdata().min() > 0.5
     table["samples"] = 9
-    assert reliability(results) is None
+    assert reliability_figure(results) is None
 
 
 def test_one_split_needs_no_name():
-    (axis,) = reliability(make_results()).axes
+    (axis,) = reliability_figure(make_results()).axes
     assert legend(axis) == ["MSP", "temperature", "BoC"]
 
 
@@ -136,7 +136,7 @@ def test_roc(drawn):
 
 
 def test_roc_has_a_panel_for_each_set_up_to_six():
-    axes = roc(make_results((), MANY)).axes
+    axes = roc_figure(make_results((), MANY)).axes
     assert [axis.get_title() for axis in axes][:3] == [
         "test against svhn",
         "test against cifar100",
@@ -159,8 +159,8 @@ def test_histograms_are_logarithmic_where_one_bin_has_most():
     results = make_results()
     table = results.histograms
     table.loc[(table["score"] == "gap") & (table["bin_low"] == 0) & (table["set"] == "test"), "share"] = 0.9
-    assert gaps(results).axes[0].get_yscale() == "log"
-    assert score_histograms(results).axes[0].get_yscale() == "linear"
+    assert gap_figure(results).axes[0].get_yscale() == "log"
+    assert score_figure(results).axes[0].get_yscale() == "linear"
 
 
 def test_coherence_shows_the_band_and_bins_with_samples(drawn):
@@ -186,7 +186,7 @@ def test_trials(drawn):
 
 
 def test_trials_of_several_sets_share_a_colour():
-    _, axis = trials(make_results((), ("a", "b"))).axes
+    _, axis = trial_figure(make_results((), ("a", "b"))).axes
     assert legend(axis) == ["a", "b", "dashed: Monte Carlo"]
     assert [each.get_color() for each in axis.lines[:4]] == [CYCLE[0], CYCLE[0], CYCLE[1], CYCLE[1]]
 
@@ -204,16 +204,16 @@ def test_small_histograms_are_six_at_most_and_include_own_scores(drawn):
 
 
 def test_many_sets_are_outlined_without_filling():
-    (axis,) = gaps(make_results((), MANY)).axes
+    (axis,) = gap_figure(make_results((), MANY)).axes
     assert not any(patch.get_fill() for patch in axis.patches)
     assert len(axis.patches) == 7
 
 
 def test_names_are_printed_as_they_are():
-    assert plain("$a$") == r"\$a\$"
-    assert plain("_x").strip() == "_x"
-    assert not plain("_x").startswith("_")
-    assert len(plain("y" * 99)) == 32
+    assert figure_text("$a$") == r"\$a\$"
+    assert figure_text("_x").strip() == "_x"
+    assert not figure_text("_x").startswith("_")
+    assert len(figure_text("y" * 99)) == 32
 
 
 def test_colours_are_those_safe_for_all(drawn):
@@ -227,4 +227,4 @@ def test_empty_tables_leave_figures_out():
     empty = {
         name: getattr(results, name).iloc[:0] for name in ("reliability", "roc", "coherence", "trials", "histograms")
     }
-    assert figures(type(results)(**{**vars(results), **empty})) == {}
+    assert draw_figures(type(results)(**{**vars(results), **empty})) == {}

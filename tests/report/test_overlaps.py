@@ -12,7 +12,7 @@ from tests.data.cases import labelled, unfamiliar
 from tests.report.cases import LEAK, make_results
 from torch_boc.calibration import OverlapWarning
 from torch_boc.evaluation import evaluate
-from torch_boc.report.comparison import rows as contrast_rows
+from torch_boc.report.comparison import comparison_rows
 from torch_boc.report.report import Report
 from torch_boc.report.splits import SHARING
 from torch_boc.report.topics import key_sentences, verdict
@@ -72,7 +72,7 @@ def test_an_out_of_distribution_set_with_samples_of_the_test_set():
         OverlapWarning, match="100 of the 600 rows of 'id' are also in the out-of-distribution set 'far'"
     ):
         report = evaluate((logits, target), {"near": unfamiliar(seed=3), "far": others}, **FAST)
-    assert "rows of “id” are also in the out-of-distribution set “far”: a sample cannot be both" in report.verdict[0]
+    assert "rows of “id” are also in the out-of-distribution set “far”: a sample cannot be in both" in report.verdict[0]
     assert report.results.overlaps["suspicious"].tolist() == [False, True]
     text = report.to_markdown()
     assert "against far, with 95 % intervals; 100 samples are in both sets" in text
@@ -125,7 +125,7 @@ def test_what_was_fitted_on_samples_of_the_test_set_is_no_rival():
     source = Report(sharing)._repr_html_()
     assert "<td class=best>0.0093" in source
     assert "<td class=best>0.0001" not in source
-    columns = {cell.text: give(sharing) for cell, give in contrast_rows() if not cell.mark}
+    columns = {cell.text: give(sharing) for cell, give in comparison_rows() if not cell.mark}
     assert columns["calibrated on"].text == "held out"
 
 
@@ -134,7 +134,7 @@ def test_if_nothing_else_was_fitted_that_is_said():
     assert verdict(results)[1].startswith(
         "Nothing was fitted on other samples, and BoC is not shown to beat plain confidence"
     )
-    columns = {cell.text: give(results) for cell, give in contrast_rows() if not cell.mark}
+    columns = {cell.text: give(results) for cell, give in comparison_rows() if not cell.mark}
     assert columns["calibrated on"] == ("held out", "", False, SHARING)
 
 

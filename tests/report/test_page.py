@@ -9,10 +9,10 @@ import torch
 
 from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.report import html as page_module
-from torch_boc.report.calibration import reliability
 from torch_boc.report.measured import measured_how
+from torch_boc.report.reliability import reliability_figure
 from torch_boc.report.report import Report, image
-from torch_boc.report.topics import captions, figures, glossary
+from torch_boc.report.topics import captions, draw_figures, glossary
 
 
 @pytest.fixture(scope="module")
@@ -143,12 +143,12 @@ def test_page_stays_small_with_many_sets_and_long_curves(tmp_path):
 
 def test_a_page_is_the_same_each_time(report, source):
     first = base64.b64decode(Outline(source).all("img")[0]["src"].split(",")[1])
-    assert image(reliability(report.results), "svg") == first
+    assert image(reliability_figure(report.results), "svg") == first
 
 
 def test_the_text_of_the_score_histograms_names_what_they_show():
     results = make_results()
-    titles = [axis.get_title().removeprefix("log ") for axis in figures(results)["scores"].axes]
+    titles = [axis.get_title().removeprefix("log ") for axis in draw_figures(results)["scores"].axes]
     assert re.findall(r"[:,] ([^:,]+?) 0\.\d{3}", captions(results, ["scores"])[0].alt) == titles
 
 

@@ -7,7 +7,7 @@ from torch_boc.report.comparison import Comparison
 from torch_boc.report.html import Picture, page
 from torch_boc.report.markdown import markdown, table_text
 from torch_boc.report.parts import Cell, Table
-from torch_boc.report.rendering import FOLDER, template
+from torch_boc.report.rendering import TEMPLATES, template
 from torch_boc.report.report import Report
 
 QUOTES = "' onload='x\" {{ 7 + 7 }} <i>"
@@ -51,9 +51,9 @@ def test_cells_of_markdown():
     ]
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("*.jinja")))
+@pytest.mark.parametrize("file", sorted(path.name for path in TEMPLATES.glob("*.jinja")))
 def test_no_template_switches_escaping_off(file):
     template(file)
-    text = (FOLDER / file).read_text(encoding="utf-8")
+    text = (TEMPLATES / file).read_text(encoding="utf-8")
     assert "safe" not in text
     assert "autoescape" not in text

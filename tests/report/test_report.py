@@ -13,7 +13,7 @@ from torch_boc.report import report as report_module
 from torch_boc.report.markdown import markdown
 from torch_boc.report.rendering import markdown_text as escape
 from torch_boc.report.report import TABLES, Report, strict, write
-from torch_boc.report.topics import figures
+from torch_boc.report.topics import draw_figures
 
 EVIL = "<b>x</b>|*y*"
 
@@ -81,7 +81,7 @@ def test_report_of_a_real_evaluation(classes, undrawn, tmp_path):
 
 
 def test_names_that_the_font_lacks_are_no_warning():
-    figure = figures(make_results((), ("数字",)))["coherence"]
+    figure = draw_figures(make_results((), ("数字",)))["coherence"]
     assert report_module.image(figure, "png").startswith(b"\x89PNG")
 
 

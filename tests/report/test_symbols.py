@@ -14,7 +14,7 @@ from torch_boc.report.flips import flat_sentence
 from torch_boc.report.html import page
 from torch_boc.report.report import Report
 from torch_boc.report.symbols import Introductions
-from torch_boc.report.topics import figures, glossary
+from torch_boc.report.topics import draw_figures, glossary
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_every_symbol_is_explained_once_in_the_part_where_it_first_appears(resul
 
 def test_in_the_terminal_as_well(results):
     console = Console(width=80, file=StringIO())
-    render.show(Report(results), console)
+    render.show_report(Report(results), console)
     text = " ".join(console.file.getvalue().split())
     first, rest = text.split("Out of distribution", 1)
     meaning = dict(glossary())
@@ -81,7 +81,7 @@ def with_ends(results, *, ece=0.0766, auroc=0.109):
 
 def test_flat_lines_are_a_sentence_and_no_figure(results):
     still = with_ends(results, ece=0.0768, auroc=0.1105)
-    assert "trials" not in figures(still)
+    assert "trials" not in draw_figures(still)
     expected = (
         "Here the number of flips hardly matters: from k = 20 to 200, in both variants, the ECE of BoC stays within "
         "0.0766 and 0.0768 and the AUROC of s_BoC on “svhn” stays within 0.1090 and 0.1105."
@@ -94,7 +94,7 @@ def test_flat_lines_are_a_sentence_and_no_figure(results):
 @pytest.mark.parametrize("values", [{"ece": 0.0766 * 1.04}, {"auroc": 0.135}])
 def test_one_line_that_is_not_flat_keeps_the_figure(results, values):
     moving = with_ends(results, **values)
-    assert "trials" in figures(moving)
+    assert "trials" in draw_figures(moving)
     assert flat_sentence(moving) == ""
     assert "hardly matters" not in page(moving, {})
 
@@ -117,5 +117,5 @@ def test_side_by_side_as_well(results):
     assert source.index("<dfn>R²</dfn>") < source.index("two/report.html")
     console = Console(width=80, file=StringIO())
     comparison.reports["one"].results.settings["title"] = ""
-    render.show_all(comparison, console)
+    render.show_comparison(comparison, console)
     assert " ".join(console.file.getvalue().split()).count(f"R² {dict(glossary())['R²']}") == 1

@@ -69,7 +69,7 @@ def test_in_the_notebook_and_the_verdict(report):
 
 def test_in_the_terminal(report):
     console = Console(width=80, file=StringIO())
-    render.show(report, console)
+    render.show_report(report, console)
     text = console.file.getvalue()
     assert "\nRain today\n" in text
     assert "12.5" in text

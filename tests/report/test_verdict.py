@@ -10,16 +10,16 @@ from torch_boc.report.words import listed
 
 EXPECTED = """\
 No method is shown to beat plain confidence (MSP), whose ECE is 0.0532 (0.0492 to 0.0572).
-The calibration split “training samples” looks like training data: accuracy 0.9976 there against 0.9173 on test \
-(p = 1.0e−90); the temperature fitted on it, 0.631, is below 1 and sharpens. Do not use it.
+The calibration split “training samples” looks like training data: accuracy 0.9976 there, 0.9173 on the test \
+set (p = 1.0e−90); the temperature fitted on it, 0.631, is below 1 and makes confidences higher. Do not use it.
 On “svhn” no score is shown to do better than MSP (corrected for 10 comparisons): AUROC 0.8907; the highest is q̄ with \
 0.8908 (0.8868 to 0.8948).
-The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p* (log_p_value) or −Δ (gap), which are the \
-right way up, instead.
+The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p* (log_p_value) or −Δ (gap) instead, which \
+are the right way up.
 Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996) and 95.4 % on “svhn” (R² 0.994); the AUROC of \
-−Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so as a score it is not shown to add anything \
-to confidence: 0.0003 at most.
-Dominance q̄ taken for a confidence is worse calibrated: ECE 0.0790 (0.0750 to 0.0830) against 0.0532 (0.0492 \
+−Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so it is not shown to add anything to confidence \
+as a score: at most 0.0003.
+Dominance q̄ used as a confidence is worse calibrated: ECE 0.0790 (0.0750 to 0.0830) against 0.0532 (0.0492 \
 to 0.0572) of MSP, a difference of +0.0258 (+0.0218 to +0.0298)."""
 
 
@@ -101,7 +101,7 @@ def test_a_split_that_does_not_leak_is_not_accused():
 @pytest.mark.parametrize("temperature", [1.3, NAN])
 def test_a_leaking_split_whose_temperature_does_not_sharpen(temperature):
     results = changed(make_results(), "calibration", "method == 'temperature'", temperature=temperature)
-    assert "what is fitted on it does not carry over. Do not use it." in sentence(results, "training data")
+    assert "what is fitted on it does not hold for other samples. Do not use it." in sentence(results, "training data")
 
 
 def test_scores_are_called_as_in_the_tables():
@@ -132,9 +132,9 @@ def test_a_standard_score_is_preferred_to_one_that_is_no_better():
 
 def test_a_small_difference_beyond_chance_is_called_so():
     text = sentence(score(make_results(), "energy", 0.8930), "On “svhn”")
-    assert text.startswith("On “svhn” MSP is nearly as good as any: AUROC 0.8907; the highest, energy with 0.8930")
+    assert text.startswith("On “svhn” MSP is nearly as good as any other score: AUROC 0.8907. The highest, energy w")
     assert (
-        "is better by +0.0023 (+0.0020 to +0.0026): more than chance (corrected for 10 comparisons), but little."
+        "better by +0.0023 (+0.0020 to +0.0026), which is more than chance (corrected for 10 comparisons) but little."
         in text
     )
 
@@ -177,7 +177,7 @@ def test_the_paper_score_may_do_both():
     [
         (0.01, "by +0.0100 (+0.0097 to +0.0103), so it adds something to confidence."),
         (-0.01, "by −0.0100 (−0.0103 to −0.0097), so it ranks worse than confidence."),
-        (0.0002, "so as a score it is not shown to add anything to confidence: 0.0005 at most."),
+        (0.0002, "so it is not shown to add anything to confidence as a score: at most 0.0005."),
     ],
 )
 def test_what_the_gap_adds(versus, words):
@@ -202,7 +202,7 @@ def test_two_classes_leave_no_gap():
     results = make_results()
     results = dataclasses.replace(results, settings={**results.settings, "classes": 2})
     assert "Δ is 0 for every input" in sentence(results, "two classes")
-    assert not any("taken for a confidence" in text for text in verdict(results))
+    assert not any("used as a confidence" in text for text in verdict(results))
 
 
 def test_a_set_without_any_gap():
@@ -214,12 +214,12 @@ def test_a_set_without_any_gap():
     [
         (0.08, "is worse calibrated: ECE 0.0800"),
         (0.0535, "is calibrated about as well as confidence itself: ECE 0.0535"),
-        (0.02, "is better calibrated, for"),
+        (0.02, "is better calibrated, because"),
     ],
 )
 def test_dominance_as_a_confidence(ece, words):
     results = changed(make_results(), "calibration", "method == 'BoC'", ece=ece)
-    assert words in sentence(results, "taken for a confidence")
+    assert words in sentence(results, "used as a confidence")
 
 
 def test_values_without_intervals():
@@ -228,9 +228,8 @@ def test_values_without_intervals():
     table = results.calibration.assign(**ends)
     results = dataclasses.replace(results, calibration=table)
     assert verdict(results)[0] == "No method is shown to beat plain confidence (MSP), whose ECE is 0.0532."
-    text = sentence(results, "taken for")
-    assert (
-        "is not told apart from confidence itself: ECE 0.0790 against 0.0532 of MSP, a difference of +0.0258." in text
+    assert sentence(results, "used as a confidence").endswith(
+        "is not shown to be better or worse calibrated: ECE 0.0790 against 0.0532 of MSP, a difference of +0.0258."
     )
 
 
@@ -246,10 +245,9 @@ def test_listed():
 
 def test_methods_within_chance_of_the_best_are_named():
     text = verdict(make_results(("held out",)))[0]
-    assert text.startswith(
-        "Best calibrated is isotonic fitted on “held out”, not told apart from temperature fitted on “held out” and "
-        "vector scaling fitted on “held out”: ECE 0.0093"
-    )
+    assert text.startswith("Best calibrated is isotonic fitted on “held out”: ECE 0.0093")
+    close = "Temperature fitted on “held out” and vector scaling fitted on “held out”"
+    assert f". {close} are not shown to be worse." in text
 
 
 def test_of_many_sets_those_without_a_useful_score_are_told_apart():
@@ -265,8 +263,8 @@ def test_of_many_sets_those_without_a_useful_score_are_told_apart():
 
 def test_within_chance_the_paper_score_is_not_shown_to_rank_either_way():
     results = score(make_results(), "structural_score", 0.497)
-    assert "either way here (AUROC 0.4970 on “svhn”)." in sentence(results, "s_BoC is not shown to rank")
-    assert not any("backwards" in text for text in verdict(results))
+    assert "backwards here (AUROC 0.4970 on “svhn”)." in sentence(results, "s_BoC is not shown to rank forwards or")
+    assert not any("ranks backwards" in text or "not rank backwards" in text for text in verdict(results))
 
 
 def test_the_paper_score_in_three_cases():
@@ -274,13 +272,13 @@ def test_the_paper_score_in_three_cases():
     results = score(results, "structural_score", 0.501, ood="near")
     assert "(AUROC 0.1094 on “svhn”; corrected for 3 comparisons)" in sentence(results, "ranks backwards here")
     assert "(AUROC 0.7000 on “far”; corrected" in sentence(results, "does not rank backwards there")
-    assert "(AUROC 0.5010 on “near”; corrected" in sentence(results, "not shown to rank either way there")
+    assert "(AUROC 0.5010 on “near”; corrected" in sentence(results, "not shown to rank forwards or backwards there")
 
 
 def test_a_wide_interval_does_not_show_that_the_gap_adds_nothing():
     values = {"versus_msp": -0.01, "versus_msp_low": -0.4, "versus_msp_high": 0.2}
     results = changed(make_results(), "ood", "score == 'gap'", **values)
-    assert sentence(results, "forces").endswith("so whether it adds anything is more than so few samples tell.")
+    assert sentence(results, "forces").endswith("so there are too few samples to tell whether it adds anything.")
 
 
 def test_what_is_not_known_leaves_no_empty_brackets():
@@ -288,7 +286,7 @@ def test_what_is_not_known_leaves_no_empty_brackets():
     results = changed(make_results(), "ood", "score == 'gap'", **values)
     text = sentence(changed(results, "gaps", "gap > 0", r2=NAN), "forces")
     assert "95.4 % on “test” and 95.4 % on “svhn”; the AUROC of −Δ differs from that of MSP by 0.0000, so" in text
-    assert "more than so few samples tell" in text
+    assert "there are too few samples to tell" in text
     many = changed(make_results((), ("a", "b", "c")), "gaps", "gap > 0", r2=NAN)
     assert "95.4 % to 95.4 %;" in sentence(many, "forces")
 
@@ -305,7 +303,7 @@ def test_an_error_that_chance_explains_may_be_perfect(lowest, branch, perfect):
     text = verdict(dataclasses.replace(results, calibration=table))[0]
     assert text.startswith(branch)
     who = "isotonic fitted on “held out”" if branch == "Best" else "MSP"
-    words = f" Chance alone gives perfectly calibrated confidences 0.0088: {who} may be perfect."
+    words = f" A perfectly calibrated confidence has an ECE of 0.0088 by chance alone: {who} may be perfect."
     assert text.endswith(words) == perfect
     assert ("may be perfect" in text) == perfect
 
@@ -314,4 +312,4 @@ def test_few_samples_are_named():
     results = make_results(())
     settings = {**results.settings, "samples": {"test": 60, "svhn": 26_032}}
     sentence = verdict(dataclasses.replace(results, settings=settings))[0]
-    assert sentence == "Below 100 samples the numbers are rough and the intervals too narrow: “test” has 60."
+    assert sentence == "With fewer than 100 samples numbers are rough and intervals too narrow: “test” has 60."

@@ -33,7 +33,7 @@ def assert_summary(results, expected):
 @pytest.mark.parametrize("shape", [(60,), (12, 5)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_columns_tell_all_that_the_logits_do(shape, dtype, block, monkeypatch):
-    monkeypatch.setattr("torch_boc.transformers.columns.BLOCK", block)
+    monkeypatch.setattr("torch_boc.transformers.columns.BLOCK_SAMPLES", block)
     logits, target = labelled_batches(60, dtype=dtype)[0]
     logits, target = logits.reshape(*shape, 7), target.reshape(shape)
     boc = BoCTrainerMetrics(keys=EVERY, trials=30, bins=8, alpha=0.2, causal=False)

@@ -1,4 +1,4 @@
-"""Calibrators with one small contract: fit on held-out logits and targets, then calibrate the logits of others."""
+"""Calibrators: `fit` takes held-out logits and targets, and `calibrate` takes the logits of other samples."""
 
 from .base import Calibrated, Calibrator
 from .isotonic import IsotonicCalibration
@@ -25,8 +25,7 @@ __all__ = [
     "overlap_test",
 ]
 
-
-# In the order of the paper's tables. A new method is its file and its name in this list.
+# In the order of the paper's tables. A new method needs a file, and its name in this list.
 CALIBRATORS: tuple[type[Calibrator], ...] = (
     Uncalibrated,
     TemperatureScaling,
@@ -37,7 +36,7 @@ CALIBRATORS: tuple[type[Calibrator], ...] = (
 
 
 def calibrators() -> list[Calibrator]:
-    """The methods that the paper compares, fresh, in the order of its tables.
+    """A new object of each method that the paper compares, in the order of its tables.
 
     >>> [calibrator.name for calibrator in calibrators()]
     ['MSP', 'temperature', 'isotonic', 'vector scaling', 'BoC']

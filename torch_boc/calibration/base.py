@@ -1,4 +1,4 @@
-"""What the calibrators have in common: a contract, and checked input."""
+"""What all calibrators have in common: their methods and attributes, and the checks of the input."""
 
 import math
 import warnings
@@ -15,13 +15,13 @@ from ..functional.evidence import gather, is_class
 
 
 class Calibrated(NamedTuple):
-    """What a calibrator says of N samples.
+    """The result of a calibrator for N samples.
 
     Attributes:
         prediction: (N,), the top class, int64.
         confidence: (N,), the chance that it is right, in [0, 1], float64 (float32 on MPS).
-        logits: (N, C), calibrated; None where the method gives a confidence only, and the likelihood of the targets
-            stays that of the raw logits.
+        logits: (N, C), calibrated; None if the method gives a confidence only. The likelihood of the targets is then
+            that of the raw logits.
     """
 
     prediction: Tensor
@@ -30,26 +30,28 @@ class Calibrated(NamedTuple):
 
 
 class Calibrator(ABC):
-    """Fitted on the logits and targets of one set of samples, calibrates those of any other.
+    """A method that is fitted on the logits and targets of one set, and calibrates the logits of other sets.
 
-    A subclass has a `name` and gives `_fit` and `_calibrate`, which see checked input only: rows of shape (N, C) with
-    at least one finite logit each and none that is NaN or +inf, and targets that are classes.
+    A subclass has a `name` and the methods `_fit` and `_calibrate`. Their input is checked: logits have the shape
+    (N, C) and no NaN or +inf, each row has at least one finite logit, and targets are classes.
 
     Attributes:
-        name: how tables and messages call the method.
+        name: the name of the method in tables and messages.
         needs_fit: whether it learns from a calibration split.
         gives_logits: whether it calibrates the logits of all classes; if not, it gives a confidence only.
+        in_diagram: whether the reliability diagram of a report has a curve for it.
     """
 
     name: str
     needs_fit: ClassVar[bool] = True
     gives_logits: ClassVar[bool] = True
-    num_classes: int | None = None  # known once it is fitted
-    progress: Callable[[str], object] | None = None  # told how far a long fit is
+    in_diagram: ClassVar[bool] = False
+    num_classes: int | None = None  # None before it is fitted
+    progress: Callable[[str], object] | None = None  # called with a few words during a long fit
 
     @property
     def temperature(self) -> float:
-        """The temperature that logits are divided by; NaN for a method that has none."""
+        """The temperature that logits are divided by; NaN for a method without a temperature."""
         return math.nan
 
     def fit(self, logits: Tensor, target: Tensor) -> Self:
@@ -71,14 +73,16 @@ class Calibrator(ABC):
         self._check_fitted()
         if self.num_classes not in (None, rows.shape[1]):
             raise ValueError(
-                f"{self.name}: expected logits with {self.num_classes} classes, as it was fitted on, "
+                f"{self.name}: expected logits with {self.num_classes} classes, as in the fit, "
                 f"got {rows.shape[1]} (shape {tuple(rows.shape)})"
             )
         return self._calibrate(rows)
 
     def _check_fitted(self) -> None:
         if self.num_classes is None:
-            raise RuntimeError(f"{self.name}: expected a fitted calibrator; call fit(logits, target) first")
+            raise RuntimeError(
+                f"{self.name}: expected a fitted calibrator, got one that is not fitted; call fit(logits, target) first"
+            )
 
     @abstractmethod
     def _fit(self, logits: Tensor, target: Tensor) -> None: ...
@@ -88,21 +92,21 @@ class Calibrator(ABC):
 
 
 def check_rows(logits: Tensor) -> Tensor:
-    """The logits, detached, if they are rows that each have a softmax, or an error."""
+    """The detached logits, if they have the shape (N, C) and each row has a softmax; otherwise an error."""
     check_logits(logits, -1)
     if logits.ndim != 2 or len(logits) == 0:
         raise ValueError(f"expected logits of shape (N, C) with at least one row, got shape {tuple(logits.shape)}")
-    bad = ~logits.detach().amax(1).isfinite()  # the largest of a row is NaN if any is
+    bad = ~logits.detach().amax(1).isfinite()  # the maximum of a row with NaN is NaN
     if bool(bad.any()):
         raise ValueError(
-            f"expected rows of finite logits (or some -inf), got NaN, +inf or nothing but -inf in {int(bad.sum())} of "
+            f"expected rows of finite logits (or some -inf), got NaN, +inf or only -inf in {int(bad.sum())} of "
             f"{len(bad)} rows, first in row {int(bad.nonzero()[0])}; leave these rows out"
         )
     return logits.detach()
 
 
 def check_classes_of(logits: Tensor, target: Tensor) -> Tensor:
-    """The targets as int64 on the device of the logits, if they are classes, or an error."""
+    """The targets in int64 on the device of the logits, if they are classes; otherwise an error."""
     target = check_target(target, logits.shape[:1])
     inside = is_class(target, logits.shape[1])
     if not bool(inside.all()):

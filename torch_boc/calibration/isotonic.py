@@ -1,4 +1,4 @@
-"""Isotonic regression of being right on the confidence."""
+"""Isotonic calibration: a nondecreasing function of the confidence."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from .base import Calibrated, Calibrator, coins_of, require_sklearn
 
 
 class IsotonicCalibration(Calibrator):
-    """The best nondecreasing function from the top confidence to the chance of being right, by squares.
+    """The nondecreasing function of the confidence that is the best least-squares fit to being right (1) or wrong (0).
 
-    It is scikit-learn's `IsotonicRegression`, constant beyond the confidences that it was fitted on. It recalibrates
-    the one confidence and not the other classes, so there are no calibrated logits.
+    It is scikit-learn's `IsotonicRegression`, which is constant beyond the confidences of the fit. It calibrates the
+    confidence of the predicted class only, so there are no calibrated logits.
 
     >>> logits, target = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 1, 0])
     >>> IsotonicCalibration().fit(logits, target).calibrate(logits).confidence

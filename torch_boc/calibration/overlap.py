@@ -1,8 +1,8 @@
 """Do two sets of logits have samples in common?
 
-The same sample may stand in two files as other numbers: rounded to float16 or to a few decimals, as log-probabilities,
-or computed twice in batches of another size. So rows are compared in several ways, and coincidences that chance makes
-(few classes, coarse or saturated logits, duplicates in the data) are told from samples that were used twice.
+The same sample may have different numbers in two files: rounded to float16 or to a few decimals, as log-probabilities,
+or computed in batches of different sizes. So rows are compared in several ways. Some rows are equal by chance (with few
+classes, coarse or saturated logits, or duplicates in the data); a test tells these from samples that were used twice.
 """
 
 import math
@@ -15,26 +15,29 @@ from torch import Tensor
 from ..core.precision import accumulator
 from ..inference.hashing import hash_rows
 
-# More than so many standard errors above chance: once in 4,000 pairs of sets that have nothing in common.
+# Equal rows are suspicious if they are this many standard errors above chance. Of 4,000 pairs of sets that have nothing
+# in common, about one is suspected by mistake.
 STANDARD_ERRORS = 3.5
-# Pairs of equal rows that a set might as well have had, where it has none by luck: one, counted in both orders.
+# A set without equal rows might as well have had one such pair. It is added, and counted in both orders.
 LUCK = 2.0
 FORMATS = (torch.bfloat16, torch.float16)
-# Of rows that are equal but for noise: projections, each cut into cells of this part of its usual size.
+# Rows that differ by noise are compared by this many projections, cut into cells of this part of the median projection.
 PROJECTIONS, CELL = 8, 0.05
+# Some facts about a set are found from this many rows.
 LOOKED_AT = 10_000
-# Rows of two or three classes fall into few cells, where many are together that are not equal: these say nothing.
+# Rows of two or three classes fall into few cells, and many rows of a cell are not equal. The comparison by cells
+# counts only if chance explains at most this part of the rows that share a cell.
 LITTLE = 0.05
 BLOCK_ELEMENTS = 2**21
-# What the numbers are worth if the test set shares samples with another, and the remedy, by what the other is for.
+# By the kind of the other set: its name, and what is wrong if the test set shares samples with it, with the remedy.
 MEANING = {
     "calibration": (
         "the calibration split",
-        "what is fitted on it has seen these answers, and its errors here are too low. Fit on other samples.",
+        "what is fitted on it has seen these targets, so its errors here are too low. Fit on other samples.",
     ),
     "ood": (
         "the out-of-distribution set",
-        "a sample cannot be both, and the AUROC is too close to 0.5. Leave them out of one of the two.",
+        "a sample cannot be in both, and the AUROC is too close to 0.5. Leave them out of one of the two sets.",
     ),
     "train": (
         "the training set",
@@ -45,16 +48,16 @@ ODD = -7046029254386353131
 
 
 class OverlapWarning(UserWarning):
-    """Two sets that should have no sample in common have some: what was measured on them is not to be trusted."""
+    """Two sets that should have no sample in common have some. Do not trust what was measured on them."""
 
 
 class Overlap(NamedTuple):
     """Rows that two sets have in common.
 
     Attributes:
-        shared: rows of the first set that stand in the second as well.
-        exact: those of them that are equal to the last digit of float32.
-        suspicious: more of them than equal rows within the sets explain.
+        shared: the number of rows of the first set that are also in the second.
+        exact: the number of shared rows that are equal in every digit of float32.
+        suspicious: whether there are more shared rows than chance explains, given the equal rows within each set.
     """
 
     shared: int
@@ -63,24 +66,24 @@ class Overlap(NamedTuple):
 
 
 def overlap_test(logits: Tensor, others: Tensor, target: Tensor | None = None, their: Tensor | None = None) -> Overlap:
-    """How many rows of `logits` stand in `others` as well, and whether that can be chance.
+    """How many rows of `logits` are also in `others`, and whether this can be chance.
 
-    Rows are equal if they are so in float32, or in the coarser of the two sets' formats (float16, bfloat16), or if they
-    differ by a constant and by noise that is small beside the logits. Where both sets have targets, equal rows have
-    equal targets.
+    Two rows are equal if they are equal in float32, or in the coarser of the two sets' formats (float16, bfloat16), or
+    if they differ by a constant and by noise that is small compared with the logits. If both sets have targets, equal
+    rows must also have equal targets.
 
-    Let c and d be how often a row stands in the first and in the second set, t = c + d, w = 1 / (t - 1). Under chance,
-    whatever the two distributions of rows are, Cauchy and Schwarz bound the coincidences between the sets by those
-    within them:
+    Let c and d be the numbers of times that a row is in the first and in the second set, t = c + d, and
+    w = 1 / (t - 1). By chance, for any two distributions of rows, the inequality of Cauchy and Schwarz bounds the
+    equal pairs between the sets by those within the sets:
 
         E sum w c d  <=  sqrt(E sum w c (c - 1)  *  E sum w d (d - 1))
 
-    with a standard error of at most the root of the number of different rows that occur twice or more. Samples in both
-    sets each add one to the left side. About 17 of them are found if no other rows are equal; fewer are found if they
-    are all of both sets, in the same order.
+    The standard error is at most the root of the number of different rows that occur twice or more. Each sample that is
+    in both sets adds one to the left side. If no other rows are equal, about 17 such samples are enough to be found. If
+    both sets are the same, in the same order, fewer are enough.
 
     Args:
-        logits: (N, C), -inf where a class is masked.
+        logits: (N, C), with -inf for masked classes.
         others: (M, C).
         target: (N,) class indices, or None.
         their: (M,), the targets of `others`, or None.
@@ -104,14 +107,14 @@ def overlap_test(logits: Tensor, others: Tensor, target: Tensor | None = None, t
 
 
 def overlap_message(kind: str, shared: int, size: int, *, test: str, other: str) -> str:
-    """How many rows are shared, what that does, and what to do.
+    """The message that rows are shared: how many, what is wrong then, and what to do.
 
     Args:
-        kind: what the other set is for: "calibration", "ood" or "train".
-        shared: rows of the test set that stand in the other set as well.
-        size: rows of the test set.
-        test: how the message calls the test set.
-        other: how it calls the other set.
+        kind: the kind of the other set: "calibration", "ood" or "train".
+        shared: the number of rows of the test set that are also in the other set.
+        size: the number of rows of the test set.
+        test: the name of the test set in the message.
+        other: the name of the other set in the message.
 
     >>> overlap_message("train", 80, 100, test="'id'", other="'train'")
     "80 of the 100 rows of 'id' are also in the training set: accuracy and calibration are partly those of training
@@ -123,9 +126,10 @@ def overlap_message(kind: str, shared: int, size: int, *, test: str, other: str)
 
 
 def _keys(logits: Tensor, others: Tensor) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Numbers for the rows of both sets, equal for equal rows: to the last digit, by format, but for noise.
+    """Keys for the rows of both sets, several times: equal rows have equal keys.
 
-    Beside them, how much of the coincidences may be chance for those to count that are not.
+    The rows are compared in float32, then in the coarser format, then up to noise. The third value says which part of
+    the equal keys chance may explain at most, so that the comparison counts.
     """
     yield _hashes(logits, torch.float32), _hashes(others, torch.float32), 1.0
     coarse, coarser = sorted((_format(logits), _format(others)), key=lambda x: torch.finfo(x).eps)
@@ -134,7 +138,7 @@ def _keys(logits: Tensor, others: Tensor) -> Iterator[tuple[Tensor, Tensor, floa
     ours, theirs = _projections(logits), _projections(others)
     some = torch.cat([_some(ours), _some(theirs)]).abs().median(0).values
     cell = CELL * torch.where(some > 0, some, 1.0)
-    for shift in (0.0, 0.5):  # what noise moves over an edge of one grid lies inside a cell of the other
+    for shift in (0.0, 0.5):  # a value close to the edge of a cell in one grid is inside of a cell in the other
         ends = [(x / cell + shift).floor().clamp(-(2**30), 2**30).int() for x in (ours, theirs)]
         yield hash_rows(ends[0]), hash_rows(ends[1]), LITTLE
 
@@ -144,18 +148,18 @@ def _with_target(keys: Tensor, target: Tensor | None) -> Tensor:
 
 
 def _hashes(logits: Tensor, dtype: torch.dtype) -> Tensor:
-    # Adding 0 makes -0 and 0 the same bits.
+    # Adding 0 gives -0 and 0 the same bits.
     return torch.cat([hash_rows(block.to(dtype) + 0.0) for block in _blocks(logits)])
 
 
 def _format(logits: Tensor) -> torch.dtype:
-    """The coarsest format that has all of the values that are looked at."""
+    """The coarsest format that holds the values of some rows and columns without a loss."""
     some = _some(logits)[:, : max(1, BLOCK_ELEMENTS // LOOKED_AT)]
     return next((x for x in FORMATS if torch.equal(some.to(x).to(some.dtype), some)), torch.float32)
 
 
 def _projections(logits: Tensor) -> Tensor:
-    """(N, P) in float32: each row less its mean, seen from P directions; a masked class lies at the mean."""
+    """Each row minus its mean, projected on P directions: (N, P) in float32. A masked class counts as the mean."""
     classes, dtype = logits.shape[1], accumulator(logits.dtype)
     generator = torch.Generator().manual_seed(0)
     directions = torch.randn(classes, min(PROJECTIONS, classes - 1), generator=generator, dtype=torch.float64)
@@ -169,7 +173,7 @@ def _projections(logits: Tensor) -> Tensor:
 
 
 def _compare(keys: Tensor, others: Tensor, most: float) -> tuple[Tensor, bool]:
-    """Which of the first set's rows stand in the second as well, and whether they are more than chance makes."""
+    """Which rows of the first set are also in the second, and whether there are more of them than chance explains."""
     distinct, place = torch.cat([keys, others]).unique(return_inverse=True)
     ours, theirs = place[: len(keys)], place[len(keys) :]
     c, d = (torch.bincount(x, minlength=len(distinct)).double() for x in (ours, theirs))
@@ -179,7 +183,7 @@ def _compare(keys: Tensor, others: Tensor, most: float) -> tuple[Tensor, bool]:
 
 
 def _beyond_chance(c: Tensor, d: Tensor, most: float) -> bool:
-    """The test of `overlap_test`, for rows that occur c and d times; chance may make that share of coincidences."""
+    """The test of `overlap_test` for rows that occur c and d times; chance may explain the part `most` of the pairs."""
     weight = 1 / (c + d - 1)
     between = float((weight * c * d).sum())
     within = [float((weight * x * (x - 1)).sum()) + LUCK for x in (c, d)]
@@ -193,5 +197,5 @@ def _blocks(logits: Tensor) -> Iterator[Tensor]:
 
 
 def _some(rows: Tensor) -> Tensor:
-    """At most `LOOKED_AT` rows, evenly spread."""
+    """At most `LOOKED_AT` rows, at equal distances."""
     return rows[:: -(-len(rows) // LOOKED_AT)]

@@ -1,4 +1,4 @@
-"""Confidences that need no calibration data: the softmax as it is, and the dominance."""
+"""Confidences that need no calibration data: the softmax probability itself, and the dominance."""
 
 from typing import Self
 
@@ -8,12 +8,12 @@ from .base import Calibrated, Calibrator, coins_of
 
 
 class _Unfitted(Calibrator):
-    """A calibrator that learns nothing; `fit` is there for the sake of the contract."""
+    """A calibrator that learns nothing. It has a `fit`, as all calibrators do."""
 
     needs_fit = False
 
     def fit(self, logits: Tensor, target: Tensor) -> Self:
-        """Nothing to do; returns the calibrator itself."""
+        """Do nothing; returns the calibrator itself."""
         return self
 
     def _check_fitted(self) -> None:
@@ -24,13 +24,14 @@ class _Unfitted(Calibrator):
 
 
 class Uncalibrated(_Unfitted):
-    """The largest softmax probability of the logits as they are.
+    """The largest softmax probability, without calibration.
 
     >>> Uncalibrated().calibrate(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).confidence
     tensor([0.6439], dtype=torch.float64)
     """
 
     name = "MSP"
+    in_diagram = True
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         coins = coins_of(logits)
@@ -40,7 +41,7 @@ class Uncalibrated(_Unfitted):
 class DominanceConfidence(_Unfitted):
     """The dominance as a confidence, the paper's c_BoC: the mean chance that the top class beats a rival.
 
-    It is never below the largest softmax probability, so that it can only cure underconfidence.
+    It is never below the largest softmax probability, so it can only help if the confidence is too low.
 
     >>> DominanceConfidence().calibrate(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).confidence
     tensor([0.8548], dtype=torch.float64)
@@ -48,6 +49,7 @@ class DominanceConfidence(_Unfitted):
 
     name = "BoC"
     gives_logits = False
+    in_diagram = True
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         coins = coins_of(logits)

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression with scikit-learn's penalty: in float32 where there is much to multiply."""
+"""Multinomial logistic regression with the penalty of scikit-learn. Large problems are computed in float32."""
 
 import time
 from collections.abc import Callable
@@ -10,15 +10,16 @@ from torch import Tensor
 from .._optional import require
 from .base import require_sklearn
 
-# Products in a step, samples times weights: with so many, float32 takes half the time, and sums stay in float64.
+# A step takes samples * weights products. With this many or more, they are in float32, which takes half the time; sums
+# are always in float64.
 MANY = 10**8
-# Points that a line search may try at most, as in scikit-learn.
+# The largest number of points that a line search tries, as in scikit-learn.
 LINE_SEARCH = 50
 SECONDS_BETWEEN_WORDS = 1.0
 
 
 class Regression(NamedTuple):
-    """Weights (K, C) and bias (K,) in float64, steps of the search, and whether it came to an end."""
+    """Weights (K, C) and bias (K,) in float64, the number of steps of the search, and whether it converged."""
 
     weight: Tensor
     bias: Tensor
@@ -39,18 +40,19 @@ def fit_softmax(
 
         mean_i -log softmax(W x_i + b)[y_i]  +  |W|^2 / (2 strength N)
 
-    which is what scikit-learn's `LogisticRegression(C=strength)` minimises, by the same search (L-BFGS) to the same
-    tolerance of the largest slope. For two classes its penalty is that of one column, the difference of our two.
+    This is what scikit-learn's `LogisticRegression(C=strength)` minimises, with the same method (L-BFGS) and the same
+    meaning of the tolerance. For two classes, scikit-learn has one column of weights, which is the difference of the
+    two columns here, and its penalty is on that column.
 
     Args:
         features: (N, C) in float64.
-        target: (N,) in [0, K), each of which occurs.
-        strength: how much the samples weigh against the penalty.
-        tolerance: of the largest slope.
-        max_iterations: steps of the search at most.
-        progress: told how far the search is, once a second.
+        target: (N,) in [0, K). Every class occurs.
+        strength: the weight of the samples against the penalty.
+        tolerance: the search ends when the largest slope is below this.
+        max_iterations: the largest number of steps.
+        progress: called once a second with a few words about how far the search is.
     """
-    require_sklearn()  # or an error that says how to get it: SciPy comes with it
+    require_sklearn()  # SciPy comes with it; if it is missing, the error says how to install it
     minimize = require("scipy", "optimize", purpose="this calibrator needs").optimize.minimize
 
     count = int(target.max()) + 1
@@ -64,12 +66,12 @@ def fit_softmax(
 
 
 def is_large(features: Tensor, count: int) -> bool:
-    """Whether the fit of `count` classes takes its products in float32."""
+    """Whether the products are in float32, for a fit of `count` classes."""
     return features.numel() * count >= MANY
 
 
 class _Objective:
-    """What is minimised, and its slope, as functions of the weights and the bias in one row."""
+    """The function that is minimised, and its slope. Weights and bias are given in one row."""
 
     def __init__(self, features: Tensor, target: Tensor, count: int, strength: float) -> None:
         dtype = torch.float32 if is_large(features, count) else torch.float64
@@ -95,7 +97,7 @@ class _Objective:
 
 
 class _Said:
-    """Tells how far the search is, once a second."""
+    """Calls `progress` once a second with a few words about how far the search is."""
 
     def __init__(self, objective: _Objective, most: int, progress: Callable[[str], object] | None) -> None:
         self.objective, self.most, self.progress = objective, most, progress

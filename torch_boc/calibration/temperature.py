@@ -1,4 +1,4 @@
-"""Temperature scaling: one number for all logits."""
+"""Temperature scaling: all logits are divided by the same number."""
 
 import math
 import warnings
@@ -14,18 +14,20 @@ from ..core.precision import accumulator, widen
 from .base import Calibrated, Calibrator, coins_of
 
 LOWEST, HIGHEST = 1e-3, 1e3
-# Each halves the range in log T, of 13.8, within which the search begins.
+# Before the search, the range of log T, which has the length 13.8, is halved this many times.
 HALVINGS = 6
 
 
 class TemperatureScaling(nn.Module, Calibrator):
     """Divides logits by the temperature T that makes the targets of the calibration split most likely.
 
-    T > 1 softens an overconfident classifier, T < 1 sharpens an underconfident one; predictions stay. The logarithm of
-    T is a float64 buffer, which `half()` and the like leave alone. T stays within 0.001 and 1000: where the likelihood
-    grows beyond, as it does if every prediction is right, T is that bound and a warning says so.
+    T > 1 lowers the confidence of an overconfident classifier, and T < 1 raises that of an underconfident one. The
+    predictions do not change. The logarithm of T is a float64 buffer, which stays float64 after `half()` and the like.
+    T is at least 0.001 and at most 1000. If the likelihood still grows at such a bound, as it does if every prediction
+    is right, T is the bound, and there is a warning.
 
-    A sample whose target has a logit of -inf is left out of the fit, with a warning: no temperature gives it a chance.
+    A sample whose target has a logit of -inf is left out of the fit, with a warning, because its probability is 0 at
+    every temperature.
 
     >>> logits, target = torch.tensor([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 0, 1])
     >>> scaling = TemperatureScaling().fit(logits, target)  # two in three are right: 3 / T = log 2
@@ -34,6 +36,7 @@ class TemperatureScaling(nn.Module, Calibrator):
     """
 
     name = "temperature"
+    in_diagram = True
     log_temperature: Tensor
 
     def __init__(self) -> None:
@@ -43,12 +46,12 @@ class TemperatureScaling(nn.Module, Calibrator):
 
     @property
     def temperature(self) -> float:
-        """T, or an error before it is fitted."""
+        """T; an error before the fit."""
         self._check_fitted()
         return math.exp(self.log_temperature.item())
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Logits of any shape divided by T; float16 and bfloat16 become float32, in which no quotient overflows."""
+        """Logits of any shape divided by T. float16 and bfloat16 become float32, so that no quotient overflows."""
         self._check_fitted()
         dtype = accumulator(logits.dtype)
         return logits.to(dtype) / self.log_temperature.exp().to(dtype)
@@ -58,15 +61,15 @@ class TemperatureScaling(nn.Module, Calibrator):
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         scaled = self(logits)
-        # Of the raw logits: a quotient may round two of them to a tie.
+        # The prediction is that of the raw logits, because the division may round two different logits to a tie.
         return Calibrated(logits.argmax(1), coins_of(scaled).confidence, scaled)
 
     def get_extra_state(self) -> Tensor:
-        """The number of classes, 0 before it is fitted; a tensor, so that any format can hold the state."""
+        """The number of classes, 0 before the fit. It is a tensor, so that every file format can hold it."""
         return torch.tensor(self.num_classes or 0)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take over the number of classes."""
+        """Set the number of classes."""
         self.num_classes = int(state) or None
 
     def extra_repr(self) -> str:
@@ -74,7 +77,7 @@ class TemperatureScaling(nn.Module, Calibrator):
         return "not fitted" if self.num_classes is None else f"temperature={self.temperature:.4g}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow the module to another device but not to another dtype: float16 holds three digits of T."""
+        """Move to another device with the module, but not to another dtype: float16 has only three digits."""
 
         def move(x: Tensor) -> Tensor:
             device = fn(torch.empty(0, device=x.device)).device
@@ -87,24 +90,26 @@ class TemperatureScaling(nn.Module, Calibrator):
 class _Likelihood:
     """The mean negative log-likelihood of the targets as a function of log T, and its slope.
 
-    With a = 1/T it is mean log sum_j exp(a (z_j - z_target)), which is convex in a: there is one minimum, and the sign
-    of the slope tells on which side of it one is.
+    With a = 1/T it is mean log sum_j exp(a (z_j - z_target)), which is convex in a. So there is one minimum, and the
+    sign of the slope tells on which side of the minimum a point is.
     """
 
     def __init__(self, logits: Tensor, target: Tensor) -> None:
         own = widen(logits.gather(1, target.unsqueeze(1)))
         hopeless = int(own.isinf().sum())
         if hopeless == len(own):
-            raise ValueError("expected a finite logit for some target, got -inf for each")
+            raise ValueError(
+                "expected targets with finite logits, got -inf for the target of every sample; check the targets"
+            )
         if hopeless:
-            message = f"temperature: {hopeless} of {len(own)} samples are left out, for their target's logit is -inf"
+            message = f"temperature: {hopeless} of {len(own)} samples are left out: their target's logit is -inf"
             warnings.warn(message, stacklevel=4)
             logits, own = logits[own.squeeze(1).isfinite()], own[own.isfinite()].unsqueeze(1)
         self.logits, self.top = logits, widen(logits.amax(1, keepdim=True))
         self.distance = self.top - own
 
     def __call__(self, log_temperature: float) -> tuple[float, float]:
-        """The value, and the slope by log T."""
+        """The value, and the slope with respect to log T."""
         inverse = math.exp(-log_temperature)
         columns = blockwise(partial(_nll_and_slope, inverse=inverse), self.logits, self.top, self.distance)
         value, slope = (column.mean().item() for column in columns)
@@ -112,9 +117,9 @@ class _Likelihood:
 
 
 def _nll_and_slope(logits: Tensor, top: Tensor, distance: Tensor, inverse: float) -> tuple[Tensor, Tensor]:
-    """For each row, the negative log-likelihood at 1/T = `inverse`, and its slope by it; memory is reused."""
-    below = widen(logits).sub(top).clamp_min_(-1e30)  # a finite stand-in for -inf
-    # Not below -700: where exp underflows it takes a slow path on the CPU.
+    """For each row, the negative log-likelihood at 1/T = `inverse`, and its slope with respect to 1/T."""
+    below = widen(logits).sub(top).clamp_min_(-1e30)  # a finite number instead of -inf
+    # At least -700, because exp is slow on the CPU if it underflows.
     weight = below.mul(inverse).clamp_min_(-700.0).exp_()
     total = weight.sum(1, keepdim=True)
     slope = below.mul_(weight).sum(1, keepdim=True) / total + distance
@@ -125,13 +130,13 @@ def _best_log_temperature(likelihood: _Likelihood) -> float:
     low, high = math.log(LOWEST), math.log(HIGHEST)
     slope_low, slope_high = likelihood(low)[1], likelihood(high)[1]
     if slope_low == slope_high == 0:
-        _warn_of("the logits of each row are all the same, so that every temperature is as good", 1.0)
+        _warn_of("the logits of each row are all equal, so every temperature gives the same result", 1.0)
         return 0.0
     if slope_low >= 0:
         _warn_of("the likelihood grows as T falls, as it does if every prediction is right (training data?)", LOWEST)
         return low
     if slope_high <= 0:
-        _warn_of("the likelihood grows with T, as it does if the logits know less than nothing", HIGHEST)
+        _warn_of("the likelihood grows with T, as it does if the logits are worse than chance", HIGHEST)
         return high
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -140,7 +145,7 @@ def _best_log_temperature(likelihood: _Likelihood) -> float:
 
 
 def _descend(likelihood: _Likelihood, start: float) -> float:
-    """The minimum next to `start`, by L-BFGS; the likelihood is scaled so that tolerances are relative to it."""
+    """The minimum close to `start`, by L-BFGS. The likelihood is scaled, so that the tolerances are relative."""
     log_temperature = torch.tensor([start], dtype=torch.float64)
     scale = 1 / likelihood(start)[0]
     options: Any = {"tolerance_grad": 1e-11, "tolerance_change": 1e-16, "max_iter": 50}

@@ -12,33 +12,34 @@ from .base import Calibrated, Calibrator, coins_of
 from .softmax import Regression, fit_softmax, is_large
 
 MAX_ITERATIONS = 2000
-# Of the largest slope. With 1e-5, and more so with scikit-learn's own 1e-4, rounding decides where the search ends, and
-# moves the error after calibration by 0.0004; where products are in float32, it has to do.
+# The search ends when the largest slope is below this. With 1e-5, and more so with scikit-learn's own 1e-4, rounding
+# decides where the search ends, and this changes the calibration error by 0.0004. Products in float32 allow no less.
 TOLERANCE, LARGE_TOLERANCE = 1e-6, 1e-5
-# Products in a step of the search, samples times weights: so many take a second on one core, and steps may be hundreds.
+# A step of the search takes samples * weights products. This many take a second on one core, and there may be hundreds
+# of steps.
 SLOW = 2 * 10**10
 
 
 class VectorScaling(Calibrator):
-    """Multinomial logistic regression of the targets on the logits, as in the paper: scikit-learn's, with its penalty.
+    """Multinomial logistic regression of the targets on the logits, with scikit-learn's penalty, as in the paper.
 
-    The name is that of the paper. Others call this method matrix scaling, for it has a full matrix of weights and a
-    bias; what they call vector scaling (Guo et al., 2017) has one weight for each class, which is a diagonal matrix.
+    The name is that of the paper. Others call this method matrix scaling, because it has a full matrix of weights and a
+    bias. What they call vector scaling (Guo et al., 2017) has one weight for each class, which is a diagonal matrix.
 
-    It finds what `LogisticRegression(C=strength)` would find for the logits as they are, given the time: here they are
-    centred and scaled, all by the same factor and the penalty with them, which changes nothing but the convergence.
-    Calibrated logits are the decision function, in float64; of logits that are no finer than float32, its products are
-    in float32. The C^2 weights need many samples (5,000 are too few for a hundred classes) and time: each of ten to
-    some hundred steps makes samples times C^2 products, and a warning says so before a fit of minutes.
+    It finds the same weights as scikit-learn's `LogisticRegression(C=strength)`, if that one has enough iterations.
+    Here the logits are centred, and they and the penalty are scaled by one factor, so that the search converges faster.
+    The calibrated logits are the decision function, in float64; its products are in float32, unless the logits are
+    float64. The C^2 weights need many samples: 5,000 are too few for a hundred classes. They also need time: there are
+    ten to some hundred steps, and each takes samples * C^2 products. A warning says if a fit will take minutes.
 
-    A class without a sample in the calibration split gets odds of 1 to n + 1, for n samples, against all that have one:
-    1 / (n + 2) by Laplace's rule, so that the likelihood of such a target is small but not 0. A logit of -inf counts as
-    the smallest finite logit of the calibration split.
+    If a class has no sample among the n samples of the fit, its odds against all classes with samples are 1 to n + 1.
+    This is Laplace's rule, 1 / (n + 2): the likelihood of such a target is small but not 0. A logit of -inf is replaced
+    by the smallest finite logit of the calibration split.
 
     Args:
-        strength: how much the samples weigh against the penalty, scikit-learn's C.
-        max_samples: of larger calibration splits, this many are drawn at random (with a fixed seed) for the fit.
-        progress: told once a second how far the fit is.
+        strength: the weight of the samples against the penalty, scikit-learn's C.
+        max_samples: if the calibration split is larger, this many samples are drawn at random, with a fixed seed.
+        progress: called once a second with a few words about how far the fit is.
     """
 
     name = "vector scaling"
@@ -59,8 +60,8 @@ class VectorScaling(Calibrator):
         logits, target = _draw(logits, target, self.max_samples)
         if len(logits) * logits.shape[1] ** 2 > SLOW:
             warnings.warn(
-                f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples take minutes, perhaps many; "
-                "fewer samples take less",
+                f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples may take many minutes; "
+                "fewer samples take less time",
                 stacklevel=3,
             )
         lowest = logits[logits.isfinite()].min().item()
@@ -91,7 +92,7 @@ class VectorScaling(Calibrator):
             progress=self.progress,
         )
         if not fit.converged:
-            words = f"{self.name}: no convergence in {MAX_ITERATIONS} iterations; its numbers are rough"
+            words = f"{self.name}: the fit did not converge in {MAX_ITERATIONS} iterations; its numbers are rough"
             warnings.warn(words, stacklevel=4)
         return fit
 
@@ -112,7 +113,7 @@ def _finite(logits: Tensor, lowest: float) -> Tensor:
 
 
 def _draw(logits: Tensor, target: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """At most `size` of the samples, the same at every call."""
+    """At most `size` of the samples, the same ones in every call."""
     if len(logits) <= size:
         return logits, target
     order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))[:size].to(logits.device)

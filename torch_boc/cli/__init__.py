@@ -25,9 +25,9 @@ def _load() -> Callable[[Sequence[str]], int]:
     except ImportError:
         sys.exit("torch-boc needs the 'cli' extra: pip install 'torch-boc[cli]'")
     del rich, typer
-    from .app import run
+    from .app import run_command
 
-    return run
+    return run_command
 
 
 @contextmanager

@@ -22,7 +22,7 @@ HELP = "Does a classifier's confidence agree with the geometry of its logits?"
 EXPECTED = (ValueError, OSError, ImportError)
 FAILED, TOO_LITTLE_MEMORY = 2, 3
 CODES = (
-    f"Exit codes: 0 done, {UNHEALTHY} the doctor found a fault, {FAILED} what was given cannot be used, "
+    f"Exit codes: 0 success, {UNHEALTHY} the doctor found a fault, {FAILED} the input cannot be used, "
     f"{TOO_LITTLE_MEMORY} too little memory, {INTERRUPTED} interrupted."
 )
 
@@ -58,9 +58,9 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
 }
 
 
-def run(args: Sequence[str]) -> int:
+def run_command(args: Sequence[str]) -> int:
     """Run a command line, and return its exit code. An expected error becomes a line on stderr; others are raised."""
-    command = typer.main.get_command(build())
+    command = typer.main.get_command(build_app())
     with warnings.catch_warnings(), lenient_output():
         if not sys.warnoptions:
             warnings.simplefilter("default", UserWarning)
@@ -76,7 +76,7 @@ def run(args: Sequence[str]) -> int:
     return code or 0
 
 
-def build() -> typer.Typer:
+def build_app() -> typer.Typer:
     """The commands with their help."""
     app = typer.Typer(help=HELP, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     overview = _examples(("torch-boc demo", "torch-boc report --help"))

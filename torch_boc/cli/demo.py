@@ -9,7 +9,7 @@ import typer
 
 from .console import working
 from .options import Json, Out
-from .output import choose_folder, present, present_all, save
+from .output import choose_folder, print_comparison, print_report, save_report
 
 if TYPE_CHECKING:
     from ..evaluation import Comparison, Report
@@ -20,37 +20,37 @@ TITLE = "Bag of coins: real logits of {count} models, side by side"
 
 def demo(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One model in full, such as resnet20-cifar10.")
+        str | None, typer.Argument(metavar="NAME", help="The whole report on one model, such as resnet20-cifar10.")
     ] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Reports on real logits of several models, side by side; with NAME, the whole report on one.
+    """Reports on real logits of several models, side by side. With NAME, the whole report on one model.
 
     The calibrators are fitted twice: on samples that the network has not seen (the first half of the test set, if there
-    are no others), and, as in the paper, on samples that it was trained on, which shows what that does.
+    are no others), and, as in the paper, on samples that it was trained on, which shows the effect of such samples.
     """
     folder = choose_folder(out, json=json, files=_files(name))
     with working("loading libraries") as tell, warnings.catch_warnings():
         from .. import zoo
         from ..calibration import LeakWarning
 
-        warnings.simplefilter("ignore", LeakWarning)  # one split leaks on purpose, as the table and the text say
+        warnings.simplefilter("ignore", LeakWarning)  # one split has training samples on purpose
         if name is None:
             comparison = compare([zoo.load(entry) for entry in zoo.names()], tell)
-            paths = save(comparison, folder, tell)
+            paths = save_report(comparison, folder, tell)
         else:
             entry = zoo.load(name)
             report = evaluate_entry(entry, tell)
-            paths = save(report, folder, tell)
+            paths = save_report(report, folder, tell)
     if name is None:
-        present_all(comparison, paths, title=TITLE.format(count=len(comparison.reports)), json=json)
+        print_comparison(comparison, paths, title=TITLE.format(count=len(comparison.reports)), json=json)
     else:
-        present(report, paths, title=provenance(entry.card), json=json)
+        print_report(report, paths, title=provenance(entry.card), json=json)
 
 
 def _files(name: str | None) -> list[str]:
-    """All that may be written within the folder."""
+    """The files that may be written into the folder."""
     from ..report.comparison import comparison_files
     from ..report.report import FILES
     from ..zoo import names
@@ -58,34 +58,34 @@ def _files(name: str | None) -> list[str]:
     return comparison_files(names()) if name is None else list(FILES)
 
 
-def compare(entries: list["Entry"], tell: Callable[[str], None]) -> "Comparison":
-    """Every entry evaluated, with what the concentration tells beyond confidence on its first OOD set."""
+def compare(entries: list["Entry"], progress: Callable[[str], None]) -> "Comparison":
+    """The reports on all entries, and what the concentration tells beyond confidence on the first OOD set of each."""
     from ..evaluation import Comparison, beyond_confidence
 
     reports, beyond = {}, {}
     for place, entry in enumerate(entries, start=1):
         where = f"{entry.name} ({place} of {len(entries)})"
-        reports[entry.name] = evaluate_entry(entry, partial(_tell_where, tell, where))
-        tell(f"{where}: beyond confidence")
+        reports[entry.name] = evaluate_entry(entry, partial(_tell_where, progress, where))
+        progress(f"{where}: beyond confidence")
         test, _ = entry.test_and_splits()
         for ood in list(entry.ood.values())[:1]:
             beyond[entry.name] = beyond_confidence(test, ood, how=["strata", "model"], what=["concentration"])
     return Comparison(reports, beyond)
 
 
-def _tell_where(tell: Callable[[str], None], where: str, message: str) -> None:
-    tell(f"{where}: {message}")
+def _tell_where(progress: Callable[[str], None], where: str, message: str) -> None:
+    progress(f"{where}: {message}")
 
 
-def evaluate_entry(entry: "Entry", tell: Callable[[str], None]) -> "Report":
-    """The report on an entry, with calibrators fitted on all its splits."""
+def evaluate_entry(entry: "Entry", progress: Callable[[str], None]) -> "Report":
+    """The report on an entry, with calibrators fitted on all of its splits."""
     from ..evaluation import evaluate
 
     test, splits = entry.test_and_splits()
     title = f"{entry.card['model']}: {entry.card['data']}"
-    return evaluate(test, entry.ood, calibration=splits, progress=tell, title=title)
+    return evaluate(test, entry.ood, calibration=splits, progress=progress, title=title)
 
 
 def provenance(card: Mapping[str, Any]) -> list[str]:
-    """What the logits are and where they are from, in two lines."""
+    """What the logits are and where they come from, in two lines."""
     return [f"Bag of coins: {card['name']} ({card['data']}, {card['made_on']})", str(card["model"])]

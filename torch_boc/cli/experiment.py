@@ -7,8 +7,8 @@ import typer
 
 from ..storage.files import check_folder
 from .console import counting, working
-from .options import Json, Out, Replicates, Trials
-from .output import choose_folder, present, save
+from .options import Json, Out, Replicates, Seed, Trials
+from .output import choose_folder, print_report, save_report
 
 
 def experiment(
@@ -42,18 +42,17 @@ def experiment(
     ] = None,
     trials: Trials = 100,
     replicates: Replicates = 1000,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the splits, the bootstrap and Monte Carlo.")
-    ] = 42,
+    seed: Seed = 42,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """One of the paper's experiments, from public model and data to the report.
+    """One of the paper's experiments, from a public model and public data to the report.
 
     vit and resnet compare CIFAR-10 with SVHN, roberta AG News with DBPedia-14. A folder of local copies has the
     unpacked cifar-10-batches-py and test_32x32.mat; or ag_news_csv and dbpedia_csv, each with its .csv files.
 
-    Logits are kept in the cache as they come: an interrupted run goes on where it was, and a second one is quick.
+    Logits are kept in the cache while they are computed: an interrupted run continues where it stopped, and a second
+    run is quick.
     """
     folder = choose_folder(out, json=json)
     if cache is not None:
@@ -71,7 +70,7 @@ def experiment(
     found = experiments.compute_logits(chosen, path, sets, kept, batch_size=batch_size, device=place, bar=counting)
     with working("evaluating") as tell:
         result = experiments.report(chosen, found, trials=trials, replicates=replicates, seed=seed, progress=tell)
-        paths = save(result, folder, tell)
+        paths = save_report(result, folder, tell)
     own = checkpoint or model
     title = f"Bag of coins: {chosen.title}" + (f" ({own})" if own else "")
-    present(result, paths, title=[title, headline(result.results)], json=json)
+    print_report(result, paths, title=[title, headline(result.results)], json=json)

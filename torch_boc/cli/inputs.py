@@ -10,24 +10,24 @@ from ..data.sets import LogitSet
 from ..storage.files import printable
 
 # The endings of files that can be read, for help texts.
-FILES = " or ".join(", ".join(READERS).rsplit(", ", 1))
+ENDINGS = " or ".join(", ".join(READERS).rsplit(", ", 1))
 # Names that a report uses for its own sets, and the key that marks a mapping as a single set.
-RESERVED = ("id", "logits", "train")
+RESERVED_NAMES = ("id", "logits", "train")
 
 
 @dataclass(frozen=True)
-class Reader:
+class FileReader:
     """Reads every file of a command line in the same way.
 
     Attributes:
         probabilities: whether files hold probabilities instead of logits.
         classes: names of the classes with commas between them, or a file with one name in each line.
-        tell: called with a text when a file is being read.
+        progress: called with a few words when a file is being read.
     """
 
     probabilities: bool = False
     classes: str | None = None
-    tell: Callable[[str], object] = lambda message: None
+    progress: Callable[[str], object] = lambda message: None
 
     def read(
         self, path: Path, name: str | None = None, *, like: LogitSet | None = None, labelled: bool = False
@@ -40,7 +40,7 @@ class Reader:
             like: another set, which must have the same number of classes.
             labelled: whether there must be targets.
         """
-        self.tell(f"reading {path}")
+        self.progress(f"reading {path}")
         names = None if self.classes is None else class_names(self.classes)
         data = read_logits(path, name, from_probabilities=self.probabilities, classes=names)
         if like is not None and data.num_classes != like.num_classes:
@@ -52,18 +52,18 @@ class Reader:
     def read_named(
         self, option: str, values: Sequence[str], like: LogitSet, *, labelled: bool = False
     ) -> dict[str, LogitSet]:
-        """The sets of an option that may be repeated, with NAME=PATH or PATH each time, by name; see `read`."""
+        """The sets of an option that may be repeated, by name. Each value is NAME=PATH or PATH; see `read`."""
         sets: dict[str, LogitSet] = {}
         for name, path in map(split_name, values):
-            if name in sets or name in RESERVED:
-                why = "twice" if name in sets else "which is taken"
-                raise ValueError(f"{path}: expected a name of its own, got {name!r} {why}; use {option} NAME={path}")
+            if name in sets or name in RESERVED_NAMES:
+                why = "twice" if name in sets else "which is reserved"
+                raise ValueError(f"{path}: expected another name for it, got {name!r} {why}; use {option} NAME={path}")
             sets[name] = self.read(path, name, like=like, labelled=labelled)
         return sets
 
 
 def split_name(value: str) -> tuple[str, Path]:
-    """The name and the path in NAME=PATH. Of PATH alone, the name is that of the file without its ending.
+    """The name and the path in NAME=PATH. For PATH alone, the name is that of the file without its ending.
 
     >>> split_name("svhn=ood.npz")[0], split_name("runs/lr=0.1/noise.npz")[0]
     ('svhn', 'noise')
@@ -71,14 +71,14 @@ def split_name(value: str) -> tuple[str, Path]:
     name, equals, path = value.partition("=")
     if not equals or os.sep in name or Path(value).exists():
         whole = Path(value)
-        return printable(whole.name if whole.stem in RESERVED else whole.stem), whole
+        return printable(whole.name if whole.stem in RESERVED_NAMES else whole.stem), whole
     if not name or not path:
         raise ValueError(f"expected NAME=PATH or PATH, got {value!r}")
     return printable(name), Path(path)
 
 
 def class_names(value: str) -> list[str]:
-    """Names with commas between them, or those in the lines of a file.
+    """The names in a text with commas between them, or in the lines of a file.
 
     >>> class_names("cat, dog")
     ['cat', 'dog']

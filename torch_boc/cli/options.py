@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..functional.checks import MOST_TRIALS
-from .output import FOLDER
+from .output import DEFAULT_FOLDER
 
 Out = Annotated[
     Path | None,
@@ -14,7 +14,7 @@ Out = Annotated[
         "--out",
         metavar="FOLDER",
         help="Folder for the page and the figures.",
-        show_default=f"./{FOLDER}; none with --json",
+        show_default=f"./{DEFAULT_FOLDER}; none with --json",
     ),
 ]
 Probabilities = Annotated[
@@ -29,4 +29,5 @@ Json = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON o
 Trials = Annotated[
     int, typer.Option("--trials", metavar="N", min=1, max=MOST_TRIALS, help="Coin flips of the paper's test.")
 ]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of everything that is random.")]
 Replicates = Annotated[int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")]

@@ -10,48 +10,48 @@ from rich.console import Console
 from ..report.report import FILES
 from ..storage.files import check_folder, replacing
 from .console import put, screen
-from .render import show, show_all
+from .render import show_comparison, show_report
 from .spelling import spell_json
 
-FOLDER = Path("boc-report")
+DEFAULT_FOLDER = Path("boc-report")
 
 
 def choose_folder(out: Path | None, *, json: bool, files: Iterable[str] = FILES) -> Path | None:
     """The folder for the report, or None. A folder that cannot be written to is an error before the work begins."""
     if json and out is None:
         return None
-    return check_folder(out or FOLDER, files)
+    return check_folder(out or DEFAULT_FOLDER, files)
 
 
-def save(report: Any, folder: Path | None, tell: Callable[[str], None]) -> list[Path]:
+def save_report(report: Any, folder: Path | None, progress: Callable[[str], None]) -> list[Path]:
     """Write the report to `folder`, if there is one; returns the files."""
     if folder is None:
         return []
-    tell("drawing")
+    progress("drawing")
     paths: list[Path] = report.save(folder)
     return paths
 
 
-def present(report: Any, paths: list[Path], *, title: list[str], json: bool) -> None:
-    """Print the report: as JSON alone, or as tables with what was written."""
+def print_report(report: Any, paths: list[Path], *, title: list[str], json: bool) -> None:
+    """Print the report: as JSON and nothing else, or as tables and a list of the files."""
     console = screen()
     if json:
         console.file.write(spell_json(report.to_json(), console.encoding))
         return
     for line, style in zip(title, ("bold", "dim"), strict=True):
         put(console, line, style)
-    show(report, console)
+    show_report(report, console)
     list_files(paths, console)
 
 
-def present_all(comparison: Any, paths: list[Path], *, title: str, json: bool) -> None:
-    """The same for several reports side by side. Of the files, the page and the folder of each report are listed."""
+def print_comparison(comparison: Any, paths: list[Path], *, title: str, json: bool) -> None:
+    """The same for several reports side by side. The list of files has the page and the folder of each report."""
     console = screen()
     if json:
         console.file.write(spell_json(comparison.to_json(), console.encoding))
         return
     put(console, title, "bold")
-    show_all(comparison, console)
+    show_comparison(comparison, console)
     list_files(paths[:1], console)
     for folder in dict.fromkeys(path.parent for path in paths[1:]):
         inside = [path for path in paths if path.parent == folder]
@@ -60,7 +60,7 @@ def present_all(comparison: Any, paths: list[Path], *, title: str, json: bool) -
 
 
 def list_files(paths: list[Path], console: Console) -> None:
-    """What was written, with sizes."""
+    """Print the files that were written, with their sizes."""
     if paths:
         put(console, "\nWrote", "bold")
     for path in paths:
@@ -81,7 +81,7 @@ def size(count: float) -> str:
 
 @contextmanager
 def csv_file(path: Path) -> Iterator[Callable[[Any], None]]:
-    """A function that appends pyarrow tables to a CSV file, which gets its name at the end, if there was no error."""
+    """A function that appends pyarrow tables to a CSV file. The file appears at the end, if there was no error."""
     from pyarrow import csv
 
     writer = None

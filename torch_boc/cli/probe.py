@@ -20,7 +20,7 @@ from ..functional.evidence import Evidence
 from ..storage.files import check_file
 from ..storage.parquet import ParquetFile
 from .console import counting, put, screen, working
-from .inputs import FILES, Reader
+from .inputs import ENDINGS, FileReader
 from .options import Classes, Probabilities, Trials
 from .output import csv_file, list_files
 
@@ -36,7 +36,7 @@ SHOWN = {
 
 
 def probe(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help=f"{FILES}.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help=f"{ENDINGS}.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="A row for each sample: .parquet or .csv.")
     ] = None,
@@ -49,12 +49,12 @@ def probe(
 
     Prints their means. With -o it writes a row for each sample: index, target (if there is one), prediction,
     confidence, dominance, gap, forced_gap, free_gap, concentration, p_value, log_p_value, energy, logit_gap. An older
-    file of that name is replaced. Of probabilities there is no energy: a softmax leaves nothing of it.
+    file of that name is replaced. For probabilities there is no energy, because it is always 0 after a softmax.
     """
     if out is not None:
         _check_output(out, path)
     with working(f"reading {path}"):
-        data = Reader(probabilities, classes).read(path)
+        data = FileReader(probabilities, classes).read(path)
     from ..metrics import BoCMetric
 
     metric = BoCMetric(trials=trials, validate_args=False)
@@ -73,17 +73,17 @@ def _check_output(out: Path, source: Path) -> None:
         raise ValueError(f"{out}: expected an output that ends in .parquet or .csv, got {out.suffix or 'no ending'!r}")
     check_file(out)
     if out.exists() and source.exists() and out.samefile(source):
-        raise ValueError(f"{out}: expected another file than the input to write to")
+        raise ValueError(f"{out}: expected an output that is not the input, got the same file; choose another path")
 
 
 def _columns(data: LogitSet, evidence: Evidence) -> dict[str, Tensor]:
-    """The numbers of some rows, without those of which a softmax leaves nothing."""
+    """The numbers of some rows, without those that a softmax makes useless."""
     lost = LOST if data.from_probabilities else ()
     return {name: x for name, x in columns_of(evidence).items() if name not in lost}
 
 
 def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:
-    """Slices of rows of bounded size, each with its index and target columns."""
+    """Slices of rows of bounded size, each with its columns `index` and `target`."""
     size = max(1, block_elements(data.logits.device) // data.num_classes)
     for start in range(0, len(data), size):
         rows = slice(start, min(start + size, len(data)))
@@ -93,7 +93,7 @@ def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:
 
 @contextmanager
 def _table(out: Path | None) -> Iterator[Callable[[Mapping[str, Tensor]], None]]:
-    """A function that appends columns to the output."""
+    """A function that appends columns to the output file."""
     if out is None:
         yield lambda columns: None
     elif out.suffix.lower() == ".csv":

@@ -17,13 +17,13 @@ from .spelling import spell
 
 WIDTH = 80
 PLAIN_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-MARKS = "†‡§"
+SIGNS = "†‡§"
 GUTTER = 2
-FRAME = 6  # of a table whose names have signs beside them
+FRAME = 6  # the width of the borders of a table that has a column for notes
 
 
-def show(report: Any, console: Console) -> None:
-    """The main tables and what they say; intervals and diagnostics are in the files."""
+def show_report(report: Any, console: Console) -> None:
+    """Print the main tables and the verdict. Intervals and diagnostics are in the files only."""
     reader = Introductions()
     for table in main_tables(report.results):
         put(console, f"\n{table.heading}", "bold")
@@ -36,7 +36,7 @@ def show(report: Any, console: Console) -> None:
 
 
 def _introduce(reader: Introductions, texts: Iterable[str], console: Console) -> None:
-    """What the symbols mean that are new to the reader, dim, below what they appear in."""
+    """Print the meanings of the symbols in these texts that were not explained before, in dim letters."""
     grid = Table.grid(padding=(0, 1))
     for name, meaning in reader.of(texts):
         grid.add_row(*(Text(spell(text, console.encoding)) for text in (name, meaning)))
@@ -45,15 +45,15 @@ def _introduce(reader: Introductions, texts: Iterable[str], console: Console) ->
 
 
 def table_words(table: parts.Table) -> list[str]:
-    """The titles of a table and the names of its rows."""
+    """The titles of the columns of a table, and the names of its rows."""
     return [*table.columns, *(row[0].text for row in table.rows)]
 
 
-def show_all(comparison: Any, console: Console) -> None:
-    """All models in one table, then what each report says; intervals are in the files."""
+def show_comparison(comparison: Any, console: Console) -> None:
+    """Print all models in one table, and then the sentences about each. Intervals are in the files only."""
     table = spelled(comparison.table(), console.encoding)
-    put(console, "\nLower ECE, higher AUROC are better", "bold")
-    for part in fitting(table, min(console.width, WIDTH)):
+    put(console, "\nLower ECE and higher AUROC are better", "bold")
+    for part in cut_to_width(table, min(console.width, WIDTH)):
         console.print(terminal_table(part, console.width, box_for(console)))
     reader = Introductions()
     _introduce(reader, table_words(comparison.table()), console)
@@ -65,7 +65,7 @@ def show_all(comparison: Any, console: Console) -> None:
 
 
 def bullets(sentences: Iterable[str]) -> Table:
-    """A list that hangs."""
+    """A list with a dash before each sentence."""
     grid = Table.grid(padding=(0, 1))
     for sentence in sentences:
         grid.add_row("-", Text(sentence))
@@ -73,7 +73,7 @@ def bullets(sentences: Iterable[str]) -> Table:
 
 
 def spelled(table: parts.Table, encoding: str) -> parts.Table:
-    """The table in characters that the terminal has."""
+    """The table in characters that the terminal can show."""
 
     def cell(x: parts.Cell) -> parts.Cell:
         return x._replace(text=spell(x.text, encoding), small=spell(x.small, encoding))
@@ -82,8 +82,8 @@ def spelled(table: parts.Table, encoding: str) -> parts.Table:
     return parts.Table(spell(table.caption, encoding), titles, [[cell(x) for x in row] for row in table.rows])
 
 
-def fitting(table: parts.Table, width: int) -> list[parts.Table]:
-    """The table in parts of as many columns as there is room for, each with the names of the rows."""
+def cut_to_width(table: parts.Table, width: int) -> list[parts.Table]:
+    """The table cut into parts that fit into the width. Each part has the names of the rows."""
     first, *widths = _widths(table)
     groups: list[list[int]] = [[]]
     for place, _ in enumerate(widths):
@@ -95,7 +95,7 @@ def fitting(table: parts.Table, width: int) -> list[parts.Table]:
 
 
 def without(table: parts.Table, *titles: str) -> parts.Table:
-    """The table without columns that there is no room for."""
+    """The table without the columns that have these titles."""
     return _only(table, [i for i, title in enumerate(table.columns) if title not in titles])
 
 
@@ -105,13 +105,13 @@ def _only(table: parts.Table, places: list[int]) -> parts.Table:
 
 
 def box_for(console: Console) -> Box:
-    """A line under the head, of what the terminal has."""
+    """The line below the head of a table, in characters that the terminal can show."""
     return SIMPLE_HEAD if console.encoding.startswith("utf") else PLAIN_HEAD
 
 
 def terminal_table(table: parts.Table, width: int = WIDTH, box: Box = SIMPLE_HEAD) -> Table:
-    """A table with the best values bold, notes cut short if they must, and numbers never."""
-    marks = dict(zip(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark), MARKS, strict=False))
+    """The table for the terminal, with the best values in bold. Long notes are cut, numbers are not."""
+    marks = dict(zip(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark), SIGNS, strict=False))
     result = Table(
         caption=Text(", ".join(f"{sign} {mark}" for mark, sign in marks.items())) if marks else None,
         caption_justify="left",
@@ -128,7 +128,7 @@ def terminal_table(table: parts.Table, width: int = WIDTH, box: Box = SIMPLE_HEA
 
 
 def _add_columns(result: Table, table: parts.Table, notes: list[str], limit: int) -> None:
-    """Numbers take the room they need, names and then notes what is left of the terminal, or of 80 columns."""
+    """Numbers take the width that they need. Names, and then notes, take the rest of the terminal, or of 80 columns."""
     widths = _widths(table)
     left = max(8, limit - 1 - sum(width + GUTTER for width in widths[1:]) - (4 if any(notes) else 2))
     named = min(widths[0], max(left // 2, left - max(map(cell_len, notes), default=0)))
@@ -141,12 +141,12 @@ def _add_columns(result: Table, table: parts.Table, notes: list[str], limit: int
 
 
 def _widths(table: parts.Table) -> list[int]:
-    """The room that each column needs."""
+    """The width that each column needs."""
     return [
         max(cell_len(x) for x in (title, *(row[i].text for row in table.rows))) for i, title in enumerate(table.columns)
     ]
 
 
 def _note(name: parts.Cell, sign: str) -> str:
-    """What stands beside a name: the split or the key, and a sign that the line below the table explains."""
+    """The note beside a name: the split or the key, and a sign, which the line below the table explains."""
     return f"{sign}{' ' * bool(sign and name.small)}{name.small.removeprefix('fitted on ')}"

@@ -7,13 +7,13 @@ import typer
 
 from ..storage.files import printable
 from .console import working
-from .inputs import FILES, Reader
-from .options import Classes, Json, Out, Probabilities, Replicates, Trials
-from .output import choose_folder, present, save
+from .inputs import ENDINGS, FileReader
+from .options import Classes, Json, Out, Probabilities, Replicates, Seed, Trials
+from .output import choose_folder, print_report, save_report
 
 
 def report(
-    test: Annotated[Path, typer.Option("--id", metavar="PATH", help=f"In-distribution test logits: {FILES}.")],
+    test: Annotated[Path, typer.Option("--id", metavar="PATH", help=f"In-distribution test logits: {ENDINGS}.")],
     ood: Annotated[
         list[str] | None,
         typer.Option("--ood", metavar="[NAME=]PATH", help="Out-of-distribution logits; may be repeated."),
@@ -29,22 +29,20 @@ def report(
     classes: Classes = None,
     trials: Trials = 100,
     replicates: Replicates = 1000,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Of the bootstrap and the Monte Carlo variant.")
-    ] = 42,
+    seed: Seed = 42,
     out: Out = None,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print nothing; write the files.")] = False,
 ) -> None:
     """Calibration, OOD detection and the coherence gap of your logits.
 
-    A file holds "logits" (N, C), perhaps "target" (N), and further columns of scores (N), higher = more
-    in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target; with --classes, the names of the
-    classes will do. Probabilities are refused without --probabilities, and pickles always.
+    A file holds "logits" (N, C), perhaps "target" (N), and perhaps further columns of scores (N), higher = more
+    in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target; with --classes, the columns may
+    have the names of the classes. Probabilities are refused without --probabilities. Pickles are always refused.
     """
     folder = choose_folder(out, json=json)
     with working(f"reading {test}") as tell:
-        files = Reader(probabilities, classes, tell)
+        files = FileReader(probabilities, classes, tell)
         known = files.read(test)
         others = files.read_named("--ood", ood or [], known)
         splits = files.read_named("--calibration", calibration or [], known, labelled=True)
@@ -63,6 +61,6 @@ def report(
             progress=tell,
             title=printable(str(test)),
         )
-        paths = save(result, folder, tell)
+        paths = save_report(result, folder, tell)
     if json or not quiet:
-        present(result, paths, title=[f"Bag of coins: {test}", headline(result.results)], json=json)
+        print_report(result, paths, title=[f"Bag of coins: {test}", headline(result.results)], json=json)

@@ -8,7 +8,7 @@ from typing import Any
 
 HANDLER = "torch_boc.spell"
 # Symbols of the report in plain letters; symbols of two characters come first.
-PLAIN = {
+LETTERS = {
     **{"q̄": "q_bar", "p̂": "p_hat", "Δ": "Delta", "ρ": "rho", "²": "^2", "×": "x", "∞": "inf", "≥": ">=", "≤": "<="},
     **{"−": "-", "–": "-", "—": "-", "·": "|", "…": ".", "“": '"', "”": '"', "‘": "'", "’": "'", "→": "->"},
     **{"†": "*", "‡": "+", "§": "#", "\u00a0": " "},
@@ -23,7 +23,7 @@ def spell(text: str, encoding: str) -> str:
     """
     if _fits(text, encoding):
         return text
-    for symbol, plain in PLAIN.items():
+    for symbol, plain in LETTERS.items():
         if symbol in text and not _fits(symbol, encoding):
             text = text.replace(symbol, plain)
     return text.encode(encoding, "backslashreplace").decode(encoding)
@@ -67,4 +67,4 @@ def _spell_rest(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     rest = error.object[error.start : error.end]
-    return "".join(PLAIN.get(char) or char.encode("ascii", "backslashreplace").decode() for char in rest), error.end
+    return "".join(LETTERS.get(char) or char.encode("ascii", "backslashreplace").decode() for char in rest), error.end

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .formats import ContentError
-from .selection import NAMING, PROBABILITIES, plain
+from .selection import NAMING, PROBABILITIES, folded
 
 CLASS = re.compile(r"(?:(logits?|prob(?:s|ability|abilities)?|softmax|scores?|predictions?)[_.\- ]?)?0*(\d+)")
 WANTED = "expected columns logit_0, logit_1, ... (or 0, 1, ...; or 'logits' of lists)"
@@ -34,7 +34,7 @@ def find_families(names: Sequence[str], classes: Sequence[str] | None = None) ->
         return {"logits": named}
     found = [column for name in names if (column := _class_column(name))]
     families = {column.family: [x for x in found if x.family == column.family] for column in _firsts(found)}
-    whole = [name for name in names if plain(name) == "logits"]
+    whole = [name for name in names if folded(name) == "logits"]
     kinds = [f"{x[0].family}0, {x[0].family}1, ..." for x in families.values() if _group(x) == "logits"] + whole
     if len(kinds) > 1:
         raise ContentError(f"{WANTED}, got both {' and '.join(kinds)}")
@@ -69,8 +69,8 @@ def _named(names: Sequence[str], classes: Sequence[str]) -> list[str]:
 
 
 def _class_column(name: str) -> Column | None:
-    match = CLASS.fullmatch(plain(name))
-    return Column(name, plain(name)[: match.end(1) + 1] if match[1] else "", int(match[2])) if match else None
+    match = CLASS.fullmatch(folded(name))
+    return Column(name, folded(name)[: match.end(1) + 1] if match[1] else "", int(match[2])) if match else None
 
 
 def _firsts(columns: Sequence[Column]) -> list[Column]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..storage.files import printable
 from . import formats, sheets
-from .selection import check_classes, describe, select
+from .selection import check_class_names, describe_array, select
 from .sets import LogitSet, set_of_arrays
 
 READERS: Mapping[str, Callable[..., Any]] = {
@@ -41,13 +41,13 @@ def read_logits(
 
             - `.npz`, `.safetensors`, `.pt`, `.pth`: "logits" of shape (N, C), perhaps one of labels, label, targets,
               target, y, y_true or ground_truth, and further arrays of shape (N,), which are scores, higher = more
-              in-distribution. Without "logits" it is the array called out, output, probabilities, probs, predictions,
-              softmax or scores, or else the only floating array with two axes. `.pt` may also hold a tensor or a pair
-              (logits, target), `.npz` the unnamed pair of `numpy.savez(path, logits, target)`.
+              in-distribution. If there is no "logits", the array called out, output, probabilities, probs, predictions,
+              softmax or scores is used, or else the only floating-point array with two axes. `.pt` may also hold a
+              tensor or a pair (logits, target), and `.npz` the pair of `numpy.savez(path, logits, target)`.
             - `.npy`: the logits.
             - `.parquet`, `.csv`: columns logit_0 to logit_{C-1}, or 0 to C-1, or prob_0 to prob_{C-1}, or (Parquet) a
               column "logits" of lists; perhaps a target as above; further columns of numbers are scores. `index` and
-              nameless columns are row numbers and left out.
+              columns without a name are row numbers, which are left out.
         name: the name of the set in tables and messages; by default the name of the file without its ending.
         from_probabilities: whether the file holds probabilities instead of logits; see `logit_set`.
         classes: names of the classes in their order. Columns of a table may have these names, with or without
@@ -64,13 +64,13 @@ def read_logits(
     reader = READERS[_suffix(path)]
     try:
         formats.refuse_pickle(path)
-        named = None if classes is None else check_classes(classes)
+        named = None if classes is None else check_class_names(classes)
         content = reader(path, named) if reader in SHEETS else reader(path)
         selected = select(content, from_probabilities=from_probabilities, classes=named)
         data = _checked(selected.content, name, from_probabilities)
         if named is not None and len(named) != data.num_classes:
             raise formats.ContentError(
-                f"expected logits of {len(named)} classes, as there are names, got {data.num_classes}"
+                f"expected logits of {len(named)} classes, one for each name, got {data.num_classes}"
             )
     except ImportError as error:
         raise ImportError(f"{said}: {error}") from error
@@ -116,7 +116,7 @@ def _checked(source: Any, name: str, from_probabilities: bool) -> LogitSet:
     for part, values in parts.items():
         if not isinstance(values, Tensor) or values.is_complex() or values.layout != torch.strided:
             what = f"in {part!r}" if isinstance(part, str) else "alone"
-            raise formats.ContentError(f"expected a plain array of numbers {what}, got {describe(values)}")
+            raise formats.ContentError(f"expected a plain array of numbers {what}, got {describe_array(values)}")
     try:
         return set_of_arrays(source, name, from_probabilities=from_probabilities)
     except (TypeError, ValueError) as error:

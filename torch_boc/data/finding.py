@@ -43,7 +43,7 @@ def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
 
     Args:
         batch: what a loader yields.
-        inputs: names that the model requires as inputs, and that are therefore never taken for targets.
+        inputs: names that the model requires as inputs. A value with such a name is never the target.
 
     >>> split_batch({"x": 1, "labels": 2})
     ({'x': 1}, 2)
@@ -93,7 +93,7 @@ def classes_last(logits: Tensor, dim: int | None = None) -> Tensor:
     if dim is None and logits.ndim > 3:
         raise ValueError(
             f"expected dim, the class axis, for logits of shape {tuple(logits.shape)}, got none; "
-            "dim=1 for one class a pixel, as in segmentation, dim=-1 if the classes come last"
+            "use dim=1 if the classes are on the second axis, as in segmentation, or dim=-1 if they are on the last"
         )
     return logits if dim is None else logits.movedim(dim, -1)
 
@@ -137,7 +137,7 @@ def _only(found: dict[str, Any]) -> Any:
     if len(different) > 1:
         raise ValueError(
             f"expected one target, under {', '.join(TARGET_NAMES[:-1])} or {TARGET_NAMES[-1]}, "
-            f"got {' and '.join(map(repr, found))}; rename what is no target"
+            f"got {' and '.join(map(repr, found))}; rename the one that is not the target"
         )
     return next(iter(different.values()), None)
 

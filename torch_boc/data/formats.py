@@ -16,7 +16,7 @@ from ..storage.files import printable
 from ..storage.memory import mentions_memory
 
 REFUSAL = (
-    "pickles are refused, for opening one can run any code; "
+    "pickles are refused, because opening one can run any code; "
     "save arrays instead: numpy.savez(path, logits=..., target=...) or safetensors"
 )
 
@@ -49,7 +49,7 @@ def too_little(path: Path) -> str:
     size = path.stat().st_size / 1e6
     return (
         f"too little memory to read it ({size:,.1f} MB on disk); the file may be whole. Use a machine with more "
-        "memory, fewer rows, or float32 or float16 in the place of float64"
+        "memory, fewer rows, or float32 or float16 instead of float64"
     )
 
 
@@ -90,14 +90,14 @@ def read_torch(path: Path) -> Any:
     with path.open("rb") as file:
         start = file.read(2)
     if not zipped and start != b"\x80\x02":  # the old format of torch.save
-        raise ValueError("not what torch.save writes" if start != b"PK" else "an archive without an end")
+        raise ValueError("it was not written by torch.save" if start != b"PK" else "the end of the archive is missing")
     try:
         with path.open("rb") as file:
             mapped = zipped and _has_plain_name(path)
             content = torch.load(path if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise ContentError(
-            "expected tensors alone, got objects that only unpickling could read, and that can run any code; "
+            "expected only tensors, got other objects; reading these can run any code, so they are refused; "
             "save tensors: torch.save({'logits': ..., 'target': ...}, path)"
         ) from error
     return _torch_content(content)
@@ -158,20 +158,20 @@ def _reason(error: ValueError, what: str) -> ValueError:
 
 
 def _check_size(file: Any, size: int) -> None:
-    """Raise if the header of an array promises more than the file holds, before memory is allocated for it."""
+    """Raise if an array is larger in its header than in the file, before memory is allocated for it."""
     form = numpy().lib.format
     reads = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
     read = reads.get(form.read_magic(file))
     shape, _, kind = read(file) if read else ((), None, None)
     if kind is not None and not kind.hasobject and math.prod(shape) * kind.itemsize > size:
-        raise ValueError(f"its header promises an array of shape {shape}, which is more than there is")
+        raise ValueError(f"its header says that the array has the shape {shape}, but the file is smaller")
 
 
 def _expect(path: Path, start: bytes, what: str) -> None:
     """Raise unless the file begins with `start`. NumPy would take any unknown file for a pickle."""
     with path.open("rb") as file:
         if file.read(len(start)) != start:
-            raise ValueError(f"it does not begin as {what}")
+            raise ValueError(f"it does not begin like {what}")
 
 
 def refuse_pickle(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Probabilities instead of logits: they are refused, or turned into logits if the user says that they are there."""
+"""Probabilities instead of logits: they are refused, or turned into logits if the user says so."""
 
 import math
 import warnings
@@ -9,31 +9,31 @@ from torch import Tensor
 from ..functional.checks import are_probabilities, probabilities_message
 
 # How far the sum of a row may be from 1: probabilities are often written with three digits.
-TOLERANCE = 0.02
+SUM_TOLERANCE = 0.02
 # A probability of 0 is replaced by this number, whose logarithm is about -69.1.
 SMALLEST = 1e-30
 REMEDY = (
     "give the logits, or from_probabilities=True (--probabilities on the command line), which takes the logarithm; "
-    "if they are logits after all, add 1 to every logit of every set, which leaves the softmax as it is"
+    "if they are logits, add 1 to every logit of every set, which does not change the softmax"
 )
 
 
 def refuse_probabilities(logits: Tensor) -> None:
     """Raise for logits of shape (N, C) that are probabilities."""
-    if bool(are_probabilities(logits, 1, slack=TOLERANCE)):
+    if bool(are_probabilities(logits, 1, slack=SUM_TOLERANCE)):
         raise ValueError(probabilities_message("every row", REMEDY))
 
 
 def warn_of_shares(logits: Tensor, name: str) -> None:
     """Warn if all logits lie in [0, 1] and are not all equal: the logits of a network hardly ever do so."""
-    if logits.ndim != 2 or logits.numel() == 0 or bool(are_probabilities(logits, 1, slack=TOLERANCE)):
+    if logits.ndim != 2 or logits.numel() == 0 or bool(are_probabilities(logits, 1, slack=SUM_TOLERANCE)):
         return
     low, high = (float(x) for x in logits.aminmax())
     if 0 <= low < high <= 1:
         sums = logits.sum(1, dtype=torch.float64)
         warnings.warn(
             f"{name}: every value lies in [0, 1], as probabilities do, but the rows sum to {float(sums.min()):.4g} up "
-            f"to {float(sums.max()):.4g}, and are taken for logits; give the logits that they were made from",
+            f"to {float(sums.max()):.4g}, so they are used as logits; if they are not, give the logits instead",
             stacklevel=4,
         )
 
@@ -56,14 +56,14 @@ def logarithms(probabilities: Tensor) -> Tensor:
 def _check(probabilities: Tensor) -> None:
     """Raise unless no value is negative and every row sums to 1."""
     low, total = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64)
-    bad = (~((low >= 0) & ((total - 1).abs() <= TOLERANCE))).nonzero().flatten()  # a row with NaN is bad too
+    bad = (~((low >= 0) & ((total - 1).abs() <= SUM_TOLERANCE))).nonzero().flatten()  # a row with NaN is bad too
     if len(bad):
         first = int(bad[0])
         got = ", ".join(f"{word} {_short(x[first])}" for word, x in (("smallest", low), ("sum", total)))
         raise ValueError(
-            f"expected probabilities, not negative and of sum 1 within {TOLERANCE} in every row, got something else in "
-            f"{len(bad)} of {len(probabilities)} rows, first in row {first} ({got}); "
-            "logits go without from_probabilities (--probabilities)"
+            f"expected probabilities, not negative and of sum 1 within {SUM_TOLERANCE} in every row, got something "
+            f"else in {len(bad)} of {len(probabilities)} rows, first in row {first} ({got}); "
+            "for logits, leave out from_probabilities=True (--probabilities)"
         )
 
 

@@ -30,10 +30,10 @@ def select(content: Any, *, from_probabilities: bool = False, classes: Sequence[
     if set(content) == {"arr_0", "arr_1"}:
         return Selection((content["arr_0"], content["arr_1"]))
     logits = _choose_logits(content, from_probabilities)
-    targets = [name for name in content if plain(name) in TARGET_NAMES and name != logits]
+    targets = [name for name in content if folded(name) in TARGET_NAMES and name != logits]
     if len(targets) > 1:
         raise ContentError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(targets)}")
-    taken = {logits, *targets, *(name for name in content if plain(name) in ROW_NUMBERS)}
+    taken = {logits, *targets, *(name for name in content if folded(name) in ROW_NUMBERS)}
     scores = [name for name, values in content.items() if name not in taken and _is_score(name, values)]
     left = [name for name in content if name not in taken and name not in scores]
     note = _note(content, logits, targets, scores, left, "probabilities" if from_probabilities else "logits")
@@ -43,7 +43,7 @@ def select(content: Any, *, from_probabilities: bool = False, classes: Sequence[
     return Selection(found, note)
 
 
-def plain(name: str) -> str:
+def folded(name: str) -> str:
     """The form in which names are compared: without spaces around them, in lower case."""
     return name.strip().casefold()
 
@@ -56,9 +56,9 @@ def _choose_logits(content: Mapping[str, Any], from_probabilities: bool) -> str:
     """
     if "logits" in content and not from_probabilities:
         return "logits"
-    found = [name for name, x in content.items() if _is_matrix(x) and plain(name) not in TARGET_NAMES]
+    found = [name for name, x in content.items() if _is_matrix(x) and folded(name) not in TARGET_NAMES]
     for usual in (PROBABILITIES, LOGITS) if from_probabilities else (LOGITS, PROBABILITIES):
-        named = [name for name in found if plain(name) in usual]
+        named = [name for name in found if folded(name) in usual]
         if len(named) == 1:
             return named[0]
         found = named or found
@@ -68,9 +68,10 @@ def _choose_logits(content: Mapping[str, Any], from_probabilities: bool) -> str:
         return found[0]
     if found:
         raise ContentError(
-            f"expected logits, got several arrays that could be: {listed(content, found)}; call the right one 'logits'"
+            f"expected logits, got several arrays that could be logits: {list_arrays(content, found)}; "
+            "call the right one 'logits'"
         )
-    raise ContentError(f"expected an array 'logits' of shape (N, C), got {listed(content, list(content))}")
+    raise ContentError(f"expected an array 'logits' of shape (N, C), got {list_arrays(content, list(content))}")
 
 
 def _is_matrix(value: Any) -> bool:
@@ -79,19 +80,19 @@ def _is_matrix(value: Any) -> bool:
 
 def _is_score(name: str, value: Any) -> bool:
     numeric = isinstance(value, Tensor) and not value.is_complex() and value.dtype != torch.bool
-    return numeric and value.ndim == 1 and plain(name) not in PREDICTIONS
+    return numeric and value.ndim == 1 and folded(name) not in PREDICTIONS
 
 
 def _note(
     content: Mapping[str, Any], logits: str, targets: list[str], scores: list[str], left: list[str], kind: str
 ) -> str:
     """Which array is used as what, if an array is left out or has an unusual name; otherwise ""."""
-    if not left and plain(logits) in (*LOGITS, *PROBABILITIES):
+    if not left and folded(logits) in (*LOGITS, *PROBABILITIES):
         return ""
     taken = [f"{logits!r} as {kind}", *(f"{name!r} as targets" for name in targets)]
     taken += [f"{name!r} as a score" for name in scores]
     missing = "" if targets else f"; no targets, which are called {', '.join(TARGET_NAMES)}"
-    return f"took {', '.join(taken)}{missing}" + (f"; left out {listed(content, left)}" if left else "")
+    return f"took {', '.join(taken)}{missing}" + (f"; left out {list_arrays(content, left)}" if left else "")
 
 
 def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
@@ -99,8 +100,8 @@ def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
     if isinstance(values, Tensor):
         if classes is not None and any(_is_number(x) and x != str(i) for i, x in enumerate(classes)):
             raise ContentError(
-                f"the numbers in {name!r} could be names or places of classes, for names of classes are numbers too; "
-                "rename the classes, or leave the names out"
+                f"expected names of classes that are not numbers, got some that are: the numbers in {name!r} could be "
+                "names or indices of classes; rename the classes, or leave the names out"
             )
         return values.squeeze(1) if values.ndim == 2 and values.shape[1] == 1 else values
     names = values.tolist() if getattr(values, "ndim", 0) == 1 else values
@@ -118,7 +119,7 @@ def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
 NAMING = "name the classes in their order with classes=[...] (--classes on the command line)"
 
 
-def check_classes(classes: Iterable[str]) -> list[str]:
+def check_class_names(classes: Iterable[str]) -> list[str]:
     """Names of classes, or an error."""
     names = [classes] if isinstance(classes, str) else list(classes)
     if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
@@ -131,13 +132,13 @@ def check_classes(classes: Iterable[str]) -> list[str]:
     return names
 
 
-def listed(content: Mapping[str, Any], names: list[str], most: int = 8) -> str:
+def list_arrays(content: Mapping[str, Any], names: list[str], most: int = 8) -> str:
     """The first few of the named values, with what they are."""
-    texts = [f"{' '.join(name.split())} {describe(content[name])}" for name in names[:most]]
+    texts = [f"{' '.join(name.split())} {describe_array(content[name])}" for name in names[:most]]
     return ", ".join(texts) + (f" and {len(names) - most} more" if len(names) > most else "") if texts else "nothing"
 
 
-def describe(value: Any) -> str:
+def describe_array(value: Any) -> str:
     """What a value is, in brackets."""
     if isinstance(value, Text):
         return f"({value.kind})"

@@ -48,7 +48,7 @@ class LogitSet:
         rows = (~self.logits.amax(1).isfinite()).nonzero().flatten()
         if len(rows):
             raise ValueError(
-                f"{self.name}: expected finite logits (-inf for some classes), got NaN, +inf or nothing but -inf in "
+                f"{self.name}: expected finite logits (or -inf for some classes), got NaN, +inf or only -inf in "
                 f"{len(rows)} of {len(self)} rows, first in row {int(rows[0])}; leave these rows out"
             )
         with naming(self.name):
@@ -79,7 +79,7 @@ class LogitSet:
 
 
 def set_of_arrays(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
-    """The same as `logit_set`, but for paths, which it does not take; `name` must be printable."""
+    """The same as `logit_set`, but `source` cannot be a path, and `name` must be printable."""
     if isinstance(source, LogitSet):
         return replace(source, name=name, columns=_printable_keys(source.columns))
     with naming(name):
@@ -139,7 +139,7 @@ def _tensor(values: Any, what: str) -> Tensor:
     try:
         return torch.as_tensor(values).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        remedy = "; give a pair as the tuple (logits, target), several sets as a mapping" if what == "logits" else ""
+        remedy = "; give a tuple (logits, target), or several sets as a mapping" if what == "logits" else ""
         raise TypeError(
             f"expected {what} as a tensor or an array of numbers, got a {type(values).__name__} ({error}){remedy}"
         ) from None

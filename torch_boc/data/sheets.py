@@ -1,24 +1,21 @@
 """Files of columns, as tensors by name: Parquet and CSV, through Arrow."""
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._optional import require_pyarrow
+from .csv_rows import find_bad_line, read_header
 from .families import find_families
 from .finding import TARGET_NAMES
 from .formats import ContentError, Text, as_tensor, numpy
-from .selection import NAMING, plain
+from .selection import folded
 
-# Other separators than the comma, which some programs write into files that they call CSV.
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 # The bytes of CSV that Arrow reads at once, in all and for each column. A whole row must fit into a block.
-BLOCK_BYTES, COLUMN_BYTES = 2**20, 64
+CSV_BLOCK_BYTES, COLUMN_BYTES = 2**20, 64
 
 
 def read_parquet(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]:
@@ -32,7 +29,7 @@ def read_parquet(path: Path, classes: Sequence[str] | None = None) -> dict[str, 
         families = find_families(file.schema_arrow.names, classes)
         wanted = [name for names in families.values() for name in names]
         joined = set(wanted)
-        wanted += [x for x in kinds if x not in joined and (plain(x) in TARGET_NAMES or _is_number(kinds[x]))]
+        wanted += [x for x in kinds if x not in joined and (folded(x) in TARGET_NAMES or _is_number(kinds[x]))]
         table = file.read(columns=wanted)
     columns = dict(zip(table.column_names, table.columns, strict=True))
     result: dict[str, Any] = {family: _family(columns, names) for family, names in families.items()}
@@ -43,7 +40,7 @@ def read_parquet(path: Path, classes: Sequence[str] | None = None) -> dict[str, 
 
 def read_csv(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]:
     """The same for a `.csv` file. Its first line has the names of the columns, and all numbers are float64."""
-    names = _header(path)
+    names = read_header(path)
     families = find_families(names, classes)
     if families.get("logits") == ["logits"]:
         raise ContentError("expected columns logit_0, logit_1, ..., got a column 'logits': a CSV cell holds one number")
@@ -52,9 +49,9 @@ def read_csv(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]
     columns = dict(zip(table.column_names, table.columns, strict=True))
     result: dict[str, Any] = {family: _joined(columns, parts) for family, parts in families.items()}
     for name in (name for name in names if name not in joined):
-        values, is_target = _as_numbers(columns[name]), plain(name) in TARGET_NAMES
+        values, is_target = _as_numbers(columns[name]), folded(name) in TARGET_NAMES
         if values is None and is_target and classes is None:
-            raise ContentError(_bad_line(path, {name}, [""]) or f"expected numbers in column {name!r}")
+            raise ContentError(find_bad_line(path, {name}, [""]) or f"expected numbers in column {name!r}")
         text = columns[name].to_pylist() if is_target else Text("text")
         result[name.strip()] = text if values is None else _column(values, name)
     return result
@@ -66,7 +63,7 @@ def _csv_table(path: Path, names: list[str], numbers: set[str]) -> Any:
     types = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
     convert = arrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
     parse = arrow.csv.ParseOptions(newlines_in_values=True)
-    block = max(BLOCK_BYTES, COLUMN_BYTES * len(names))
+    block = max(CSV_BLOCK_BYTES, COLUMN_BYTES * len(names))
     while True:
         read = arrow.csv.ReadOptions(block_size=block)
         try:
@@ -76,7 +73,7 @@ def _csv_table(path: Path, names: list[str], numbers: set[str]) -> Any:
             if "straddling" in str(error) and block < path.stat().st_size:
                 block *= 8  # a row did not fit into the block
                 continue
-            raise ContentError(_bad_line(path, numbers, convert.null_values) or str(error)) from error
+            raise ContentError(find_bad_line(path, numbers, convert.null_values) or str(error)) from error
 
 
 def _is_number(kind: Any) -> bool:
@@ -113,7 +110,7 @@ def _column(column: Any, name: str) -> Tensor:
 
 def _family(columns: Mapping[str, Any], names: list[str]) -> Tensor:
     """(N, C) from C columns, or from one of lists."""
-    if len(names) == 1 and plain(names[0]) == "logits":
+    if len(names) == 1 and folded(names[0]) == "logits":
         return _lists(columns[names[0]], names[0])
     return _joined(columns, names)
 
@@ -153,52 +150,3 @@ def _as_numbers(column: Any) -> Any:
         return require_pyarrow().compute.utf8_trim_whitespace(column).cast("float64")
     except arrow.ArrowInvalid:
         return None
-
-
-@contextmanager
-def _rows(path: Path) -> Iterator[Any]:
-    """The rows of a CSV file, read by Python's own reader: it is slow, but knows the line in which an error is."""
-    file: IO[str]
-    limit = csv.field_size_limit(2**31 - 1)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            yield csv.reader(file)
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise ContentError(
-            f"expected text in UTF-8, got the byte 0x{byte:02x}; save it as CSV in UTF-8, without compression"
-        ) from None
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _header(path: Path) -> list[str]:
-    with _rows(path) as rows:
-        names: list[str] = next(rows, [])
-    found = next((word for mark, word in SEPARATORS.items() if len(names) == 1 and mark in names[0]), None)
-    if found:
-        start = names[0] if len(names[0]) <= 40 else f"{names[0][:40]}..."
-        raise ContentError(f"expected commas between the columns, got {found}: {start!r}; save it with commas")
-    return names
-
-
-def _bad_line(path: Path, numbers: set[str], missing: list[str]) -> str | None:
-    """What is wrong with the first line that has another length than the header, or text where numbers should be."""
-    with _rows(path) as rows:
-        names = next(rows)
-        for cells in rows:
-            if cells and len(cells) != len(names):
-                return f"expected {len(names)} cells in line {rows.line_num}, as in the header, got {len(cells)}"
-            for name, cell in zip(names, cells, strict=False):
-                if name in numbers and cell not in missing and not _is_float(cell):
-                    remedy = f"; {NAMING}" if plain(name) in TARGET_NAMES else ""
-                    return f"expected a number in line {rows.line_num}, column {name.strip()!r}, got {cell!r}{remedy}"
-    return None
-
-
-def _is_float(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""The paper's protocol for people with logits in hand: `evaluate` them, read the report."""
+"""The paper's protocol: `evaluate` takes logits and gives a report."""
 
 from ..data.files import read_logits
 from ..data.sets import LogitSet

@@ -1,14 +1,15 @@
-"""Does the gap, its free part or the concentration tell familiar from unfamiliar inputs beyond confidence?
+"""Do the gap, its free part or the concentration tell in-distribution from OOD samples better than confidence alone?
 
-At a given confidence the three are increasing functions of one another: gap = forced_gap + concentration * room, where
-the forced part and the room follow from the confidence. So there is one question, asked in three scales and two ways:
+At a given confidence, each of the three quantities is an increasing function of the others:
+gap = forced_gap + concentration * room, where the forced gap and the room follow from the confidence. So they answer
+the same question on three scales. The question is asked in two ways:
 
 - within strata of confidence: only samples of about the same confidence are compared;
 - with a model: does a logistic regression on confidence and the quantity rank new samples better than confidence does?
 
-Confidence is taken by its odds, which do not saturate. Strata are not infinitely thin, so a quantity that follows
-confidence, as the gap does, still profits from what is left of it there: compare with confidence itself in the strata.
-The concentration follows it least, and is the one to look at.
+Confidence is represented by the odds, which do not saturate. Within a stratum the confidence still varies a little. A
+quantity that follows confidence, as the gap does, profits from this; therefore confidence itself is also compared in
+the strata. The concentration follows confidence least, so its numbers are the most informative.
 """
 
 import warnings
@@ -36,7 +37,7 @@ QUANTITIES = ("confidence", "gap", "free_gap", "concentration")
 WAYS = ("alone", "strata", "model")
 KNOTS = 9
 SAMPLES_A_KNOT = 50
-# Of the penalty: weak, for the gap follows confidence so closely that what it adds needs large coefficients.
+# scikit-learn's C. The penalty is weak: the gap follows confidence so closely that its coefficients must be large.
 INVERSE_PENALTY = 1e4
 DECIMALS = 9
 
@@ -57,31 +58,36 @@ def beyond_confidence(
 
     Args:
         id: the in-distribution set, as anything that `logit_set` takes.
-        ood: the out-of-distribution set, likewise.
-        how: the ways to ask, among alone, strata and model: fewer take less time.
-        what: the quantities to ask about, among gap, free_gap and concentration; confidence is always there.
-        folds: of the cross-validation, at most as many as the smaller set has samples.
-        strata: of confidence, about equally many samples of both sets together in each; equal confidences share one.
-            Few strata leave much of confidence in each, many leave few pairs to compare.
-        replicates: of the bootstrap, for intervals of 95 %.
-        seed: of the bootstrap and of the folds.
-        from_probabilities: whether the sets hold probabilities in the place of logits; see `logit_set`.
+        ood: the out-of-distribution set, as anything that `logit_set` takes.
+        how: the ways to compare, among "alone", "strata" and "model". Fewer ways take less time.
+        what: the quantities to compare with confidence, among "gap", "free_gap" and "concentration".
+        folds: the number of folds of the cross-validation. If the smaller set has fewer samples, it is that number.
+        strata: the number of strata of confidence. Each has about as many samples of both sets together, and equal
+            confidences are in the same stratum. With few strata, confidence still varies within each; with many, there
+            are few pairs to compare.
+        replicates: the number of bootstrap samples for the intervals of 95 %.
+        seed: the seed of the bootstrap and of the folds.
+        from_probabilities: whether the sets hold probabilities instead of logits; see `logit_set`.
 
     Returns:
-        A DataFrame. `how` is "alone", "strata" or "model"; `what` the quantity, always turned so that higher = more
-        in-distribution: confidence, -gap, -free_gap, -concentration. `auroc` with its interval: 0.5 tells nothing,
-        below 0.5 the quantity separates the other way round. `versus_confidence` is the difference from confidence,
-        with DeLong's paired interval; `pairs`, how many pairs of samples were compared.
+        A DataFrame with the columns of `torch_boc.report.tables.BeyondRow`. `how` is "alone", "strata" or "model".
+        `what` is the quantity, with the sign for which higher = more in-distribution: confidence, -gap, -free_gap,
+        -concentration. `auroc` has an interval; 0.5 means that the quantity tells nothing, and below 0.5 it ranks
+        backwards. `versus_confidence` is the difference from the AUROC of confidence, with DeLong's paired interval.
+        `pairs` is the number of pairs of samples that were compared.
 
-        In strata only samples of the same stratum are compared, and every such pair counts the same; NaN if there is
-        none. Models are logistic and judged on samples that they have not seen, within a fold: "confidence" is linear
-        in the rank of confidence, so monotone; "confidence_spline" any function of it, piecewise linear; the others
-        add the quantity in the same way and its product with confidence, and are compared with the better of these
-        two. Their intervals are for new samples, not for new fits. A set of a single sample has no model: NaN.
+        "strata": only samples of the same stratum are compared, and every pair has the same weight. The AUROC is NaN if
+        there is no pair.
 
-        The gain of a model is biased downwards: it has more to learn from the same samples than confidence alone has.
-        If the quantity tells nothing, about half of the intervals of the gain lie below 0, and a small true gain is
-        found in strata long before it shows in a model.
+        "model": logistic regressions are judged on samples that they have not seen, fold by fold. The model
+        "confidence" is linear in the rank of the confidence, so it is monotone. The model "confidence_spline" is
+        piecewise linear in it. The other models add the quantity in the same way, and its product with confidence; they
+        are compared with the better of the first two. The intervals are for new samples and the same fits. If a set has
+        one sample only, there is no model, and the AUROC is NaN.
+
+        The difference of a model from confidence is biased downwards, because the larger model has more to learn from
+        the same samples. If the quantity tells nothing, about half of the intervals of the difference lie below 0, and
+        a small true gain is found in strata long before it shows in a model.
 
     >>> logits = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
     >>> table = beyond_confidence(3 * logits[:200], 2 * logits[200:], strata=10, replicates=20)
@@ -89,7 +95,7 @@ def beyond_confidence(
     {'how': ['alone', 'alone', 'strata', 'strata'], 'what': ['confidence', 'gap', 'confidence', 'gap'],
     'auroc': [0.65, 0.63, 0.53, 0.46]}
     """
-    require("pandas", purpose="evaluation needs")  # or an error before the work
+    require("pandas", purpose="evaluation needs")  # an error comes before the work
     folds, strata, replicates = check_positive(folds=folds, strata=strata, replicates=replicates)
     if folds < 2:
         raise ValueError(f"expected folds as an integer of at least 2, got {folds}")
@@ -135,12 +141,12 @@ def _quantities(sets: tuple[LogitSet, LogitSet]) -> dict[str, Pair]:
 
 
 def _model_scores(columns: Mapping[str, Pair], folds: int, seed: int) -> tuple[dict[str, Pair], Pair]:
-    """What each model says of the samples that it has not seen, and the fold of each sample."""
+    """The scores that each model gives to the samples that it has not seen, and the fold of each sample."""
     sizes = [len(x) for x in columns["confidence"]]
     folds = min(folds, *sizes)
     drawn = [torch.from_numpy(random_numbers(seed, "folds", str(i)).permutation(n)) for i, n in enumerate(sizes)]
     fold, known = torch.cat(drawn) % folds, torch.arange(sum(sizes)) < sizes[0]
-    if folds == 1:  # nothing to learn from: no two samples are in one fold
+    if folds == 1:  # there is nothing to learn from: the two sets are put into different folds, without any pair
         fold = known.long()
     pooled = {name: torch.cat(pair) for name, pair in columns.items()}
     said = {"confidence": [pooled["confidence"]], SPLINE: [pooled["confidence"]]}
@@ -156,22 +162,23 @@ def _model_scores(columns: Mapping[str, Pair], folds: int, seed: int) -> tuple[d
 
 
 def _fit_and_predict(columns: Sequence[Tensor], known: Tensor, seen: Tensor, knots: int) -> Tensor:
-    """The log-odds of being in-distribution for the samples that are not `seen`, by a model of those that are."""
+    """Fit a model to the samples that are `seen`; returns the log-odds of being in-distribution for the others."""
     features = _features(columns, seen, knots)
     if not features.shape[1]:
         return torch.zeros(int((~seen).sum()), dtype=torch.float64)
     regression = require_sklearn().linear_model.LogisticRegression(C=INVERSE_PENALTY, solver="newton-cholesky")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # sets that are perfectly apart: the penalty decides how steep is steep enough
+        warnings.simplefilter("ignore")  # if the sets are perfectly separated, the search may not converge
         regression.fit(features[seen].numpy(), known[seen].numpy())
     said = torch.from_numpy(regression.decision_function(features[~seen].numpy()))
-    return said.round(decimals=DECIMALS)  # equal samples stay equal, whatever the order of summation
+    return said.round(decimals=DECIMALS)  # equal samples have equal scores, whatever the order of summation
 
 
 def _features(columns: Sequence[Tensor], seen: Tensor, knots: int) -> Tensor:
-    """Of each quantity its rank among the samples seen, in [0, 1], and hinges on it; of two, their product as well.
+    """For each quantity, its rank among the samples seen, in [0, 1], and hinge functions of the rank.
 
-    Ranks make the model the same for every increasing function of a quantity. One that does not vary is left out.
+    If there are two quantities, the product of their ranks is added. Because of the ranks, the model is the same for
+    every increasing function of a quantity. A quantity that does not vary is left out.
     """
     ranks, found = [], []
     for column in columns:

@@ -1,4 +1,4 @@
-"""Curves of a score: its ROC, thinned to what the eye can see, and its histogram in each set."""
+"""The ROC curve of a score, with few points, and its histogram in each set."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -9,15 +9,18 @@ from torch import Tensor
 from ..functional.separation import share_above
 from ..report.tables import HistogramRow
 
-# The curve is read off at this many thresholds from either set, then thinned to steps of this length in FPR + TPR.
-# A monotone curve stays within L / sqrt(8) of a chord of length L so measured: 0.0018 for the steps, and 0.0002.
+# The curve is computed at this many thresholds from each set. Then points are left out, so that FPR + TPR grows in
+# steps of at most `STEP`. A monotone curve is nowhere further than L / sqrt(8) from a chord over which FPR + TPR grows
+# by L: 0.0018 for the steps, and 0.0002 for the thresholds.
 THRESHOLDS, STEP = 4000, 0.005
 HISTOGRAM_BINS = 50
 TAILS = (0.005, 0.995)
 
 
 def roc_curve(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-    """(FPR, TPR) of sorted scores, from (0, 0) to (1, 1), nowhere further than 0.002 from the full curve.
+    """The FPR and the TPR of scores in rising order, from (0, 0) to (1, 1).
+
+    No point of the full curve is further than 0.002 from this one.
 
     >>> roc_curve(torch.tensor([2.0, 3.0]), torch.tensor([1.0, 2.0]))
     (tensor([0.0000, 0.0000, 0.5000, 1.0000], dtype=torch.float64),
@@ -34,7 +37,10 @@ def roc_curve(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def histogram_rows(score: str, sets: Mapping[str, Tensor]) -> list[HistogramRow]:
-    """Shares of sorted scores in common bins between robust quantiles; what lies outside counts in the end bins."""
+    """The share of each set in bins that are the same for all sets; scores are in rising order.
+
+    The bins cover the bulk of every set. The first and the last bin include all scores beyond them.
+    """
     edges = _edges(list(sets.values()))
     rows = []
     for name, ordered in sets.items():
@@ -47,26 +53,29 @@ def histogram_rows(score: str, sets: Mapping[str, Tensor]) -> list[HistogramRow]
 
 
 def _some(ordered: Tensor) -> Tensor:
-    """At most `THRESHOLDS` of the scores, evenly by rank."""
+    """At most `THRESHOLDS` of the scores, at equal distances in rank."""
     if len(ordered) <= THRESHOLDS:
         return ordered
     return ordered[torch.arange(THRESHOLDS) * (len(ordered) - 1) // (THRESHOLDS - 1)]
 
 
 def _shares_above(ordered: Tensor, thresholds: Tensor) -> Tensor:
-    """The shares above and at or above each falling threshold, in turn, so that the ends of a tie are both there."""
+    """For falling thresholds, the share above each threshold, and then the share at or above it.
+
+    With both, a tie of several scores gives the two ends of a straight line.
+    """
     return torch.stack([share_above(ordered, thresholds, strict=strict) for strict in (True, False)], 1).flatten()
 
 
 def _corners(axis: Tensor) -> Tensor:
-    """Which points are not inside a straight line on which `axis` stays the same; the first and last always."""
+    """Which points to keep: the ends, and every point whose value of `axis` differs from that of a neighbour."""
     moves = axis.diff() > 0
     end = torch.ones(1, dtype=torch.bool)
     return torch.cat([end, moves[1:] | moves[:-1], end])
 
 
 def _steps(length: Tensor) -> Tensor:
-    """Indices from the first to the last, each as far as `STEP` allows, or the next."""
+    """Indices of the points to keep. Each is as far as `STEP` allows from the one before, or is the next point."""
     values = length.tolist()
     chosen = [0]
     while chosen[-1] < len(values) - 1:
@@ -76,11 +85,11 @@ def _steps(length: Tensor) -> Tensor:
 
 
 def _edges(sets: list[Tensor]) -> Tensor:
-    """Edges of equal bins that hold the bulk of every set."""
+    """The edges of equal bins that cover the bulk of every set."""
     finite = [x for x in (ordered[ordered.isfinite()] for ordered in sets) if len(x)]
     low = min((float(x[int(TAILS[0] * (len(x) - 1))]) for x in finite), default=0.0)
     high = max((float(x[-1 - int((1 - TAILS[1]) * (len(x) - 1))]) for x in finite), default=low)
-    if not high - low > 1e-12 * max(abs(low), abs(high)):  # one value, in the middle
+    if not high - low > 1e-12 * max(abs(low), abs(high)):  # there is one value only, which is put in the middle
         margin = 0.5 * max(abs(low), 1.0)
         low, high = low - margin, high + margin
     return torch.linspace(low, high, HISTOGRAM_BINS + 1, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Out-of-distribution detection: every score against every set, as rows of tables."""
+"""Out-of-distribution detection: how well every score separates the test set from every OOD set."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,16 +15,16 @@ from .curves import histogram_rows, roc_curve
 from .detectors import detector_scores, mahalanobis_scores
 from .exact import binomial_interval
 from .probing import ProbedSet
-from .separation import STATISTICS, Ranked, Separation, paired_difference, rank, separate, separation_intervals
+from .separation import STATISTICS, Ranked, Separation, paired_difference, rank_scores, separate, separation_intervals
 
 MAHALANOBIS = "mahalanobis"
-# Scores of which a softmax leaves nothing but rounding.
+# After a softmax these scores are the same for every sample, but for rounding.
 LOST = ("energy",)
-Row = TypeVar("Row")
+AnyRow = TypeVar("AnyRow")
 
 
 class ScoredSets(NamedTuple):
-    """One score of all sets that have it, higher = more in-distribution; the test set is the first."""
+    """One score for all sets that have it, higher = more in-distribution. The test set comes first."""
 
     name: str
     kind: str
@@ -34,7 +34,7 @@ class ScoredSets(NamedTuple):
 def collect_scores(
     sets: Sequence[ProbedSet], train: LogitSet | None = None, detectors: Mapping[str, Any] | None = None
 ) -> list[ScoredSets]:
-    """The scores to compare: the registry's, Mahalanobis if there is training data, detectors, given columns."""
+    """The scores to compare: those of the registry, Mahalanobis if there is training data, detectors, and columns."""
     if detectors is not None and not isinstance(detectors, Mapping):
         raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
     detectors = {printable(k) if isinstance(k, str) else k: x for k, x in (detectors or {}).items()}
@@ -52,19 +52,19 @@ def collect_scores(
 def detection_tables(
     found: Sequence[ScoredSets], id_name: str, *, replicates: int, seed: int, progress: Callable[[str], object]
 ) -> tuple[list[DetectionRow], list[RocRow], list[HistogramRow]]:
-    """Rows of the tables `ood`, `roc` and `histograms`; those of a set stand together, in the order of the scores."""
+    """Rows of the tables `ood`, `roc` and `histograms`, ordered by set and then by score."""
     table: dict[str, list[DetectionRow]] = {}
     curves: dict[str, list[RocRow]] = {}
     histograms: list[HistogramRow] = []
     baseline: dict[str, Separation] = {}
     for score in found:
         progress(f"score {score.name}")
-        ranked = {name: rank(values) for name, values in score.sets.items()}
+        ranked = {name: rank_scores(values) for name, values in score.sets.items()}
         histograms += _histogram(score.name, ranked)
         for name in [name for name in ranked if name != id_name]:
             pair = ranked[id_name], ranked[name]
             result = separate(*pair)
-            baseline.setdefault(name, result)  # the first score is msp
+            baseline.setdefault(name, result)  # the first score is the baseline
             numbers = random_numbers(seed, "separation", name, score.name)
             intervals = separation_intervals(result, *pair, replicates, numbers)
             table.setdefault(name, []).append(_row(name, score, result, intervals, baseline[name]))
@@ -77,7 +77,7 @@ def _row(
 ) -> DetectionRow:
     difference, *margins = paired_difference(result, baseline)
     if result is not baseline and result.auroc == baseline.auroc in (0.0, 1.0):
-        # Neither has a sample on the wrong side yet: that does not show that both are the same.
+        # No sample is on the wrong side for either score. This does not show that both scores are equally good.
         reach = binomial_interval(0, min(len(result.id_placement), len(result.ood_placement)))[1]
         margins = [-reach, reach]
     values = {name: getattr(result, name) for name in STATISTICS} | {"versus_msp": difference}
@@ -92,7 +92,7 @@ def _curve(ood: str, score: str, pair: tuple[Ranked, Ranked]) -> list[RocRow]:
 
 
 def _histogram(score: str, ranked: Mapping[str, Ranked]) -> list[HistogramRow]:
-    """Of the gap itself, where the score is its negative."""
+    """The histogram of a score. For the score `gap`, which is minus the gap, it is that of the gap itself."""
     turned = score == "gap"
     return histogram_rows(score, {name: -x.values.flip(0) if turned else x.values for name, x in ranked.items()})
 
@@ -102,7 +102,7 @@ def _scored(name: str, kind: str, sets: Sequence[ProbedSet], values: Sequence[Te
 
 
 def _detect(name: str, detector: Any, logits: Tensor) -> Tensor:
-    """The scores of a user's detector; an error of its own is told apart by a note."""
+    """The scores of a user's detector. If it raises an error, a note says which detector it was."""
     try:
         return detector_scores(detector, logits, name)
     except Exception as error:
@@ -111,14 +111,14 @@ def _detect(name: str, detector: Any, logits: Tensor) -> Tensor:
 
 
 def _columns(sets: Sequence[ProbedSet]) -> list[ScoredSets]:
-    """The columns that the test set shares with others; a warning names those that stand alone."""
+    """The columns that the test set and other sets have. A warning names the columns that one of them does not have."""
     test, *others = sets
     for other in others:
         here, there = set(test.data.columns), set(other.data.columns)
         for name in [*test.data.columns, *other.data.columns]:
             if name in here ^ there:
                 owner, lacking = (test, other) if name in here else (other, test)
-                message = f"column {name!r} of {owner.name!r} is left out: {lacking.name!r} has none of that name"
+                message = f"column {name!r} of {owner.name!r} is left out: {lacking.name!r} has no column of that name"
                 warnings.warn(message, UserWarning, stacklevel=2)
     return [
         ScoredSets(name, "column", {x.name: x.data.columns[name].double() for x in sets if name in x.data.columns})
@@ -132,16 +132,18 @@ def _check_names(sets: Sequence[ProbedSet], train: LogitSet | None, detectors: M
         if not isinstance(name, str) or not name:
             raise ValueError(f"expected names of detectors as strings, got {name!r}")
         if name in taken:
-            raise ValueError(f"expected a new name for a detector, got {name!r}, a {taken[name]} already; rename it")
+            raise ValueError(
+                f"expected a new name for a detector, got {name!r}, which is the name of a {taken[name]}; rename it"
+            )
     taken |= dict.fromkeys(detectors, "detector")
     for data in sets:
         for name in data.data.columns:
             if name in taken:
                 raise ValueError(
-                    f"{data.name}: expected columns under new names, got {name!r}, a {taken[name]} already; "
-                    "rename or drop the column"
+                    f"{data.name}: expected columns under new names, got {name!r}, which is the name of a "
+                    f"{taken[name]}; rename the column or leave it out"
                 )
 
 
-def _chain(groups: Mapping[str, list[Row]]) -> list[Row]:
+def _chain(groups: Mapping[str, list[AnyRow]]) -> list[AnyRow]:
     return [row for rows in groups.values() for row in rows]

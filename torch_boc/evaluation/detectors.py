@@ -1,4 +1,4 @@
-"""Scores of other people's detectors, all with one sign: higher = more in-distribution."""
+"""The scores of other people's detectors. All have the same sign: higher = more in-distribution."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,17 +34,18 @@ def odin_scores(
 
         max_c softmax(f(x')/T)_c,    x' = x - ε sign ∇_x (-log softmax(f(x)/T)_ŷ)
 
-    by `pytorch_ood.detector.ODIN` (without its `norm_std`: ε is in the units of the inputs as the model takes them,
-    after any normalisation). The softmax is taken in float64, for at T = 1000 all scores are close to 1/C. The model
-    runs in eval mode and has its modes back afterwards; its gradients stay as they are.
+    It is computed by `pytorch_ood.detector.ODIN`, without its `norm_std`: ε is in the units of the inputs as the model
+    takes them, after any normalisation. The softmax is computed in float64, because at T = 1000 all scores are close to
+    1/C. The model runs in eval mode, and afterwards its modules have their earlier modes again; its gradients do not
+    change.
 
     Args:
-        model: a classifier of one floating-point tensor, which answers with logits (N, C), in any form that
+        model: a classifier that takes one floating-point tensor and returns logits (N, C), in any form that
             `BoCClassifier` takes.
         batches: a loader of x or (x, ...), a data set, or a tensor of all inputs.
         temperature: T.
         epsilon: ε.
-        device: where to run; the model is moved there. By default, where its first parameter is.
+        device: where to run; the model is moved there. By default it stays where its first parameter is.
 
     Returns:
         (N,) scores in float64 on the CPU, higher = more in-distribution.
@@ -69,12 +70,12 @@ def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> T
     """The scores that a callable or a fitted detector of pytorch-ood gives to logits.
 
     Args:
-        detector: a callable that takes (N, C) logits, at least float32, and returns N scores, higher = more
-            in-distribution; or a detector of pytorch-ood with `predict_logits`, or with `predict_features` and fitted
-            on logits, which is given float32 and whose scores are negated, for theirs are higher = more
-            out-of-distribution.
+        detector: a callable that takes logits (N, C), at least in float32, and returns N scores, higher = more
+            in-distribution. Or a detector of pytorch-ood with `predict_logits`, or with `predict_features` if it was
+            fitted on logits; it is given float32, and its scores are negated, because higher scores of pytorch-ood
+            mean more out-of-distribution.
         logits: (N, C).
-        name: how messages call the detector; its own name by default.
+        name: the name of the detector in messages; by default its own name.
 
     Returns:
         (N,) in float64 on the CPU, higher = more in-distribution.
@@ -143,7 +144,7 @@ def _answer(predict: Callable[[Tensor], Tensor], logits: Tensor, name: str) -> T
 
 
 def _checked(scores: Any, samples: int, name: str) -> Tensor:
-    """`scores` as float64 on the CPU, if there is a finite one for each sample."""
+    """The scores in float64 on the CPU; an error unless there is one finite score for each sample."""
     try:
         values = torch.as_tensor(scores, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,12 +1,13 @@
-"""The expected calibration error (ECE) of confidences in equal bins: what chance adds to it, and how sure it is.
+"""The expected calibration error (ECE) of confidences in equal bins: what chance adds to it, and its interval.
 
-The true error is that of the same bins with infinitely many samples, sum |e_b|, where e_b is the mean over all samples
-of right - confidence, taken as 0 for samples outside bin b. The estimate sum |E_b| is too large: chance moves each E_b
-to one side or the other, and both add to the sum. With the standard error s of E_b, a bin adds
+The true error is the error of the same bins with infinitely many samples: sum |e_b|, where e_b is the mean of
+right - confidence over all samples, with 0 for the samples outside of bin b. The estimate sum |E_b| is too large,
+because chance moves each E_b up or down, and either can add to its absolute value. With the standard error s of E_b,
+chance adds in a bin
 
     mean of |normal(e, s)| - |e|
 
-which is 0.8 s in a bin without error, and vanishes where the error is many s.
+This is 0.8 s if the true error e of the bin is 0, and nearly 0 if e is many times s.
 """
 
 import math
@@ -18,14 +19,16 @@ from torch import Tensor
 from ..functional import calibration
 from ..functional.bins import count, equal_bin
 from ..functional.calibration import error_of_bins
-from .bootstrap import NORMAL_QUANTILE, interval, replicate
+from ..report.claims import NORMAL_QUANTILE
+from .bootstrap import bootstrap_interval, replicate
 
-# A bin whose error is below so many standard errors may have none: chance is taken to add the most that it can there.
+# If the error of a bin is below this many standard errors, its true error may be 0. Then chance adds the most, and this
+# is what is assumed.
 SURELY = 2.0
 
 
 class Judged(NamedTuple):
-    """What a method says of each test sample, and whether it is right."""
+    """For each test sample, the confidence of a method, whether its prediction is right, and the loss of the target."""
 
     confidence: Tensor
     correct: Tensor
@@ -33,7 +36,7 @@ class Judged(NamedTuple):
 
 
 class BinErrors(NamedTuple):
-    """The error of each bin, with its sign, and its standard error."""
+    """The error of each bin, with its sign, and the standard error."""
 
     error: Tensor
     spread: Tensor
@@ -45,12 +48,12 @@ class BinErrors(NamedTuple):
 
     @property
     def unsure(self) -> Tensor:
-        """The bins that may have no error."""
+        """Which bins may have a true error of 0."""
         return self.error.abs() < SURELY * self.spread
 
 
 class Excess(NamedTuple):
-    """What chance adds to the ECE: the mean, and the standard deviation of the ECE."""
+    """The mean of what chance adds to the ECE, and the standard deviation of the ECE."""
 
     mean: float
     deviation: float
@@ -62,10 +65,10 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> fl
 
 
 def chance_error(confidence: Tensor, bins: int = 15) -> tuple[float, float]:
-    """The error that chance alone makes of perfectly calibrated confidences: its mean, and what 95 % stay below.
+    """The error that perfectly calibrated confidences have by chance: its mean, and its 95 % quantile.
 
-    The excess of right predictions in a bin is then normal with the variance sum p (1 - p), and its absolute value has
-    the mean sqrt(2 / pi) and the variance 1 - 2 / pi of that.
+    For these, the excess of right predictions in a bin is normal with the variance v = sum p (1 - p). Its absolute
+    value has the mean sqrt(2 v / pi) and the variance (1 - 2 / pi) v.
 
     >>> mean, most = chance_error(torch.full((10_000,), 0.9))
     >>> round(mean, 4), round(most, 4)
@@ -77,9 +80,9 @@ def chance_error(confidence: Tensor, bins: int = 15) -> tuple[float, float]:
 
 
 def added_by_chance(errors: BinErrors) -> Excess:
-    """What chance adds to the ECE of these samples, at most as far as they tell.
+    """What chance adds to the ECE of these samples: the most that is compatible with them.
 
-    A bin whose error is below two standard errors is taken to have none.
+    If the error of a bin is below two standard errors, its true error is assumed to be 0.
     """
     spread, true = errors.spread, torch.where(errors.unsure, 0.0, errors.error.abs())
     ratio = true / spread / math.sqrt(2)
@@ -91,8 +94,8 @@ def added_by_chance(errors: BinErrors) -> Excess:
 def bin_errors(judged: Judged, bins: int) -> BinErrors:
     """The error of each bin and its standard error.
 
-    The latter is the larger of what was seen and of what calibrated confidences would have: a few samples that are all
-    right show no variance.
+    The standard error is the larger of two: that of the samples, and that of perfectly calibrated confidences. A few
+    samples that are all right would have a standard error of nearly 0.
     """
     confidence, place = judged.confidence.double(), equal_bin(judged.confidence, bins)
     difference, n = judged.correct.double() - confidence, len(confidence)
@@ -104,17 +107,18 @@ def bin_errors(judged: Judged, bins: int) -> BinErrors:
 def error_interval(judged: Judged, bins: int, drawn: Tensor) -> tuple[float, float]:
     """The 95 % interval of the true error.
 
-    The lower end leaves out what chance adds, and is 0 where perfectly calibrated confidences would have such an error
-    in 95 % of cases. The upper end takes nothing off: chance never makes the error smaller.
+    For the lower end, what chance adds is subtracted. The lower end is 0 if the error is not above the 95 % quantile of
+    the error of perfectly calibrated confidences. For the upper end nothing is subtracted, because chance does not
+    make the error smaller.
 
     Args:
         judged: the samples.
-        bins: of confidence.
-        drawn: (R,) replicates of the estimate by the bootstrap, in which chance adds once more.
+        bins: the number of bins of confidence.
+        drawn: (R,) bootstrap replicates of the estimate, to which chance has added once more.
     """
     errors = bin_errors(judged, bins)
     estimate, added = errors.total, added_by_chance(errors)
-    high = interval(estimate, drawn.mean(), drawn)[1]
+    high = bootstrap_interval(estimate, drawn.mean(), drawn)[1]
     if estimate <= chance_error(judged.confidence, bins)[1]:
         return 0.0, high
     return max(0.0, estimate - added.mean - NORMAL_QUANTILE * added.deviation), high
@@ -125,9 +129,10 @@ def error_difference(
 ) -> tuple[float, float, float]:
     """The ECE of `one` minus that of `other` on the same samples, with a 95 % interval from the same resamples.
 
-    Chance adds to both, and not always alike: the interval holds the difference with and without what it adds. And in a
-    bin where neither error is beyond two standard errors, nobody knows which way the truth lies: the two methods may
-    differ by as much as they do there, in either direction. This is added to what the resamples show, in squares.
+    Chance adds to both errors, and not always the same amount. The interval includes the difference with and without
+    these amounts. If both errors of a bin are below two standard errors, the sign of the true errors is not known. The
+    difference of the methods in such a bin may then be larger or smaller, by as much as the methods differ there. This
+    uncertainty and that of the resamples are added as the root of the sum of squares.
     """
     errors = bin_errors(one, bins), bin_errors(other, bins)
     value = errors[0].total - errors[1].total
@@ -138,7 +143,7 @@ def error_difference(
         return error_of_bins(drawn @ first, samples) - error_of_bins(drawn @ second, samples)
 
     _, drawn = replicate(difference, [counts], replicates, numbers)
-    low, high = interval(value, drawn.mean(), drawn, (-1.0, 1.0))
+    low, high = bootstrap_interval(value, drawn.mean(), drawn, (-1.0, 1.0))
     shift = added_by_chance(errors[1]).mean - added_by_chance(errors[0]).mean
     down, up = _undecided(*errors)
     low = value - math.hypot(value - low, down) + min(shift, 0.0)
@@ -147,14 +152,17 @@ def error_difference(
 
 
 def _undecided(one: BinErrors, other: BinErrors) -> tuple[float, float]:
-    """How much less and more the difference could be, if errors turned round in the bins that tell no direction."""
+    """How much smaller and how much larger the difference could be if the signs of unsure bins were different."""
     unknown = one.unsure & other.unsure
     found, most = one.error.abs() - other.error.abs(), (one.error - other.error).abs()
     return float(((most + found) * unknown).sum()), float(((most - found) * unknown).sum())
 
 
 def _joint_cells(one: Judged, other: Judged, bins: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """How many samples share the bins and the correctness of both, and of each cell the error in each bin of either."""
+    """The number of samples in each cell, and the mean error of each cell in the bins of each method.
+
+    The samples of a cell have the same bin and the same correctness, for both methods.
+    """
     places = [equal_bin(x.confidence, bins) for x in (one, other)]
     cell = (places[0] * bins + places[1]) * 4 + one.correct.long() * 2 + other.correct.long()
     counts = count(cell, torch.ones_like(cell), 4 * bins**2)
@@ -168,5 +176,5 @@ def _joint_cells(one: Judged, other: Judged, bins: int) -> tuple[Tensor, tuple[T
 
 
 def _chance_variance(confidence: Tensor, bins: int) -> Tensor:
-    """Of the error in each bin, if the confidences are perfectly calibrated."""
+    """The variance of the error of each bin, for perfectly calibrated confidences."""
     return count(equal_bin(confidence, bins), confidence * (1 - confidence), bins) / len(confidence) ** 2

@@ -1,4 +1,4 @@
-"""The paper's protocol as one function: from logits to every table of the report."""
+"""The paper's protocol in one function: from logits to all tables of a report."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .. import __version__
 from .._optional import require
 from ..calibration import calibrators
 from ..data.sets import LogitSet
@@ -16,9 +17,10 @@ from ..storage.files import printable
 from .detection import collect_scores, detection_tables
 from .gaps import coherence_rows, gap_rows, trial_rows
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, several_sets, single_set
+from .leaks import leak_rows
 from .overlaps import overlap_rows
 from .probing import ProbedSet, probe_set
-from .reliability import calibration_tables, leak_rows
+from .reliability import calibration_tables
 
 
 def evaluate(
@@ -42,34 +44,35 @@ def evaluate(
 
     Args:
         id: the test set, as anything that `logit_set` takes: logits, (logits, target), a mapping, or a file. Without
-            targets there is no calibration.
-        ood: out-of-distribution sets: one, or a mapping from names to such.
-        calibration: held-out logits with targets to fit calibrators on: one set, or a mapping from names to such.
-        train: training logits with targets; with them Mahalanobis on logits is among the detectors.
+            targets nothing is said of calibration.
+        ood: the out-of-distribution sets: one set, or a mapping from names to sets.
+        calibration: held-out logits with targets, on which calibrators are fitted: one set, or a mapping from names to
+            sets.
+        train: training logits with targets. If they are given, Mahalanobis on logits is one of the detectors.
         trials: the number of coin flips, k.
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
-            or detectors of pytorch-ood that work on logits, or were fitted on them. Scores of those that need inputs or
-            features, such as ODIN and ViM, come as columns of `id` and `ood`.
+            or detectors of pytorch-ood that work on logits or were fitted on logits. For detectors that need inputs or
+            features, such as ODIN and ViM, give the scores as columns of `id` and `ood`.
         methods: the calibrators to fit on each split, among temperature, isotonic and vector scaling; all by default.
-            The last takes the longest where there are many classes.
-        bins: equal bins of confidence.
-        replicates: of the bootstrap, for intervals of 95 %.
-        seed: of the bootstrap and of Monte Carlo trials; the result depends on nothing else that is random.
-        trial_counts: numbers of coin flips to compare.
-        progress: told in a few words what begins.
-        title: what was evaluated, for the head of the report.
-        from_probabilities: whether the sets hold probabilities in the place of logits, which are refused otherwise.
-            Their logarithms are taken, see `logit_set`; the energy is left out, for the softmax has taken it away.
+            Vector scaling takes the longest if there are many classes.
+        bins: the number of equal bins of confidence.
+        replicates: the number of bootstrap samples for the intervals of 95 %.
+        seed: the seed of the bootstrap and of the Monte Carlo trials. Nothing else is random.
+        trial_counts: the numbers of coin flips to compare.
+        progress: called with a few words when a step begins.
+        title: what is evaluated, for the head of the report.
+        from_probabilities: whether the sets hold probabilities instead of logits, which are refused otherwise. Their
+            logarithms are the logits, see `logit_set`. The energy is left out, because it is always 0 after a softmax.
 
     Returns:
-        A Report. Columns that `id` and an OOD set have in common are compared as scores: higher = more in-distribution.
+        A Report. Columns that `id` and an OOD set both have are compared as scores: higher = more in-distribution.
 
     >>> logits, target = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 5
     >>> report = evaluate((logits + 2 * torch.eye(5)[target], target), {"noise": logits}, replicates=50)
     >>> report.ood[["ood", "score", "auroc"]].round(2).head(2).to_dict("list")
     {'ood': ['noise', 'noise'], 'score': ['msp', 'energy'], 'auroc': [0.68, 0.79]}
     """
-    require("pandas", purpose="evaluation needs")  # or an error before the work
+    require("pandas", purpose="evaluation needs")  # an error comes before the work
     say = progress or (lambda message: None)
     trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
     trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
@@ -113,8 +116,6 @@ def evaluate(
 
 
 def _describe(test: ProbedSet, sets: Iterable[LogitSet]) -> dict[str, Any]:
-    from .. import __version__
-
     accuracy = float("nan") if test.correct is None else float(test.correct.double().mean())
     return {
         "classes": test.data.num_classes,

@@ -1,8 +1,9 @@
-"""Bounds that hold where the bootstrap fails: few samples on the wrong side, or none.
+"""Intervals for cases in which the bootstrap fails: few samples are on the wrong side, or none.
 
-A share of 0 does not vary in any resample, and so its interval has no width, though 200 samples do not show that the
-share is 0. These bounds count samples as Clopper and Pearson do. The AUROC is a mean over pairs of samples; min(N, M)
-of them have no sample in common, and it varies no more than a share of so many independent pairs (Hoeffding 1963).
+If a share is 0, it is 0 in every resample, so its bootstrap interval has no width. But 200 samples do not show that the
+true share is 0. These intervals are those of Clopper and Pearson for a binomial count. The AUROC is a mean over pairs
+of samples, of which min(N, M) have no sample in common. It varies no more than a share of that many independent pairs
+(Hoeffding 1963).
 """
 
 import math
@@ -12,36 +13,36 @@ from torch import Tensor
 
 from .._optional import require
 
-# Fewer independent pairs on the wrong side than this, or fewer samples: the bootstrap alone is too narrow.
+# With fewer independent pairs, or fewer samples, on one side than this, the interval of the bootstrap is too narrow.
 FEW_PAIRS = 2
-FEW_SAMPLES = 10
+FEW_ON_A_SIDE = 10
 Interval = tuple[float, float]
 
 
-def binomial_interval(successes: float, trials: float) -> Interval:
-    """The 95 % interval of Clopper and Pearson for a share; `successes` may be a fraction.
+def binomial_interval(successes: float, total: float) -> Interval:
+    """The 95 % interval of Clopper and Pearson for the share `successes / total`; both may be fractions.
 
     >>> [round(end, 4) for end in binomial_interval(0, 200)]
     [0.0, 0.0183]
     """
-    special, failures = require("scipy", "special", purpose="intervals of shares need").special, trials - successes
+    special, failures = require("scipy", "special", purpose="intervals of shares need").special, total - successes
     low = float(special.betaincinv(successes, failures + 1, 0.025)) if successes > 0 else 0.0
     return low, float(special.betaincinv(successes + 1, failures, 0.975)) if failures > 0 else 1.0
 
 
 def widest(*intervals: Interval) -> Interval:
-    """From the lowest end to the highest; NaN if one has it."""
+    """The interval from the lowest end to the highest end; NaN if an interval is NaN."""
     ends = list(zip(*intervals, strict=True))
     return (min(ends[0]), max(ends[1])) if not any(map(math.isnan, ends[0])) else (math.nan, math.nan)
 
 
 def auroc_interval(bootstrap: Interval, auroc: float, pairs: int) -> Interval:
-    """The interval of an AUROC: that of the bootstrap, and where few pairs are on one side, the binomial one as well.
+    """The interval of an AUROC. If few pairs are on one side, it includes the binomial interval.
 
     Args:
         bootstrap: the interval by resampling.
         auroc: the estimate.
-        pairs: how many pairs there are without a sample in common.
+        pairs: the number of pairs that have no sample in common.
     """
     if not min(auroc, 1 - auroc) * pairs < FEW_PAIRS:
         return bootstrap
@@ -49,18 +50,19 @@ def auroc_interval(bootstrap: Interval, auroc: float, pairs: int) -> Interval:
 
 
 def fpr_interval(bootstrap: Interval, fpr: float, positive: Tensor, negative: Tensor, tpr: float) -> Interval:
-    """The interval of a false positive rate, where few samples are on one side of the threshold.
+    """The interval of a false positive rate, made wider if few samples are on one side of the threshold.
 
-    Two things vary independently: the threshold, whose interval is between two order statistics of `positive`, and the
-    rate above it, which is binomial. What either moves the rate by is added in squares.
+    Two things vary independently: the threshold, which lies between two order statistics of `positive`, and the rate
+    above the threshold, which is binomial. The changes of the rate by both are added as the root of the sum of squares.
 
     Args:
-        bootstrap: the interval by resampling, kept where there are enough samples on both sides.
+        bootstrap: the interval by resampling, which is the result if there are enough samples on both sides.
         fpr: the estimate.
-        positive, negative: the scores in rising order.
+        positive: the scores of the test set, in rising order.
+        negative: the scores of the OOD set, in rising order.
         tpr: the share of `positive` above the threshold.
     """
-    if not min(fpr, 1 - fpr) * len(negative) < FEW_SAMPLES:
+    if not min(fpr, 1 - fpr) * len(negative) < FEW_ON_A_SIDE:
         return bootstrap
     ends = [1 - torch.searchsorted(negative, t).item() / len(negative) for t in _thresholds(positive, tpr)]
     rate = binomial_interval(round(fpr * len(negative)), len(negative))
@@ -70,16 +72,16 @@ def fpr_interval(bootstrap: Interval, fpr: float, positive: Tensor, negative: Te
 
 
 def aupr_interval(bootstrap: Interval, auroc: Interval, ratio: float) -> Interval:
-    """The interval of average precision, widened to what the interval of the AUROC allows.
+    """The interval of the average precision, widened to include what the interval of the AUROC allows.
 
-    With f(r) the share of negatives above the threshold of recall r, the precision is r / (r + ratio f) and the AUROC
-    1 - mean f. As f never falls, the mean precision is highest where f is 0 first and then 1, and lowest, to a few
-    thousandths, where f is the same everywhere.
+    Let f(r) be the share of negatives above the threshold of recall r. Then the precision is r / (r + ratio f), and the
+    AUROC is 1 - mean f. The function f never falls. For a given AUROC, the mean precision is highest if f is first 0
+    and then 1. It is lowest, up to a few thousandths, if f is constant.
 
     Args:
         bootstrap: the interval by resampling.
-        auroc: an interval of the AUROC.
-        ratio: negatives for each positive.
+        auroc: the interval of the AUROC.
+        ratio: the number of negatives divided by the number of positives.
     """
     lost, first = ratio * (1 - auroc[0]), auroc[1]
     low = 1 - lost * math.log1p(1 / lost) if lost > 0 else 1.0
@@ -87,7 +89,7 @@ def aupr_interval(bootstrap: Interval, auroc: Interval, ratio: float) -> Interva
 
 
 def _thresholds(positive: Tensor, tpr: float) -> list[Tensor]:
-    """Two of the scores, in rising order, between which the true threshold lies in 95 % of cases."""
+    """The lower and the upper end of the 95 % interval of the threshold; both are scores, or infinite."""
     special, n = require("scipy", "special", purpose="intervals of shares need").special, len(positive)
     first, last = (math.ceil(special.bdtrik(level, n, 1 - tpr)) for level in (0.025, 0.975))
     infinity = positive.new_tensor(math.inf)

@@ -1,4 +1,4 @@
-"""The coherence gap of each set: what confidence forces and what it does not, and what the number of trials does."""
+"""The coherence gap of each set, with its forced and its free part, and the effect of the number of trials."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,17 +15,17 @@ from ..report.tables import CoherenceRow, GapRow, TrialRow
 from .ece import calibration_error
 from .probing import ProbedSet, ordered
 
-LEVEL = 0.05
+ALPHA = 0.05
 VARIANTS = ("deterministic", "Monte Carlo")
 
 
 def gap_rows(sets: Sequence[ProbedSet]) -> list[GapRow]:
-    """Means over each set; the test set is the first."""
+    """The means over each set. The test set is the first."""
     return [GapRow(set=x.name, kind="ood" if i else "id", **_means(x)) for i, x in enumerate(sets)]
 
 
 def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> list[CoherenceRow]:
-    """The mean gap of each set by equal bins of confidence; bins without samples have NaN."""
+    """The mean gap of each set in equal bins of confidence. Bins without samples have NaN."""
     rows = []
     for data in sets:
         confidence, forced = data.coins.confidence, forced_gap(data.coins.odds, data.data.num_classes)
@@ -40,9 +40,10 @@ def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> list[CoherenceRow]:
 def trial_rows(
     sets: Sequence[ProbedSet], trial_counts: Sequence[int], *, bins: int, seed: int, progress: Callable[[str], object]
 ) -> list[TrialRow]:
-    """Calibration error of the dominance and AUROC of the paper's score, for each number of trials.
+    """The calibration error of the dominance and the AUROC of the paper's score, for each number of trials.
 
-    Deterministic: the confidence is the dominance itself, the wins are expected. Monte Carlo: both are of sampled wins.
+    In the deterministic variant the confidence is the dominance itself, and the score uses the expected wins. In the
+    Monte Carlo variant both are computed from sampled wins.
     """
     generator = torch.Generator().manual_seed(seed)
     rows = []
@@ -60,7 +61,7 @@ def _trial_rows(
     (share, score), *others = (_flip(data, trials, generator) for data in sets)
     correct = sets[0].correct
     error = math.nan if correct is None else calibration_error(share, correct, bins)
-    rising = ordered(score)  # neighbours are looked up one after the other: four times as fast
+    rising = ordered(score)  # `auroc` is four times as fast if the first scores are in order
     return [
         TrialRow(variant, trials, error, data.name, float(auroc(rising, other)))
         for data, (_, other) in zip(sets[1:], others, strict=True)
@@ -68,7 +69,7 @@ def _trial_rows(
 
 
 def _flip(data: ProbedSet, trials: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """The share of coins that each prediction wins, expected or sampled, and the paper's score."""
+    """The share of coins that each prediction wins, expected or sampled, and the paper's score for it."""
     if generator is None and trials == data.trials:
         return data.coins.dominance, data.scores["structural_score"]
     if generator is None:
@@ -93,15 +94,15 @@ def _means(data: ProbedSet) -> dict[str, Any]:
         "samples": len(data.data),
         **{name: float(column.mean()) for name, column in columns.items()},
         "r2": explained_share(coins.gap, forced),
-        "rejection_rate": float((p_value <= LEVEL).double().mean()),
+        "rejection_rate": float((p_value <= ALPHA).double().mean()),
         "p_value": float(p_value.mean()),
     }
 
 
 def explained_share(values: Tensor, part: Tensor) -> float:
-    """R² of `values` on a part of them: 1 - Var(values - part) / Var(values), at most 1; NaN if they do not vary.
+    """R² of `values` and a part of them: 1 - Var(values - part) / Var(values), at most 1; NaN if they do not vary.
 
-    The part is taken as it is: a regression, which may stretch it, would explain more.
+    The part is not scaled. A regression, which scales it, could explain more.
 
     >>> round(explained_share(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.0, 1.0, 2.0])), 4)
     0.8571

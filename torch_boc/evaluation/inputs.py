@@ -1,9 +1,11 @@
-"""What an evaluation is given, checked: sets on the CPU under names of their own, numbers in their range."""
+"""The arguments of an evaluation, checked: the sets are on the CPU and have different names, numbers are in range."""
 
 import operator
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
+
+from torch import Tensor
 
 from ..data.sets import LogitSet
 from ..data.sources import logit_set
@@ -12,7 +14,7 @@ TEST = "id"
 
 
 def single_set(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
-    """On the CPU, where all the work is done."""
+    """The set as a LogitSet on the CPU, where all the work is done."""
     data = logit_set(source, name, from_probabilities=from_probabilities)
     target = None if data.target is None else data.target.detach().cpu().long()
     columns = {key: column.detach().cpu() for key, column in data.columns.items()}
@@ -20,7 +22,7 @@ def single_set(source: Any, name: str, *, from_probabilities: bool = False) -> L
 
 
 def several_sets(source: Any, name: str, *, from_probabilities: bool = False) -> dict[str, LogitSet]:
-    """A set called `name`, or those of a mapping under the names it gives."""
+    """The sets by name: a single set is called `name`, and the keys of a mapping are the names of its sets."""
     if source is None:
         return {}
     if not isinstance(source, Mapping) or _is_array(source.get("logits")):
@@ -36,31 +38,42 @@ def several_sets(source: Any, name: str, *, from_probabilities: bool = False) ->
 
 
 def _is_array(value: Any) -> bool:
-    """Logits themselves, rather than a set that happens to be called "logits"."""
+    """Whether the value is an array of logits. If not, it is a set that is called "logits"."""
     return hasattr(value, "shape") or isinstance(value, list)
 
 
 def check_sets(test: LogitSet, *groups: Mapping[str, LogitSet]) -> None:
-    """Every set has its own name and the test set's number of classes, and what fits something has targets."""
+    """Raise unless all sets have different names and as many classes as the test set, and the needed targets.
+
+    Args:
+        test: the test set.
+        groups: the OOD sets, and then groups of sets that must have targets.
+    """
     names = [TEST]
     for group in groups:
         for name, data in group.items():
             if name in names:
-                raise ValueError(f"expected a name of its own for each set, got {name!r} twice; rename one")
+                raise ValueError(f"expected a different name for each set, got {name!r} twice; rename one")
             names.append(name)
             if data.num_classes != test.num_classes:
                 raise ValueError(
-                    f"expected as many classes in every set, got {test.num_classes} in {TEST!r} and "
+                    f"expected the same number of classes in every set, got {test.num_classes} in {TEST!r} and "
                     f"{data.num_classes} in {name!r}"
                 )
             if data.from_probabilities != test.from_probabilities:
                 kinds = ["probabilities" if x.from_probabilities else "logits" for x in (test, data)]
                 raise ValueError(
                     f"expected all sets as logits or all as probabilities, got {kinds[0]} in {TEST!r} and {kinds[1]} "
-                    f"in {name!r}: the softmax takes away what logits of several sets are compared by"
+                    f"in {name!r}; a softmax changes what scores of several sets are compared by"
                 )
             if group is not groups[0] and data.target is None:
                 raise ValueError(f"{name}: expected logits with targets, got none; give (logits, target)")
+
+
+def labelled(data: LogitSet) -> tuple[Tensor, Tensor]:
+    """The logits and the targets of a set that was checked to have targets."""
+    assert data.target is not None
+    return data.logits, data.target
 
 
 def check_positive(**values: int) -> list[int]:
@@ -71,7 +84,7 @@ def check_positive(**values: int) -> list[int]:
 
 
 def check_names(given: Collection[str], known: Collection[str], what: str) -> None:
-    """Every name is a known one; a string would be a collection of letters."""
+    """Raise unless every name is a known one. A single string is refused, because it is a collection of letters."""
     unknown = [given] if isinstance(given, str) else [name for name in given if name not in known]
     if unknown:
         raise ValueError(f"expected {what} as a list of names among {', '.join(known)}, got {unknown[0]!r}")

@@ -1,4 +1,4 @@
-"""Mahalanobis distance on logits, in float64."""
+"""The Mahalanobis distance of logits, in float64."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core.blocks import block_elements, blockwise
 from ..data.sets import LogitSet
 
-# The ridge of pytorch-ood, and the share of the largest variance below which a direction is one of rounding errors.
+# The ridge of pytorch-ood. A direction whose variance is below this part of the largest has rounding errors only.
 RIDGE, NO_VARIANCE = 1e-6, 1e-10
 
 
@@ -17,19 +17,19 @@ def mahalanobis_scores(train: LogitSet, *sets: Tensor) -> list[Tensor]:
 
         -½ min_c (z - μ_c)ᵀ S⁻¹ (z - μ_c),    S = Σ_i (z_i - μ_{y_i})(z_i - μ_{y_i})ᵀ + 1e-6 I
 
-    with the means μ_c and the scatter S (a sum, not divided by N) of the training logits: the definition of
-    `pytorch_ood.detector.Mahalanobis`, in float64. That one works in float32, which is not enough here: the logits of a
-    trained network have almost the same sum, and S is all but singular (on the zoo's ResNet-20 its scores are off by up
-    to 18 %). For the same reason all logits should have one precision. A direction in which the training logits do not
-    vary at all is left out: there the ridge would blow rounding errors up to distances. A class without training
-    samples has no mean and attracts nothing.
+    with the means μ_c and the scatter S (a sum, not divided by N) of the training logits. This is the definition of
+    `pytorch_ood.detector.Mahalanobis`, in float64. pytorch-ood works in float32, which is not enough here: the rows of
+    logits of a trained network have almost the same sum, so S is nearly singular. On the zoo's ResNet-20 its scores are
+    wrong by up to 18 %. For the same reason all logits should have the same precision. A direction in which the
+    training logits do not vary is left out, because there the ridge would turn rounding errors into large distances. A
+    class without training samples has no mean and is not considered.
 
     Args:
-        train: training logits and their targets; all finite.
-        sets: logits to score, each (M, C), finite.
+        train: training logits with targets. All logits must be finite.
+        sets: logits to score, each (M, C) and finite.
 
     Returns:
-        For each set, (M,) scores in float64 on the CPU, higher = more in-distribution.
+        For each set, its scores (M,) in float64 on the CPU, higher = more in-distribution.
 
     >>> train = LogitSet(torch.tensor([[2.0, 0.0], [3.0, 0.0], [0.0, 2.0], [1.0, 3.0]]), torch.tensor([0, 0, 1, 1]))
     >>> mahalanobis_scores(train, torch.tensor([[2.5, 0.0], [9.0, 9.0]]))[0].round(decimals=2).tolist()
@@ -39,7 +39,7 @@ def mahalanobis_scores(train: LogitSet, *sets: Tensor) -> list[Tensor]:
     means = _class_means(train)
     whitening = _whitening(train, means)
     means = means[~means.isnan().any(1)]
-    origin = means.mean(0)  # a shift that all logits share would cost digits in the products
+    origin = means.mean(0)  # without a shift that all logits have, the products lose fewer digits
     centres = (means - origin) @ whitening
 
     def score(logits: Tensor) -> tuple[Tensor]:
@@ -54,7 +54,7 @@ def _wide(logits: Tensor) -> Tensor:
 
 
 def _class_means(train: LogitSet) -> Tensor:
-    """(C, C), with NaN for a class without samples."""
+    """The means of the classes (C, C), with NaN for a class without samples."""
     if train.target is None:
         raise ValueError(f"{train.name}: expected training logits with targets, got none; give (logits, target)")
     target = train.target.cpu().long()

@@ -1,4 +1,4 @@
-"""Samples of the test set that stand in another set as well: counted, and warned of."""
+"""How many samples of the test set are also in another set, with a warning if there are too many."""
 
 import warnings
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from ..report.tables import OverlapRow
 
 
 def overlap_rows(test: LogitSet, groups: Mapping[str, Mapping[str, LogitSet]]) -> list[OverlapRow]:
-    """Rows of the table `overlaps`, with a warning for each set that shares more samples with `test` than chance."""
+    """Rows of the table `overlaps`, with a warning if more samples are shared than chance explains."""
     rows = []
     for kind, sets in groups.items():
         for name, data in sets.items():

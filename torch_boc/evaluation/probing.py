@@ -1,4 +1,4 @@
-"""What an evaluation keeps of each sample of a set, from one pass over its logits."""
+"""The numbers that an evaluation keeps of each sample, from one pass over the logits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from ..data.sets import LogitSet
 from ..functional.evidence import gather, log_loss
 from ..functional.registry import scores
 
-# Logits in one piece: a few hundred thousand rows of ten classes.
+# How many logits are computed at once. For ten classes these are 200,000 rows.
 BLOCK_ELEMENTS = 2**21
 
 
 @dataclass(frozen=True)
 class ProbedSet:
-    """A set and its samples' columns, in float64; nothing else has the class axis.
+    """A set, and columns of numbers for its samples in float64. Only the set itself has the class axis.
 
     Attributes:
         data: the set itself.
-        coins: of each sample.
-        scores: every score of the registry.
-        trials: the number of coin flips of those that are p-values.
-        nll: the negative log-likelihood of the target, None without targets.
+        coins: the coins of each sample.
+        scores: every score of the registry, by name.
+        trials: the number of coin flips of the scores that are p-values.
+        nll: the negative log-likelihood of the target; None without targets.
     """
 
     data: LogitSet
@@ -35,12 +35,12 @@ class ProbedSet:
 
     @property
     def name(self) -> str:
-        """What tables call the set."""
+        """The name of the set in tables."""
         return self.data.name
 
     @property
     def correct(self) -> Tensor | None:
-        """Which predictions are right, None without targets."""
+        """Which predictions are right; None without targets."""
         return None if self.data.target is None else self.coins.prediction == self.data.target
 
 
@@ -66,7 +66,7 @@ def row_blocks(data: LogitSet) -> Iterator[tuple[Tensor, Tensor | None]]:
 
 
 def ordered(values: Tensor) -> Tensor:
-    """`values` in rising order, by NumPy, whose sort is many times as fast as that of torch on the CPU."""
+    """The values in rising order. They are sorted by NumPy, which is many times as fast as torch on the CPU."""
     array = values.double().clone().numpy()
     array.sort()
     return torch.from_numpy(array)

@@ -1,4 +1,4 @@
-"""Calibration of each method on the test set: errors with intervals, and the reliability curve with its bands."""
+"""Calibration of each method on the test set: errors with intervals, and reliability curves with bands."""
 
 import math
 import warnings
@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..calibration import Calibrator, LeakWarning, calibrators, leak_test
+from ..calibration import Calibrator, calibrators
 from ..data.sets import LogitSet
 from ..functional.bins import count, equal_bin
 from ..functional.calibration import error_of_bins
-from ..functional.coins import bag_of_coins
 from ..functional.evidence import gather, log_loss
-from ..report.tables import CalibrationRow, LeakRow, ReliabilityRow
-from .bootstrap import interval, mean_interval, random_numbers, replicate, with_intervals
+from ..report.tables import CalibrationRow, ReliabilityRow
+from .bootstrap import bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
 from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
+from .inputs import labelled
 from .probing import ProbedSet, row_blocks
 
-# Cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
+# The number of cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
 SUB_CELLS = 64
 LABELS = ("split", "method")
 Row = dict[str, Any]
@@ -39,7 +39,7 @@ def calibration_tables(
 ) -> tuple[list[CalibrationRow], list[ReliabilityRow]]:
     """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then the others.
 
-    What is fitted on the splits in `seen`, which share samples with the test set, is never the best.
+    The splits in `seen` share samples with the test set, so a method that is fitted on one of them is never the best.
     """
     if test.correct is None:
         return [], []
@@ -68,7 +68,7 @@ def calibration_tables(
 def _with_differences(
     table: Sequence[Row], judged: Sequence[Judged], best: int, bins: int, replicates: int, seed: int
 ) -> list[CalibrationRow]:
-    """The rows with the differences of their ECE from that of MSP, the first, and from that of row `best`."""
+    """The rows with the differences of their ECE from that of MSP, which is the first row, and of the row `best`."""
 
     def difference(i: int, other: int) -> tuple[float, float, float]:
         if i == other:
@@ -91,7 +91,7 @@ def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
 
 
 def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], list[Row]]:
-    """Errors and accuracy with their intervals, and the reliability curve."""
+    """The errors with their intervals, the accuracy, and the points of the reliability curve."""
     confidence, correct, nll = judged
     cells, means = _cells(judged, bins)
     observed, drawn = replicate(lambda counts: _cell_statistics(counts, means, bins), [cells], replicates, numbers)
@@ -103,49 +103,25 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
     intervals = {
         "ece": error_interval(judged, bins, drawn[:, 0]),
         "nll": mean_interval(nll, replicates, numbers, (0.0, math.inf)),
-        "brier": interval(values["brier"], observed[1], drawn[:, 1]),
+        "brier": bootstrap_interval(values["brier"], observed[1], drawn[:, 1]),
     }
     row = with_intervals(values, intervals) | {"accuracy": float(correct.double().mean())}
     row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(confidence, bins), strict=True))
     return row, _curve(judged, bins, drawn[:, 2:])
 
 
-def leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> list[LeakRow]:
-    """Rows of the table `leaks`, with a warning for each split on which accuracy is too high for unseen data."""
-    if test.correct is None:
-        return []
-    rows = []
-    for split, data in splits.items():
-        logits, target = _labelled(data)
-        right = int((bag_of_coins(logits).prediction == target).sum())
-        found = leak_test(right, len(data), int(test.correct.sum()), len(test.data))
-        rows.append(LeakRow(split, len(data), *found))
-        if found.suspicious:
-            message = (
-                f"calibration split {split!r} looks like training data: accuracy {found.accuracy:.4f} on it, "
-                f"{found.test_accuracy:.4f} on the test set; calibrators fitted on it will be overconfident"
-            )
-            warnings.warn(message, LeakWarning, stacklevel=3)
-    return rows
-
-
 def _fitted(method: Calibrator, split: str, data: LogitSet) -> bool:
-    """Whether `method` could be fitted on a split; if not, the others go on without it."""
+    """Fit the method on a split; returns whether it could be fitted. If not, a warning says that it is left out."""
     try:
-        method.fit(*_labelled(data))
+        method.fit(*labelled(data))
     except ValueError as error:
         warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=4)
         return False
     return True
 
 
-def _labelled(data: LogitSet) -> tuple[Tensor, Tensor]:
-    assert data.target is not None  # checked where the sets come in
-    return data.logits, data.target
-
-
 def _apply(method: Calibrator, test: ProbedSet) -> Judged:
-    """What `method` says of the test set, block by block; scalar methods leave the likelihood as it was."""
+    """Apply the method to the test set, block by block. If it gives no logits, the loss is that of the raw logits."""
     assert test.nll is not None
     parts, start = [], 0
     for logits, target in row_blocks(test.data):
@@ -162,10 +138,10 @@ def _apply(method: Calibrator, test: ProbedSet) -> Judged:
 
 
 def _cells(judged: Judged, bins: int) -> tuple[Tensor, Tensor]:
-    """How many samples are in each cell that has any, and of each its bin, correctness, mean confidence and Brier."""
+    """For each cell that is not empty, its count; and its bin, correctness, mean confidence and mean Brier score."""
     confidence, hit = judged.confidence, judged.correct.double()
     size = bins * SUB_CELLS
-    # Not equal_bin(confidence, size): rounding may put a confidence at an edge of a bin into another bin's cell.
+    # equal_bin(confidence, size) could put a confidence at the edge of a bin into a cell of another bin, by rounding.
     within = (confidence * size).ceil().long() - 1 - equal_bin(confidence, bins) * SUB_CELLS
     place = equal_bin(confidence, bins) * SUB_CELLS + within.clamp(0, SUB_CELLS - 1) + judged.correct * size
     counts = count(place, torch.ones_like(place), 2 * size)
@@ -177,7 +153,7 @@ def _cells(judged: Judged, bins: int) -> tuple[Tensor, Tensor]:
 
 
 def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
-    """(R, 2 + bins) from counts (R, cells): calibration error, Brier score, and the accuracy of each bin."""
+    """From counts (R, cells), the calibration error, the Brier score and the accuracy of each bin: (R, 2 + bins)."""
     bin_of, right, confidence, brier = means
     member = (bin_of.unsqueeze(1) == torch.arange(bins)).double()
     total = counts[0].sum()
@@ -187,14 +163,14 @@ def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
 
 
 def _curve(judged: Judged, bins: int, accuracies: Tensor) -> list[Row]:
-    """A row for each bin; `accuracies` (R, bins) are its replicates, NaN where one drew no sample of the bin."""
+    """A row for each bin. `accuracies` (R, bins) are replicates; one is NaN if it drew no sample of the bin."""
     place = equal_bin(judged.confidence, bins)
     samples = count(place, torch.ones_like(judged.confidence), bins)
     sums = torch.stack([count(place, x.double(), bins) for x in (judged.confidence, judged.correct)])
     confidence, accuracy = sums / samples
     rows = []
     for i in range(bins):
-        low, high = interval(float(accuracy[i]), accuracy[i], accuracies[:, i])
+        low, high = bootstrap_interval(float(accuracy[i]), accuracy[i], accuracies[:, i])
         row = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(samples[i])}
         row |= {"confidence": float(confidence[i]), "accuracy": float(accuracy[i])}
         rows.append(row | {"accuracy_low": low, "accuracy_high": high})

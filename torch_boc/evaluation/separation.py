@@ -1,4 +1,4 @@
-"""How well a score separates two sets of samples, with intervals: exact estimates, and a bootstrap on cells."""
+"""How well a score separates two sets of samples: exact estimates, and intervals by a bootstrap on cells."""
 
 import math
 from typing import Any, NamedTuple
@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ..functional.separation import binned_auroc, fpr_at_tpr, placement
-from .bootstrap import NORMAL_QUANTILE, interval, replicate
+from ..report.claims import NORMAL_QUANTILE
+from .bootstrap import bootstrap_interval, replicate
 from .exact import aupr_interval, auroc_interval, fpr_interval
 from .probing import ordered
 
@@ -17,21 +18,21 @@ TPR = 0.95
 
 
 class Ranked(NamedTuple):
-    """Scores in rising order, and the place of each in its set."""
+    """Scores in rising order, and the index of each in its set."""
 
     values: Tensor
     order: Tensor
 
 
 class Separation(NamedTuple):
-    """The statistics of a score, and how each sample is placed in the other set.
+    """The statistics of a score, and the place of each sample among those of the other set. A tie counts half.
 
     Attributes:
-        auroc: the chance that an in-distribution sample scores higher than an out-of-distribution one, ties half.
+        auroc: the chance that an in-distribution sample has a higher score than an out-of-distribution sample.
         fpr95: the share of out-of-distribution samples above the threshold that keeps 95 % of the in-distribution.
-        aupr: average precision with the in-distribution samples as the positive class.
-        id_placement: for each in-distribution sample, the share of out-of-distribution samples below it, ties half.
-        ood_placement: for each out-of-distribution sample, the share of in-distribution samples above it, ties half.
+        aupr: the average precision, with the in-distribution samples as the positive class.
+        id_placement: for each in-distribution sample, the share of out-of-distribution samples below it.
+        ood_placement: for each out-of-distribution sample, the share of in-distribution samples above it.
     """
 
     auroc: float
@@ -41,23 +42,24 @@ class Separation(NamedTuple):
     ood_placement: Tensor
 
 
-def rank(scores: Tensor) -> Ranked:
-    """Sort the scores of a set once for all that is done with them."""
+def rank_scores(scores: Tensor) -> Ranked:
+    """Sort the scores of a set, once for everything that is computed from them."""
     order = torch.from_numpy(scores.double().numpy().argsort())
     return Ranked(scores.double()[order], order)
 
 
 def separate(id_ranked: Ranked, ood_ranked: Ranked) -> Separation:
-    """The exact statistics, in O(N log N).
+    """The exact statistics of two sets.
 
-    >>> result = separate(rank(torch.tensor([3.0, 2.0])), rank(torch.tensor([1.0, 2.0])))
+    >>> result = separate(rank_scores(torch.tensor([3.0, 2.0])), rank_scores(torch.tensor([1.0, 2.0])))
     >>> result.auroc, result.fpr95, round(result.aupr, 4)
     (0.875, 0.5, 0.8333)
     """
     positive, negative = id_ranked.values, ood_ranked.values
     id_placement = _unsorted(placement(negative, positive), id_ranked.order)
     ood_placement = _unsorted(1 - placement(positive, negative), ood_ranked.order)
-    true, false = (len(x) - torch.searchsorted(x, positive) for x in (positive, negative))  # at the threshold of each
+    # How many of each set are at or above the score of each positive sample.
+    true, false = (len(x) - torch.searchsorted(x, positive) for x in (positive, negative))
     precision = true.double() / (true + false)
     fpr95 = fpr_at_tpr(positive, negative, TPR)
     return Separation(float(id_placement.mean()), float(fpr95), float(precision.mean()), id_placement, ood_placement)
@@ -66,8 +68,8 @@ def separate(id_ranked: Ranked, ood_ranked: Ranked) -> Separation:
 def paired_difference(one: Separation, other: Separation) -> tuple[float, float, float]:
     """AUROC of `one` minus that of `other` on the same samples, with DeLong's 95 % interval.
 
-    The AUROC is the mean of the placements over either set, so the variance of a difference is that of the differences
-    of placements, over in-distribution and over out-of-distribution samples: Var(d_id)/N + Var(d_ood)/M.
+    The AUROC is the mean of the placements over each of the two sets. With d the differences of placements, the
+    variance of the difference is Var(d_id) / N + Var(d_ood) / M.
     """
     differences = (one.id_placement - other.id_placement, one.ood_placement - other.ood_placement)
     value = float(differences[0].mean())
@@ -80,15 +82,17 @@ def paired_difference(one: Separation, other: Separation) -> tuple[float, float,
 def separation_intervals(
     exact: Separation, id_ranked: Ranked, ood_ranked: Ranked, replicates: int, numbers: Any, cells: int = CELLS
 ) -> dict[str, tuple[float, float]]:
-    """The 95 % intervals of the statistics; both sets are drawn anew, each in its own size.
+    """The 95 % intervals of the statistics. In each replicate, both sets are drawn again in their own sizes.
 
-    Where few samples are on the wrong side, `exact` widens them.
+    If few samples are on the wrong side, the functions of `exact.py` make the intervals wider.
     """
     *counts, atoms = score_cells(id_ranked.values, ood_ranked.values, cells)
     observed, drawn = replicate(
         lambda positive, negative: _cell_statistics(positive, negative, atoms), counts, replicates, numbers
     )
-    found = {name: interval(getattr(exact, name), observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)}
+    found = {
+        name: bootstrap_interval(getattr(exact, name), observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)
+    }
     positive, negative = id_ranked.values, ood_ranked.values
     auroc = auroc_interval(found["auroc"], exact.auroc, min(len(positive), len(negative)))
     if auroc != found["auroc"]:
@@ -98,15 +102,18 @@ def separation_intervals(
 
 
 def score_cells(positive: Tensor, negative: Tensor, cells: int = CELLS) -> tuple[Tensor, Tensor, Tensor]:
-    """Cells of neighbours in the order of both sets together, about equally many in each, from the highest score down.
+    """Cells of neighbours in the order of both sets together, from the highest score down.
+
+    The cells have about as many samples each. If there are at most `cells` different scores, each has a cell of its
+    own. A score that is as frequent as a cell has a cell of its own as well.
 
     Args:
-        positive, negative: sorted scores of the two sets.
-        cells: how many; if there are no more distinct scores, each has its own. A score that is as frequent as a cell
-            has its own as well.
+        positive: the scores of the first set, in rising order.
+        negative: the scores of the second set, in rising order.
+        cells: the number of cells.
 
     Returns:
-        How many of each set are in each cell, and which cells hold a single score.
+        The number of samples of each set in each cell, and which cells hold a single score.
     """
     pooled = ordered(torch.cat([positive, negative]))
     edges = pooled.unique_consecutive()
@@ -122,13 +129,14 @@ def score_cells(positive: Tensor, negative: Tensor, cells: int = CELLS) -> tuple
 
 
 def _cell_statistics(positive: Tensor, negative: Tensor, atoms: Tensor) -> Tensor:
-    """(R, 3) statistics of counts (R, cells). In a cell of several scores the two sets are taken as mixed evenly."""
+    """From counts (R, cells), the statistics (R, 3). In a cell of several scores, both sets are assumed to be mixed."""
     n, m = positive[0].sum(), negative[0].sum()
     hits, alarms = positive.cumsum(1), negative.cumsum(1)
     auroc, _ = binned_auroc(positive.flip(1), negative.flip(1))
     rest = torch.where(atoms, 0.0, 0.5)
     true, false = hits - positive * rest, alarms - negative * rest
-    aupr = (positive * true / (true + false).clamp_min(0.25)).sum(1) / n  # at least 1/2 where there is a positive
+    # With a positive sample in the cell, true + false is at least 1/2, so that the limit matters in empty cells only.
+    aupr = (positive * true / (true + false).clamp_min(0.25)).sum(1) / n
     kept = max(1, math.ceil(TPR * float(n) - 1e-9))
     place = (hits < kept).sum(1, keepdim=True)
     inside = positive.gather(1, place)
@@ -138,7 +146,7 @@ def _cell_statistics(positive: Tensor, negative: Tensor, atoms: Tensor) -> Tenso
 
 
 def _between(rising: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each cell begins and ends; the last one takes all the rest."""
+    """Where each cell begins and ends. The last cell has all scores above its edge."""
     first = torch.searchsorted(rising, edges)
     return first, torch.cat([first[1:], first.new_tensor([len(rising)])])
 

@@ -23,7 +23,7 @@ def digest_files(paths: Iterable[Path]) -> str:
     return state.hexdigest()[:16]
 
 
-class Pieces:
+class PieceCache:
     """Rows of numbers that are computed piece by piece and kept in `folder`.
 
     Args:
@@ -31,7 +31,7 @@ class Pieces:
         piece: the number of rows in a file. An interruption loses at most one piece.
 
     >>> import tempfile
-    >>> pieces = Pieces(Path(tempfile.mkdtemp()), piece=2)
+    >>> pieces = PieceCache(Path(tempfile.mkdtemp()), piece=2)
     >>> pieces("squares", 3, lambda start, stop: torch.arange(start, stop) ** 2)
     tensor([0, 1, 4])
     >>> pieces("squares", 3, lambda start, stop: 1 / 0)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..evaluation import LogitSet, odin_scores
 from ..inference.batches import Batch
-from ..inference.memory import Pieces as Fitting
+from ..inference.fitting import FittingPieces
 from ..nn import find_logits
-from .cache import Pieces
-from .models import Classifier, identify, load_model
+from .cache import PieceCache
+from .models import Classifier, digest_model, load_model
 from .protocol import ODIN_EPSILON, ODIN_TEMPERATURE, Experiment
 from .samples import Samples, Sets
 
@@ -92,12 +92,12 @@ class _Work:
         return load_model(self.experiment, self.model, self.device)
 
     @cached_property
-    def pieces(self) -> Pieces:
-        return Pieces(self.cache / "logits" / f"{self.experiment.name}-{identify(self.model)}-{VERSION}")
+    def pieces(self) -> PieceCache:
+        return PieceCache(self.cache / "logits" / f"{self.experiment.name}-{digest_model(self.model)}-{VERSION}")
 
     @cached_property
-    def fitting(self) -> Fitting:
-        return Fitting(self._forward)
+    def fitting(self) -> FittingPieces:
+        return FittingPieces(self._forward)
 
     def logits(self, samples: Samples) -> Tensor:
         def compute(start: int, stop: int) -> Tensor:

@@ -16,7 +16,7 @@ def fetching(what: str, local: str) -> Iterator[None]:
     and some wait for ever or print to stdout. In this block they have a timeout, and print to stderr.
 
     Args:
-        what: what is fetched, and from where, for the message.
+        what: what is downloaded, and from where; for the message.
         local: the options that point at local copies.
     """
     before = socket.getdefaulttimeout()

@@ -13,7 +13,7 @@ from .cache import numpy
 from .fetch import fetching
 
 Labelled = tuple[Tensor, Tensor]
-Reader = Callable[[list[Path]], Labelled]
+ImageReader = Callable[[list[Path]], Labelled]
 
 BATCHES = "cifar-10-batches-py"
 BATCH_FILES = {"cifar10_train": [f"data_batch_{i}" for i in range(1, 6)], "cifar10_test": ["test_batch"]}
@@ -55,9 +55,9 @@ def fetch_images(folder: Path, name: str, local: str) -> Labelled:
     return read_images(folder, name)
 
 
-def _candidates(folder: Path, name: str) -> list[tuple[Reader, list[Path]]]:
+def _candidates(folder: Path, name: str) -> list[tuple[ImageReader, list[Path]]]:
     """The readers that may be used, each with the files that it needs."""
-    found: list[tuple[Reader, list[Path]]] = [(_read_npz, [folder / f"{name}.npz"])]
+    found: list[tuple[ImageReader, list[Path]]] = [(_read_npz, [folder / f"{name}.npz"])]
     if name == "svhn_test":
         return [(_read_svhn, [place / SVHN_FILE]) for place in (folder, folder / "svhn")] + found
     return [(_read_cifar, [place / x for x in BATCH_FILES[name]]) for place in (folder / BATCHES, folder)] + found

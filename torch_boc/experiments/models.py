@@ -16,7 +16,7 @@ from .resnet import NORMALISATION, find_weights, load_resnet
 from .samples import Inputs
 
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
-# Of each group, one file must be there.
+# One file of each group must exist.
 NEEDED = {
     "images": (("config.json",), WEIGHT_FILES, ("preprocessor_config.json", "processor_config.json")),
     "texts": (("config.json",), WEIGHT_FILES, ("tokenizer.json", "vocab.json")),
@@ -60,7 +60,7 @@ def find_model(experiment: Experiment, model: str | None = None, checkpoint: Pat
     return find_weights(str(checkpoint or model or experiment.model), experiment.local)
 
 
-def identify(path: Path) -> str:
+def digest_model(path: Path) -> str:
     """A short text that is different for different models at `path`."""
     if path.is_file():
         return digest_files([path])
@@ -128,7 +128,7 @@ def _load_pretrained(folder: Path, kind: str, companion: str) -> tuple[Any, Any]
             model, info = getattr(transformers, kind).from_pretrained(
                 folder, local_files_only=True, output_loading_info=True
             )
-    except Exception as error:  # of transformers, tokenizers, safetensors or torch, for a damaged file
+    except Exception as error:  # for a damaged file, each library raises its own errors
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"{folder}: expected a folder of save_pretrained, got {type(error).__name__}: {reason}"

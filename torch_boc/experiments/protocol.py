@@ -5,7 +5,7 @@ from typing import Literal
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 AG_NEWS = ("World", "Sports", "Business", "Sci/Tech")
-# 5,000 of 50,000 images and 12,000 of 120,000 texts are a tenth in either case.
+# The paper takes 5,000 of 50,000 images and 12,000 of 120,000 texts.
 CALIBRATION_SHARE = 0.1
 CALIBRATION_NAME = "training samples"
 ODIN_TEMPERATURE, ODIN_EPSILON = 1000.0, 0.0014
@@ -20,12 +20,12 @@ class Experiment:
         title: its name in reports.
         kind: what the samples are.
         model: the public model: its name on the Hugging Face hub, or that of weights of chenyaofo/pytorch-cifar-models.
-        classes: of the in-distribution data, in the order of its labels.
+        classes: the classes of the in-distribution data, in the order of their labels.
         train: the in-distribution training data, from which the calibration split and Mahalanobis statistics are taken.
         test: the in-distribution test data.
         ood: the out-of-distribution test data.
         ood_name: the name of the latter in tables.
-        batch_size: as in the paper.
+        batch_size: the batch size of the paper.
         odin: whether ODIN is among the detectors. It needs a step along a gradient, which tokens do not allow.
         local: the options that point at local copies.
     """

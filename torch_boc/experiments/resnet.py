@@ -1,7 +1,8 @@
-"""ResNets for CIFAR-10 in two published layouts, from their weights alone: no code is downloaded.
+"""ResNets for CIFAR-10 in two published layouts. Only their weights are downloaded, no code.
 
-chenyaofo/pytorch-cifar-models projects its shortcuts (`downsample`, head `fc`); akamaster/pytorch_resnet_cifar10 has
-shortcuts without parameters (head `linear`). Each was trained with a normalisation of its own.
+Those of chenyaofo/pytorch-cifar-models have projections in their shortcuts (`downsample`) and a head called `fc`. Those
+of akamaster/pytorch_resnet_cifar10 have shortcuts without parameters and a head called `linear`. The two were trained
+with different normalisations of the images.
 """
 
 import pickle
@@ -60,15 +61,15 @@ class Block(nn.Module):
 
 
 class CifarResNet(nn.Module):
-    """Three stages of `blocks` blocks: normalised images (N, 3, 32, 32) to logits (N, classes).
+    """Three stages of `blocks` blocks: normalised images (N, 3, 32, 32) to logits (N, C).
 
     Args:
         blocks: the number of blocks in each stage; 3 for ResNet-20.
-        classes: the number of classes.
+        num_classes: the number of classes, C.
         head: "fc" with projected shortcuts, or "linear" with shortcuts without parameters.
     """
 
-    def __init__(self, blocks: int = 3, classes: int = 10, head: str = "fc") -> None:
+    def __init__(self, blocks: int = 3, num_classes: int = 10, head: str = "fc") -> None:
         super().__init__()
         self.head = head
         self.conv1 = nn.Conv2d(3, WIDTHS[0], 3, 1, 1, bias=False)
@@ -77,7 +78,7 @@ class CifarResNet(nn.Module):
             sizes = [(inside, outside), *[(outside, outside)] * (blocks - 1)]
             layer = nn.Sequential(*(Block(*size, projected=head == "fc") for size in sizes))
             self.add_module(f"layer{stage}", layer)
-        self.add_module(head, nn.Linear(WIDTHS[-1], classes))
+        self.add_module(head, nn.Linear(WIDTHS[-1], num_classes))
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits."""

@@ -15,7 +15,7 @@ from .protocol import CALIBRATION_NAME, Experiment, find_experiment
 from .samples import Inputs, Samples, Sets, portions
 from .texts import fetch_texts, read_texts
 
-READERS: dict[str, tuple[Callable[..., tuple[Inputs, Tensor]], ...]] = {
+SOURCES: dict[str, tuple[Callable[..., tuple[Inputs, Tensor]], ...]] = {
     "images": (read_images, fetch_images),
     "texts": (read_texts, fetch_texts),
 }
@@ -83,7 +83,7 @@ def load_sets(
         samples: see `portions`.
         train_samples: see `portions`.
     """
-    read, fetch = READERS[experiment.kind]
+    read, fetch = SOURCES[experiment.kind]
     found = []
     for name in (experiment.train, experiment.test, experiment.ood):
         if data_dir is not None:
@@ -92,7 +92,7 @@ def load_sets(
             inputs, target = fetch((cache or default_cache()) / "data", name, experiment.local)
         found.append(Samples(name, inputs, target))
         _check(found[-1], None if name == experiment.ood else len(experiment.classes))
-    return portions(*found, seed=seed, samples=samples, trained=train_samples)
+    return portions(*found, seed=seed, samples=samples, train_samples=train_samples)
 
 
 def report(

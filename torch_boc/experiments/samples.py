@@ -1,4 +1,4 @@
-"""The inputs of the models, and the portions that the paper makes of them."""
+"""The inputs of the models, and how the paper divides them into sets."""
 
 import hashlib
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def portions(
     *,
     seed: int = 42,
     samples: int | None = None,
-    trained: int | None = None,
+    train_samples: int | None = None,
 ) -> Sets:
     """The sets of an experiment, from the complete data.
 
@@ -63,13 +63,13 @@ def portions(
         ood: out-of-distribution test data. Its targets are dropped, because they are other classes.
         seed: the seed of the shuffling.
         samples: the largest number of samples of each set; all by default.
-        trained: the largest number of samples of the rest of the training data; all by default.
+        train_samples: the largest number of samples of the rest of the training data; all by default.
     """
     count = round(CALIBRATION_SHARE * len(train))
     if not 0 < count < len(train):
         raise ValueError(f"{train.name}: expected at least 10 samples, a tenth to calibrate on, got {len(train)}")
     order = _order(len(train), seed)
-    most = min(x for x in (samples, trained, len(train)) if x is not None)
+    most = min(x for x in (samples, train_samples, len(train)) if x is not None)
     keys = [f"{digest_inputs(data.inputs)}-{seed}" for data in (test, ood, train)]
     return Sets(
         _portion(test, test.name, _order(len(test), seed)[:samples], keys[0]),

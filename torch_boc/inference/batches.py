@@ -56,15 +56,15 @@ def _to_cuda(x: Tensor, device: torch.device) -> Tensor:
     return x.to(device) if x.is_pinned() else x.pin_memory().to(device, non_blocking=True)
 
 
-class Reader:
+class BatchReader:
     """Turns what a loader yields into a `Batch` for one model.
 
     A batch is x, (x, target), or a mapping with the target under a name of `torch_boc.data.finding.TARGET_NAMES`. An
-    argument that the model's forward requires is never taken for the target. x is a tensor, a sequence of tensors
+    argument that the model's forward requires is never the target. x is a tensor, a sequence of tensors
     (positional arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that the model's forward
     does not take are left out.
 
-    >>> batch = Reader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
+    >>> batch = BatchReader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
     >>> batch.size, batch.target
     (4, tensor([0, 1, 1, 0]))
     """

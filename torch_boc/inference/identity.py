@@ -9,9 +9,10 @@ import torch
 from torch import nn
 from torchmetrics import Metric
 
-from .values import PLAIN, ValueDigest
+from .values import PLAIN_TYPES, ValueDigest
 
-OURS = frozenset(vars(nn.Module()))  # of every module: registries, and the mode, which is eval in every run
+# The attributes that every module has: its registries, and the mode, which is eval in every run.
+OURS = frozenset(vars(nn.Module()))
 
 
 class ModelIdentity(NamedTuple):
@@ -101,8 +102,8 @@ def warn_of(unknown: list[str]) -> None:
     if unknown:
         names = ", ".join(unknown[:5]) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
         warnings.warn(
-            f"resume cannot tell whether {names} changed since the earlier session; if so, start over. "
-            "A run_id= of your own says which model and data it is, and ends this warning",
+            f"resume cannot tell whether {names} changed since the earlier session; if it did, start over. "
+            "If you give a run_id=, which names the model and the data, there is no such warning",
             stacklevel=3,
         )
 
@@ -143,5 +144,5 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
             continue
         for name, value in sorted(vars(base).items()):
             value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-            if isinstance(value, types.FunctionType) or (not name.startswith("__") and isinstance(value, PLAIN)):
+            if isinstance(value, types.FunctionType) or (not name.startswith("__") and isinstance(value, PLAIN_TYPES)):
                 yield name, value

@@ -35,6 +35,12 @@ def count_samples(loader: Any) -> int | None:
     return samples - samples % loader.batch_size if loader.drop_last else samples
 
 
+def describe_loader(loader: Any) -> dict[str, object]:
+    """The number of samples, and, if it is not known, the number of batches."""
+    samples = count_samples(loader)
+    return {"samples": samples} if samples is not None else {"samples": None, "batches": count_batches(loader)}
+
+
 def count_batches(loader: Any) -> int | None:
     """How many batches a loader will yield; None if it does not say."""
     try:

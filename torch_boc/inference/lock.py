@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-# A process on another machine cannot be looked up. Therefore an owner touches its lock file every so many seconds, and
-# is taken for dead when it has not done so for this long.
+# A process on another machine cannot be looked up. Therefore an owner touches its lock file every `BEAT_SECONDS`. If it
+# has not done so for `DEAD_SECONDS`, it is assumed to be dead.
 BEAT_SECONDS, DEAD_SECONDS = 30.0, 600.0
 
 
@@ -45,7 +45,7 @@ class Lock:
                 raise BlockingIOError(
                     f"expected that nobody else {self._purpose}, got process {found.get('pid')} on "
                     f"{found.get('host')}, which has done so since {found.get('since')}; wait for it, or choose "
-                    f"another path. If it is no more, delete {self.path}"
+                    f"another path. If that process does not exist any more, delete {self.path}"
                 )
             if self._take_over(found):
                 break

@@ -17,38 +17,39 @@ from ..functional.checks import are_probabilities, check_trials
 from ..functional.columns import check_columns
 from ..nn import find_logits
 from ..storage.files import check_file
-from .batches import Batch, Reader
+from .batches import Batch, BatchReader
 from .device import Landing, device_of, evaluating, land
-from .identity import identify, warn_of
-from .loaders import as_loader, count_batches, count_samples
-from .memory import Pieces
-from .parts import PartFiles
-from .passing import Passing, mark_samples
+from .finished import check_finished, describe_run, is_finished
+from .fitting import FittingPieces
+from .identity import warn_of
+from .loaders import as_loader, count_samples, describe_loader
+from .part_files import PartFiles
+from .passing import mark_samples
 from .progress import progress_bar
-from .runs import Run, RunFile, compare_samples, read_record
+from .runs import RunFile
 from .supply import Samples, Supply
 
 MARKS = "marks"  # an internal column of the tables, which is not written to the file
 
 
 class BoCPredictor:
-    """Runs a classifier over a loader: one row for each sample, in input order, and never all of them in memory.
+    """Runs a classifier over a loader and makes a row for each sample, in the order of the loader.
 
-    The columns are `index` (counting samples from 0), `target` if the loader has it, and those of
+    The columns are `index` (samples are counted from 0), `target` if the loader has it, and those of
     `torch_boc.functional.sample_columns`, all or the ones you choose. A loader yields x, (x, target) or mappings, as
-    tokenizers and processors make them; a data set or a tensor of all inputs serves as well. The model answers with
-    logits of shape (N, C), in any form that `torch_boc.data.find_logits` knows; probabilities are refused. It runs
-    in eval and inference mode, and afterwards its modules have their earlier modes again. A batch that does not fit in
-    memory is halved until it does.
+    tokenizers and processors make them. A data set or a tensor of all inputs may be given instead of a loader. The
+    model returns logits of shape (N, C), in any form that `torch_boc.data.find_logits` knows; probabilities are
+    refused. It runs in eval and inference mode, and afterwards its modules have their earlier modes again. If a batch
+    does not fit in memory, it is halved until it does.
 
     Args:
         model: the classifier.
-        device: where to run; the model is moved there. By default, where its first parameter is.
-        dtype: of autocast, `torch.bfloat16` or `torch.float16`; by default there is no autocast.
+        device: where to run; the model is moved there. By default it stays where its first parameter is.
+        dtype: the dtype of autocast, `torch.bfloat16` or `torch.float16`; by default there is no autocast.
         compile: whether to run the model through `torch.compile`.
         trials: the number of coin flips of the p-value.
         progress: whether to show a progress bar, in a terminal or a notebook.
-        batch_size: for data sets and tensors; a loader has its own.
+        batch_size: the batch size for data sets and tensors; a loader has its own.
         columns: which columns of `sample_columns` to keep, in this order, after `index` and `target`.
 
     >>> predictor = BoCPredictor(torch.nn.Linear(5, 3), progress=False)
@@ -79,7 +80,7 @@ class BoCPredictor:
         self.dtype, self.trials, self.progress, self.batch_size = dtype, check_trials(trials), progress, batch_size
         self.columns = check_columns(columns)
         self._forward = torch.compile(model) if compile else model
-        self._reader = Reader(model)
+        self._reader = BatchReader(model)
         self._ahead = 1 if self.device.type == "cuda" else 0
         self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
 
@@ -100,25 +101,30 @@ class BoCPredictor:
         """Write a Parquet file of all samples, batch by batch, and return its path.
 
         The file appears when it is complete, and its metadata say which run wrote it. With `resume`, an interrupted run
-        leaves what it finished in the folder `{path}.parts`, and the next run with `resume` goes on after it. Rows of
-        two different runs are never mixed: the settings, all weights and buffers, the code and the plain attributes of
-        the model must be the same. All samples are read again and compared; the model does not run on those that are
-        done. A finished run is checked in the same way and not repeated. A difference is an error; to replace a
-        finished file, leave `resume` out. While a run writes, a second one is refused. What a model reads from
+        leaves its finished rows in the folder `{path}.parts`, and the next run with `resume` continues after them. Rows
+        of two different runs are never mixed: the settings, all weights and buffers, the code and the plain attributes
+        of the model must be the same. All samples are read again and compared, but the model does not run on samples
+        that are done. A finished run is compared in the same way and not repeated. A difference is an error; to replace
+        a finished file, leave `resume` out. While a run writes, a second one is refused. What a model reads from
         elsewhere (files, the environment, other modules of your program) is not compared.
 
         Args:
             loader: the samples.
-            path: of the file.
-            resume: whether to go on after an interruption.
+            path: the path of the file.
+            resume: whether to continue an interrupted run.
             run_id: your own name for this model and these data, such as a commit and a version of the data. Model and
-                samples are then not compared: two runs with the same name are taken for the same. Use it for models
+                samples are then not compared: two runs with the same name are assumed to be the same. Use it for models
                 with settings that cannot be read (there is a warning), for random augmentation, or to save time.
         """
         require_pyarrow()
         path, loader = check_file(path), as_loader(loader, self.batch_size)
-        run, unknown = self._describe(loader, run_id)
-        if resume and self._is_finished(loader, path, run, unknown):
+        settings: dict[str, object] = {"torch_boc": __version__, "trials": self.trials, "dtype": str(self.dtype)}
+        settings |= {"columns": list(self._no_samples())} | describe_loader(loader)
+        run, unknown = describe_run(self.model, settings, run_id)
+        if resume and is_finished(path, run):
+            warn_of(unknown)
+            if run.tracked:
+                check_finished(path, self._marks(loader))
             return path
         with PartFiles(path, run) if resume else RunFile(path, run) as file:
             if file.rows:
@@ -130,31 +136,10 @@ class BoCPredictor:
                 file.write(self._no_samples())
         return path
 
-    def _is_finished(self, loader: Iterable[Any], path: Path, run: Run, unknown: list[str]) -> bool:
-        """Whether the file exists. It is an error if another run wrote it, or this run from other samples."""
-        if not path.exists():
-            return False
-        remedy = "To replace the file, leave resume=True out, or delete it"
-        record = read_record(path, remedy)
-        run.check(record.settings, f"that wrote {path}", remedy)
-        if record.rows != record.passed.rows:
-            raise ValueError(f"expected {record.passed.rows} rows in {path}, got {record.rows}. {remedy}")
-        warn_of(unknown)
-        if run.tracked:
-            passing = Passing()
-            with progress_bar(self.progress, count_samples(loader)) as bar:
-                for raw in loader:
-                    marks = mark_samples(self._reader.read(raw))
-                    passing.add(marks.cpu())
-                    if bar is not None:
-                        bar.update(len(marks))
-            compare_samples(str(path), record.passed, passing.so_far(), remedy)
-        return True
-
     def _tables(
         self, batches: Iterable[Any], total: int | None, file: RunFile | PartFiles | None = None, start: int = 0
     ) -> Iterator[dict[str, Tensor]]:
-        """The tables of all samples from number `start` on; on CUDA, the next batch starts before a table is read."""
+        """The tables of all samples from number `start` on. On CUDA, the next batch starts before a table is read."""
         landing: deque[Landing] = deque()
         with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
             for table in self._launch(batches, file, start):
@@ -170,7 +155,7 @@ class BoCPredictor:
         if self._are_probabilities:
             raise ValueError(
                 "expected logits from the model, got probabilities (every row of the first batch is non-negative and "
-                "sums to 1); take the softmax out of the model, or let it return the logarithm"
+                "sums to 1); remove the softmax from the model, or let the model return the logarithm"
             )
         if bar is not None:
             bar.update(len(columns["index"]))
@@ -180,7 +165,7 @@ class BoCPredictor:
         """Start the computation of each batch; on CUDA, the copy of the next batch to the device starts after it."""
         self._are_probabilities = None
         with Supply(self._read(batches, file, start), self.device) as supply:
-            run = Pieces(lambda piece: self._columns(supply.deliver(piece)))
+            run = FittingPieces(lambda piece: self._columns(supply.deliver(piece)))
             for samples in supply:
                 landing = land({**samples.known, **run(samples.batch)})
                 if run.limit is None:  # else the memory is short
@@ -209,7 +194,7 @@ class BoCPredictor:
                 target = {} if batch.target is None else {"target": batch.target.clone()}
                 yield Samples({**index, **target, **marks}, batch)
         if seen < start:
-            raise ValueError(f"expected a loader with at least the {start} samples already done, got {seen}")
+            raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
 
     def _columns(self, batch: Batch) -> dict[str, Tensor]:
         """The computation, on the device from beginning to end."""
@@ -219,23 +204,21 @@ class BoCPredictor:
         if logits.ndim != 2 or len(logits) != batch.size:
             raise ValueError(
                 f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; "
-                "a table has one row a sample: pool or pick along other axes in a module around the model"
+                "a table has one row for each sample: put a module around the model that reduces the other axes"
             )
         if self._are_probabilities is None:
             self._are_probabilities = are_probabilities(logits, -1)
         # Outside of inference mode, so that users get ordinary tensors.
         return sample_columns(logits, trials=self.trials, columns=self.columns)
 
+    def _marks(self, loader: Iterable[Any]) -> Iterator[Tensor]:
+        """The marks of all samples, batch by batch. The model does not run."""
+        with progress_bar(self.progress, count_samples(loader)) as bar:
+            for raw in loader:
+                marks = mark_samples(self._reader.read(raw))
+                yield marks.cpu()
+                if bar is not None:
+                    bar.update(len(marks))
+
     def _no_samples(self) -> dict[str, Tensor]:
         return {"index": torch.arange(0), **sample_columns(torch.zeros(0, 2), columns=self.columns)}
-
-    def _describe(self, loader: Any, run_id: str | None) -> tuple[Run, list[str]]:
-        """The settings by which two runs are compared before samples are read, and the names of what cannot be read."""
-        settings: dict[str, object] = {"torch_boc": __version__, "trials": self.trials, "dtype": str(self.dtype)}
-        settings |= {"columns": list(self._no_samples()), "samples": count_samples(loader)}
-        if settings["samples"] is None:
-            settings["batches"] = count_batches(loader)
-        if run_id is not None:
-            return Run(settings | {"run_id": str(run_id)}, tracked=False), []
-        model = identify(self.model)
-        return Run(settings | model.described(), tracked=True), model.unknown

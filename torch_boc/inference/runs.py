@@ -16,13 +16,13 @@ from .passing import Passed, Passing
 
 KEY = "torch_boc"
 SAME = (
-    "a loader must give the same samples in the same order (shuffle=False, no random augmentation). With a run_id= of "
-    "your own, samples and model are not compared"
+    "a loader must give the same samples in the same order (shuffle=False, no random augmentation). If you give a "
+    "run_id=, samples and model are not compared"
 )
 
 ATTRIBUTES = (
     "The attributes are the numbers, texts and tensors that modules hold, and the hooks of the forward; if the forward "
-    "itself sets them, load the model anew or give a run_id= of your own"
+    "itself changes them, load the model again or give a run_id= of your own"
 )
 
 
@@ -63,7 +63,7 @@ def compare_samples(what: str, then: Passed, now: Passed, remedy: str) -> None:
     """Raise if the samples are not those of the earlier session."""
     names = [name for name in Passed._fields if getattr(then, name) != getattr(now, name)]
     if names:
-        told = f"{now.rows} samples" if "rows" in names else " and ".join(f"other {name}" for name in names)
+        told = f"{now.rows} samples" if "rows" in names else " and ".join(f"different {name}" for name in names)
         raise ValueError(f"expected the {then.rows} samples of {what}, got {told}; {SAME}. {remedy}")
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .batches import Batch, can_be_pinned
-from .memory import is_out_of_memory
+from .fitting import is_out_of_memory
 
 
 class Samples(NamedTuple):

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from .hashing import hash_tensor
 
-PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.Size, torch.layout, torch.memory_format)
-DEPTH = 16  # of nested values; deeper are only values that contain themselves
+PLAIN_TYPES = (bool, int, float, complex, str, bytes, torch.dtype, torch.Size, torch.layout, torch.memory_format)
+DEPTH = 16  # how deep nested values are read; only values that contain themselves are deeper
 
 
 class ValueDigest:
@@ -52,7 +52,7 @@ class ValueDigest:
 
     def _scalar(self, value: Any) -> str | None:
         """The value as text, if it is a single value."""
-        if value is None or isinstance(value, PLAIN):
+        if value is None or isinstance(value, PLAIN_TYPES):
             return repr(value)
         if isinstance(value, enum.Enum | type):
             return f"{value!r}" if isinstance(value, enum.Enum) else f"{value.__module__}.{value.__qualname__}"
@@ -105,7 +105,7 @@ def _code(function: types.FunctionType) -> Any:
         used = {name: current.__globals__.get(name) for name in sorted(_names(current.__code__))}
         called = [x for x in used.values() if isinstance(x, types.FunctionType)]
         waiting += [x for x in called if x.__globals__ is current.__globals__ and x not in waiting]
-        plain = [(name, x) for name, x in used.items() if isinstance(x, (*PLAIN, Tensor))]
+        plain = [(name, x) for name, x in used.items() if isinstance(x, (*PLAIN_TYPES, Tensor))]
         held = [_content(cell) for cell in current.__closure__ or ()]
         parts.append((_code_values(current.__code__), current.__defaults__, current.__kwdefaults__, held, plain))
     return parts

@@ -18,7 +18,7 @@ from .cpu.calls import DTYPES, MOST_TRIALS
 from .dtensors import is_distributed
 from .trial import is_trusted
 from .triton import launch_numbers
-from .triton.launch import available, interpreted
+from .triton.launch import available, interpreted, is_warm
 
 PATHS = ("auto", "torch", "triton", "native")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -45,7 +45,9 @@ def use(path: str) -> Iterator[None]:
     Args:
         path: one of
             "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; the
-            native library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default;
+            native library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default.
+            While a CUDA graph is captured, logits of a dtype and a number of classes that came before go to the
+            kernels, others to torch's operations: call once before the capture, as torch asks anyway;
             "torch": torch's own operations, the reference;
             "triton": the Triton kernels, untried; tensors of other devices are an error. Inside of torch.compile they
             stay one operator each, where "auto" leaves everything to the compiler;
@@ -94,7 +96,8 @@ def decide(x: Tensor) -> Fused:
         return _NOTHING
     on_cpu = path != "triton" and x.device.type == "cpu"
     most_trials, module = (MOST_TRIALS, calls) if on_cpu else (sys.maxsize, launch_numbers)
-    return Fused(x.dtype in dtypes, torch.float32 in dtypes, most_trials, module if _is_unwatched(x) else None)
+    rows = x.dtype in dtypes and (on_cpu or path != "auto" or is_warm(x))
+    return Fused(rows, torch.float32 in dtypes, most_trials, module if _is_unwatched(x) else None)
 
 
 def _is_unwatched(x: Tensor) -> bool:
@@ -119,7 +122,7 @@ def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
         return ()  # for which torch's operations have rules, nested ones too
     if device == "cpu" and path != "triton":
         return DTYPES if _takes_native(x, path) else ()
-    return TRITON_DTYPES if available(device) and (path == "triton" or is_trusted()) else ()
+    return TRITON_DTYPES if available(device) and (path == "triton" or is_trusted(x.device)) else ()
 
 
 def _takes_native(x: Tensor, path: str) -> bool:

@@ -14,7 +14,7 @@ from ..functional.columns import check_columns, probe_columns
 
 
 class ProbeOutput(NamedTuple):
-    """What the probe says of each row of logits, without the class axis.
+    """The numbers of the probe for each row of logits, without the class axis.
 
     Attributes:
         prediction: the top class, int64.

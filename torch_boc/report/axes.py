@@ -3,16 +3,16 @@
 from typing import Any
 
 from ..plots import CYCLE, new_axes
-from .words import names
+from .words import distinct_names
 
 PANEL = (4.8, 3.7)
-TEXT = 9
-# Panels and lines for the first so many sets; the tables have all of them.
+FONT_SIZE = 9
+# Figures show at most this many OOD sets; the tables have all of them.
 SETS = 6
 
 
 def panels(count: int, size: tuple[float, float] = PANEL) -> tuple[Any, list[Any]]:
-    """A new figure with `count` axes, at most three in a row, and none alone in the last if it can be helped."""
+    """A new figure with `count` axes. A row has at most three of them, or two if there are two or four in all."""
     columns = 2 if count in (2, 4) else min(count, 3)
     figure, (first,) = new_axes(1, None)
     first.remove()
@@ -26,34 +26,45 @@ def panels(count: int, size: tuple[float, float] = PANEL) -> tuple[Any, list[Any
 
 
 def finish(figure: Any, axes: list[Any], legend: str | None = "best", **options: Any) -> Any:
-    """Grid, type sizes and legends."""
+    """Set the grid, the sizes of the type and the legends; returns the figure.
+
+    Args:
+        figure: the figure.
+        axes: its axes.
+        legend: the place of the legend in each of the axes; None for no legend.
+        options: further options of the legend.
+    """
+    sizes = {"fontsize": FONT_SIZE, "title_fontsize": FONT_SIZE}
     for axis in axes:
         axis.grid(alpha=0.25)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=TEXT)
-        axis.xaxis.label.set_size(TEXT + 1)
-        axis.yaxis.label.set_size(TEXT + 1)
+        axis.tick_params(labelsize=FONT_SIZE)
+        axis.xaxis.label.set_size(FONT_SIZE + 1)
+        axis.yaxis.label.set_size(FONT_SIZE + 1)
         if legend:
-            axis.legend(fontsize=TEXT, title_fontsize=TEXT, loc=legend, framealpha=0.85, edgecolor="none", **options)
+            axis.legend(loc=legend, framealpha=0.85, edgecolor="none", **sizes, **options)
     return figure
 
 
-def plain(name: str) -> str:
-    """A user's name as matplotlib should print it: no mathematics, shown despite a leading underscore, not too long."""
+def figure_text(name: str) -> str:
+    """A user's name for a figure: dollar signs are escaped, and a long name is cut.
+
+    matplotlib would not show a name that begins with an underscore, so a space is put before it.
+    """
     short = name if len(name) <= 32 else f"{name[:31]}…"
     return (" " if name.startswith("_") else "") + short.replace("$", r"\$")
 
 
 def draw_histograms(axis: Any, table: Any) -> None:
-    """Histograms of one score, a colour for each set; on a logarithmic scale where most samples share a bin."""
-    sets = names(table["set"])[: SETS + 1]
+    """Histograms of one score, with a colour for each set. The scale is logarithmic if one bin has most of a set."""
+    sets = distinct_names(table["set"])[: SETS + 1]
     for name, colour in zip(sets, CYCLE, strict=False):
         rows = table[table["set"] == name].sort_values("bin_low")
         edges = [*rows["bin_low"], rows["bin_high"].iloc[-1]]
         if len(sets) <= 3:
             axis.stairs(rows["share"], edges, fill=True, alpha=0.3, color=colour)
-        axis.stairs(rows["share"], edges, color=colour, linewidth=1.2, label=plain(name))
+        axis.stairs(rows["share"], edges, color=colour, linewidth=1.2, label=figure_text(name))
     if table["share"].max() > 0.5:
         axis.set_yscale("log")
         axis.set_ylim(max(1e-5, table["share"][table["share"] > 0].min() / 2), 1.5)

@@ -1,4 +1,4 @@
-"""Does the geometry of the logits tell anything beyond confidence? Rows and a sentence beside those of a report."""
+"""Does the geometry of the logits tell anything beyond confidence? Rows and a sentence for the comparison of models."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,21 +7,21 @@ from typing import Any
 from .claims import shown
 from .parts import NOTHING, Cell, value_cell
 from .results import SPLINE
-from .words import interval, measured, number
+from .words import interval_text, number, value_text
 
-NOTE = (
+BEYOND_NOTE = (
     "Does the geometry of the logits tell anything that confidence does not? “At equal p̂” compares only samples of "
-    "about the same confidence: 0.5 is nothing, and below 0.5 the other samples have the more evenly matched rivals. "
-    "Two models are also fitted to tell both sets apart, one by p̂ alone and one by p̂ and ρ, and judged on samples "
-    "that they have not seen; “gained by ρ” is the difference. It is biased downwards, for the second model has more "
-    "to learn from the same samples: a small true gain is found at equal p̂ long before it shows here, and an interval "
-    "below 0 does not mean that ρ does harm."
+    "about the same confidence: 0.5 means that ρ tells nothing, and below 0.5 the OOD samples have the more evenly "
+    "matched rivals. Two models are also fitted to tell both sets apart, one by p̂ alone and one by p̂ and ρ. They are "
+    "judged on samples that they have not seen; “gained by ρ” is the difference. It is biased downwards, because the "
+    "second model has more to learn from the same samples. Therefore a small true gain is found at equal p̂ long "
+    "before it shows here, and an interval below 0 does not mean that ρ does harm."
 )
-BeyondRow = tuple[Cell, Callable[[Any], Cell]]
+BeyondContrast = tuple[Cell, Callable[[Any], Cell]]
 
 
-def beyond_rows() -> list[BeyondRow]:
-    """Names of rows, each with a function of what `beyond_confidence` found of a model, or None."""
+def beyond_rows() -> list[BeyondContrast]:
+    """The names of the rows, each with a function from a table of `beyond_confidence`, or None, to a cell."""
     return [
         (Cell("AUROC at equal p̂, −ρ"), _within),
         (Cell("AUROC, model of p̂"), _alone),
@@ -31,24 +31,24 @@ def beyond_rows() -> list[BeyondRow]:
 
 
 def beyond_sentence(table: Any) -> str:
-    """Whether the concentration helps to tell both sets apart once confidence is known: in strata, and in a model."""
+    """Whether the concentration helps to tell both sets apart if the confidence is known: in strata, and in a model."""
     row = _models(table, "concentration").iloc[0]
     tells = "tells more" if row["versus_confidence_low"] > 0 else "is not shown to tell more"
     values = f"AUROC {number(row['auroc'])} against {_alone(table).text} of p̂ alone"
     model = (
-        f"a model beside p̂, ρ {tells}: {values}, a difference of {measured(row, 'versus_confidence', sign=True)}, "
-        "which is biased downwards."
+        f"In a model that knows p̂, ρ {tells}: {values}, a difference of "
+        f"{value_text(row, 'versus_confidence', sign=True)}, which is biased downwards."
     )
     strata = _strata(table)
-    return f"{_at_equal_confidence(strata.iloc[0])} In {model}" if len(strata) else f"In {model}"
+    return f"{_at_equal_confidence(strata.iloc[0])} {model}" if len(strata) else model
 
 
 def _at_equal_confidence(row: Any) -> str:
-    """What is shown among samples of about the same confidence."""
+    """What is shown for samples of about the same confidence."""
     (sign,) = shown(row.to_frame().T, "auroc", 0.5)
     rivals = {-1: "more evenly matched rivals", 1: "more concentrated rivals"}
-    found = f"unfamiliar samples have the {rivals[sign]}" if sign else "ρ is not shown to tell anything"
-    return f"At equal p̂, {found} (AUROC of −ρ {number(row['auroc'])}, {interval(row, 'auroc')})."
+    found = f"OOD samples have {rivals[sign]}" if sign else "ρ is not shown to tell anything"
+    return f"At equal p̂, {found} (AUROC of −ρ {number(row['auroc'])}, {interval_text(row, 'auroc')})."
 
 
 def _alone(table: Any) -> Cell:

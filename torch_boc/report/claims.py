@@ -1,7 +1,7 @@
-"""Which differences in a table are shown, over all the comparisons that a sentence rests on.
+"""Which differences in a table are more than chance, if a sentence is based on many comparisons.
 
-Of twenty comparisons without any difference, one is beyond its interval of 95 %. A sentence that picks from many must
-not find it: Holm's method keeps the chance that any of them is claimed wrongly at 5 %.
+If there is no difference at all, one in twenty intervals of 95 % is still beyond 0. A sentence that picks from many
+comparisons must not pick that one. Holm's method keeps the chance of any false claim at 5 %.
 """
 
 import math
@@ -9,12 +9,13 @@ from statistics import NormalDist
 from typing import Any
 
 LEVEL = 0.05
+# How many standard errors an interval of 95 % reaches to each side.
 NORMAL_QUANTILE = NormalDist().inv_cdf(1 - LEVEL / 2)
 DIGITS = 4
 
 
 def interval_p_value(row: Any, column: str, null: float = 0.0) -> float:
-    """The two-sided p-value that the interval of 95 % of a value implies, were it normal; 1 without an interval.
+    """The two-sided p-value that belongs to an interval of 95 %, if the value is normal; 1 without an interval.
 
     >>> round(interval_p_value({"x": 1.96, "x_low": 0.0, "x_high": 4.0}, "x"), 2)
     0.05
@@ -27,10 +28,11 @@ def interval_p_value(row: Any, column: str, null: float = 0.0) -> float:
 
 
 def shown(table: Any, column: str, null: float = 0.0) -> Any:
-    """For each row of a DataFrame 1 if the column is shown to be above `null`, -1 if below, and 0 if neither.
+    """For each row of a DataFrame: 1 if the column is shown to be above `null`, -1 if below, 0 if neither is shown.
 
-    All rows are one family: Holm's method takes the p-values in rising order, and stops at the first that is above
-    0.05 / (how many are left). An end of an interval that is printed as `null` shows nothing.
+    All rows are corrected together: Holm's method takes the p-values in rising order, and stops at the first that is
+    above 0.05 / (the number of rows that are left). If the end of an interval looks like `null` when it is printed,
+    nothing is shown.
     """
     rows = table.to_dict("records")
     values = [interval_p_value(row, column, null) for row in rows]
@@ -45,7 +47,7 @@ def shown(table: Any, column: str, null: float = 0.0) -> Any:
 
 
 def over(comparisons: int, *, inside: bool = False) -> str:
-    """What to say of a claim that rests on several comparisons, in brackets or inside them.
+    """The note that a claim is based on several comparisons: in brackets, or to stand inside of brackets.
 
     >>> over(12), over(12, inside=True), over(1)
     (' (corrected for 12 comparisons)', '; corrected for 12 comparisons', '')

@@ -1,4 +1,4 @@
-"""Several reports side by side: what holds for every model, and what for one alone."""
+"""The reports of several models side by side, in one table and on one page."""
 
 import json
 import os
@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..storage.files import check_folder, printable
-from .beyond import NOTE as BEYOND_NOTE
-from .beyond import beyond_rows, beyond_sentence
+from .beyond import BEYOND_NOTE, beyond_rows, beyond_sentence
 from .measured import headline
 from .parts import Cell, ContrastRow, Table
 from .rendering import template
@@ -18,14 +17,14 @@ from .report import FILES, Report, picture, strict, write
 from .results import Results
 from .symbols import Introductions
 from .topics import captions, contrast_rows, glossary, key_sentences
-from .words import names, number
+from .words import distinct_names, number
 
 TITLE = "Bag-of-Coins: side by side"
 NOTE = "With 95 % intervals. ECE: lower is better. AUROC: higher is better, and 0.5 is chance."
 
 INDEX = "index.html"
-# What no report's folder is called: the page of all, and what Windows keeps for devices.
-RESERVED = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
+# Names that no folder of a report may have: that of the page of all models, and the names of devices in Windows.
+RESERVED_FOLDERS = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
 LONGEST_SLUG = 150  # bytes
 
 
@@ -33,8 +32,8 @@ class Comparison:
     """Reports of several models, each on its own data.
 
     Args:
-        reports: by the name of the model.
-        beyond: what `beyond_confidence` found, by the name of the model, for those that it was asked about.
+        reports: the reports by the names of the models.
+        beyond: the tables of `beyond_confidence` by the names of the models. Models may be missing.
 
     >>> from torch_boc import zoo
     >>> from torch_boc.evaluation import evaluate
@@ -53,32 +52,34 @@ class Comparison:
             raise ValueError(f"expected beyond for models among {', '.join(self.reports)}, got {unknown[0]!r}")
 
     def table(self) -> Table:
-        """A column for each model; rows that no model has a value for are left out."""
-        found = [[title, *(cell(report.results) for report in self.reports.values())] for title, cell in rows()]
+        """A table with a column for each model. A row without any value is left out."""
+        found = [
+            [title, *(cell(report.results) for report in self.reports.values())] for title, cell in comparison_rows()
+        ]
         found += [[title, *(cell(self.beyond.get(name)) for name in self.reports)] for title, cell in beyond_rows()]
         present = [row for row in found if any(cell.text != "–" for cell in row[1:])]
         return Table("Each model on its own test set, against its own OOD set", ["", *self.reports], present)
 
     def sentences(self, name: str) -> list[str]:
-        """What is to be said of one model beside the table."""
+        """The sentences about one model."""
         said = key_sentences(self.reports[name].results)
         return [*said, beyond_sentence(self.beyond[name])] if name in self.beyond else said
 
     def to_json(self) -> str:
-        """An object by the names of the models, each as `Report.to_json` has it, with `beyond` among its tables."""
+        """A JSON object with the report of each model, as in `Report.to_json`. Its tables include `beyond`."""
         content = {name: report.content() for name, report in self.reports.items()}
         for name, table in self.beyond.items():
             content[name]["tables"]["beyond"] = table.to_dict("list")
         return json.dumps(strict(content), ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write index.html, with everything side by side, and each report into a folder of its own.
+        """Write index.html, which shows all models side by side, and each report into a folder of its own.
 
-        A folder is called as its model, as far as names of folders can; where two would be the same, even on a disk
-        where capitals do not count, the later one has a number.
+        A folder has the name of its model, without characters that a folder cannot have. If two names are the same, or
+        differ only in capitals, a number is added to the later one.
 
         Returns:
-            The paths, index.html first.
+            The paths of all files, index.html first.
         """
         folder, places = check_folder(folder, comparison_files(self.reports)), slugs(self.reports)
         paths: list[Path] = []
@@ -116,8 +117,8 @@ class Comparison:
         }
 
 
-def rows() -> list[ContrastRow]:
-    """Names of rows, each with a function that gives the cell of a model."""
+def comparison_rows() -> list[ContrastRow]:
+    """The names of the rows, each with a function that gives the cell of a model."""
     return [(Cell("classes"), _classes), (Cell("OOD set"), _ood_set), (Cell("accuracy"), _accuracy), *contrast_rows()]
 
 
@@ -126,7 +127,7 @@ def _classes(results: Results) -> Cell:
 
 
 def _ood_set(results: Results) -> Cell:
-    return Cell(next(iter(names(results.ood["ood"])), "–"))
+    return Cell(next(iter(distinct_names(results.ood["ood"])), "–"))
 
 
 def _accuracy(results: Results) -> Cell:
@@ -134,12 +135,12 @@ def _accuracy(results: Results) -> Cell:
 
 
 def slugs(names: Iterable[str]) -> dict[str, str]:
-    """A folder for each name, each of its own.
+    """A different folder for each name.
 
     >>> slugs(["a b", "a-b", "A/B", "..", "index.html"])
     {'a b': 'a-b', 'a-b': 'a-b-2', 'A/B': 'A-B-3', '..': 'report', 'index.html': 'index.html-2'}
     """
-    taken, found = {_alike(name) for name in RESERVED}, {}
+    taken, found = {_alike(name) for name in RESERVED_FOLDERS}, {}
     for name in names:
         slug, number = _slug(name), 1
         while _alike(place := slug if number == 1 else f"{slug}-{number}") in taken:
@@ -150,23 +151,23 @@ def slugs(names: Iterable[str]) -> dict[str, str]:
 
 
 def comparison_files(names: Iterable[str]) -> list[str]:
-    """All that `Comparison.save` may write for models of these names, within its folder."""
+    """The files that `Comparison.save` may write for models of these names, as paths in its folder."""
     return [INDEX, *(f"{place}/{file}" for place in slugs(names).values() for file in FILES)]
 
 
 def _slug(name: str) -> str:
-    """A name in characters that every file system and every link takes, and of bounded length."""
+    """The name in characters that every file system and every link allows, and not too long."""
     text = "".join(char if char.isalnum() or char in "-._" else "-" for char in unicodedata.normalize("NFC", name))
     return text.encode()[:LONGEST_SLUG].decode(errors="ignore").strip(".") or "report"
 
 
 def _alike(name: str) -> str:
-    """What is the same for names that some file systems take for the same."""
+    """A text that is equal for two names if some file systems cannot hold both."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def _by_printable_name(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values under the names of models, without what a terminal would obey."""
+    """The values under the names of the models, in which control characters are written as escapes."""
     result: dict[str, Any] = {}
     for name, value in values.items():
         if not isinstance(name, str):

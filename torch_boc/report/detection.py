@@ -1,35 +1,31 @@
-"""How well does a score tell samples of the test set from others? Tables, ROC curves and histograms of the scores."""
+"""How well does a score tell samples of the test set from OOD samples? Tables, ROC curves and histograms."""
 
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from ..functional.registry import scores
 from ..plots import CYCLE, GREY
 from .advice import paper_score, scores_to_use
-from .axes import SETS, TEXT, draw_histograms, finish, panels, plain
+from .axes import FONT_SIZE, SETS, draw_histograms, figure_text, finish, panels
+from .choices import BASELINE, COMPARED_SCORES, DASHED, HISTOGRAM_SCORES, ROC_SCORES
 from .parts import NOTHING, UPSIDE_DOWN, Cell, ContrastRow, Figure, Table, Topic, are_best, value_cell
 from .results import Results
-from .words import axis_name, interval, names, number, symbol
+from .words import axis_name, distinct_names, interval_text, number, symbol
 
 INTRODUCTION = (
-    "How well does a score tell samples of the test set from others? An AUROC of 0.5 is chance; below, it ranks "
-    "backwards. A lower FPR95 is better."
+    "How well does a score tell samples of the test set from OOD samples? An AUROC of 0.5 is chance; below 0.5 the "
+    "score ranks backwards. A lower FPR95 is better."
 )
-# Scores that a figure shows, so that it stays readable; what users add themselves comes after, the best first.
-MAIN_SCORES = ("msp", "energy", "log_p_value", "structural_score")
-OWN_SCORES = 3
-HISTOGRAM_SCORES = ("msp", "energy", "log_p_value", "dominance", "logit_gap", "concentration")
+# How many scores of users, that is of detectors and columns, have a ROC curve and a histogram.
+OWN_CURVES, OWN_HISTOGRAMS = 3, 2
 HISTOGRAMS = 6
 SMALL = (3.3, 2.3)
-CONTRASTED = (
-    *("msp", "energy", "logit_gap", "log_p_value", "gap", "concentration", "structural_score"),
-    *("odin", "mahalanobis"),
-)
 
 
 def ood_tables(results: Results) -> list[Table]:
-    """For each OOD set AUROC, FPR at 95 % TPR and AUPR of each score, the best emphasised."""
-    return [_ood_table(results, name) for name in names(results.ood["ood"])]
+    """For each OOD set, the AUROC, the FPR at 95 % TPR and the AUPR of each score; the best are emphasised."""
+    return [_ood_table(results, name) for name in distinct_names(results.ood["ood"])]
 
 
 def _ood_table(results: Results, name: str) -> Table:
@@ -40,11 +36,11 @@ def _ood_table(results: Results, name: str) -> Table:
     for i, (_, row) in enumerate(table.iterrows()):
         called, mark = symbol(row["score"]), UPSIDE_DOWN if row["upside_down"] else ""
         values = [
-            Cell(number(row[column]), interval(row, column), flags[i])
+            Cell(number(row[column]), interval_text(row, column), flags[i])
             for (column, _), flags in zip(kinds, best, strict=True)
         ]
-        difference = Cell(number(row["versus_msp"], sign=True), interval(row, "versus_msp", sign=True))
-        itself = row["score"] == "msp"
+        difference = Cell(number(row["versus_msp"], sign=True), interval_text(row, "versus_msp", sign=True))
+        itself = row["score"] == BASELINE
         small = row["score"] if called.casefold() != row["score"].casefold() else ""
         rows.append([Cell(called, small, mark=mark), *values, NOTHING if itself else difference])
     return Table(
@@ -56,25 +52,25 @@ def _ood_table(results: Results, name: str) -> Table:
 
 
 def _shared(results: Results, name: str) -> str:
-    """What is to be said of an OOD set that has samples of the test set in it."""
+    """A note if an OOD set has samples of the test set in it."""
     table = results.overlaps[(results.overlaps["set"] == name) & results.overlaps["suspicious"].astype(bool)]
     return f"; {table.iloc[0]['shared']:,} samples are in both sets" if len(table) else ""
 
 
 def main_scores(results: Results, ood: str) -> list[str]:
-    """The scores whose ROC curves are drawn: the main ones, and the best of those that users add."""
+    """The scores whose ROC curves are drawn: some of the registry, and the best of those that users add."""
     table = results.ood[results.ood["ood"] == ood].sort_values("auroc", ascending=False, kind="stable")
     own = [score for score, kind in zip(table["score"], table["kind"], strict=True) if kind != "score"]
     drawn = set(results.roc[results.roc["ood"] == ood]["score"])
-    return [score for score in (*MAIN_SCORES, *own[:OWN_SCORES]) if score in drawn]
+    return [score for score in (*ROC_SCORES, *own[:OWN_CURVES]) if score in drawn]
 
 
 def roc_sets(results: Results) -> list[str]:
     """The OOD sets that have a panel of ROC curves."""
-    return [name for name in names(results.roc["ood"]) if main_scores(results, name)][:SETS]
+    return [name for name in distinct_names(results.roc["ood"]) if main_scores(results, name)][:SETS]
 
 
-def roc(results: Results) -> Any:
+def roc_figure(results: Results) -> Any:
     """ROC curves of the main scores, a panel for each OOD set."""
     sets = roc_sets(results)
     if not sets:
@@ -89,16 +85,16 @@ def roc(results: Results) -> Any:
             axis.plot(rows["fpr"], rows["tpr"], color=CYCLE[i], label=label, **_line_of(score))
         axis.set(xlabel="false positive rate (OOD kept)", ylabel="true positive rate (ID kept)")
         axis.set(xlim=(0, 1), ylim=(0, 1.01))
-        axis.set_title(f"{plain(results.known)} against {plain(name)}", fontsize=TEXT + 1)
-    # Below the axes: within them the curve of the paper's score leaves no corner free.
+        axis.set_title(f"{figure_text(results.known)} against {figure_text(name)}", fontsize=FONT_SIZE + 1)
+    # The legend is below the axes, because the curve of the paper's score leaves no corner free.
     return finish(figure, axes, "upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, title="AUROC")
 
 
 def _line_of(score: str) -> dict[str, Any]:
-    """How a ROC curve is drawn: p* lies on MSP, so one is wide and the other dashed."""
-    if score == "msp":
+    """How a ROC curve is drawn. The curve of p* lies on that of MSP, so MSP is drawn wide and p* dashed."""
+    if score == BASELINE:
         return {"linewidth": 3.2, "alpha": 0.55}
-    return {"linewidth": 1.4, "linestyle": "--" if score in ("log_p_value", "structural_score") else "-"}
+    return {"linewidth": 1.4, "linestyle": "--" if score in DASHED else "-"}
 
 
 def _describe_roc(results: Results) -> str:
@@ -115,45 +111,48 @@ def _describe_roc(results: Results) -> str:
 
 
 def histogram_scores(results: Results) -> list[str]:
-    """The scores that have a small histogram: the main ones, the last of them giving way to two that users add."""
-    present = set(results.histograms["score"])
-    own = [name for name in names(results.ood[results.ood["kind"] != "score"]["score"]) if name in present][:2]
-    return [name for name in HISTOGRAM_SCORES if name in present][: HISTOGRAMS - len(own)] + own
+    """The scores that have a small histogram: some of the registry, and the first two that users add."""
+    drawn = set(results.histograms["score"])
+    added = distinct_names(results.ood[results.ood["kind"] != "score"]["score"])
+    own = [name for name in added if name in drawn][:OWN_HISTOGRAMS]
+    return [name for name in HISTOGRAM_SCORES if name in drawn][: HISTOGRAMS - len(own)] + own
 
 
-def score_histograms(results: Results) -> Any:
-    """Small histograms of the main scores, known samples against the others."""
+def score_figure(results: Results) -> Any:
+    """Small histograms of some scores, for the test set and the OOD sets."""
     table, chosen = results.histograms, histogram_scores(results)
-    if not chosen or len(names(table["set"])) < 2:
+    if not chosen or len(distinct_names(table["set"])) < 2:
         return None
     figure, axes = panels(len(chosen), SMALL)
     for axis, score in zip(axes, chosen, strict=True):
         draw_histograms(axis, table[table["score"] == score])
-        axis.set_title(axis_name(score), fontsize=TEXT + 1)
+        axis.set_title(axis_name(score), fontsize=FONT_SIZE + 1)
         axis.locator_params(axis="x", nbins=4)
-    figure.supxlabel("score (higher = more in-distribution)", fontsize=TEXT + 1)
-    figure.supylabel("share of samples", fontsize=TEXT + 1)
+    figure.supxlabel("score (higher = more in-distribution)", fontsize=FONT_SIZE + 1)
+    figure.supylabel("share of samples", fontsize=FONT_SIZE + 1)
     finish(figure, axes, None)
     handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper center", ncols=min(4, len(handles[0])), fontsize=TEXT, frameon=False)
+    figure.legend(
+        *handles, loc="outside upper center", ncols=min(4, len(handles[0])), fontsize=FONT_SIZE, frameon=False
+    )
     return figure
 
 
 def _describe_scores(results: Results) -> str:
     parts = []
-    for name in names(results.ood["ood"]):
+    for name in distinct_names(results.ood["ood"]):
         table = results.ood[results.ood["ood"] == name].set_index("score")["auroc"]
         areas = [
             f"{symbol(score)} {number(table[score], 3)}" for score in histogram_scores(results) if score in table.index
         ]
         parts.append(f"AUROC against {name}: {', '.join(areas)}")
-    sets = ", ".join(names(results.histograms["set"]))
+    sets = ", ".join(distinct_names(results.histograms["set"]))
     return ". ".join([f"Small histograms of the main scores for {sets}", *parts])
 
 
 def _contrast() -> Iterable[ContrastRow]:
-    for score in CONTRASTED:
-        mark = UPSIDE_DOWN if score == "structural_score" else ""
+    for score in COMPARED_SCORES:
+        mark = UPSIDE_DOWN if score in scores and scores[score].upside_down else ""
         yield Cell(f"AUROC, {symbol(score)}", mark=mark), partial(_area, score)
 
 
@@ -168,14 +167,14 @@ DETECTION = Topic(
     (
         Figure(
             "roc",
-            roc,
-            "ROC curves, in-distribution samples positive, with AUROC. MSP is drawn wide, for p* often lies on it.",
+            roc_figure,
+            "ROC curves with their AUROC; the test set is positive. MSP is drawn wide, because p* often lies on it.",
             _describe_roc,
         ),
         Figure(
             "scores",
-            score_histograms,
-            "The scores themselves, with the same bins for every set; what lies outside counts in the end bins.",
+            score_figure,
+            "The scores in bins that are the same for every set. The end bins include all values beyond them.",
             _describe_scores,
         ),
     ),
@@ -184,7 +183,7 @@ DETECTION = Topic(
     contrast=_contrast,
     glossary=(
         ("AUROC", "the chance that a sample of the test set scores higher than an out-of-distribution sample."),
-        ("FPR95", "the share of out-of-distribution samples that pass when 95 % of the test set do."),
-        ("AUPR", "area under the curve of precision against recall, the test set being positive."),
+        ("FPR95", "the share of out-of-distribution samples above the threshold that 95 % of the test set are above."),
+        ("AUPR", "area under the curve of precision against recall, with the test set as the positive class."),
     ),
 )

@@ -1,46 +1,47 @@
-"""Does the number of flips matter? Where it does not, a sentence takes the place of a figure of flat lines."""
+"""Does the number of flips matter? If it does not, there is a sentence instead of a figure with flat lines."""
 
 from typing import Any
 
 from ..plots import BLUE, CYCLE, GREY, ORANGE
-from .axes import SETS, finish, panels, plain
+from .axes import SETS, figure_text, finish, panels
 from .parts import UPSIDE_DOWN, Cell, Figure, Table, Topic, present
 from .results import Results
-from .words import listed, names, number
+from .words import distinct_names, listed, number
 
-# Lines whose values lie within this part of the height of their figure look flat.
+# A line looks flat if its values vary by less than this part of the height of the axis.
 FLAT = 0.02
+# The axis of the calibration error ends at this multiple of the largest error.
 ROOM = 1.6
-TEXT = "The deterministic variant uses the expected number of wins, the Monte Carlo variant draws it."
+INTRODUCTION = "The deterministic variant uses the expected number of wins, the Monte Carlo variant draws it."
 
 
-def top(table: Any, column: str) -> float:
-    """Where the axis of a column ends: AUROC at 1, the calibration error with room above."""
+def axis_top(table: Any, column: str) -> float:
+    """Where the axis of a column ends: at 1 for the AUROC, above the largest value for the calibration error."""
     return 1.0 if column == "auroc" else float(ROOM * table[column].max()) or 1.0
 
 
 def spans(results: Results) -> list[tuple[str, float, float, float]]:
-    """What is shown over the number of flips: its name, its lowest and highest value, and the height of its axis."""
+    """For each quantity in the figure, its name, its lowest and highest value, and the height of its axis."""
     table = results.trials
     found = []
     if table["ece"].notna().any():
-        found.append(("the ECE of BoC", table["ece"].min(), table["ece"].max(), top(table, "ece")))
-    for name in names(table["ood"]):
+        found.append(("the ECE of BoC", table["ece"].min(), table["ece"].max(), axis_top(table, "ece")))
+    for name in distinct_names(table["ood"]):
         rows = table[(table["ood"] == name) & table["auroc"].notna()]
         if len(rows):
             found.append((f"the AUROC of s_BoC on “{name}”", rows["auroc"].min(), rows["auroc"].max(), 1.0))
     return found
 
 
-def is_flat(results: Results) -> bool:
-    """Whether every line would be flat."""
+def all_flat(results: Results) -> bool:
+    """Whether all lines of the figure would be flat."""
     return all(high - low <= FLAT * height for _, low, high, height in spans(results))
 
 
 def flat_sentence(results: Results) -> str:
-    """What the figure would show, or "" where there is a figure."""
+    """The sentence instead of the figure; "" if there is a figure."""
     found = spans(results)
-    if not found or not is_flat(results):
+    if not found or not all_flat(results):
         return ""
     counts = sorted(set(results.trials["trials"]))
     said = listed([f"{what} {_range(low, high)}" for what, low, high, _ in found])
@@ -54,9 +55,9 @@ def _range(low: float, high: float) -> str:
 
 
 def trial_table(results: Results) -> Table | None:
-    """ECE, and the AUROC of the paper's score, by the number of flips."""
+    """The ECE of BoC and the AUROC of the paper's score for each number of flips."""
     table = results.trials
-    variants, sets = list(dict.fromkeys(table["variant"])), names(table["ood"])
+    variants, sets = list(dict.fromkeys(table["variant"])), distinct_names(table["ood"])
     wanted: list[tuple[str, str, str | None]] = []
     if table["ece"].notna().any():
         wanted += [(f"ECE, {variant}", variant, None) for variant in variants]
@@ -75,20 +76,20 @@ def _at(table: Any, k: float, variant: str, name: str | None) -> str:
     return number(float(column.iloc[0])) if len(column) else "–"
 
 
-def trials(results: Results) -> Any:
-    """ECE and AUROC against the number of flips, deterministic solid and Monte Carlo dashed; None if all is flat."""
+def trial_figure(results: Results) -> Any:
+    """The ECE and the AUROC over the number of flips; Monte Carlo is dashed. None if all lines are flat."""
     table = results.trials
     kinds = [name for name in ("ece", "auroc") if len(table) and table[name].notna().any()]
-    if not kinds or is_flat(results):
+    if not kinds or all_flat(results):
         return None
     figure, axes = panels(len(kinds))
     for axis, kind in zip(axes, kinds, strict=True):
-        draw_trials(axis, table, kind, [""] if kind == "ece" else names(table["ood"]))
+        draw_trials(axis, table, kind, [""] if kind == "ece" else distinct_names(table["ood"]))
     return finish(figure, axes, "best")
 
 
 def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
-    """A line for each variant and set, from 0 up, so that small differences look small."""
+    """A line for each variant and set. The axis begins at 0, so that small differences look small."""
     for name, colour in zip(sets[:SETS], CYCLE, strict=False):
         for variant, style in (("deterministic", "o-"), ("Monte Carlo", "s--")):
             rows = table[(table["variant"] == variant) & ((table["ood"] == name) if name else True)]
@@ -97,7 +98,7 @@ def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
             if len(sets) == 1:
                 colour, label = (ORANGE if dashed else BLUE), variant
             else:
-                label = "" if dashed else plain(name)
+                label = "" if dashed else figure_text(name)
             axis.plot(rows["trials"], rows[column], style, color=colour, markersize=4.5, linewidth=1.4, label=label)
     if len(sets) > 1:
         axis.plot([], [], "s--", color=GREY, markersize=4.5, linewidth=1.4, label="dashed: Monte Carlo")
@@ -106,7 +107,7 @@ def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
     axis.set_xticks(ticks, [str(int(k)) for k in ticks])
     axis.minorticks_off()
     axis.set(xlabel="number of flips k", ylabel="ECE of BoC" if column == "ece" else f"AUROC of s_BoC ({UPSIDE_DOWN})")
-    axis.set_ylim(0, top(table, column))
+    axis.set_ylim(0, axis_top(table, column))
 
 
 def _describe(results: Results) -> str:
@@ -123,16 +124,16 @@ def _describe(results: Results) -> str:
 
 FLIPS = Topic(
     "Number of flips",
-    lambda results: f"{TEXT} {flat_sentence(results)}".strip(),
+    lambda results: f"{INTRODUCTION} {flat_sentence(results)}".strip(),
     lambda results: present(trial_table(results)),
-    (Figure("trials", trials, "The number of flips k matters only where the lines are not flat.", _describe),),
+    (Figure("trials", trial_figure, "The number of flips k matters only where the lines are not flat.", _describe),),
     glossary=(
         ("k", "number of coin flips."),
         ("p*", "the p-value of the expected wins in k coin flips, Pr{Binomial(k, p̂) ≥ round(k q̄)}."),
-        ("rejected", "the share of samples with p* of at most 0.05; the column p-value is their mean p*."),
         (
-            "s_BoC",
-            "the paper’s score, 1 − p*. Higher means less confident, which is upside down for a score of familiarity.",
+            "rejected",
+            "the share of samples with p* of at most 0.05. The column p-value has the mean p* of all samples.",
         ),
+        ("s_BoC", "the paper’s score, 1 − p*. It is upside down: higher means less confident."),
     ),
 )

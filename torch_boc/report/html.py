@@ -1,19 +1,19 @@
-"""A report as HTML: one file without script or request, light and dark, from a phone to a desk; and for notebooks."""
+"""A report as HTML: a page in one file, which loads nothing and runs no script, and a short form for notebooks."""
 
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .rendering import FOLDER, content, template
+from .rendering import TEMPLATES, content, template
 from .results import Results
 from .symbols import Introductions
 from .topics import main_tables, verdict
 
-STYLE = FOLDER / "page.css"
+STYLE = TEMPLATES / "page.css"
 
 
 class Picture(NamedTuple):
-    """An image, its media type, and whether it needs the whole width."""
+    """An image, its media type, and whether it needs the whole width of the page."""
 
     content: bytes
     media: str
@@ -21,17 +21,23 @@ class Picture(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The image itself as an address."""
+        """The image as a data URL."""
         return f"data:{self.media};base64,{b64encode(self.content).decode()}"
 
 
 def page(results: Results, images: Mapping[str, Picture], up: str | None = None) -> str:
-    """The whole page; `images` are its figures by name, `up` is where the page of all models is, if there is one."""
+    """The whole page.
+
+    Args:
+        results: the numbers.
+        images: the figures by name.
+        up: a link to the page of all models, if there is one.
+    """
     return template("report.html.jinja").render(content(results, images), up=up)
 
 
 def notebook(results: Results) -> str:
-    """The verdict and the main tables."""
+    """The verdict and the main tables, for a notebook."""
     said = verdict(results)
     return template("notebook.html.jinja").render(
         sentences=said, symbols=Introductions().of(said), tables=main_tables(results)

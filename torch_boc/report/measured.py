@@ -1,4 +1,4 @@
-"""What was measured and how: the line under the title of a report, and the settings at its end."""
+"""What was measured, and how: the line below the title of a report, and the settings at its end."""
 
 import math
 
@@ -8,17 +8,17 @@ from .words import number
 
 TITLE = "Bag-of-Coins report"
 COMPARISONS = (
-    "what a sentence says is shown holds at 5 % over all comparisons of its kind together, by Holm’s method; the "
-    "intervals in the tables are each for itself"
+    "what a sentence calls “shown” is corrected for all comparisons of the same kind, by Holm’s method, at the level "
+    "of 5 %; the intervals in the tables are not corrected"
 )
-PROBABILITIES = (
-    f"logarithms of the given probabilities, a probability of 0 taken for {SMALLEST}; the energy is left out, because "
-    "a softmax leaves nothing of it"
+FROM_PROBABILITIES = (
+    f"logarithms of the given probabilities, with {SMALLEST} in place of a probability of 0; the energy is left out, "
+    "because it is always 0 after a softmax"
 )
 
 
 def headline(results: Results) -> str:
-    """The sets, their sizes and the settings in a line."""
+    """The sets, their sizes and the most important settings, in one line."""
     settings = results.settings
     parts = [", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())]
     accuracy = float(settings.get("accuracy", math.nan))
@@ -34,7 +34,7 @@ def measured_how(results: Results) -> list[tuple[str, str]]:
     pairs = [
         ("samples", ", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())),
         ("classes", str(settings["classes"])),
-        ("logits", PROBABILITIES if settings.get("from_probabilities") else ""),
+        ("logits", FROM_PROBABILITIES if settings.get("from_probabilities") else ""),
         ("calibration error", f"{settings['bins']} bins of equal width, closed on the right"),
         ("coin flips", f"k = {settings['trials']}"),
         ("intervals", _intervals(results)),
@@ -49,7 +49,7 @@ def _intervals(results: Results) -> str:
     settings = results.settings
     text = f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}"
     if len(results.calibration):
-        text += "; the lower end of the ECE without what chance adds"
+        text += "; for the lower end of the ECE, what chance adds is subtracted"
     if len(results.ood):
-        text += "; of AUROC vs MSP by DeLong’s method; wider, as for binomial counts, where few samples are on one side"
+        text += "; for AUROC vs MSP by DeLong’s method; wider, as for binomial counts, if few samples are on one side"
     return text

@@ -1,4 +1,4 @@
-"""What a report is made of: cells, tables and captions, sections of them, and topics that give all of it."""
+"""The parts of a report: cells, tables, captions and sections, and the topics that make them."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .results import Results
-from .words import interval, number
+from .words import interval_text, number
 
 UPSIDE_DOWN = "upside down"
 
 
 class Cell(NamedTuple):
-    """A value, an interval or a name in small type, emphasis, and a mark such as "upside down"."""
+    """One cell of a table.
+
+    Attributes:
+        text: the value or the name.
+        small: an interval or a second name, in small type.
+        best: whether the cell is emphasised.
+        mark: a warning beside the text, such as "upside down".
+    """
 
     text: str
     small: str = ""
@@ -24,14 +31,14 @@ NOTHING = Cell("–")
 
 
 class Table(NamedTuple):
-    """A caption, titles of the columns, and rows whose first cell names the row.
+    """A table, in which the first cell of each row is the name of the row.
 
     Attributes:
-        caption: stands over the table on a page.
-        columns: titles.
-        rows: as many cells as there are columns in each.
-        heading: stands over the table in a terminal. A table without one is shown on pages only.
-        pages_only: titles of columns that a terminal has no room for.
+        caption: stands above the table on a page.
+        columns: the titles of the columns.
+        rows: the rows; each has a cell for each column.
+        heading: stands above the table in a terminal. A table without a heading is shown on pages only.
+        pages_only: the titles of the columns that a terminal has no room for.
     """
 
     caption: str
@@ -42,7 +49,7 @@ class Table(NamedTuple):
 
 
 class Caption(NamedTuple):
-    """The name of a figure, a caption for all, and what a screen reader says in place of the image."""
+    """The name of a figure, its caption, and the text that a screen reader says instead of the image."""
 
     name: str
     caption: str
@@ -50,7 +57,7 @@ class Caption(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A heading, a paragraph, tables, and the captions of the figures that there are."""
+    """A heading, a paragraph, tables, and the captions of the figures that were drawn."""
 
     title: str
     text: str
@@ -58,7 +65,7 @@ class Section(NamedTuple):
     captions: list[Caption]
 
     def words(self) -> list[str]:
-        """All that a reader sees of the section: where symbols may first appear."""
+        """All texts of the section, in which symbols may appear."""
         cells = [cell for table in self.tables for row in table.rows for cell in row]
         texts = [self.text, *(x for table in self.tables for x in (table.caption, *table.columns))]
         texts += [x for cell in cells for x in (cell.text, cell.mark)]
@@ -70,10 +77,10 @@ class Figure:
     """A figure of a topic.
 
     Attributes:
-        name: its key in `Report.figures()`, and the name of its file.
-        draw: makes a figure of matplotlib, or None where there is nothing to show.
-        caption: stands under it.
-        describe: its numbers in words, without a full stop, for those who cannot see it.
+        name: the key in `Report.figures()`, and the name of the file.
+        draw: makes a figure of matplotlib, or None if there is nothing to show.
+        caption: stands below the figure.
+        describe: gives the numbers of the figure in words, without a full stop, for people who cannot see it.
     """
 
     name: str
@@ -96,17 +103,17 @@ def _no_text(results: Results) -> str:
 
 @dataclass(frozen=True)
 class Topic:
-    """One subject of a report, with all that any output shows of it; `topics.TOPICS` lists them.
+    """One subject of a report, with everything that the outputs show of it. `topics.TOPICS` lists all topics.
 
     Attributes:
-        title: the heading of its section.
-        text: the paragraph under the heading.
-        tables: those of its section; a topic without tables has no section.
-        figures: those of its section.
-        sentences: of the verdict, also where several models stand side by side.
-        details: sentences of the verdict that follow them, for one model alone.
-        contrast: its rows in a table of several models: the name, and a function that gives the cell of a model.
-        glossary: symbols and short names that belong to it, and what they mean.
+        title: the heading of the section.
+        text: gives the paragraph below the heading.
+        tables: gives the tables of the section. A topic without tables has no section.
+        figures: the figures of the section.
+        sentences: give sentences for the verdict, also for the comparison of several models.
+        details: give further sentences for the verdict on one model.
+        contrast: gives rows for the table of several models: a name, and a function that gives the cell of a model.
+        glossary: symbols and short names of this topic, with their meanings.
     """
 
     title: str = ""
@@ -120,19 +127,19 @@ class Topic:
 
 
 def present(*tables: Table | None) -> list[Table]:
-    """The tables that there are."""
+    """The tables without those that are None."""
     return [table for table in tables if table is not None]
 
 
 def are_best(column: Any, choose: Callable[..., Any]) -> Sequence[bool]:
-    """Which values are the best as they are printed, so that equal numbers are emphasised alike."""
+    """Which values are the best after rounding, so that numbers that look equal are emphasised alike."""
     rounded = column.astype(float).round(4)
     best = choose(rounded.dropna(), default=math.nan)
     return [value == best for value in rounded]
 
 
 def value_cell(table: Any, column: str, *, sign: bool = False) -> Cell:
-    """A value of the first row with its interval."""
+    """The value of a column in the first row, with its interval."""
     if not len(table):
         return NOTHING
-    return Cell(number(table.iloc[0][column], sign=sign), interval(table.iloc[0], column, sign=sign))
+    return Cell(number(table.iloc[0][column], sign=sign), interval_text(table.iloc[0], column, sign=sign))

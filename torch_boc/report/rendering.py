@@ -1,4 +1,4 @@
-"""Templates of pages: what they are given is escaped, as HTML or as Markdown, unless they say otherwise."""
+"""The templates of the pages. All texts that are put into them are escaped, for HTML or for Markdown."""
 
 import re
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from .results import Results
 from .symbols import Introductions
 from .topics import glossary, sections, verdict
 
-FOLDER = Path(__file__).with_name("templates")
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 def html_text(text: str) -> Markup:
-    """Text for a page: escaped, and with numbers kept together with their percent sign.
+    """Text for a page: it is escaped, and no line breaks between a number and its percent sign.
 
     >>> print(html_text("<b> 95 %"))
     &lt;b&gt; 95&nbsp;%
@@ -26,7 +26,7 @@ def html_text(text: str) -> Markup:
 
 
 def markdown_text(text: str) -> Markup:
-    r"""Text without any meaning as Markdown or HTML, in one line.
+    r"""Text in one line, with escapes for all characters that have a meaning in Markdown or HTML.
 
     >>> print(markdown_text("a|b <i>*x*"))
     a\|b &lt;i>\*x\*
@@ -36,13 +36,13 @@ def markdown_text(text: str) -> Markup:
 
 
 def _in_markdown(value: Any) -> Markup:
-    """What a Markdown template prints: text escaped, and the output of its own macros as it is."""
+    """What a Markdown template prints: text is escaped, the output of its own macros is not."""
     return value if isinstance(value, Markup) else markdown_text(str(value))
 
 
 def _environment(**options: Any) -> Environment:
     return Environment(
-        loader=FileSystemLoader(FOLDER),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -57,7 +57,12 @@ _HTML.filters["text"] = html_text
 
 
 def content(results: Results, images: Mapping[str, Any]) -> dict[str, Any]:
-    """What a page and its Markdown say; `images` are what either shows for a figure, by its name."""
+    """The values for the templates of the page and of the Markdown text.
+
+    Args:
+        results: the numbers.
+        images: for each figure, by name, a `Picture` for the page or a link for the Markdown text.
+    """
     reader, head, said = Introductions(), headline(results), verdict(results)
     introduced = reader.of([head, *said])
     return {
@@ -76,5 +81,5 @@ def content(results: Results, images: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def template(name: str) -> Template:
-    """The template of that file: `.md.jinja` escapes for Markdown, every other for HTML."""
+    """The template in the file `name`. It escapes for Markdown if the name ends in `.md.jinja`, otherwise for HTML."""
     return (_MARKDOWN if name.endswith(".md.jinja") else _HTML).get_template(name)

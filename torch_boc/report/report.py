@@ -17,7 +17,7 @@ from .html import Picture, notebook, page
 from .markdown import markdown
 from .measured import headline
 from .results import ROW_TYPES, Results
-from .topics import all_figures, figures, verdict
+from .topics import all_figures, draw_figures, verdict
 
 DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability")
 FILES = ("report.html", "report.md", "report.json", *(f"{figure.name}.png" for figure in all_figures()))
@@ -27,7 +27,7 @@ TABLES = tuple(ROW_TYPES)
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Report:
-    """What `evaluate` found; `Results` documents every table and column.
+    """The results of `evaluate`. Every table and column is documented in `Results`.
 
     >>> from torch_boc.evaluation import evaluate
     >>> report = evaluate(torch.randn(100, 4), replicates=10)
@@ -41,12 +41,12 @@ class Report:
 
     @property
     def calibration(self) -> Any:
-        """ECE, NLL and Brier score of each calibration method, a DataFrame."""
+        """A DataFrame with the ECE, the NLL and the Brier score of each calibration method."""
         return self.results.calibration
 
     @property
     def ood(self) -> Any:
-        """AUROC, FPR at 95 % TPR and AUPR of each score on each OOD set, a DataFrame."""
+        """A DataFrame with the AUROC, the FPR at 95 % TPR and the AUPR of each score on each OOD set."""
         return self.results.ood
 
     @property
@@ -60,8 +60,11 @@ class Report:
         return verdict(self.results)
 
     def figures(self) -> dict[str, Any]:
-        """Figures of matplotlib: reliability, roc, scores, coherence, gaps, trials, if there is something to show."""
-        return figures(self.results)
+        """Figures of matplotlib by name: reliability, roc, scores, coherence, gaps and trials.
+
+        A figure that has nothing to show is missing.
+        """
+        return draw_figures(self.results)
 
     def to_markdown(self) -> str:
         """The report in GitHub-flavoured Markdown, without figures."""
@@ -73,22 +76,22 @@ class Report:
         Returns:
             The path.
         """
-        check_file(path)  # before the work
+        check_file(path)  # an error comes before the work
         return write(path, self._page(self.figures()))
 
     def _page(self, drawn: Mapping[str, Any], up: str | None = None) -> bytes:
         return page(self.results, {name: picture(figure) for name, figure in drawn.items()}, up).encode()
 
     def content(self) -> dict[str, Any]:
-        """`settings`, `verdict` and `tables`, a table as a dict of its columns."""
+        """A dict of `settings`, `verdict` and `tables`; each table is a dict of its columns."""
         tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
         return {"settings": self.results.settings, "verdict": self.verdict, "tables": tables}
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The report as strict JSON, written to `path` if there is one.
+        """The report as strict JSON, which is also written to `path` if there is one.
 
-        An object of `settings`, `verdict` and `tables`; a table is an object of columns, so that
-        `pandas.DataFrame(tables["ood"])` gives it back. NaN and infinite numbers are null.
+        It is an object with `settings`, `verdict` and `tables`. A table is an object of its columns, so that
+        `pandas.DataFrame(tables["ood"])` makes the table again. NaN and infinite numbers are null.
         """
         if path is not None:
             check_file(path)
@@ -103,12 +106,12 @@ class Report:
         """Write report.html, report.md, report.json and a PNG file for each figure into `folder`.
 
         Args:
-            folder: made if it is not there.
-            drawn: what `figures()` gave, if they are drawn already.
-            up: where a link at the head of the page goes, if the report is one of several.
+            folder: the folder, which is made if it does not exist.
+            drawn: the result of `figures()`, if the figures are drawn already.
+            up: a link to the page of all models, if the report is one of several.
 
         Returns:
-            The paths, report.html first.
+            The paths of the files, report.html first.
         """
         folder = check_folder(folder, FILES)
         drawn = self.figures() if drawn is None else drawn
@@ -123,26 +126,26 @@ class Report:
         return "\n".join([f"Report: {headline(self.results)}", *(f"- {sentence}" for sentence in self.verdict)])
 
     def _repr_html_(self) -> str:
-        """For notebooks: the verdict and the main tables."""
+        """The verdict and the main tables, which notebooks show."""
         return notebook(self.results)
 
 
 def image(figure: Any, kind: str) -> bytes:
-    """A figure as "svg" or "png", the same bytes each time."""
+    """A figure as "svg" or "png". The bytes are the same each time."""
     buffer = BytesIO()
     with (
         require("matplotlib", purpose="figures need").rc_context({"svg.hashsalt": "torch_boc"}),
         warnings.catch_warnings(),
     ):
-        # A name in a script that the font lacks is drawn as boxes; the tables have it right.
+        # A name with characters that the font does not have is drawn as boxes; the tables show it correctly.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else {"Software": None})
-    figure.set_layout_engine("none")  # the layout is found: another drawing need not search for it again
+    figure.set_layout_engine("none")  # the layout is done: saving the figure again need not repeat it
     return buffer.getvalue()
 
 
 def picture(figure: Any) -> Picture:
-    """A figure for the page: sharp at any size, unless that takes too much room."""
+    """A figure for the page: SVG, which is sharp at any size, or PNG if the SVG would be too large."""
     wide, content = bool(figure.get_size_inches()[0] > PANEL[0]), image(figure, "svg")
     if len(content) > LARGEST_SVG:
         return Picture(image(figure, "png"), "image/png", wide)
@@ -150,14 +153,14 @@ def picture(figure: Any) -> Picture:
 
 
 def write(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write a file that appears whole or not at all."""
+    """Write a file, which is complete or not there at all; returns its path."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
     return Path(path)
 
 
 def strict(value: Any) -> Any:
-    """`value` in terms of JSON: numbers of other libraries as Python's, and null for NaN and infinities."""
+    """The value in types of strict JSON: numbers of other libraries become Python's, NaN and infinities become None."""
     if isinstance(value, Mapping):
         return {str(key): strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

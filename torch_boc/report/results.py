@@ -1,4 +1,4 @@
-"""What an evaluation finds, as tables and curves: the one thing that tests, figures, pages and files are made from."""
+"""The results of an evaluation as tables. Figures, pages and files are made from nothing else."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,22 +23,24 @@ SPLINE = "confidence_spline"
 
 @dataclass(frozen=True)
 class Results:
-    """Tables are pandas DataFrames in the order in which they are shown. Each has the
-    columns that its row type in `tables` documents.
+    """The settings and the tables of an evaluation.
+
+    Tables are pandas DataFrames, and their rows are in the order in which they are shown. The columns of a table are
+    documented by the type of its rows, in `torch_boc.report.tables`.
 
     Attributes:
         settings: title, trials, bins, replicates, seed, classes, samples (a dict by set), accuracy (of the test set,
             NaN without targets), from_probabilities (bool), date (ISO), versions (a dict of torch_boc and torch).
-        calibration: errors of each calibration method, a `CalibrationRow` for each split it was fitted on.
-        ood: each score against each OOD set, a `DetectionRow`.
-        leaks: each calibration split, a `LeakRow`.
-        overlaps: each other set, an `OverlapRow`.
-        gaps: each set, a `GapRow`.
-        trials: each variant and number of flips, a `TrialRow` for each OOD set.
-        coherence: each set and bin of confidence, a `CoherenceRow`.
-        reliability: each calibration method and bin of its confidence, a `ReliabilityRow`.
-        roc: points of the curves of each score and OOD set, a `RocRow`.
-        histograms: each score, set and bin, a `HistogramRow`.
+        calibration: a `CalibrationRow` for each calibration method and each split that it was fitted on.
+        ood: a `DetectionRow` for each OOD set and score.
+        leaks: a `LeakRow` for each calibration split.
+        overlaps: an `OverlapRow` for each set other than the test set.
+        gaps: a `GapRow` for each set.
+        trials: a `TrialRow` for each variant, number of flips and OOD set.
+        coherence: a `CoherenceRow` for each set and bin of confidence.
+        reliability: a `ReliabilityRow` for each calibration method and bin of its confidence.
+        roc: a `RocRow` for each point of the curve of each OOD set and score.
+        histograms: a `HistogramRow` for each score, set and bin.
     """
 
     settings: Mapping[str, Any]
@@ -65,7 +67,7 @@ ROW_TYPES: dict[str, Any] = {x: hint.__metadata__[0] for x, hint in _HINTS.items
 
 
 def frame(row: Any, rows: Sequence[Any]) -> Any:
-    """A DataFrame of rows, whose columns are the fields of their type also where there are none.
+    """A DataFrame of rows. Its columns are the fields of the type `row`, also if there are no rows.
 
     >>> list(frame(RocRow, []))
     ['ood', 'score', 'fpr', 'tpr']
@@ -74,5 +76,5 @@ def frame(row: Any, rows: Sequence[Any]) -> Any:
 
 
 def results_of(settings: Mapping[str, Any], rows: Mapping[str, Sequence[Any]]) -> Results:
-    """The results with these rows, by the name of the table."""
+    """The results with these settings and with these rows, by the name of the table."""
     return Results(settings, **{name: frame(row, rows[name]) for name, row in ROW_TYPES.items()})

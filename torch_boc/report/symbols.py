@@ -1,4 +1,4 @@
-"""What symbols and short names mean, said where each first appears."""
+"""Explains symbols and short names at the place where each first appears."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from .topics import glossary
 
 
 class Introductions:
-    """Remembers what has been introduced, so that each symbol is explained once: where it first appears.
+    """Remembers which symbols have been explained, so that each is explained once, where it first appears.
 
     >>> reader = Introductions()
     >>> [name for name, _ in reader.of(["Best is BoC: ECE 0.01"])], reader.of(["The ECE again"])
@@ -18,9 +18,9 @@ class Introductions:
         self._known: set[str] = set()
 
     def of(self, texts: Iterable[str]) -> list[tuple[str, str]]:
-        """The symbols in these texts that are new to the reader, and what they mean, in the glossary's order.
+        """The symbols in these texts that have not been explained yet, with their meanings, in the glossary's order.
 
-        A meaning may use other symbols, which are then introduced as well.
+        If a meaning contains other symbols, these are explained as well.
         """
         fresh = _within(texts) - self._known
         while more := _within(text for name, text in glossary() if name in fresh) - self._known - fresh:

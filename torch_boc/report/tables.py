@@ -1,24 +1,25 @@
-"""The rows of a report's tables: their fields are the columns.
+"""The types of the rows of a report's tables. The fields of a type are the columns of the table.
 
-Shares and scores are floats, not percentages. An interval of 95 % for a column `x` is in `x_low` and `x_high`; NaN is a
-value that there is none of.
+Shares and scores are fractions, not percentages. The ends of the 95 % interval of a column `x` are in `x_low` and
+`x_high`. NaN means that there is no value.
 """
 
 from typing import NamedTuple
 
 
 class CalibrationRow(NamedTuple):
-    """The errors of one method, fitted on one split.
+    """The errors of one method that was fitted on one split.
 
-    `ece`, `nll` and `brier` have intervals. That of `ece` is the interval of the error of the same bins with infinitely
-    many samples; chance adds to the estimate, so it reaches further down than up, and begins at 0 where the method may
-    be perfect. `ece_chance` is what chance alone makes of perfectly calibrated confidences, and `ece_chance_most` what
-    it stays below in 95 % of cases. `ece_versus_msp` and `ece_versus_best` are the differences from the ECE of MSP and
-    from the lowest, with intervals from the same resamples.
+    `ece`, `nll` and `brier` have intervals. The interval of `ece` is for the true error, which the same bins would have
+    with infinitely many samples. Chance adds to the estimate, so the interval reaches further down than up. It begins
+    at 0 if the method may be perfectly calibrated. `ece_chance` is the mean error that perfectly calibrated confidences
+    have by chance, and `ece_chance_most` is the error that they stay below in 95 % of cases. `ece_versus_msp` and
+    `ece_versus_best` are the differences from the ECE of MSP and from the lowest ECE. Their intervals compare both
+    methods on the same resamples.
     """
 
-    split: str  # "" for a method that needs none
-    method: str  # as `Calibrator.name` has it
+    split: str  # "" for a method that needs no split
+    method: str  # `Calibrator.name`
     ece: float
     ece_low: float
     ece_high: float
@@ -37,13 +38,13 @@ class CalibrationRow(NamedTuple):
     ece_versus_best_low: float
     ece_versus_best_high: float
     accuracy: float
-    temperature: float  # NaN for a method that has none
+    temperature: float  # NaN for a method without a temperature
 
 
 class DetectionRow(NamedTuple):
     """How well one score separates the test set from one OOD set.
 
-    `versus_msp` is the difference of the AUROC from that of msp, with a paired interval.
+    `versus_msp` is the difference from the AUROC of msp, with a paired interval.
     """
 
     ood: str
@@ -77,19 +78,19 @@ class LeakRow(NamedTuple):
 
 
 class OverlapRow(NamedTuple):
-    """Rows that the test set shares with another set."""
+    """How many rows of the test set are also in another set."""
 
     set: str
     kind: str  # "calibration", "ood" or "train"
     samples: int
-    shared: int  # rows of the test set that are also in it
-    exact: int  # those of them that are equal to the last digit of float32
-    share: float  # of the test set
-    suspicious: bool  # more than chance makes
+    shared: int  # rows of the test set that are also in the other set
+    exact: int  # shared rows that are equal in every digit of float32
+    share: float  # the shared part of the test set
+    suspicious: bool  # whether more rows are shared than chance explains
 
 
 class GapRow(NamedTuple):
-    """Means over one set; `r2` is the share of the gap's variance that its forced part explains."""
+    """Means over one set. `r2` is the part of the variance of the gap that the forced gap explains."""
 
     set: str
     kind: str  # "id" or "ood"
@@ -106,7 +107,7 @@ class GapRow(NamedTuple):
 
 
 class TrialRow(NamedTuple):
-    """What one number of flips gives: `auroc` is that of the paper's score. Without OOD sets `ood` is ""."""
+    """The ECE of BoC and the AUROC of the paper's score for one number of flips. `ood` is "" if there is no OOD set."""
 
     variant: str  # "deterministic" or "Monte Carlo"
     trials: int
@@ -142,7 +143,7 @@ class ReliabilityRow(NamedTuple):
 
 
 class RocRow(NamedTuple):
-    """A point of a ROC curve: at most some 500 a curve."""
+    """A point of a ROC curve. A curve has at most about 500 points."""
 
     ood: str
     score: str
@@ -151,9 +152,9 @@ class RocRow(NamedTuple):
 
 
 class HistogramRow(NamedTuple):
-    """The share of one set in one bin of a score; the bins are the same for every set.
+    """The share of the samples of one set in one bin of a score. The bins are the same for every set.
 
-    `gap` stands for the coherence gap itself, not its negative.
+    For `gap` the bins are those of the coherence gap itself, not of its negative.
     """
 
     score: str
@@ -164,7 +165,7 @@ class HistogramRow(NamedTuple):
 
 
 class BeyondRow(NamedTuple):
-    """How well a quantity separates two sets: alone, at equal confidence, or in a model; see `beyond_confidence`."""
+    """How well a quantity separates two sets: alone, at equal confidence or in a model. See `beyond_confidence`."""
 
     how: str
     what: str

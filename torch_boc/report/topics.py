@@ -1,6 +1,6 @@
-"""The topics of a report in their order, and what every output makes of them: pages, terminal, notebook and files.
+"""The topics of a report in their order, and what is collected from all of them for pages, terminal and files.
 
-A new section of the report is a file with a `Topic`, and its name in this list.
+A new section of the report needs a file with a `Topic`, and its name in this list.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,11 +18,11 @@ TOPICS = (CAVEATS, CALIBRATION, DETECTION, GAP, FLIPS)
 
 
 def sections(results: Results, drawn: Collection[str] = ()) -> list[Section]:
-    """The parts of the report between the verdict and the notes, without those that have no table.
+    """The sections of the report. A topic without tables has no section.
 
     Args:
-        results: what was found.
-        drawn: the names of the figures that there are.
+        results: the numbers.
+        drawn: the names of the figures that were drawn.
     """
     found = [
         Section(topic.title, topic.text(results), topic.tables(results), captions(results, drawn, topic.figures))
@@ -32,42 +32,48 @@ def sections(results: Results, drawn: Collection[str] = ()) -> list[Section]:
 
 
 def main_tables(results: Results) -> list[Table]:
-    """The tables for a terminal and a notebook: those with a heading of their own."""
+    """The tables for a terminal and a notebook, which are those with a heading."""
     return [table for section in sections(results) for table in section.tables if table.heading]
 
 
 def verdict(results: Results) -> list[str]:
-    """What the numbers say: calibration and its splits, which score to use, and what the gap adds to confidence."""
+    """What the numbers say, in sentences: calibration, which score to use, and what the gap adds to confidence."""
     return [text for topic in TOPICS for say in (*topic.sentences, *topic.details) for text in say(results)]
 
 
 def key_sentences(results: Results) -> list[str]:
-    """The few of them that a reader of several reports needs: the rest is plain from a table side by side."""
+    """The most important sentences of the verdict, for the comparison of several models."""
     return [text for topic in TOPICS for say in topic.sentences for text in say(results)]
 
 
-def figures(results: Results) -> dict[str, Any]:
-    """A figure of matplotlib by name, without those that have nothing to show."""
+def draw_figures(results: Results) -> dict[str, Any]:
+    """The figures of matplotlib by name. A figure that has nothing to show is left out."""
     drawn = {figure.name: figure.draw(results) for figure in all_figures()}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
 def all_figures() -> list[Figure]:
-    """The figures that a report may have."""
+    """All figures that a report can have."""
     return [figure for topic in TOPICS for figure in topic.figures]
 
 
 def captions(results: Results, drawn: Collection[str], among: Iterable[Figure] | None = None) -> list[Caption]:
-    """The captions of the figures that there are, among some or all."""
+    """The captions of the figures that were drawn.
+
+    Args:
+        results: the numbers.
+        drawn: the names of the figures that were drawn.
+        among: the figures to consider; all by default.
+    """
     chosen = all_figures() if among is None else among
     return [Caption(x.name, x.caption, f"{x.describe(results)}.") for x in chosen if x.name in drawn]
 
 
 def contrast_rows() -> list[ContrastRow]:
-    """The rows of a table of several models."""
+    """The rows of the table of several models."""
     return [row for topic in TOPICS for row in topic.contrast()]
 
 
 def glossary() -> list[tuple[str, str]]:
-    """Symbols and short names, and what they mean."""
+    """Symbols and short names with their meanings."""
     return [pair for topic in TOPICS for pair in topic.glossary]

@@ -5,14 +5,14 @@ from typing import Any
 
 from ..functional.registry import scores
 
-# How detectors are called in tables and figures; scores say it themselves.
+# The names of detectors in tables and figures. A score has its name there in the registry.
 DETECTORS = {"mahalanobis": "Mahalanobis", "odin": "ODIN"}
-# With more sets than this the reader gets one sentence for all of them.
+# If there are more sets than this, one sentence is about all of them.
 FEW = 2
 
 
 def number(value: float, digits: int = 4, *, sign: bool = False) -> str:
-    """A number with a fixed count of decimals and a true minus sign; a dash for NaN.
+    """A number with a fixed number of decimals and a real minus sign; a dash for NaN.
 
     >>> number(0.05321), number(-0.00002), number(0.25, 3, sign=True), number(float("nan"))
     ('0.0532', '0.0000', '+0.250', '–')
@@ -43,7 +43,7 @@ def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
-def interval(row: Any, column: str, *, sign: bool = False) -> str:
+def interval_text(row: Any, column: str, *, sign: bool = False) -> str:
     """The 95 % interval of a column, or "" if there is none."""
     low, high = (float(row.get(f"{column}_{end}", math.nan)) for end in ("low", "high"))
     if math.isnan(low) or math.isnan(high):
@@ -52,7 +52,7 @@ def interval(row: Any, column: str, *, sign: bool = False) -> str:
 
 
 def symbol(score: str) -> str:
-    """How a score is called in tables and figures.
+    """The name of a score in tables and figures.
 
     >>> symbol("gap"), symbol("energy")
     ('−Δ', 'energy')
@@ -61,7 +61,7 @@ def symbol(score: str) -> str:
 
 
 def axis_name(score: str) -> str:
-    """What the values of a score are called on an axis.
+    """The name of the values of a score on an axis.
 
     >>> axis_name("log_p_value"), axis_name("gap")
     ('log p*', '−Δ')
@@ -69,24 +69,24 @@ def axis_name(score: str) -> str:
     return scores[score].axis if score in scores else symbol(score)
 
 
-def names(column: Any) -> list[str]:
-    """The different values of a column of names, in order; "" is no name."""
+def distinct_names(column: Any) -> list[str]:
+    """The different names in a column, in their order, without ""."""
     return [str(name) for name in dict.fromkeys(column) if name]
 
 
 def p_text(value: float) -> str:
-    """A p-value to stand after "p"."""
+    """A p-value as it stands after the letter p."""
     text = small_number(value)
     return text if text.startswith("<") else f"= {text}"
 
 
 def quoted(name: Any) -> str:
-    """A name that a user gave."""
+    """A name that a user gave, in quotation marks."""
     return f"“{name}”"
 
 
 def listed(parts: list[str]) -> str:
-    """Parts joined by commas and a last "and".
+    """The parts joined by commas, and the last one by "and".
 
     >>> listed(["a"]), listed(["a", "b", "c"])
     ('a', 'a, b and c')
@@ -94,7 +94,7 @@ def listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
-def measured(row: Any, column: str, *, sign: bool = False) -> str:
+def value_text(row: Any, column: str, *, sign: bool = False) -> str:
     """A value with its interval."""
-    value, around = number(row[column], sign=sign), interval(row, column, sign=sign)
+    value, around = number(row[column], sign=sign), interval_text(row, column, sign=sign)
     return f"{value} ({around})" if around else value

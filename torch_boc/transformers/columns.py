@@ -1,4 +1,4 @@
-"""What Trainer gathers of each batch instead of its logits: seven numbers for each row, and the metric over them."""
+"""What Trainer gathers instead of logits: seven numbers for each row, and the metric that takes these numbers."""
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from ..metrics import BoCMetric
 COLUMNS = ("prediction", "odds", "loss", "concentration", "free_gap", "target", "distance")
 # Trainer pads with this value. Odds are never negative, so that it also marks samples that are ignored.
 PADDING = -100
-# How many samples are tallied at once: the tokens of a whole evaluation may be many.
-BLOCK = 2**20
+# How many samples are counted at once. The tokens of a whole evaluation may be too many.
+BLOCK_SAMPLES = 2**20
 
 
 def to_columns(evidence: Evidence) -> Tensor:
@@ -27,7 +27,7 @@ def to_columns(evidence: Evidence) -> Tensor:
 
 
 def from_columns(columns: Tensor, num_classes: int) -> Evidence:
-    """The samples that `to_columns` was given; what Trainer padded does not count."""
+    """The evidence that `to_columns` was given. Rows that Trainer padded do not count."""
     prediction, odds, loss, concentration, free_gap, *labels = columns.unbind(-1)
     coins = Coins(prediction.long(), odds, loss, concentration, free_gap)
     counted = ~(odds < 0)  # a row without geometry has NaN for odds, and counts as invalid
@@ -36,14 +36,14 @@ def from_columns(columns: Tensor, num_classes: int) -> Evidence:
 
 
 class ColumnMetric(BoCMetric):
-    """`BoCMetric` over columns instead of logits; every process has the columns of all, so it is never synced."""
+    """A `BoCMetric` that takes columns instead of logits. Every process has all columns, so it is never synced."""
 
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:  # type: ignore[override]
         if self.num_classes is None:
             raise ValueError("expected predictions that this BoCTrainerMetrics made, got those of another")
         if self.device != preds.device:
             self.to(preds.device)
-        for block in preds.flatten(0, -2).split(BLOCK):
+        for block in preds.flatten(0, -2).split(BLOCK_SAMPLES):
             super().update(from_columns(widen(block), self.num_classes))
 
     def reset(self) -> None:

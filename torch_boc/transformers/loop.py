@@ -1,4 +1,4 @@
-"""Two things that Trainer does not tell: where an evaluation begins, and which label a position predicts."""
+"""Two things that Trainer does not say: where an evaluation begins, and which label a position predicts."""
 
 import weakref
 from typing import Any

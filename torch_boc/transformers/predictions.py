@@ -8,6 +8,8 @@ import torch
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from torch import Tensor
 
+from ..data.finding import describe
+
 REMEDY = (
     "the logits were not kept, to save memory: take the predicted classes as predictions.argmax(-1), or keep the "
     "logits with BoCTrainerMetrics(keep_logits=True)"
@@ -17,9 +19,9 @@ REMEDY = (
 class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     """The predictions of a Trainer with the probe: an array of logits, of which often only `argmax(-1)` was kept.
 
-    `predictions["columns"]` has the numbers of the probe, in the order of `COLUMNS`, in the place of the class axis.
-    If the logits were kept, it behaves as their array (they are `predictions["logits"]`). If not, it knows only the
-    predicted classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`. Everything else raises an error.
+    `predictions["columns"]` has the numbers of the probe on its last axis, in the order of `COLUMNS`. If the logits
+    were kept, it behaves like their array, which is `predictions["logits"]`. If not, it knows only the predicted
+    classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`. Everything else raises an error.
 
     It is a mapping, because Trainer gathers, pads and joins mappings as it does tensors.
 
@@ -111,3 +113,28 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
         if not self.has_logits:
             raise TypeError(f"{what} needs the logits: {REMEDY}")
         return self._parts["logits"]
+
+
+def first_of(value: Any) -> Any:
+    """The first of several outputs or labels; None if there are none. A single value is returned unchanged."""
+    return next(iter(value), None) if isinstance(value, tuple | list) else value
+
+
+def checked_predictions(predictions: Any) -> Predictions:
+    """The `Predictions` in what Trainer gathered; an error if there are none."""
+    first = first_of(predictions)
+    if isinstance(first, Predictions):
+        return first
+    raise TypeError(
+        f"expected Predictions from BoCTrainerMetrics.preprocess, got {describe(predictions)}; "
+        "give Trainer both of its arguments: Trainer(model, ..., **boc.arguments(model))"
+    )
+
+
+def without_columns(predictions: Any) -> Any:
+    """The predictions without our columns: what Trainer would give to your own function, if the logits were kept."""
+    if isinstance(predictions, list):
+        return [without_columns(batch) for batch in predictions]
+    if isinstance(predictions, tuple):
+        return (without_columns(predictions[0]), *predictions[1:])
+    return predictions["logits"] if predictions.has_logits else predictions

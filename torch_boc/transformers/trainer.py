@@ -1,4 +1,4 @@
-"""`BoCTrainerMetrics`, which serves two arguments of `transformers.Trainer`."""
+"""`BoCTrainerMetrics`, for two arguments of `transformers.Trainer`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,46 +15,47 @@ from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
 from ..functional.tallies import Counts
 from .columns import PADDING, ColumnMetric, to_columns
 from .loop import Loop, is_causal
-from .predictions import Predictions
+from .predictions import Predictions, checked_predictions, first_of, without_columns
 
-# With so many classes or fewer, logits are kept for your own metrics: at most 4 kB in float32 for a row,
-# which is a sample, or a token where every token has a label.
+# With at most this many classes, logits are kept for your own metrics: at most 4 kB in float32 for a row. A row is a
+# sample, or a token if every token has a label.
 KEPT_CLASSES = 1024
 
 
 class BoCTrainerMetrics:
     """Logs `eval_boc_gap`, `eval_boc_free_gap`, ... from `Trainer(model, ..., **boc.arguments(model))`.
 
-    `preprocess` makes seven numbers of each row of logits, on the device, before anything is gathered; the call itself
-    makes the metrics of them. Neither memory nor traffic grows with the number of classes, unless the logits are kept.
+    `preprocess` computes seven numbers for each row of logits, on the device, before anything is gathered. The call of
+    the object computes the metrics from these numbers. Neither memory nor traffic grows with the number of classes,
+    unless the logits are kept.
 
     `trainer.predict(...).predictions` is a `Predictions`: `predictions.argmax(-1)` and `np.argmax(predictions, -1)` are
-    the predicted classes, always. Where the logits were kept it behaves as their array; where they were not, anything
-    else that is asked of it (`softmax`, indices, comparisons) raises an error that says so.
+    always the predicted classes. If the logits were kept, it behaves like their array. If not, all other operations
+    (`softmax`, indexing, comparisons) raise an error that says so.
 
-    Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. Of several outputs
-    or labels the first is taken; the predictions are then a tuple, as from Trainer, and `predictions[0]` is the
-    `Predictions`. Labels of `ignore_index`, and the -100 with which Trainer pads, do not count.
+    Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. If there are several
+    outputs or labels, the first is used. The predictions are then a tuple, as without the probe, and `predictions[0]`
+    is the `Predictions`. Rows with the label `ignore_index`, and rows that Trainer pads with -100, do not count.
 
-    Without labels Trainer computes no metrics; `boc(trainer.predict(dataset))` then gives the keys that need none, over
-    every position of every sequence, padding tokens included.
+    Without labels, Trainer computes no metrics. `boc(trainer.predict(dataset))` then gives the keys that need no
+    labels, over every position of every sequence, padding tokens included.
 
     Args:
-        compute_metrics: your own function, as for Trainer; its results join those of the probe. It receives the logits
-            where they are kept, exactly as from Trainer, otherwise a `Predictions`. With `batch_eval_metrics=True` it
-            must take `compute_result`, as always. After an interrupted evaluation the probe starts afresh; what your
-            function keeps between batches is its own concern.
+        compute_metrics: your own function, as for Trainer; its results are added to those of the probe. It receives the
+            logits if they are kept, exactly as from Trainer, otherwise a `Predictions`. With `batch_eval_metrics=True`
+            it must take `compute_result`, as without the probe. After an interrupted evaluation the probe forgets the
+            earlier batches; your function must do so itself.
         keep_logits: whether to gather and keep the logits too, as Trainer does without the probe. By default they are
-            kept if there is a `compute_metrics` to receive them and there are at most 1,024 classes.
+            kept if there is a `compute_metrics` and there are at most 1,024 classes.
         trials: the number of coin flips of the test.
-        bins: equal bins for the calibration errors.
+        bins: the number of equal bins for the calibration errors.
         alpha: the level of `rejection_rate`.
         ignore_index: tokens with this label do not count.
-        causal: whether each position predicts the label of the next, as in causal language models, or its own, as in
-            token classification. By default the model given to `arguments` decides; for labels of shape (N, T) from a
-            model that is not known it must be stated.
+        causal: whether each position predicts the label of the next position, as in causal language models, or its own
+            label, as in token classification. By default the model given to `arguments` decides. For labels of shape
+            (N, T) and a model of an unknown kind it must be given.
         keys: which keys of `torch_boc.functional.boc_summary` to log; by default a short set.
-        prefix: before each key, with an underscore; "" for none.
+        prefix: stands before each key, with an underscore; "" for no prefix.
 
     Attributes:
         metric: a `BoCMetric` with all samples of the last evaluation: `boc.metric.compute()` has every key, and
@@ -91,7 +92,7 @@ class BoCTrainerMetrics:
         self._loop = Loop()
 
     def arguments(self, model: nn.Module | None = None) -> dict[str, Any]:
-        """The two arguments of Trainer that this object serves: `Trainer(model, ..., **boc.arguments(model))`.
+        """The two arguments for Trainer: `Trainer(model, ..., **boc.arguments(model))`.
 
         Args:
             model: the model of this Trainer. Its class decides about `causal`, unless you gave it.
@@ -102,11 +103,12 @@ class BoCTrainerMetrics:
     def preprocess(self, logits: Any, labels: Any = None) -> Any:
         """Trainer's `preprocess_logits_for_metrics`: (N, C) to (N, 7), or (N, T, C) to (N, T, 7), in float64.
 
-        Nothing is read back. Without labels there are five columns. The logits come along where they are kept. Several
-        outputs stay a tuple, whose first becomes `Predictions`; the others come along if the logits do.
+        Nothing is read back from the device. Without labels there are five columns. If the logits are kept, they are
+        part of the result. Several outputs stay a tuple: the first becomes a `Predictions`, and the others are kept if
+        the logits are.
         """
-        outputs, logits = logits, _checked_logits(_first(logits))
-        evidence = gather(logits.detach(), self._target(logits, _first(labels)), ignore_index=PADDING)
+        outputs, logits = logits, _checked_logits(first_of(logits))
+        evidence = gather(logits.detach(), self._target(logits, first_of(labels)), ignore_index=PADDING)
         self.metric.num_classes = classes = logits.shape[-1]
         kept = {"logits": logits.detach()} if self._keeps(classes) else {}
         number = torch.full(logits.shape[:1], classes, device=logits.device)
@@ -123,12 +125,13 @@ class BoCTrainerMetrics:
             compute_result: given with `batch_eval_metrics=True`: whether this batch is the last of the evaluation.
 
         Returns:
-            Floats under prefix and key, and the results of your own `compute_metrics`; nothing before the last batch.
+            A dict of floats under prefix and key, and the results of your own `compute_metrics`. With
+            `batch_eval_metrics=True` it is empty before the last batch.
         """
         if self._loop.begins(compute_result):
             self.metric.reset()
         batches = outcome.predictions if isinstance(outcome.predictions, list) else [outcome.predictions]
-        for batch in map(_checked, batches):  # several with `eval_do_concat_batches=False`
+        for batch in map(checked_predictions, batches):  # several with `eval_do_concat_batches=False`
             if compute_result is None and len(batch):  # otherwise `preprocess` has just seen its logits
                 self.metric.num_classes = int(batch["classes"][0])
             self.metric.update(torch.as_tensor(batch["columns"]))
@@ -179,15 +182,10 @@ class BoCTrainerMetrics:
         if self.compute_metrics is None or outcome.label_ids is None:
             return {}
         extras = {name: getattr(outcome, name, None) for name in ("inputs", "losses")}
-        theirs = EvalPrediction(_without_columns(outcome.predictions), outcome.label_ids, **extras)
+        theirs = EvalPrediction(without_columns(outcome.predictions), outcome.label_ids, **extras)
         if compute_result is None:
             return self.compute_metrics(theirs)
         return self.compute_metrics(theirs, compute_result=compute_result)
-
-
-def _first(value: Any) -> Any:
-    """The first of several outputs or labels; None if there are none."""
-    return next(iter(value), None) if isinstance(value, tuple | list) else value
 
 
 def _checked_logits(logits: Any) -> Tensor:
@@ -197,22 +195,3 @@ def _checked_logits(logits: Any) -> Tensor:
         f"expected floating-point logits, got {describe(logits)}; with predict_with_generate=True Trainer gives the "
         "generated tokens, which have no logits: leave it out for the evaluation with the probe"
     )
-
-
-def _checked(predictions: Any) -> Predictions:
-    first = _first(predictions)
-    if isinstance(first, Predictions):
-        return first
-    raise TypeError(
-        f"expected Predictions from BoCTrainerMetrics.preprocess, got {describe(predictions)}; "
-        "give Trainer both of its arguments: Trainer(model, ..., **boc.arguments(model))"
-    )
-
-
-def _without_columns(predictions: Any) -> Any:
-    """The predictions without our columns: what Trainer would give to your own function, if the logits were kept."""
-    if isinstance(predictions, list):
-        return [_without_columns(batch) for batch in predictions]
-    if isinstance(predictions, tuple):
-        return (_without_columns(predictions[0]), *predictions[1:])
-    return predictions["logits"] if predictions.has_logits else predictions

@@ -1,4 +1,4 @@
-"""Real logits that come with the package, each with a card that says where they are from."""
+"""Real logits that come with the package. Each entry has a card that says where its logits come from."""
 
 from .entry import Entry, load, names
 

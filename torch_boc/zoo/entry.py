@@ -24,10 +24,10 @@ class Entry:
     """The logits of one model.
 
     Attributes:
-        name: as in `names()`.
+        name: its name in `names()`.
         card: what is known of the logits: model, data, how and when they were made, sources and licences, the sets with
             their accuracy, and a few numbers computed from the stored logits.
-        id: the test set of the data that the model was trained for, complete.
+        id: the complete test set of the data that the model was trained for.
         ood: other data, by name.
         calibration: splits to fit calibrators on, by name. They may be training samples of the model;
             `test_and_splits()` always has a split that the model was not trained on.

@@ -16,7 +16,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or mentions_memory(error)
 
 
-class Pieces:
+class FittingPieces:
     """Calls `function` on a batch, in pieces as large as the memory allows, and joins their columns.
 
     A piece that does not fit is halved. The size that fits is kept for the following batches. A single sample that does

@@ -7,7 +7,7 @@ import torch
 
 from tests.inference.cases import Counting, Hungry, assert_same, data, expected, joined, predictor
 from torch_boc.inference.batches import Batch
-from torch_boc.inference.memory import is_out_of_memory
+from torch_boc.inference.fitting import is_out_of_memory
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
 

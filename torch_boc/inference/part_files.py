@@ -20,7 +20,7 @@ from .lock import Lock
 from .passing import Passed, Passing
 from .runs import Run, compare_samples, read_record
 
-# A part is closed after so many rows or seconds. If the process is killed, only the open part is lost.
+# A part is closed after this many rows or seconds. If the process is killed, only the open part is lost.
 PART_ROWS, PART_SECONDS = 2**15, 60.0
 
 
