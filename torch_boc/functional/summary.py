@@ -65,7 +65,7 @@ def boc_summary(
     {'samples': 2.0, 'confidence': 0.801, 'gap': 0.086, 'free_gap': 0.004, 'accuracy': 0.5}
     """
     check_logits(logits, dim)
-    total = empty_tally(bins, logits)
+    total = empty_tally(bins, like=logits)
     add_logits(total, logits, target, dim=dim, trials=trials, alpha=alpha, ignore_index=ignore_index)
     return summarize(total)
 

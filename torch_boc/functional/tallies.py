@@ -88,9 +88,9 @@ class Tally(NamedTuple):
     bin_sums: Tensor
 
 
-def empty_tally(bins: int = 15, like: Tensor | None = None) -> Tally:
-    """The tally of no samples, on the device of `like` if it is given."""
-    like = torch.zeros(0) if like is None else like
+def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
+    """The tally of no samples, on that device, or on that of `like` and mapped as it is within vmap."""
+    like = torch.empty(0, device=device) if like is None else like
     real = torch.float32 if like.device.type == "mps" else torch.float64
 
     def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:

@@ -20,7 +20,7 @@ def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
     Samples that are not `counted` do not count at all; rows with NaN or +inf count as `invalid` and nowhere else; a
     target that is no class counts as one of `bad_targets`, and its sample as one without a target.
     """
-    total = empty_tally(bins, evidence.coins.odds)
+    total = empty_tally(bins, like=evidence.coins.odds)
     add_evidence(total, evidence, alpha=alpha)
     return total
 
