@@ -24,21 +24,22 @@ def concentration_and_free_gap(
     square underflows.
     """
     rivals, lead = num_classes - 1.0, flat.to(mass.dtype)
-    even, room = even_and_room(mass, lead, rivals)
+    even, room, scale = even_and_room(mass, lead, rivals)
     # `room <= ...` rather than its negation, so that a row of NaN stays NaN; what is divided by infinity is 0.
     empty = room <= 4 * torch.finfo(room.dtype).eps * even
     share = ((mass_squares - even) / room.masked_fill(empty, math.inf)).clamp(0.0, 1.0)
-    return share, share * room * torch.rsub(lead, 1.0, alpha=0.75) / rivals
+    return share, share * room / scale
 
 
-def even_and_room(mass: Tensor, lead: Tensor, rivals: float) -> tuple[Tensor, Tensor]:
-    """The sum of squares of evenly matched rivals, and how much larger it is for as few rivals as possible.
+def even_and_room(mass: Tensor, lead: Tensor, rivals: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum of squares of evenly matched rivals, how much larger it is for as few rivals as possible, and a scale.
 
-    `lead` is 0 where the mass is that of the odds, and 1 where it is that of the leads.
+    `lead` is 0 where the mass is that of the odds, and 1 where it is that of the leads. The free gap is what a sum of
+    squares has beyond even, divided by the scale, which is C - 1 or 4 (C - 1).
     """
     base, sign = 1.0 + lead, torch.rsub(lead, 1.0, alpha=2.0)  # 1 and 1 for odds, 2 and -1 for leads
-    whole = mass.floor()
+    whole, scaled = mass.floor(), base * rivals
     rest = mass - whole
-    even = mass * mass / torch.addcmul(base * rivals, sign, mass)
+    even = mass * mass / torch.addcmul(scaled, sign, mass)
     last = rest * rest / torch.addcmul(base, sign, rest)
-    return even, torch.addcmul(last, whole, base, value=0.5) - even
+    return even, torch.addcmul(last, whole, base, value=0.5) - even, base * scaled

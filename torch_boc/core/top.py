@@ -34,9 +34,9 @@ def _max_in_two_steps(z: Tensor) -> tuple[Tensor, Tensor]:
     tops, rest = z.unfold(-1, chunk, chunk).amax(-1), classes % chunk
     if rest:
         tops = torch.cat([tops, z[..., -rest:].amax(-1, keepdim=True)], -1)
-    start = tops.argmax(-1, keepdim=True) * chunk
+    first, step = tops.argmax(-1, keepdim=True), chunk
     if rest:  # is looked for in the last logits: those of them before it hold no top, for else theirs was the first
-        start = start.clamp_max(classes - chunk)
-    candidates = start + torch.arange(chunk, device=z.device)
+        first, step = (first * chunk).clamp_max(classes - chunk), 1
+    candidates = torch.add(torch.arange(chunk, device=z.device), first, alpha=step)
     top, place = z.gather(-1, candidates).max(-1, keepdim=True)
-    return top, start + place
+    return top, torch.add(place, first, alpha=step)

@@ -83,7 +83,7 @@ def gather(
         return Evidence(Coins(*found[:5]), classes, trials, top, surprise, margin, counted, target, distance)  # type: ignore[arg-type]
     sums = widened(row_sums(rows, fused, extras=extras))
     coins = coins_from_rows(sums, classes, fused)
-    distance = None if target is None else distance_below_top(rows, target, coins.prediction, sums.top)
+    distance = None if target is None else distance_below_top(rows, target, coins.prediction)
     return Evidence(coins, classes, trials, sums.top, sums.surprise, sums.margin, counted, target, distance)
 
 
@@ -125,10 +125,11 @@ def is_class(target: Tensor, num_classes: int) -> Tensor:
     return target == target.clamp(0, num_classes - 1)
 
 
-def distance_below_top(rows: Tensor, target: Tensor, prediction: Tensor, top: Tensor) -> Tensor:
+def distance_below_top(rows: Tensor, target: Tensor, prediction: Tensor) -> Tensor:
     """How far the target's logit is below the top; 0 for a target that is no class."""
     own = torch.where(is_class(target, rows.shape[-1]), target, prediction)
-    return top - widen(rows.gather(-1, own.unsqueeze(-1)).squeeze(-1))
+    top, own = widen(rows.gather(-1, torch.stack([prediction, own], -1))).unbind(-1)
+    return top - own
 
 
 def log_loss(odds: Tensor, distance: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from ..core.coins import Coins
 from .bins import as_place, equal_bin
 from .bounds import forced_gap
 from .evidence import Evidence, flat, is_class, log_loss, settle
+from .paths import log_tail
 from .tallies import (
     BINS_PER_DECADE,
     GAP_BINS,
@@ -18,25 +19,27 @@ from .tallies import (
     Sums,
     Tally,
 )
-from .trials import log_p_value
 
 
 def add_by_formula(total: Tally, evidence: Evidence, alpha: float) -> None:
     """Add the tally of a batch to `total`, in place and in few operations: on a GPU, each of them is a launch."""
     coins, valid, invalid = settle(evidence)
-    p_value = log_p_value(coins, evidence.trials).exp()
+    against = 1.0 + coins.odds
+    confidence, dominance, others = against.reciprocal(), coins.dominance, coins.odds / against
+    p_value = log_tail(torch.round(float(evidence.trials) * dominance), evidence.trials, coins.odds).exp()
     labelled, correct, distance = _labels(evidence, coins, valid, invalid)
-    bad_targets = labelled if evidence.target is None else valid > labelled
+    bad_targets = labelled if labelled is correct else valid > labelled  # they are one where there are no targets
     rejected = p_value <= alpha if alpha < 1.0 else valid  # of a row that does not count, the p-value is 1
     counts = Counts(valid, invalid, rejected, labelled, correct, bad_targets)
     total.counts.add_(torch.stack(counts).sum(1))
 
-    confidence, dominance = coins.confidence, coins.dominance
-    gap = (coins.odds * confidence - coins.loss).clamp_min_(0.0)  # `tallied_gap`, of the confidence that is there
+    gap = (others - coins.loss).clamp_min_(0.0)
+    rivals = evidence.num_classes - 1.0
+    forced = others / (coins.odds + rivals) * (rivals - 1.0)
     free = coins.free_gap.clamp_min(0.0)
     both = torch.stack([confidence, dominance])
     brier, brier_dominance = torch.add(both, correct, alpha=-1).square_().unbind()
-    sums = Sums(confidence, dominance, gap, gap, gap - free, free, coins.concentration, p_value)
+    sums = Sums(confidence, dominance, gap, gap, forced, free, coins.concentration, p_value)
     of_labelled = LabelledSums(log_loss(coins.odds, distance), brier, brier_dominance, gap, gap)
     in_bins = BinSums(confidence, gap, confidence, dominance)
     # What each sum is weighted with. The square of the gap is its product with the gap, which is 0 where none counts.
@@ -90,5 +93,5 @@ def tallied_gap(coins: Coins) -> Tensor:
 
 
 def _gap_bin(gap: Tensor) -> Tensor:
-    place = gap.log10() * BINS_PER_DECADE + (1 - LOWEST_DECADE * BINS_PER_DECADE)
+    place = (gap.log10() - LOWEST_DECADE) * BINS_PER_DECADE + 1
     return as_place(place, GAP_BINS, has_nan=False)
