@@ -1,5 +1,7 @@
 """Where the dominance lies between the bounds that the confidence forces."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -22,20 +24,22 @@ def concentration_and_free_gap(
     square underflows.
     """
     rivals, lead = num_classes - 1.0, flat.to(mass.dtype)
-    even, room = even_and_room(mass, 1.0 + lead, 1.0 - 2.0 * lead, rivals)
-    # `room <= ...` rather than its negation, so that a row of NaN stays NaN.
+    even, room, scale = even_and_room(mass, lead, rivals)
+    # `room <= ...` rather than its negation, so that a row of NaN stays NaN; what is divided by infinity is 0.
     empty = room <= 4 * torch.finfo(room.dtype).eps * even
-    share = (mass_squares - even) / torch.where(empty, 1.0, room)
-    share = torch.where(empty, 0.0, share.clamp(0.0, 1.0))
-    return share, share * room * ((1.0 - 0.75 * lead) / rivals)
+    share = ((mass_squares - even) / room.masked_fill(empty, math.inf)).clamp(0.0, 1.0)
+    return share, share * room / scale
 
 
-def even_and_room(mass: Tensor, base: Tensor | float, sign: Tensor | float, rivals: float) -> tuple[Tensor, Tensor]:
-    """The sum of squares of evenly matched rivals, and how much larger it is for as few rivals as possible.
+def even_and_room(mass: Tensor, lead: Tensor, rivals: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum of squares of evenly matched rivals, how much larger it is for as few rivals as possible, and a scale.
 
-    Base and sign are 1 for odds, 2 and -1 for leads.
+    `lead` is 0 where the mass is that of the odds, and 1 where it is that of the leads. The free gap is what a sum of
+    squares has beyond even, divided by the scale, which is C - 1 or 4 (C - 1).
     """
-    whole = mass.floor()
+    base, sign = 1.0 + lead, torch.rsub(lead, 1.0, alpha=2.0)  # 1 and 1 for odds, 2 and -1 for leads
+    whole, scaled = mass.floor(), base * rivals
     rest = mass - whole
-    even = mass * mass / (rivals * base + sign * mass)
-    return even, whole / (base + sign) + rest * rest / (base + sign * rest) - even
+    even = mass * mass / torch.addcmul(scaled, sign, mass)
+    last = rest * rest / torch.addcmul(base, sign, rest)
+    return even, torch.addcmul(last, whole, base, value=0.5) - even, base * scaled

@@ -132,15 +132,16 @@ def gradient_by_blocks(out: Tensor, logits: Tensor, grads: Sequence[Tensor]) -> 
 
 def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
     prediction, top, below = find_top(logits)
-    margin = -below.sum(-1, keepdim=True) if extras else None
+    margin = -below.sum(-1) if extras else None
     finite = _finite(below) if extras else None
     loses, odds = _coins(below, prediction)
+    top = top.squeeze(-1)
     undefined = top - top  # 0, or NaN where the top is NaN or infinite: such a row has no geometry
-    rows = [prediction, top + undefined, odds.sum(-1, keepdim=True) * 2.0**-100 + undefined]
-    rows += [widen(loses.mul_(odds).sum(-1, keepdim=True)) * 2.0**-100 + undefined]
+    rows = [prediction.squeeze(-1), top + undefined, torch.add(undefined, odds.sum(-1), alpha=2.0**-100)]
+    rows += [torch.add(undefined, widen(loses.mul_(odds).sum(-1)), alpha=2.0**-100)]
     if finite is not None and margin is not None:
-        rows += [finite.mul_(odds).sum(-1, keepdim=True) * -(2.0**-100) + undefined, margin + undefined]
-    return tuple(x.squeeze(-1) for x in rows)
+        rows += [torch.add(undefined, finite.mul_(odds).sum(-1), alpha=-(2.0**-100)), margin + undefined]
+    return tuple(rows)
 
 
 def _coins(below: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .blocks import blockwise
+from .few_tails import MOST_TERMS, is_few
+from .few_tails import log_tail as log_tail_of_few
 from .precision import widen
 
 # Up to here torch.compile gets the continued fraction step by step, and fuses it; 1000 trials take 74 steps.
@@ -22,9 +24,6 @@ MOST_TRIALS_UNROLLED = 1000
 # Up to here the mass is taken factor by factor. Its logarithm is a sum of numbers as large as k, which leaves 13 digits
 # of the mass for k = 1000 and too few for 10^6: there it is taken by deviances (Loader, 2000), which do not cancel.
 MOST_TRIALS_BY_FACTORS = 1000
-# Up to here, samples times trials, the later terms are simply added up: half a megabyte in float64.
-MOST_TERMS = 2**16
-
 # Up to here, samples, there is nothing to cut in pieces.
 ONE_PIECE = 2**16
 
@@ -35,7 +34,10 @@ def expected_wins(loss: Tensor, trials: int) -> Tensor:
 
 
 def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
-    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}, for tensors of one shape and whole numbers of wins."""
+    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}, for tensors of one shape.
+
+    The wins are whole numbers from 0 to trials + 1, or NaN.
+    """
     if not odds.requires_grad:
         return _by_blocks(wins, trials, odds)
     result: Tensor = _LogTail.apply(wins, trials, odds)[0]
@@ -44,6 +46,8 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
 
 def _by_blocks(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     """The log tail, piece by piece: each step makes new tensors, and those of a piece stay in the cache."""
+    if not torch.compiler.is_compiling() and is_few(odds.numel(), trials):
+        return log_tail_of_few(wins, trials, odds)
     if torch.compiler.is_compiling() or odds.numel() <= ONE_PIECE:
         return log_tail_and_slope(wins, trials, odds, slope=False)[0]
 

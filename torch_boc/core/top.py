@@ -7,6 +7,7 @@ from .precision import accumulator
 
 # From here on, finding the top in two steps beats torch.max on CPU, which does not vectorise the search for the index.
 TWO_STEP_CLASSES = 512
+# The most logits of a chunk; a number that divides the classes is taken if there is one, down to the half of this.
 CHUNK = 64
 
 
@@ -20,22 +21,22 @@ def find_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # The first top, or the first NaN, as torch.argmax: no row is without either.
         prediction = torch.where((z == top) | z.isnan(), places, classes - 1.0).amin(-1, keepdim=True).long()
     elif z.device.type == "cpu" and classes >= TWO_STEP_CLASSES:
-        prediction = _argmax_in_two_steps(z)
-        top = z.gather(-1, prediction)
+        top, prediction = _max_in_two_steps(z)
     else:
         top, prediction = z.max(-1, keepdim=True)
     return prediction, top, z - top
 
 
-def _argmax_in_two_steps(z: Tensor) -> Tensor:
-    """The first of several tops: the first chunk of CHUNK logits with the largest top, and the first top in it."""
+def _max_in_two_steps(z: Tensor) -> tuple[Tensor, Tensor]:
+    """The first of several tops: the first chunk of logits with the largest top, and the first top in it."""
     classes = z.shape[-1]
-    covered = classes // CHUNK * CHUNK
-    tops = z[..., :covered].unflatten(-1, (-1, CHUNK)).amax(-1)
-    if covered < classes:
-        tops = torch.cat([tops, z[..., covered:].amax(-1, keepdim=True)], -1)
-    # The remainder is looked for in the last CHUNK logits: those before it hold no top, for else theirs was the first.
-    start = (tops.argmax(-1, keepdim=True) * CHUNK).clamp_max(classes - CHUNK)
-    candidates = start + torch.arange(CHUNK, device=z.device)
-    place: Tensor = candidates.gather(-1, z.gather(-1, candidates).argmax(-1, keepdim=True))
-    return place
+    chunk = next((size for size in range(CHUNK, CHUNK // 2, -1) if classes % size == 0), CHUNK)
+    tops, rest = z.unfold(-1, chunk, chunk).amax(-1), classes % chunk
+    if rest:
+        tops = torch.cat([tops, z[..., -rest:].amax(-1, keepdim=True)], -1)
+    first, step = tops.argmax(-1, keepdim=True), chunk
+    if rest:  # is looked for in the last logits: those of them before it hold no top, for else theirs was the first
+        first, step = (first * chunk).clamp_max(classes - chunk), 1
+    candidates = torch.add(torch.arange(chunk, device=z.device), first, alpha=step)
+    top, place = z.gather(-1, candidates).max(-1, keepdim=True)
+    return top, torch.add(place, first, alpha=step)

@@ -1,5 +1,6 @@
 """What the confidence alone already decides about the dominance."""
 
+import torch
 from torch import Tensor
 
 from ..core.bounds import even_and_room
@@ -73,6 +74,6 @@ def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
     (tensor([0.2109]), tensor([0.2004]), tensor([0.0105]))
     """
     wide = widen(odds)
-    _, room = even_and_room(wide, 1.0, 1.0, check_classes(num_classes) - 1.0)
+    _, room, scale = even_and_room(wide, torch.zeros_like(wide), check_classes(num_classes) - 1.0)
     room = room.clamp_min(0.0)  # which rounding can make of a width of 0
-    return (widen(concentration) * room / (num_classes - 1.0)).to(odds.dtype)
+    return (widen(concentration) * room / scale).to(odds.dtype)

@@ -10,19 +10,34 @@ def check_logits(logits: Tensor, dim: int) -> int:
     """Return `dim` as a non-negative axis of `logits`, or raise for what cannot be probed."""
     if not isinstance(logits, Tensor):
         raise TypeError(f"expected logits as a torch.Tensor, got {type(logits).__name__}; use torch.as_tensor")
-    got = f"shape {tuple(logits.shape)}, dtype {logits.dtype}"
+    axes = logits.ndim
     if not logits.is_floating_point():
-        raise TypeError(f"expected floating-point logits, got {got}; convert with logits.float()")
-    if logits.ndim == 0:
-        raise ValueError(f"expected logits with a class axis, got a scalar ({got})")
-    if not -logits.ndim <= dim < logits.ndim:
-        raise ValueError(f"expected dim in [{-logits.ndim}, {logits.ndim}), got {dim} ({got})")
+        raise TypeError(f"expected floating-point logits, got {_described(logits)}; convert with logits.float()")
+    if axes == 0:
+        raise ValueError(f"expected logits with a class axis, got a scalar ({_described(logits)})")
+    if not -axes <= dim < axes:
+        raise ValueError(f"expected dim in [{-axes}, {axes}), got {dim} ({_described(logits)})")
     if logits.shape[dim] < 2:
         raise ValueError(
-            f"expected at least 2 classes on dim={dim}, got {logits.shape[dim]} ({got}); "
+            f"expected at least 2 classes on dim={dim}, got {logits.shape[dim]} ({_described(logits)}); "
             "a single sigmoid logit x is the pair of logits (0, x)"
         )
-    return dim % logits.ndim
+    return dim % axes
+
+
+def classes_last(logits: Tensor, dim: int) -> Tensor:
+    """The logits with their class axis, which is `dim`, last; or raise for what cannot be probed."""
+    place = check_logits(logits, dim)
+    return logits if place == logits.ndim - 1 else logits.movedim(place, -1)
+
+
+def bare(x: Tensor) -> Tensor:
+    """`x` without a gradient."""
+    return x.detach() if x.requires_grad else x
+
+
+def _described(x: Tensor) -> str:
+    return f"shape {tuple(x.shape)}, dtype {x.dtype}"
 
 
 # The most trials of the test. The tails are exact up to here, and their table of k numbers takes 8 megabytes.
@@ -31,6 +46,8 @@ MOST_TRIALS = 10**6
 
 def check_trials(trials: int) -> int:
     """Return `trials` as a Python int from 1 to `MOST_TRIALS`, or raise."""
+    if type(trials) is int and 1 <= trials <= MOST_TRIALS:
+        return trials
     if isinstance(trials, bool):
         raise TypeError("expected trials as a positive integer, got a bool")
     try:
@@ -55,10 +72,13 @@ def check_target(target: Tensor, shape: torch.Size) -> Tensor:
     """Return `target` in int64 if it is one class index for each row of logits, or raise."""
     if not isinstance(target, Tensor):
         raise TypeError(f"expected target as a torch.Tensor, got {type(target).__name__}; use torch.as_tensor")
-    got = f"shape {tuple(target.shape)}, dtype {target.dtype}"
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+    if target.dtype != torch.int64 and (
+        target.is_floating_point() or target.is_complex() or target.dtype == torch.bool
+    ):
+        got = _described(target)
         raise TypeError(f"expected target as integer class indices, got {got}; convert with target.long()")
     if target.shape != shape:
+        got = _described(target)
         raise ValueError(f"expected target of shape {tuple(shape)}, the logits' without the class axis, got {got}")
     return as_indices(target)
 
@@ -68,6 +88,8 @@ def as_indices(target: Tensor) -> Tensor:
 
     A number of uint64 that int64 does not hold becomes the largest, which is no class and no `ignore_index`.
     """
+    if target.dtype == torch.int64:
+        return target
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         return target
     wide = target.long()

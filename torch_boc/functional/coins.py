@@ -5,7 +5,8 @@ from torch import Tensor
 from ..core.blocks import blockwise
 from ..core.coins import Coins
 from ..kernels.dtensors import is_distributed
-from .checks import check_logits
+from . import whole
+from .checks import classes_last
 from .paths import coins_from_rows, decide, row_sums
 from .shards import own_part, shared_sums
 
@@ -36,8 +37,7 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
     >>> coins.prediction, coins.confidence, coins.dominance, coins.gap
     (tensor([0]), tensor([0.6439]), tensor([0.8548]), tensor([0.2109]))
     """
-    dim = check_logits(logits, dim)
-    rows = logits.movedim(dim, -1)
+    rows = classes_last(logits, dim)
     if is_distributed(rows):
         part = own_part(rows)
         if part.group is None:
@@ -45,6 +45,9 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
         sums, _ = shared_sums(part)
         return coins_from_rows(sums, part.classes, decide(sums.odds))
     fused = decide(rows)
+    found = whole.coins_of(rows, fused)
+    if found is not None:
+        return found
 
     def coins(rows: Tensor) -> Coins:
         return coins_from_rows(row_sums(rows, fused), rows.shape[-1], fused)

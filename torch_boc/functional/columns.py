@@ -6,8 +6,8 @@ from torch import Tensor
 
 from ..core.coins import gap_of
 from ..kernels.dtensors import is_distributed
-from . import registry
-from .checks import check_logits, check_trials
+from . import registry, whole
+from .checks import bare, check_trials, classes_last
 from .coins import bag_of_coins
 from .evidence import Evidence, gather
 from .paths import coins_from_rows, decide, row_sums
@@ -62,8 +62,12 @@ def sample_columns(
     >>> sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), columns=["prediction", "free_gap"])
     {'prediction': tensor([0]), 'free_gap': tensor([0.0105], dtype=torch.float64)}
     """
-    names, dim = check_columns(columns), check_logits(logits, dim)
-    return columns_of(gather(logits.detach(), dim=dim, trials=trials, extras="logit_gap" in names), names)
+    names, rows = check_columns(columns), classes_last(bare(logits), dim)
+    trials = check_trials(trials)
+    found = whole.columns(rows, decide(rows), names, trials)
+    if found is not None:
+        return dict(zip(names, found, strict=True))
+    return columns_of(gather(rows, trials=trials, extras="logit_gap" in names), names)
 
 
 def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] | None = None) -> dict[str, Tensor]:

@@ -1,9 +1,8 @@
 """What later code needs of a batch: one pass over the logits takes it, and everything else is made of it.
 
-A sample is a few numbers whatever the number of classes, so that it can wait, be padded and tallied elsewhere.
+A sample is a few numbers whatever the number of classes, so that it can be padded, gathered and tallied elsewhere.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,7 +11,8 @@ from torch import Tensor
 from ..core.coins import Coins
 from ..core.precision import widen
 from ..kernels.dtensors import is_distributed
-from .checks import check_logits, check_target, check_trials
+from . import whole
+from .checks import check_target, check_trials, classes_last
 from .paths import coins_from_rows, decide, row_sums, widened
 from .shards import own_part, shared_sums
 
@@ -70,21 +70,21 @@ def gather(
     >>> evidence.coins.prediction, evidence.top, evidence.distance
     (tensor([0]), tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
-    dim, trials = check_logits(logits, dim), check_trials(trials)
-    rows = logits.movedim(dim, -1)
+    trials = check_trials(trials)
+    rows = classes_last(logits, dim)
     if is_distributed(rows):
         return _gather_part(rows, target, trials, extras, ignore_index)
     target = None if target is None else check_target(target, rows.shape[:-1])
-    fused = decide(rows)
+    counted = None if ignore_index is None or target is None else target != ignore_index
+    fused, classes = decide(rows), rows.shape[-1]
+    found = whole.evidence_of(rows, fused, extras=extras, target=target)
+    if found is not None:
+        top, surprise, margin, distance = found[5:]
+        return Evidence(Coins(*found[:5]), classes, trials, top, surprise, margin, counted, target, distance)  # type: ignore[arg-type]
     sums = widened(row_sums(rows, fused, extras=extras))
-    coins = coins_from_rows(sums, rows.shape[-1], fused)
-    evidence = Evidence(coins, rows.shape[-1], trials, sums.top, sums.surprise, sums.margin)
-    if target is None:
-        return evidence
-    counted = None if ignore_index is None else target != ignore_index
-    return evidence._replace(
-        counted=counted, target=target, distance=distance_below_top(rows, target, coins.prediction)
-    )
+    coins = coins_from_rows(sums, classes, fused)
+    distance = None if target is None else distance_below_top(rows, target, coins.prediction)
+    return Evidence(coins, classes, trials, sums.top, sums.surprise, sums.margin, counted, target, distance)
 
 
 def _gather_part(rows: Tensor, target: Tensor | None, trials: int, extras: bool, ignore_index: int | None) -> Evidence:
@@ -100,44 +100,33 @@ def _gather_part(rows: Tensor, target: Tensor | None, trials: int, extras: bool,
     return Evidence(coins, part.classes, trials, *numbers, counted, target, distance)
 
 
-def join_evidence(parts: Sequence[Evidence]) -> Evidence:
-    """Several batches as one, flat; they agree in classes and trials, and in which tensors they have."""
-    first = parts[0]
-    coins = Coins(*(_joined(column) for column in zip(*(part.coins for part in parts), strict=True)))
-    if any(part.counted is not None for part in parts):
-        parts = [part if part.counted is not None else part._replace(counted=_all_of(part)) for part in parts]
-    columns = [None if x[0] is None else _joined(x) for x in zip(*(part[3:] for part in parts), strict=True)]
-    return Evidence(coins, first.num_classes, first.trials, *columns)
-
-
-def _joined(column: Sequence[Tensor]) -> Tensor:
-    return column[0].reshape(-1) if len(column) == 1 else torch.cat([x.reshape(-1) for x in column])
-
-
-def _all_of(evidence: Evidence) -> Tensor:
-    return torch.ones_like(evidence.coins.odds, dtype=torch.bool)
-
-
 def settle(evidence: Evidence) -> tuple[Coins, Tensor, Tensor]:
     """The coins as flat tensors, which of them count, and which would but have no geometry."""
-    coins = Coins(*(x.reshape(-1) for x in evidence.coins))
-    finite = torch.stack([x.isfinite() for x in coins[1:]]).all(0)
-    valid, invalid = finite, ~finite
-    if evidence.counted is not None:
-        counted = evidence.counted.reshape(-1)
-        valid, invalid = counted & finite, counted & invalid
+    numbers = torch.stack([flat(x) for x in evidence.coins[1:]])
+    total = numbers.sum(0)
+    valid = total - total == 0.0  # not so where one of the numbers is NaN or infinite
+    if evidence.counted is None:
+        unused = invalid = ~valid
+    else:
+        counted = flat(evidence.counted)
+        valid = counted & valid
+        unused, invalid = ~valid, counted > valid
     # Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
-    safe = Coins(coins.prediction, *(torch.where(valid, x, 0.0) for x in coins[1:]))
-    return safe, valid, invalid
+    return Coins(flat(evidence.coins.prediction), *numbers.masked_fill_(unused, 0.0).unbind()), valid, invalid
+
+
+def flat(x: Tensor) -> Tensor:
+    """`x` with a single axis."""
+    return x if x.ndim == 1 else x.reshape(-1)
 
 
 def is_class(target: Tensor, num_classes: int) -> Tensor:
     """Which targets are classes."""
-    return (target >= 0) & (target < num_classes)
+    return target == target.clamp(0, num_classes - 1)
 
 
 def distance_below_top(rows: Tensor, target: Tensor, prediction: Tensor) -> Tensor:
-    """How far the target's logit is below the top."""
+    """How far the target's logit is below the top; 0 for a target that is no class."""
     own = torch.where(is_class(target, rows.shape[-1]), target, prediction)
     top, own = widen(rows.gather(-1, torch.stack([prediction, own], -1))).unbind(-1)
     return top - own

@@ -6,9 +6,6 @@ import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from .bins import count
-
-MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 but its sign
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
@@ -100,59 +97,11 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tens
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
 
 
-def score_bin(scores: Tensor, bins: int) -> Tensor:
-    """The place of each score among `bins` bins that cover all real numbers, whatever their range.
-
-    The bits of a float, read as an integer, are in the order of the numbers: the leading ones are the bin. A bin holds
-    the float32 numbers that agree in sign, exponent (8 bits) and the first bits of the fraction. With 2**18 bins these
-    are 9 bits, and the numbers in a bin differ by less than 1/512 of themselves.
-
-    Args:
-        scores: any shape; NaN has the place of 0.
-        bins: a power of two, from 2 to 2**31.
-
-    Returns:
-        int64 in [0, bins), never falling where the score rises.
-    """
-    number = torch.where(scores == 0, 0.0, scores).nan_to_num(0.0, math.inf, -math.inf)  # the bits of -0.0 are not 0's
-    pattern = number.to(torch.float32).view(torch.int32)
-    ordered = torch.where(pattern < 0, pattern ^ MAGNITUDE, pattern)
-    return (ordered >> (32 - _bits(bins))).long() + bins // 2
-
-
-def bin_centres(bins: int) -> Tensor:
-    """A number inside each bin of `score_bin`, halfway along its bits; NaN for the bins that no number falls in."""
-    step = 32 - _bits(bins)
-    ordered = (torch.arange(bins) - bins // 2 << step) + (1 << step >> 1)
-    pattern = torch.where(ordered < 0, ordered ^ MAGNITUDE, ordered)
-    return pattern.to(torch.int32).view(torch.float32).double()
-
-
-def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
-    """How many samples of each kind each score puts into each bin.
-
-    Args:
-        scores: (S, N); a sample with NaN among its scores counts nowhere.
-        ood: (N,) booleans, true for out-of-distribution.
-        bins: as for `score_bin`.
-
-    Returns:
-        int64 of shape (2, S, bins), in-distribution first.
-    """
-    both = score_bin(scores, bins) + ood * bins  # the bins of the out-of-distribution samples follow the others
-    counted = ~scores.isnan().any(0)
-    return count(both, counted.expand_as(both), 2 * bins).reshape(-1, 2, bins).movedim(1, 0)
-
-
 def _check_rate(tpr: float) -> float:
     """Return `tpr` if it is in (0, 1], which NaN is not, or raise."""
     if not 0 < tpr <= 1:
         raise ValueError(f"expected tpr in (0, 1], got {tpr}")
     return tpr
-
-
-def _bits(bins: int) -> int:
-    return bins.bit_length() - 1
 
 
 def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, Tensor]:

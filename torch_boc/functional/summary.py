@@ -7,8 +7,7 @@ from torch import Tensor
 
 from .calibration import error_of_bins
 from .checks import check_logits
-from .evidence import gather
-from .tally import (
+from .tallies import (
     BINS_PER_DECADE,
     GAP_BINS,
     LOWEST_DECADE,
@@ -19,8 +18,8 @@ from .tally import (
     Tally,
     empty_tally,
     named_sums,
-    tally,
 )
+from .tally import add_logits
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
 # What is worth a line in a log, and what needs targets.
@@ -65,9 +64,10 @@ def boc_summary(
     >>> {key: round(summary[key].item(), 3) for key in ("samples", "confidence", "gap", "free_gap", "accuracy")}
     {'samples': 2.0, 'confidence': 0.801, 'gap': 0.086, 'free_gap': 0.004, 'accuracy': 0.5}
     """
-    dim = check_logits(logits, dim)
-    evidence = gather(logits.detach(), target, dim=dim, trials=trials, ignore_index=ignore_index)
-    return summarize(tally(evidence, bins=bins, alpha=alpha))
+    check_logits(logits, dim)
+    total = empty_tally(bins, like=logits)
+    add_logits(total, logits, target, dim=dim, trials=trials, alpha=alpha, ignore_index=ignore_index)
+    return summarize(total)
 
 
 def check_keys(keys: Sequence[str]) -> tuple[str, ...]:

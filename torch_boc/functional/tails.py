@@ -41,5 +41,5 @@ def binomial_log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     tensor([-1381.5512,    -3.5598], dtype=torch.float64)
     """
     trials = check_trials(trials)
-    wide, count = torch.broadcast_tensors(widen(odds), widen(wins).ceil())
+    wide, count = torch.broadcast_tensors(widen(odds), widen(wins).ceil().clamp(0.0, trials + 1.0))
     return log_tail(count, trials, wide)

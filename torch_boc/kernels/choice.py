@@ -5,16 +5,19 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from .cpu import calls
 from .cpu import library as native
 from .cpu.calls import DTYPES, MOST_TRIALS
 from .dtensors import is_distributed
 from .trial import is_trusted
+from .triton import launch_numbers
 from .triton.launch import available, interpreted, is_warm
 
 PATHS = ("auto", "torch", "triton", "native")
@@ -72,20 +75,36 @@ class Fused(NamedTuple):
         rows: the sums over the classes.
         numbers: what is made of the sums of each row, the coins and the tails.
         most_trials: the tails of more trials are left to torch's operations.
+        direct: the module whose functions are called as they are, without operators around them, which cost more than
+            a small batch; None where somebody looks on.
     """
 
     rows: bool
     numbers: bool
     most_trials: int
+    direct: ModuleType | None
+
+
+_NOTHING = Fused(rows=False, numbers=False, most_trials=sys.maxsize, direct=None)
 
 
 def decide(x: Tensor) -> Fused:
     """Who computes a call whose tensor is `x`: logits, or numbers of each row."""
-    device, path = x.device.type, _traced.path if torch.compiler.is_compiling() else _chosen.get()
+    path = _traced.path if torch.compiler.is_compiling() else _chosen.get()
     dtypes = _fused_dtypes(x, path)
-    limited = device == "cpu" and path != "triton"
-    rows = x.dtype in dtypes and (path != "auto" or is_warm(x))
-    return Fused(rows, torch.float32 in dtypes, MOST_TRIALS if limited else sys.maxsize)
+    if not dtypes:
+        return _NOTHING
+    on_cpu = path != "triton" and x.device.type == "cpu"
+    most_trials, module = (MOST_TRIALS, calls) if on_cpu else (sys.maxsize, launch_numbers)
+    rows = x.dtype in dtypes and (on_cpu or path != "auto" or is_warm(x))
+    return Fused(rows, torch.float32 in dtypes, most_trials, module if _is_unwatched(x) else None)
+
+
+def _is_unwatched(x: Tensor) -> bool:
+    """Whether the memory of `x` can be read as it is, and no mode, tracer or compiler wants to know of it."""
+    if type(x) not in (Tensor, Parameter) or x.layout is not torch.strided or x.is_neg():
+        return False
+    return not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing())
 
 
 def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:

@@ -43,4 +43,15 @@ def flat_flags(ood: Tensor | bool, shape: torch.Size, device: torch.device) -> T
         raise TypeError(f"expected ood as a bool or a tensor of booleans, got {kind}; convert with ood.bool()")
     if ood.ndim and ood.shape != shape:
         raise ValueError(f"expected ood as one boolean or of shape {tuple(shape)}, got shape {tuple(ood.shape)}")
+    if ood.ndim == 1 and ood.device == device:
+        return ood
     return ood.to(device).expand(shape).reshape(-1)
+
+
+def state_suffix(*, dim: int, **arguments: object) -> str:
+    """The arguments as part of a state's name; without dots, which a state dict reads as a path.
+
+    The class axis is a part of it if it is not 1, the default.
+    """
+    named = arguments if dim == 1 else {**arguments, "dim": dim}
+    return "_".join(f"{name}_{value}" for name, value in named.items()).replace(".", "p").replace("-", "m")

@@ -87,6 +87,18 @@ class ProbeMetric(Metric):
             if preds.device.type == "cpu":
                 self._refuse_probabilities()
 
+    def _states(self, *names: str) -> tuple[Tensor, ...]:
+        """The states of these names, which can be changed in place.
+
+        A state that was made in inference mode, as by `reset`, cannot be changed outside of it, and is replaced.
+        """
+        states = tuple(getattr(self, name) for name in names)
+        if any(x.is_inference() for x in states) and not torch.is_inference_mode_enabled():
+            states = tuple(x.clone() for x in states)
+            for name, state in zip(names, states, strict=True):
+                setattr(self, name, state)
+        return states
+
     def _agree_on_classes(self, classes: int, shape: Sequence[int] = ()) -> None:
         """Remember the number of classes, or raise if it was another one before."""
         if self.num_classes is not None and classes != self.num_classes:

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from .. import plots
-from ..functional.checks import check_trials
+from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
-from ..functional.registry import find_score, need_extras, rank
-from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_histograms
-from ..functional.tally import empty_tally
+from ..functional.histograms import add_scores, ranked, score_histograms
+from ..functional.score import find_score, need_extras
+from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
+from ..functional.tallies import empty_tally
+from ..kernels.dtensors import is_distributed
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
 from .base import ProbeMetric
 
@@ -81,11 +83,17 @@ class BoCSeparation(ProbeMetric):
         suffix = "_".join([*self.scores, str(trials), str(thresholds), str(exact_up_to)])
         suffix += "" if dim == 1 else f"_dim_{dim}".replace("-", "m")
         self._rows, self._bins, self._invalid = (f"boc_{name}_{suffix}" for name in ("rows", "bins", "invalid"))
+        self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
+        if thresholds is not None:
+            # The default is one 0 for all bins, of which `reset` makes a tensor of its own.
+            nothing = torch.zeros((), dtype=torch.int64).expand(2, len(self.scores), thresholds)
+            self.add_state(self._bins, nothing, dist_reduce_fx="sum")
+            setattr(self, self._bins, nothing.contiguous())
+            return
         # Rows of scores, with 1 for out-of-distribution in the last column, and histograms of the rows before these.
         # Both are lists, so that processes may differ in what they have.
         self.add_state(self._rows, [], dist_reduce_fx="cat")
         self.add_state(self._bins, [], dist_reduce_fx="cat")
-        self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
 
     @property
     def needs_extras(self) -> bool:
@@ -95,25 +103,31 @@ class BoCSeparation(ProbeMetric):
     def take(self, preds: Tensor) -> Evidence:
         """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later."""
         self._check(preds)
-        return gather(preds.detach(), dim=self.dim, trials=self.trials, extras=self.needs_extras)
+        return gather(bare(preds), dim=self.dim, trials=self.trials, extras=self.needs_extras)
 
     def update(self, preds: Tensor | Evidence, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and which samples are out-of-distribution.
 
         In place of the logits, evidence of them; samples that do not count there do not count here.
         """
-        evidence = preds if isinstance(preds, Evidence) else self.take(preds)
-        self._agree_on_classes(evidence.num_classes)
-        found = rank(evidence._replace(trials=self.trials), self.scores)
-        values = torch.stack([*found.values()]).flatten(1)
-        flags = flat_flags(ood, evidence.coins.odds.shape, values.device)
-        invalid = values.isnan().any(0)
-        if evidence.counted is not None:
-            counted = evidence.counted.reshape(-1)
-            invalid, values = invalid & counted, values.masked_fill(~counted, float("nan"))  # a row that never counts
-        getattr(self, self._rows).append(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
-        setattr(self, self._invalid, getattr(self, self._invalid) + invalid.sum())
-        self._bin_what_is_too_much()
+        if not isinstance(preds, Evidence) and is_distributed(preds):
+            preds = self.take(preds)  # of the rows that this process holds
+        if isinstance(preds, Evidence):
+            self._agree_on_classes(preds.num_classes)
+            shape = preds.coins.odds.shape
+        else:
+            self._check(preds)
+            axis = self.dim % preds.ndim
+            shape = torch.Size((*preds.shape[:axis], *preds.shape[axis + 1 :]))
+        flags = flat_flags(ood, shape, self.device)
+        if self.thresholds is not None:
+            histogram, invalid = self._states(self._bins, self._invalid)
+            add_scores(histogram, invalid, preds, flags, self.scores, dim=self.dim, trials=self.trials)
+        else:
+            evidence = preds if isinstance(preds, Evidence) else self.take(preds)
+            values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states(self._invalid))
+            _append(getattr(self, self._rows), torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
+            self._bin_what_is_too_much()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch, and give the result of this batch alone."""
@@ -147,7 +161,7 @@ class BoCSeparation(ProbeMetric):
         return known, unknown
 
     def ranked_samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """`samples` as the numbers that rank them; see `torch_boc.functional.registry.unsaturated_scores`."""
+        """`samples` as the numbers that rank them; see `torch_boc.functional.score.unsaturated_scores`."""
         if not self.exact:
             kept = "none" if self.thresholds is not None else f"at most {self.exact_up_to:,}"
             raise ValueError(
@@ -162,9 +176,12 @@ class BoCSeparation(ProbeMetric):
         return known, unknown
 
     def histograms(self) -> Tensor:
-        """Counts of all samples so far, of shape (2, scores, bins), in-distribution first."""
+        """Counts of all samples so far, of shape (2, scores, bins), in-distribution first; a copy."""
+        if self.thresholds is not None:
+            counts: Tensor = getattr(self, self._bins).clone()
+            return counts
         columns = self._stored_rows().T
-        total = score_histograms(columns[:-1], columns[-1] == 1, self.thresholds or MANY_BINS)
+        total = score_histograms(columns[:-1], columns[-1] == 1, MANY_BINS)
         parts = getattr(self, self._bins)
         for part in [parts] if isinstance(parts, Tensor) else parts:  # one tensor if of all processes
             total = total + part.sum(0).to(total.device)
@@ -179,11 +196,10 @@ class BoCSeparation(ProbeMetric):
 
     def _bin_what_is_too_much(self) -> None:
         """Turn the stored rows into histograms if they are more than this process may keep."""
-        if self.thresholds is None and self.exact_up_to is None:
+        if self.thresholds is not None or self.exact_up_to is None:
             return
         together = torch.distributed.get_world_size(self.process_group) if self.distributed_available_fn() else 1
-        kept = (self.exact_up_to or 0) // together if self.thresholds is None else 0
-        if sum(map(len, getattr(self, self._rows))) > kept:
+        if sum(map(len, getattr(self, self._rows))) > self.exact_up_to // together:
             setattr(self, self._bins, [self.histograms().unsqueeze(0)])
             setattr(self, self._rows, [])
 
@@ -201,10 +217,10 @@ class BoCSeparation(ProbeMetric):
 
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
         """A process without rows or histograms takes part with none of the right shape and dtype."""
-        if not getattr(self, self._rows):
+        if self.thresholds is None and not getattr(self, self._rows):
             setattr(self, self._rows, [self._no_rows()])
-        if not getattr(self, self._bins):
-            shape = (0, 2, len(self.scores), self.thresholds or MANY_BINS)
+        if self.thresholds is None and not getattr(self, self._bins):
+            shape = (0, 2, len(self.scores), MANY_BINS)
             setattr(self, self._bins, [torch.zeros(shape, dtype=torch.int64, device=self.device)])
         super()._sync_dist(*args, **kwargs)
 
@@ -234,3 +250,10 @@ class BoCSeparation(ProbeMetric):
         if chosen not in self.scores:
             raise ValueError(f"expected score among {', '.join(self.scores)}, got {chosen!r}")
         return plots.draw_separation(self, chosen, ax)
+
+
+def _append(parts: list[Tensor], rows: Tensor) -> None:
+    """Add rows to a list that stays short: parts are joined until each is larger than the next."""
+    while parts and len(parts[-1]) <= len(rows) and parts[-1].device == rows.device:
+        rows = torch.cat([parts.pop(), rows])
+    parts.append(rows)
