@@ -1,4 +1,4 @@
-// Logarithms, exponentials and rounding in float64, 8 at a time.
+// Logarithms, exponentials and rounding in float64, a vector at a time.
 #pragma once
 #include "exps.h"
 
@@ -20,8 +20,10 @@ struct Parts {
     Doubles n, f;
 };
 static inline Parts parts_of(Doubles x) {
-    const Longs n = ((Longs)x - 0x3fe6a09e667f3bcdLL) >> 52;
-    return {(Doubles)(n + 0x4338000000000000LL) - 0x1.8p52, (Doubles)((Longs)x - (n << 52)) - 1.0};
+    // n + 1023, in the low bits of 2^52; many processors shift without a sign only.
+    const Patterns shifted = ((Patterns)x + (0x3ff0000000000000ULL - 0x3fe6a09e667f3bcdULL)) >> 52;
+    const Doubles n = (Doubles)(shifted | 0x4330000000000000ULL) - (0x1p52 + 1023.0);
+    return {n, (Doubles)((Patterns)x - ((shifted - 1023) << 52)) - 1.0};
 }
 
 // log(x) for x >= 0.

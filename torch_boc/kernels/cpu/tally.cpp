@@ -21,7 +21,7 @@ static inline Doubles near_gap_bin(Doubles gap) {
     return near < 0.0 ? doubles(0.0) : near > double(GAP_BINS) ? doubles(GAP_BINS) : near;
 }
 
-// What is known of 8 samples after the first look at them.
+// What is known of a vector of samples after the first look at them.
 struct Seen {
     Longs counted, valid, labelled, correct;
     Doubles share, free, gap, dominance, forced;
