@@ -41,7 +41,7 @@ def compile_kernel(
     from torch_boc.kernels.triton import rows as rows_triton
     from torch_boc.kernels.triton.launch import load
 
-    options = geometry(classes, accumulator(dtype))
+    options = geometry(classes, accumulator(dtype), heavy=spread)
     warps = options.pop("num_warps")
     kernel = getattr(load(name), f"short_{name}" if "height" in options else f"long_{name}")
     constants = {**options, "dtype": rows_triton.DTYPES[accumulator(dtype)]}

@@ -148,11 +148,12 @@ def launch_gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tens
         x if x is not None else torch.zeros_like(kind) if need else None
         for x, kind, need in zip(grads, like, needed, strict=True)
     ]
-    _launch("gradients", logits, [x if x is None else x.contiguous() for x in (*sums, *filled, out)])
+    arguments = [x if x is None else x.contiguous() for x in (*sums, *filled, out)]
+    _launch("gradients", logits, arguments, heavy=needed[3])
     return out
 
 
-def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
+def _launch(name: str, logits: Tensor, arguments: list[Tensor | None], *, heavy: bool = False) -> None:
     """Start `short_<name>` or `long_<name>` on the rows of `logits`, if there are any."""
     if logits.numel() == 0:
         return
@@ -160,7 +161,7 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
     matrix = as_matrix(logits)
     (rows, classes), stride = matrix.shape, matrix.stride(0)
     dtype = accumulator(logits.dtype)
-    options = {**geometry(classes, dtype), "dtype": load("rows").DTYPES[dtype]}
+    options = {**geometry(classes, dtype, heavy=heavy), "dtype": load("rows").DTYPES[dtype]}
     options["enable_fp_fusion"] = True  # faster, and the sums are equally exact
     short = "height" in options
     kernel = getattr(kernels, f"short_{name}" if short else f"long_{name}")
@@ -169,13 +170,16 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
     _launched.add(_kind(logits))
 
 
-def geometry(classes: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Rows per program (`height`, only where they fit on chip), classes per block (`width`), and warps."""
+def geometry(classes: int, dtype: torch.dtype, *, heavy: bool = False) -> dict[str, Any]:
+    """Rows per program (`height`, only where they fit on chip), classes per block (`width`), and warps.
+
+    In a kernel that is `heavy` each class needs many registers, and a thread takes half as many classes.
+    """
     width = 1 << (classes - 1).bit_length()
-    if width > ON_CHIP_CLASSES[dtype]:
+    if width * (1 + heavy) > ON_CHIP_CLASSES[dtype]:
         return {"width": BLOCK_BYTES // dtype.itemsize, "num_warps": MOST_WARPS}
     height = max(1, PROGRAM_BYTES // (width * dtype.itemsize))
-    warps = height * width * dtype.itemsize // (32 * THREAD_BYTES[dtype])
+    warps = (1 + heavy) * height * width * dtype.itemsize // (32 * THREAD_BYTES[dtype])
     return {"height": height, "width": width, "num_warps": min(MOST_WARPS, warps)}
 
 
