@@ -64,7 +64,7 @@ def _build(folder: Path) -> list[Path]:
         compiler, code = find_compiler(), [str(path) for path in plan.sources() if path.suffix == ".cpp"]
         folder.mkdir(parents=True, exist_ok=True)
         say(f"Compiling {', '.join(path.name for path in old)} with {shlex.join(compiler)}.")
-        commands = [[*compiler, *plan.FLAGS, *todo[path], f'-DBOC_SOURCES="{digest}"', *code] for path in old]
+        commands = [[*compiler, *plan.flags(), *todo[path], f'-DBOC_SOURCES="{digest}"', *code] for path in old]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(compile_library, commands, old))
     return list(todo)
@@ -84,16 +84,8 @@ def compile_library(command: list[str], out: Path) -> None:
     """Run the compiler; the library appears whole, in place of an old one that another process may have loaded."""
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         made = Path(folder) / out.name
-        try:
-            _run([*command, "-fopenmp", *_link_flags(), "-o", str(made)])
-        except RuntimeError:  # a compiler without OpenMP
-            _run([*command, "-fopenmp-simd", *_link_flags(), "-o", str(made)])
+        _run([*command, "-o", str(made)])
         made.replace(out)
-
-
-def _link_flags() -> list[str]:
-    """No dependence on a C++ runtime that the code does not call: the library must load wherever Python runs."""
-    return ["-Wl,--as-needed"] if sys.platform == "linux" else []
 
 
 def _run(command: list[str]) -> None:

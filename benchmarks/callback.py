@@ -1,6 +1,7 @@
 """Time `trainer.validate` with and without the callback: `python -m benchmarks.callback`.
 
-torchvision's ResNet-18 at 64 × 64, both in turns. Writes results/callback.csv; the callback should cost at most 1 %.
+torchvision's ResNet-18 at 64 × 64, both in turns. Writes results/callback.csv; the hooks of the callback should take at
+most 0.3 % of an epoch, and 0.5 % with an OOD loader.
 Two epochs of the same kind differ by more than that on a shared machine, so the time inside the callback's own hooks,
 the best epoch's, is written beside the ratio of whole epochs.
 """
@@ -21,6 +22,7 @@ from benchmarks.harness import RESULTS, best_times, ratio, target, write_csv
 from torch_boc.lightning import BoCCallback
 
 OPTIONS: dict[str, dict[str, Any]] = {"BoCCallback": {}, "with ood": {"ood": {1: "noise"}}}
+LIMITS = {"BoCCallback": 0.003, "with ood": 0.005}
 
 
 class Clocked(BoCCallback):
@@ -90,7 +92,7 @@ def measure(classes: int, batch: int, batches: int, seconds: float) -> list[dict
     for name, callback in callbacks.items():
         setting = f"{classes} classes, batches of {batch}"
         whole, inside = ratio(best, name, "bare"), callback.best / best["bare"]
-        shares = {f"{name} / bare epoch": (whole, 1.01), f"inside {name}'s hooks / bare epoch": (inside, 0.01)}
+        shares = {f"{name} / bare epoch": (whole, 1.01), f"inside {name}'s hooks / bare epoch": (inside, LIMITS[name])}
         for label, (share, limit) in shares.items():
             row = target(f"{label}, {setting}", share, limit)
             rows.append(row | {"measured": round(share, 4), "bare epoch ms": round(1e3 * best["bare"], 1)})

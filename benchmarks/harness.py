@@ -58,5 +58,5 @@ def ratio(times: Mapping[str, Any], name: str, baseline: str) -> float:
 def target(name: str, value: float, limit: float) -> dict[str, object]:
     """Say whether a ratio is at most what was aimed at, and return the row for a table."""
     met = "met" if value <= limit else "missed"
-    print(f"{met:7} {value:7.3f} (at most {limit:.2f})  {name}", flush=True)
+    print(f"{met:7} {value:7.3f} (at most {limit:.3f})  {name}", flush=True)
     return {"ratio": name, "measured": round(value, 3), "at most": round(limit, 3), "target": met}

@@ -1,8 +1,8 @@
 """Which way through the logits is the fastest on a CPU, by the number of classes: `python -m benchmarks.paths`.
 
-Writes results/paths.csv: row blocks in torch's operations, which "auto" takes; the same on transposed blocks, which
-nothing takes, for they gain a little with 2 and 4 classes and lose from 10 on; and the loop over rows and transposed
-blocks of the kernels in C++, between which `torch_boc.kernels.cpu.calls.TALL_CLASSES` decides.
+Writes results/paths.csv: row blocks in torch's operations, which the path "torch" takes; the same on transposed blocks,
+which nothing takes, for they gain a little with 2 and 4 classes and lose from 10 on; and the loop over rows and
+transposed blocks of the native library, between which `torch_boc.kernels.cpu.interface.TALL_CLASSES` decides.
 """
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 from benchmarks.harness import RESULTS, best_times, write_csv
 from torch_boc.core.blocks import blockwise
 from torch_boc.core.rows import sums_by_blocks
-from torch_boc.kernels.cpu import calls as compiled
+from torch_boc.kernels.cpu import interface
+from torch_boc.kernels.cpu.calls import row_sums
 
 CLASSES = (2, 4, 10, 20, 32, 40, 48, 56, 64, 100, 128)
 LOGITS = 4_000_000
@@ -28,13 +29,13 @@ def transposed_sums(logits: Tensor) -> tuple[Tensor, ...]:
     return prediction, top, odds.sum(0) * 2.0**-100, squares
 
 
-def in_cpp(logits: Tensor, *, tall: bool) -> list[Tensor]:
-    """The sums by the kernels in C++, transposed or not."""
-    before, compiled.TALL_CLASSES = compiled.TALL_CLASSES, logits.shape[-1] if tall else 0
+def native_sums(logits: Tensor, *, tall: bool) -> list[Tensor]:
+    """The sums by the native library, transposed or not."""
+    before, interface.TALL_CLASSES = interface.TALL_CLASSES, logits.shape[-1] if tall else 0
     try:
-        return compiled.row_sums(logits, False)
+        return row_sums(logits, False)
     finally:
-        compiled.TALL_CLASSES = before
+        interface.TALL_CLASSES = before
 
 
 def time_classes(classes: int) -> dict[str, object]:
@@ -45,12 +46,12 @@ def time_classes(classes: int) -> dict[str, object]:
         "softmax into": lambda: torch.softmax(logits, -1, out=there),
         "torch, rows": lambda: sums_by_blocks(logits, False),
         "torch, transposed": lambda: blockwise(transposed_sums, logits),
-        "C++, transposed": lambda: in_cpp(logits, tall=True),
+        "native, transposed": lambda: native_sums(logits, tall=True),
     }
-    if classes >= compiled.LANES:
-        contestants["C++, rows"] = lambda: in_cpp(logits, tall=False)
+    if classes >= interface.LANES:
+        contestants["native, rows"] = lambda: native_sums(logits, tall=False)
     best = best_times(contestants, seconds=3)
-    columns = ("softmax into", "torch, rows", "torch, transposed", "C++, rows", "C++, transposed")
+    columns = ("softmax into", "torch, rows", "torch, transposed", "native, rows", "native, transposed")
     row = {name: round(1e3 * best[name], 3) if name in best else "" for name in columns}
     print(classes, row, flush=True)
     return {"rows": len(logits), "classes": classes, **row}

@@ -117,7 +117,7 @@ def tails() -> list[str]:
 
 def launches(trials: int = 100) -> str:
     """How many launches the probe has, the same for every shape."""
-    ((count, moved),) = {traffic.probe_operators(logits, trials) for logits in batches()}
+    ((count, moved),) = {traffic.probe_launches(logits, trials) for logits in batches()}
     return LAUNCHES.format(count=count, between=count - 2, each=moved, trials=trials)
 
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from torch_boc.core.precision import accumulator
 from torch_boc.core.tails import continued_steps
-from torch_boc.kernels import coins, row_sums, spread
+from torch_boc.kernels import coins, row_sums
 from torch_boc.kernels.tails import empty_tails, log_p_value
 from torch_boc.kernels.triton.launch import empty_gradient, empty_rows, geometry
 
@@ -96,14 +96,17 @@ def tail_seconds(tails: int, trials: int, gpu: Gpu) -> float:
     return 2 * tails * tail_instructions(trials) / gpu.float64
 
 
-def probe_operators(logits: Tensor, trials: int = 100) -> tuple[int, int]:
-    """How many operators the probe with its p-value starts, and the bytes per row of those between its kernels."""
+def probe_launches(logits: Tensor, trials: int = 100) -> tuple[int, int]:
+    """How many launches the probe with its p-value has, and the bytes per row of those between the first and the last.
+
+    The operator of the sums has two: the second takes odds and squares for the masses of all rows that are neither
+    flat nor sharp.
+    """
     with _Operators() as seen:
-        _, _, odds, squares = row_sums(logits, False)
-        placed = spread(logits[:, :0], odds, squares)  # it reads the logits of flat and of sharp rows alone
-        loss, *_ = coins(odds, squares, *placed, logits.shape[-1])
+        _, _, odds, *rest = row_sums(logits, False)
+        loss, *_ = coins(odds, *rest, logits.shape[-1])
         log_p_value(loss, trials, odds)
-    return len(seen.moved), sum(seen.moved[1:-1]) // len(logits)
+    return len(seen.moved) + 1, (_bytes([odds, *rest]) + sum(seen.moved[1:-1])) // len(logits)
 
 
 class _Operators(TorchDispatchMode):

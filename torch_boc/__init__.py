@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         metrics,
         nn,
         report,
+        selfcheck,
         storage,
         zoo,
     )
@@ -49,6 +50,7 @@ __all__ = [
     "metrics",
     "nn",
     "report",
+    "selfcheck",
     "storage",
     "watch",
     "zoo",

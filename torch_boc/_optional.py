@@ -12,6 +12,7 @@ PACKAGES = {
     "pandas": ("pandas", "eval"),
     "pyarrow": ("pyarrow", "eval"),
     "pytorch_ood": ("pytorch-ood", "eval"),
+    "rich": ("rich", "cli"),
     "safetensors": ("safetensors", "eval"),
     "scipy": ("SciPy", "eval"),
     "sklearn": ("scikit-learn", "eval"),

@@ -19,6 +19,7 @@ from torch_boc.functional import (
     p_value,
     structural_score,
 )
+from torch_boc.kernels import use
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # One block, several blocks of the accelerator's size, and a class axis in the middle.
@@ -110,13 +111,15 @@ def test_backward_needs_no_values(shape, dim, dtype):
 @pytest.mark.parametrize("classes", [3, 100, 4099])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_gpu_gives_what_the_cpu_gives(classes, dtype):
+    """The CPU computes in float64 and by torch's operations, the GPU by the kernels."""
     grads, values = [], []
-    for device in ("cpu", "cuda"):
-        z = random_logits(6, classes, dtype=dtype).to(device).requires_grad_()
-        coins = bag_of_coins(z)
-        outputs = torch.stack([coins.odds.double(), coins.loss.double(), *compute_scores(z).values()])
-        outputs.sum().backward()
+    for device, wide, path in (("cpu", torch.float64, "torch"), ("cuda", dtype, "triton")):
+        z = random_logits(6, classes, dtype=dtype).to(device, wide).requires_grad_()
+        with use(path):
+            coins = bag_of_coins(z)
+            outputs = torch.stack([coins.odds.double(), coins.loss.double(), *compute_scores(z).values()])
+            outputs.sum().backward()
         values.append(outputs.cpu())
-        grads.append(z.grad.cpu())
-    torch.testing.assert_close(values[1], values[0], rtol=1e-5, atol=1e-6)
+        grads.append(z.grad.cpu().to(dtype))
+    torch.testing.assert_close(values[1], values[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(grads[1], grads[0], rtol=10 * torch.finfo(dtype).eps, atol=1e-4)

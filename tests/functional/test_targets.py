@@ -10,7 +10,7 @@ from torch_boc.data.sets import LogitSet
 from torch_boc.data.sources import logit_set
 from torch_boc.functional import boc_summary
 from torch_boc.functional.checks import as_indices, check_target
-from torch_boc.inference.batches import Reader
+from torch_boc.inference.batches import BatchReader
 
 NARROW = (torch.uint8, torch.int8, torch.int16, torch.int32)
 WIDE = (torch.uint16, torch.uint32, torch.uint64)
@@ -71,7 +71,7 @@ def test_data_sets_calibrators_and_loaders_widen_them_too(dtype):
         LogitSet(logits, narrow).target,
         logit_set((logits, narrow.numpy()), "test").target,
         check_classes_of(logits, narrow),
-        Reader(torch.nn.Linear(CLASSES, 2)).read((logits, narrow)).target,
+        BatchReader(torch.nn.Linear(CLASSES, 2)).read((logits, narrow)).target,
     ):
         assert found.dtype == torch.int64
         assert torch.equal(found, target)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tests.functional.cases import random_logits
 from torch_boc.core.rows import Rows
-from torch_boc.kernels import row_sums, spread
+from torch_boc.kernels import row_sums
 from torch_boc.kernels.cpu import library
+from torch_boc.kernels.rows import named
 
 needs_native = pytest.mark.skipif(not library.available(), reason=library.why_not())
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -28,10 +29,8 @@ def make_logits(rows: int, classes: int, dtype: torch.dtype = torch.float32, sca
 
 
 def sums(logits: Tensor, *, extras: bool = False) -> Rows:
-    """The operators' results under the names of the path in torch."""
-    rows = Rows(*row_sums(logits, extras))
-    mass, mass_squares = spread(logits.detach(), rows.odds.detach(), rows.squares.detach())
-    return rows._replace(mass=mass, mass_squares=mass_squares)
+    """The operator's results under the names of the path in torch."""
+    return named(row_sums(logits, extras))
 
 
 def odd_rows(classes: int, dtype: torch.dtype) -> Tensor:

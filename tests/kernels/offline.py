@@ -15,6 +15,7 @@ from torch_boc.kernels.triton.launch import geometry
 
 NAMES = {torch.float32: "fp32", torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
 EXTRAS = ("surprise", "margin", "on_surprise", "on_margin")
+SPREAD = ("on_mass", "on_mass_squares")
 
 
 OFFLINE = [
@@ -33,15 +34,19 @@ class Compiled(NamedTuple):
     long: bool
 
 
-def compile_kernel(name: str, classes: int, dtype: torch.dtype, *, extras: bool, target: tuple) -> Compiled:
+def compile_kernel(
+    name: str, classes: int, dtype: torch.dtype, *, extras: bool, target: tuple, spread: bool = False
+) -> Compiled:
     """`short_<name>` or `long_<name>` as `launch.py` would start it on contiguous logits."""
     from torch_boc.kernels.triton import rows as rows_triton
+    from torch_boc.kernels.triton.launch import load
 
     options = geometry(classes, accumulator(dtype))
     warps = options.pop("num_warps")
-    kernel = getattr(rows_triton, f"short_{name}" if "height" in options else f"long_{name}")
+    kernel = getattr(load(name), f"short_{name}" if "height" in options else f"long_{name}")
     constants = {**options, "dtype": rows_triton.DTYPES[accumulator(dtype)]}
-    constants |= {} if extras else {n: None for n in EXTRAS if n in kernel.arg_names}
+    missing = EXTRAS * (not extras) + SPREAD * (not spread)
+    constants |= {n: None for n in missing if n in kernel.arg_names}
     types = {n: "constexpr" if n in constants else _type(n, dtype) for n in kernel.arg_names}
     # As Triton finds them at a launch: pointers are aligned, and numbers are where 16 divides them.
     aligned = [n[0] == "*" or (classes % 16 == 0 and a in ("classes", "stride")) for a, n in types.items()]
@@ -85,7 +90,7 @@ def compile_coins(dtype: torch.dtype, *, target: tuple) -> Compiled:
 
 
 def compile_spread(dtype: torch.dtype, *, target: tuple) -> Compiled:
-    """The sums of flat rows as `spread_ops.py` would start them."""
+    """The sums of flat rows as `launch.py` would start them."""
     from torch_boc.kernels.triton import rows as rows_triton
     from torch_boc.kernels.triton import spread as spread_triton
     from torch_boc.kernels.triton.launch import SPREAD_WARPS as WARPS
@@ -114,7 +119,9 @@ def _type(argument: str, dtype: torch.dtype) -> str:
         return "i32"
     if argument in ("logits", "gradient"):
         return f"*{NAMES[dtype]}"
-    special = {"prediction": "*i64"} | dict.fromkeys(("squares", "on_squares", "mass", "mass_squares"), "*fp64")
+    special = {"prediction": "*i64"} | dict.fromkeys(
+        ("squares", "mass", "mass_squares", "on_squares", *SPREAD), "*fp64"
+    )
     return special.get(argument, f"*{NAMES[accumulator(dtype)]}")
 
 

@@ -7,6 +7,7 @@ from torch.func import vmap
 
 from tests.kernels.cases import DEVICE
 from torch_boc.functional import Coins, binomial_log_tail, expected_wins
+from torch_boc.kernels import use
 from torch_boc.kernels.tails import log_p_value, log_tail
 
 f64 = torch.float64
@@ -22,9 +23,11 @@ def make(operator, shape, dtype=f64, *, seed=0):
 
 
 def in_torch(operator, first, trials, odds):
-    if operator is log_p_value:
-        first = expected_wins(Coins(first, odds, first, odds, odds), trials)
-    return binomial_log_tail(first, trials, odds)
+    """By torch's operations: by "auto" the kernels would be compared with themselves."""
+    with use("torch"):
+        if operator is log_p_value:
+            first = expected_wins(Coins(first, odds, first, odds, odds), trials)
+        return binomial_log_tail(first, trials, odds)
 
 
 def losses_that_round(trials, dtype):

@@ -29,6 +29,18 @@ def test_nothing_spills(name, classes, dtype, extras, target, tmp_path):
     assert_traffic(name, compiled, dtype, extras)
 
 
+@over_nvidia
+@pytest.mark.parametrize(
+    ("classes", "dtype"),
+    [(10, torch.float32), (50272, torch.bfloat16)]
+    + [pytest.param(c, d, marks=pytest.mark.slow) for c in (2, 100, 1000, 4096, 16384, 50272) for d in DTYPES],
+)
+def test_gradients_of_the_concentration_do_not_spill(classes, dtype, target, tmp_path):
+    compiled = compile_kernel("gradients", classes, dtype, extras=True, spread=True, target=target)
+    registers, local = assemble(compiled.asm["ptx"], tmp_path / "kernel.ptx")
+    assert local == 0, f"{local} bytes of local memory with {registers} registers"
+
+
 def assert_traffic(name, compiled, dtype, extras):
     """A logit is read once, for the sums of a long row twice; a gradient is written once."""
     size, wide = dtype.itemsize, accumulator(dtype).itemsize

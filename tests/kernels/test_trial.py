@@ -1,5 +1,8 @@
 """Before "auto" relies on the kernels they are tried beside torch's operations; here by those in C++."""
 
+import logging
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -8,29 +11,59 @@ from tests.kernels.cases import needs_native
 from torch_boc import kernels
 from torch_boc.kernels import choice, trial
 
-pytestmark = needs_native
 REMAINS = "torch_boc computes by torch's own operations, not by its kernels: "
+FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
 
 
+@needs_native
 def test_kernels_that_work():
-    assert trial.passes("cpu")
+    assert trial.problem("cpu") == ""
 
 
+@needs_native
 def test_the_modes_of_a_caller_do_not_see_the_trial():
-    with NoHostSync():
-        assert trial.passes("cpu")
+    with NoHostSync(), torch.inference_mode():
+        assert trial.problem("cpu") == ""
 
 
+@needs_native
 def test_kernels_that_are_wrong(monkeypatch):
     monkeypatch.setattr(trial, "coins", lambda odds, *rest: (odds * 1.01, odds, odds))
-    with pytest.warns(UserWarning, match=REMAINS + "their results are off by"):
-        assert not trial.passes("cpu")
+    assert trial.problem("cpu").startswith("their results are off by")
 
 
+@needs_native
 def test_kernels_that_give_no_number(monkeypatch):
     monkeypatch.setattr(trial, "coins", lambda odds, *rest: (odds * torch.nan, odds, odds))
-    with pytest.warns(UserWarning, match=REMAINS + "their results are off by nan"):
-        assert not trial.passes("cpu")
+    assert trial.problem("cpu") == "their results are off by nan"
+
+
+class Wrong(torch.autograd.Function):
+    """The same numbers with a gradient that is too large."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 1.02
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_that_are_wrong(monkeypatch, dtype):
+    real = trial.row_sums
+    wrong = lambda z, extras: real(Wrong.apply(z) if z.dtype == dtype else z, extras)  # noqa: E731
+    monkeypatch.setattr(trial, "row_sums", wrong)
+    assert trial.problem("cpu").startswith("their results are off by 0.0")
+
+
+@needs_native
+def test_tallies_that_are_wrong(monkeypatch):
+    monkeypatch.setattr(trial, "on_triton", lambda x: True)
+    monkeypatch.setattr(trial, "tally", lambda *_: None)  # which counts nothing
+    assert trial.problem("cpu").startswith("their results are off by 1")
 
 
 def test_kernels_that_fail(monkeypatch):
@@ -38,32 +71,106 @@ def test_kernels_that_fail(monkeypatch):
         raise RuntimeError("no such device")
 
     monkeypatch.setattr(trial, "row_sums", fail)
-    with pytest.warns(UserWarning, match=REMAINS + "they failed: RuntimeError: no such device"):
-        assert not trial.passes("cpu")
+    assert trial.problem("cpu") == "they failed: RuntimeError: no such device"
 
 
-@pytest.mark.parametrize("works", [True, False])
-def test_one_trial_for_each_device_and_none_while_a_graph_is_captured(monkeypatch, works):
-    held, state = [], {"device": 0, "capturing": True}
+@pytest.fixture
+def gpus(monkeypatch):
+    """Two GPUs that are not here, the first of which is current and must not be asked."""
+    state = {"capturing": False, "debug": 2, "devices": []}
+
+    def set_debug(mode):
+        state["debug"] = {"default": 0}.get(mode, mode)
+
+    def enter(which):
+        state["devices"].append(torch.device(which))
+        return nullcontext()
+
+    def current_device():
+        raise AssertionError("a context on the current device would be opened")
+
     monkeypatch.setattr(trial, "_results", {})
-    monkeypatch.setattr(trial, "passes", lambda device: held.append(state["device"]) or works)
+    monkeypatch.setattr(trial, "_largest_error", lambda device: 0.0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: state["device"])
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", current_device)
+    monkeypatch.setattr(torch.cuda, "device", enter)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state["capturing"])
-    assert not trial.is_trusted()
-    assert not held
-    state["capturing"] = False
-    assert [trial.is_trusted(), trial.is_trusted()] == [works, works]
-    state["device"] = 1
-    assert trial.is_trusted() is works
-    assert held == [0, 1]
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: state["debug"])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_debug)
+    return state
+
+
+def test_the_card_of_the_tensor_is_tried_and_no_other(gpus, monkeypatch):
+    tried = []
+    monkeypatch.setattr(trial, "_largest_error", lambda device: tried.append(device) or 0.0)
+    assert [trial.is_trusted(SECOND), trial.is_trusted(SECOND)] == [True, True]
+    assert tried == ["cuda:1"]
+    assert set(gpus["devices"]) == {SECOND}
+    assert trial.is_trusted(FIRST)
+    assert tried == ["cuda:1", "cuda:0"]
+
+
+def test_a_failed_trial_is_remembered_and_warned_of_once(gpus, monkeypatch):
+    monkeypatch.setattr(trial, "_largest_error", lambda device: 0.5)
+    with pytest.warns(UserWarning, match=REMAINS + "their results are off by 0.5") as caught:
+        assert not trial.is_trusted(SECOND)
+    assert len(caught) == 1
+    assert not trial.is_trusted(SECOND)  # a second warning would be an error
+
+
+@pytest.mark.parametrize(
+    "fault", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("Triton Error [CUDA]: out of memory")]
+)
+def test_a_trial_without_memory_is_held_again(gpus, monkeypatch, fault):
+    def fail(device):
+        raise fault
+
+    works = trial._largest_error
+    monkeypatch.setattr(trial, "_largest_error", fail)
+    assert not trial.is_trusted(SECOND)
+    assert gpus["debug"] == 2
+    monkeypatch.setattr(trial, "_largest_error", works)
+    assert trial.is_trusted(SECOND)
+
+
+def test_the_trial_may_make_the_host_wait(gpus, monkeypatch):
+    modes = []
+    monkeypatch.setattr(trial, "_largest_error", lambda device: modes.append(gpus["debug"]) or 0.0)
+    assert trial.is_trusted(SECOND)
+    assert modes == [0]
+    assert gpus["debug"] == 2
+
+
+def test_no_trial_while_a_graph_is_captured(gpus):
+    gpus["capturing"] = True
+    assert not trial.is_trusted(SECOND)
+    gpus["capturing"] = False
+    assert trial.is_trusted(SECOND)
+    gpus["capturing"] = True
+    assert trial.is_trusted(SECOND)
+
+
+def test_what_takes_time_is_logged(gpus, caplog):
+    with caplog.at_level(logging.INFO, logger="torch_boc"):
+        trial.is_trusted(SECOND), trial.is_trusted(SECOND)
+    assert len(caplog.messages) == 1
+    assert "cuda:1: at first use Triton compiles them" in caplog.messages[0]
+
+
+def test_fake_tensors_of_a_machine_without_a_gpu_are_trusted(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert trial.is_trusted(FIRST)
+    assert trial.is_trusted(torch.device("cuda"))
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_auto_heeds_the_trial(monkeypatch, trusted):
+def test_auto_heeds_the_trial_on_the_card_of_its_tensor(monkeypatch, trusted):
+    asked = []
     monkeypatch.setattr(choice, "available", lambda device: device == "meta")
-    monkeypatch.setattr(choice, "is_trusted", lambda: trusted)
+    monkeypatch.setattr(choice, "is_trusted", lambda device: asked.append(device) or trusted)
     logits = torch.empty(2, 3, device="meta")
     assert choice.decide(logits)[:2] == (trusted, trusted)
+    assert asked == [logits.device]
     with kernels.use("triton"):
         assert choice.decide(logits)[:2] == (True, True)

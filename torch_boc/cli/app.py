@@ -53,6 +53,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     doctor: (
         "torch-boc doctor",
         "torch-boc doctor --json > doctor.json",
+        "torch-boc doctor --gpu",
     ),
 }
 

@@ -4,8 +4,10 @@ from torch import Tensor
 
 from ..core.blocks import blockwise
 from ..core.coins import Coins
+from ..kernels.dtensors import is_distributed
 from .checks import check_logits
 from .paths import coins_from_rows, decide, row_sums
+from .shards import own_part, shared_sums
 
 __all__ = ["Coins", "bag_of_coins"]
 
@@ -20,7 +22,9 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
     Args:
         logits: shape (..., C), any device and floating dtype; log-probabilities serve as well. float16 and bfloat16
             are computed in float32. A row with NaN or +inf gives NaN in that row, whose prediction is that of
-            torch.argmax; -inf is a class that always loses.
+            torch.argmax; -inf is a class that always loses. A DTensor gives plain tensors of the rows that this process
+            holds. Where the classes are sharded, all processes that share them must call, and get the same numbers: a
+            few numbers a row are exchanged, no logits, and there is no gradient.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
 
     Returns:
@@ -34,6 +38,12 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
     """
     dim = check_logits(logits, dim)
     rows = logits.movedim(dim, -1)
+    if is_distributed(rows):
+        part = own_part(rows)
+        if part.group is None:
+            return bag_of_coins(part.rows)
+        sums, _ = shared_sums(part)
+        return coins_from_rows(sums, part.classes, decide(sums.odds))
     fused = decide(rows)
 
     def coins(rows: Tensor) -> Coins:

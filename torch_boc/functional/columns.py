@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from torch import Tensor
 
 from ..core.coins import gap_of
+from ..kernels.dtensors import is_distributed
 from . import registry
 from .checks import check_logits, check_trials
 from .coins import bag_of_coins
 from .evidence import Evidence, gather
 from .paths import coins_from_rows, decide, row_sums
+from .shards import own_part, shared_sums
 from .trials import log_p_value
 
 # Each column as a function of what is known of a row. Those of a property are written out: torch 2.7 cannot compile it.
@@ -69,9 +71,15 @@ def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] |
     names, classes, trials = check_columns(columns), logits.shape[-1], check_trials(trials)
     if "energy" not in names and "logit_gap" not in names:
         return columns_of(Evidence(bag_of_coins(logits), classes, trials), names)
-    fused = decide(logits)
-    sums = row_sums(logits, fused, extras="logit_gap" in names)
-    coins = coins_from_rows(sums, classes, fused)
+    extras = "logit_gap" in names
+    if is_distributed(logits):
+        part = own_part(logits)
+        if part.group is None:
+            return probe_columns(part.rows, trials=trials, columns=names)
+        sums, _ = shared_sums(part, extras=extras)
+    else:
+        sums = row_sums(logits, decide(logits), extras=extras)
+    coins = coins_from_rows(sums, classes, decide(sums.odds))
     return columns_of(Evidence(coins, classes, trials, sums.top, margin=sums.margin), names)
 
 

@@ -22,16 +22,26 @@ def diagnose() -> dict[str, Any]:
     found = paths()
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     return {
-        "versions": {"torch_boc": __version__, "torch": torch.__version__, **{x: _version(x) for x in PACKAGES}},
-        "machine": {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-            "threads": torch.get_num_threads(),
-        },
+        "versions": versions(),
+        "machine": machine(),
         "paths": [{**path._asdict(), "available": not path.why_not} for path in found],
         "healthy": not any(path.failed for path in found),
         "speed": [_time_shape(*shape, device) for device in devices for shape in SHAPES],
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of torch_boc, torch and the packages beside them; None for one that is not installed."""
+    return {"torch_boc": __version__, "torch": torch.__version__, **{x: _version(x) for x in PACKAGES}}
+
+
+def machine() -> dict[str, Any]:
+    """Python, the system, and what torch makes of the CPU."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
     }
 
 

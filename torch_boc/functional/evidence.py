@@ -11,8 +11,10 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.precision import widen
+from ..kernels.dtensors import is_distributed
 from .checks import check_logits, check_target, check_trials
 from .paths import coins_from_rows, decide, row_sums, widened
+from .shards import own_part, shared_sums
 
 
 class Evidence(NamedTuple):
@@ -53,8 +55,9 @@ def gather(
     """The one pass over the logits of a batch: scores, columns, tallies and metrics are made of what it takes.
 
     Args:
-        logits: shape (..., C).
-        target: class indices of shape (...), if there are any.
+        logits: shape (..., C); or a DTensor, as for `bag_of_coins`.
+        target: class indices of shape (...), if there are any. With a DTensor, those of the rows of this process, or a
+            DTensor that is placed as the logits are, and replicated over the processes that share classes.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-values.
         extras: whether to take `surprise` and `margin`, which `entropy` and `logit_gap` need, and nothing else.
@@ -69,6 +72,8 @@ def gather(
     """
     dim, trials = check_logits(logits, dim), check_trials(trials)
     rows = logits.movedim(dim, -1)
+    if is_distributed(rows):
+        return _gather_part(rows, target, trials, extras, ignore_index)
     target = None if target is None else check_target(target, rows.shape[:-1])
     fused = decide(rows)
     sums = widened(row_sums(rows, fused, extras=extras))
@@ -80,6 +85,19 @@ def gather(
     return evidence._replace(
         counted=counted, target=target, distance=distance_below_top(rows, target, coins.prediction)
     )
+
+
+def _gather_part(rows: Tensor, target: Tensor | None, trials: int, extras: bool, ignore_index: int | None) -> Evidence:
+    """`gather` of a DTensor."""
+    part = own_part(rows, target)
+    if part.group is None:
+        return gather(part.rows, part.target, trials=trials, extras=extras, ignore_index=ignore_index)
+    sums, distance = shared_sums(part, extras=extras)
+    sums, target = widened(sums), part.target
+    coins = coins_from_rows(sums, part.classes, decide(sums.odds))
+    counted = None if target is None or ignore_index is None else target != ignore_index
+    numbers = (sums.top, sums.surprise, sums.margin)
+    return Evidence(coins, part.classes, trials, *numbers, counted, target, distance)
 
 
 def join_evidence(parts: Sequence[Evidence]) -> Evidence:

@@ -11,6 +11,7 @@ from ..core.coins import Coins
 from ..core.precision import widen
 from ..core.rows import Rows
 from ..kernels.choice import Fused, decide
+from ..kernels.rows import named
 
 __all__ = ["Fused", "coins_from_rows", "decide", "log_p_of_expected_wins", "log_tail", "row_sums", "widened"]
 
@@ -19,9 +20,7 @@ def row_sums(logits: Tensor, fused: Fused, *, extras: bool = False) -> Rows:
     """The sums over the last axis of `logits`, with `surprise` and `margin` if `extras` are asked for."""
     if not fused.rows:
         return sums.row_sums(logits, extras=extras)
-    rows = Rows(*kernels.row_sums(logits, extras))
-    mass, mass_squares = kernels.spread(logits, rows.odds.detach(), rows.squares.detach())
-    return rows._replace(mass=mass, mass_squares=mass_squares)
+    return named(kernels.row_sums(logits, extras))
 
 
 def widened(rows: Rows) -> Rows:

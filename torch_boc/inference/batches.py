@@ -27,6 +27,10 @@ class Batch:
         kwargs = {name: function(x) if isinstance(x, Tensor) else x for name, x in self.kwargs.items()}
         return Batch(args, kwargs, self.target, self.size)
 
+    def tensors(self) -> list[Tensor]:
+        """The tensors among the model's arguments."""
+        return [x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Tensor)]
+
     def piece(self, start: int, stop: int) -> "Batch":
         """The samples from `start` up to `stop`. A tensor whose first axis is not the samples is kept whole."""
         cut = self.map(lambda x: x[start:stop] if x.ndim and len(x) == self.size else x)
@@ -37,12 +41,19 @@ class Batch:
         """A copy with the model's arguments on `device`; the host does not wait for a CUDA device."""
         if device.type != "cuda":
             return self.map(lambda x: x.to(device))
-        return self.map(lambda x: _pinned(x).to(device, non_blocking=True))
+        return self.map(lambda x: _to_cuda(x, device))
 
 
-def _pinned(x: Tensor) -> Tensor:
-    """The tensor in pinned memory: only from there does a copy to the GPU run at the same time as the computation."""
-    return x.pin_memory() if x.device.type == "cpu" and not x.is_pinned() else x
+def can_be_pinned(x: Tensor) -> bool:
+    """Whether a copy of `x` to a GPU can run at the same time as the computation: from pinned memory it can."""
+    return x.device.type == "cpu" and x.layout == torch.strided
+
+
+def _to_cuda(x: Tensor, device: torch.device) -> Tensor:
+    if not can_be_pinned(x):
+        return x.to(device, non_blocking=x.device.type != "cpu")
+    # A loader may write its next batch into the memory that it pinned itself, so that this copy is waited for.
+    return x.to(device) if x.is_pinned() else x.pin_memory().to(device, non_blocking=True)
 
 
 class BatchReader:

@@ -1,6 +1,6 @@
 """The device and the mode in which a model runs, and the copy of its results to the CPU."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
@@ -10,26 +10,37 @@ from torch import Tensor, nn
 
 
 class Landing(NamedTuple):
-    """Columns that are being copied to the CPU."""
+    """Columns that are being copied to the CPU.
+
+    Attributes:
+        columns: on the CPU; what comes from a CUDA device may not be there yet.
+        events: one for each CUDA device among the columns, which happens when all of its copies have arrived.
+        pinned: the names of the columns in pinned memory.
+    """
 
     columns: dict[str, Tensor]
-    event: Any
+    events: Sequence[Any] = ()
+    pinned: Collection[str] = ()
 
     def wait(self) -> dict[str, Tensor]:
-        """Wait for the copy, and return the columns."""
-        if self.event is not None:
-            self.event.synchronize()
-        return self.columns
+        """Wait for the copies, and return the columns, of which none is in pinned memory: users may keep many."""
+        for event in self.events:
+            event.synchronize()
+        return {name: x.clone() if name in self.pinned else x for name, x in self.columns.items()}
 
 
-def land(columns: dict[str, Tensor], device: torch.device) -> Landing:
+def land(columns: dict[str, Tensor]) -> Landing:
     """Start the copy to the CPU; from CUDA it goes into pinned memory."""
-    if device.type != "cuda":
-        return Landing({name: x.cpu() for name, x in columns.items()}, None)
-    landed = {name: x.to("cpu", non_blocking=True) for name, x in columns.items()}
+    sources = {name: x.device for name, x in columns.items() if x.device.type == "cuda"}
+    landed = {name: x.to("cpu", non_blocking=name in sources) for name, x in columns.items()}
+    return Landing(landed, [_copied(device) for device in dict.fromkeys(sources.values())], sources.keys())
+
+
+def _copied(device: torch.device) -> Any:
+    """An event after the copies from `device`: they run on its own current stream, wherever the model began."""
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(device))
-    return Landing(landed, event)
+    return event
 
 
 def device_of(model: nn.Module) -> torch.device:

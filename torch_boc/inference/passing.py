@@ -50,8 +50,7 @@ class Passing:
 
 def mark_samples(batch: Batch) -> Tensor:
     """Hashes of each sample's inputs and, if there is one, of its target: (N, 1) or (N, 2), on the inputs' device."""
-    tensors = [x for x in (*batch.args, *batch.kwargs.values()) if isinstance(x, Tensor)]
-    total = torch.zeros(batch.size, dtype=torch.int64, device=tensors[0].device)
+    total = torch.zeros(batch.size, dtype=torch.int64, device=batch.tensors()[0].device)
     for name, x in (*enumerate(batch.args), *batch.kwargs.items()):
         if isinstance(x, Tensor) and x.layout == torch.strided and x.ndim and len(x) == batch.size:
             key, hashes = _number(name, x.dtype, x.shape[1:]), hash_rows(x).to(total.device)

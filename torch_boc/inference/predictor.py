@@ -27,6 +27,7 @@ from .part_files import PartFiles
 from .passing import mark_samples
 from .progress import progress_bar
 from .runs import RunFile
+from .supply import Samples, Supply
 
 MARKS = "marks"  # an internal column of the tables, which is not written to the file
 
@@ -161,11 +162,22 @@ class BoCPredictor:
         return columns
 
     def _launch(self, batches: Iterable[Any], file: RunFile | PartFiles | None, start: int) -> Iterator[Landing]:
-        """Start the computation of each batch.
+        """Start the computation of each batch; on CUDA, the copy of the next batch to the device starts after it."""
+        self._are_probabilities = None
+        with Supply(self._read(batches, file, start), self.device) as supply:
+            run = FittingPieces(lambda piece: self._columns(supply.deliver(piece)))
+            for samples in supply:
+                landing = land({**samples.known, **run(samples.batch)})
+                if run.limit is None:  # else the memory is short
+                    supply.fetch()
+                yield landing
+
+    def _read(self, batches: Iterable[Any], file: RunFile | PartFiles | None, start: int) -> Iterator[Samples]:
+        """The samples from number `start` on.
 
         With a `file`, the samples are hashed before the model runs, because it may change its inputs in place.
         """
-        run, seen, self._are_probabilities = FittingPieces(self._columns), 0, None
+        seen = 0
         for raw in batches:
             batch = self._reader.read(raw)
             skipped = min(max(start - seen, 0), batch.size)
@@ -180,7 +192,7 @@ class BoCPredictor:
                 index = {"index": torch.arange(seen - batch.size, seen)}
                 # A copy, because the loader may use the same memory for the next batch.
                 target = {} if batch.target is None else {"target": batch.target.clone()}
-                yield land({**index, **target, **run(batch), **marks}, self.device)
+                yield Samples({**index, **target, **marks}, batch)
         if seen < start:
             raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
 
@@ -188,7 +200,6 @@ class BoCPredictor:
         """The computation, on the device from beginning to end."""
         autocast = nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
         with torch.inference_mode(), autocast:
-            batch = batch.to(self.device)
             logits = find_logits(self._forward(*batch.args, **batch.kwargs))
         if logits.ndim != 2 or len(logits) != batch.size:
             raise ValueError(

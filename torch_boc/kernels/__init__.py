@@ -7,8 +7,7 @@ library is loaded at the first call.
 from .choice import use
 from .coins import coins
 from .rows import row_sums, row_sums_backward
-from .spread import spread
 from .tails import log_p_value, log_tail
 from .triton.launch import available
 
-__all__ = ["available", "coins", "log_p_value", "log_tail", "row_sums", "row_sums_backward", "spread", "use"]
+__all__ = ["available", "coins", "log_p_value", "log_tail", "row_sums", "row_sums_backward", "use"]

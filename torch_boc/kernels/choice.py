@@ -13,8 +13,9 @@ from torch.nn import Parameter
 
 from .cpu import library as native
 from .cpu.calls import DTYPES, MOST_TRIALS
+from .dtensors import is_distributed
 from .trial import is_trusted
-from .triton.launch import available, interpreted
+from .triton.launch import available, interpreted, is_warm
 
 PATHS = ("auto", "torch", "triton", "native")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -41,12 +42,14 @@ def use(path: str) -> Iterator[None]:
     Args:
         path: one of
             "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; the
-            native library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default;
+            native library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default.
+            While a CUDA graph is captured, logits of a dtype and a number of classes that came before go to the
+            kernels, others to torch's operations: call once before the capture, as torch asks anyway;
             "torch": torch's own operations, the reference;
             "triton": the Triton kernels, untried; tensors of other devices are an error. Inside of torch.compile they
             stay one operator each, where "auto" leaves everything to the compiler;
             "native": on the CPU, the native library; it is an error if there is none (`torch-boc doctor` says why).
-            float64 logits, and more than 1,000 trials, go by "torch", and other devices by "auto".
+            More than 1,000 trials go by "torch", and other devices by "auto".
 
     >>> with use("torch"):
     ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
@@ -81,13 +84,14 @@ def decide(x: Tensor) -> Fused:
     device, path = x.device.type, _traced.path if torch.compiler.is_compiling() else _chosen.get()
     dtypes = _fused_dtypes(x, path)
     limited = device == "cpu" and path != "triton"
-    return Fused(x.dtype in dtypes, torch.float32 in dtypes, MOST_TRIALS if limited else sys.maxsize)
+    rows = x.dtype in dtypes and (path != "auto" or is_warm(x))
+    return Fused(rows, torch.float32 in dtypes, MOST_TRIALS if limited else sys.maxsize)
 
 
 def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
     """The dtypes of logits that the kernels take; they make numbers of float32 and float64 wherever they take any."""
     device = x.device.type
-    if path == "torch":
+    if path == "torch" or is_distributed(x):
         return ()
     if path == "triton" and not available(device):
         raise RuntimeError(
@@ -99,7 +103,7 @@ def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
         return ()  # for which torch's operations have rules, nested ones too
     if device == "cpu" and path != "triton":
         return DTYPES if _takes_native(x, path) else ()
-    return TRITON_DTYPES if available(device) and (path == "triton" or is_trusted()) else ()
+    return TRITON_DTYPES if available(device) and (path == "triton" or is_trusted(x.device)) else ()
 
 
 def _takes_native(x: Tensor, path: str) -> bool:

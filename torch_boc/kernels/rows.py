@@ -1,23 +1,34 @@
-"""The kernels as operators of torch, so that compilation, export, FakeTensor, autograd and vmap know them."""
+"""The sums of each row as one operator of torch, so that compilation, export, FakeTensor, autograd and vmap know them.
+
+The order of the sums is that of `SUMS`: an operator gives tensors without names.
+"""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core.rows import gradient, gradient_by_blocks
-from .cpu import calls as native
-from .triton.launch import empty_gradient, empty_rows, launch_gradient, launch_rows, on_triton
+from ..core.precision import accumulator
+from ..core.rows import Rows, gradient
+from ..core.spread import gradient as spread_gradient
+from ..core.spread import is_flat, spread_columns
+from .cpu.calls import row_sums as native_rows
+from .cpu.gradient import gradient as native_gradient
+from .triton.launch import empty_gradient, empty_sums, launch_gradient, launch_sums, on_triton
+
+SUMS = ("prediction", "top", "odds", "squares", "mass", "mass_squares", "surprise", "margin")
 
 
 # The schema is written out because older versions of torch do not infer it from list[Tensor].
 @torch.library.custom_op("torch_boc::row_sums", mutates_args=(), schema="(Tensor logits, bool extras) -> Tensor[]")
 def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
-    """`core.rows.row_sums` in one pass: the fields of its Rows, the last two only with `extras`."""
-    if on_triton(logits):
-        return launch_rows(logits, extras)
-    sums = native.row_sums(logits, extras)
-    return sums[:4] + sums[6:]  # without those of core/spread.py, which are an operator of their own
+    """`core.rows.row_sums` in one pass: the sums in the order of `SUMS`, the last two only with `extras`."""
+    return (launch_sums if on_triton(logits) else native_rows)(logits, extras)
+
+
+def named(sums: list[Tensor]) -> Rows:
+    """The result of `row_sums` under the names of its parts."""
+    return Rows(**dict(zip(SUMS, sums, strict=False)))
 
 
 @torch.library.custom_op("torch_boc::row_sums_backward", mutates_args=())
@@ -25,22 +36,40 @@ def row_sums_backward(
     logits: Tensor,
     prediction: Tensor,
     top: Tensor,
-    on_top: Tensor,
-    on_odds: Tensor,
-    on_squares: Tensor,
+    odds: Tensor,
+    mass: Tensor,
+    on_top: Tensor | None,
+    on_odds: Tensor | None,
+    on_squares: Tensor | None,
+    on_mass: Tensor | None,
+    on_mass_squares: Tensor | None,
     on_surprise: Tensor | None,
     on_margin: Tensor | None,
 ) -> Tensor:
-    """The gradient of the logits from those of the sums, recomputed from the logits and their tops."""
-    grads = [on_top, on_odds, on_squares, on_surprise, on_margin]
-    if on_triton(logits):
-        return launch_gradient(logits, prediction, top, grads)
-    return gradient_by_blocks(empty_gradient(logits), logits, [x for x in grads if x is not None])
+    """The gradient of the logits from those of the sums, of which any may be None.
+
+    It is recomputed from the logits, their tops, and the odds and masses, which say which rows are flat or sharp.
+    """
+    sums = [prediction, top, odds, mass]
+    grads = [on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin]
+    for x, kind in zip((*sums, *grads), _dtypes(logits), strict=True):
+        if x is not None and (x.dtype != kind or x.shape != logits.shape[:-1] or x.device != logits.device):
+            raise ValueError(
+                f"expected sums and gradients of shape {tuple(logits.shape[:-1])}, in {kind} on {logits.device}, "
+                f"got shape {tuple(x.shape)}, {x.dtype} on {x.device}"
+            )  # kernels get pointers, and cannot check it
+    return (launch_gradient if on_triton(logits) else native_gradient)(logits, sums, grads)
+
+
+def _dtypes(logits: Tensor) -> list[torch.dtype]:
+    """Those of prediction, top, odds and mass, and of the gradients of all sums but the prediction."""
+    narrow, wide = accumulator(logits.dtype), torch.float64
+    return [torch.int64, narrow, narrow, wide, narrow, narrow, wide, wide, wide, narrow, narrow]
 
 
 @row_sums.register_fake
 def _(logits: Tensor, extras: bool) -> list[Tensor]:
-    return empty_rows(logits, extras)
+    return empty_sums(logits, extras)
 
 
 @row_sums_backward.register_fake
@@ -49,17 +78,21 @@ def _(logits: Tensor, *rest: Tensor | None) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    ctx.save_for_backward(inputs[0], output[0], output[1])
+    # A sum that nobody used has no gradient: then the kernel has less to do.
+    ctx.set_materialize_grads(False)
+    prediction, top, odds, _, mass, *_ = output
+    ctx.save_for_backward(inputs[0], prediction, top, odds, mass)
 
 
-def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor, None]:
-    logits, prediction, top = ctx.saved_tensors
-    kinds = [top.dtype, top.dtype, torch.float64, top.dtype, top.dtype]
-    given = [
-        torch.zeros_like(top, dtype=kind) if grad is None else grad.to(kind)
-        for grad, kind in zip(grads[1:], kinds, strict=False)
-    ]
-    return row_sums_backward(logits, prediction, top, *given, *[None] * (5 - len(given))), None
+def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None, None]:
+    given = [*grads[1:], None, None][:7]
+    if all(grad is None for grad in given):
+        return None, None
+    logits, *sums = ctx.saved_tensors
+    kinds = _dtypes(logits)[len(sums) :]
+    cast = [grad if grad is None else grad.to(kind) for grad, kind in zip(given, kinds, strict=True)]
+    # The result does not change with the sums: they are numbers here, and the second derivative has the rest.
+    return row_sums_backward(logits, *(x.detach() for x in sums), *cast), None
 
 
 row_sums.register_autograd(_backward, setup_context=_save)
@@ -71,11 +104,40 @@ def _save_all(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward_twice(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The second derivative, which is rarely needed: it uses the formulas in torch."""
-    logits, _, _, *grads = ctx.saved_tensors
-    given = [x for x in grads if x is not None]
-    pull = torch.func.vjp(lambda z, *rest: gradient(z, *(x.unsqueeze(-1) for x in rest)), logits, *given)[1]
+    logits, _, _, odds, mass, *grads = ctx.saved_tensors
+    present = [x is not None for x in grads]
+
+    def formula(z: Tensor, *given: Tensor) -> Tensor:
+        rest = iter(given)
+        return _by_formula(z, odds, mass, *(next(rest) if here else None for here in present))
+
+    pull = torch.func.vjp(formula, logits, *(x for x in grads if x is not None))[1]
     on_logits, *on_given = pull(grad)
-    return on_logits, None, None, *on_given, *[None] * (5 - len(given))
+    rest = iter(on_given)
+    return on_logits, *[None] * 4, *(next(rest) if here else None for here in present)
+
+
+def _by_formula(
+    logits: Tensor,
+    odds: Tensor,
+    mass: Tensor,
+    on_top: Tensor | None,
+    on_odds: Tensor | None,
+    on_squares: Tensor | None,
+    on_mass: Tensor | None,
+    on_mass_squares: Tensor | None,
+    on_surprise: Tensor | None,
+    on_margin: Tensor | None,
+) -> Tensor:
+    """What the kernels compute, by the formulas of `core`."""
+    of_sums = [on_top, on_odds, on_squares, on_surprise, on_margin]
+    nothing = torch.zeros_like(odds)
+    whole = gradient(logits, *((nothing if x is None else x).unsqueeze(-1) for x in of_sums))
+    if on_mass is None and on_mass_squares is None:
+        return whole
+    of_spread = [nothing if x is None else x for x in (on_mass, on_mass_squares)]
+    columns = spread_columns(logits, is_flat(odds, logits.shape[-1]), mass, *of_spread)
+    return whole + spread_gradient(logits, *columns)
 
 
 row_sums_backward.register_autograd(_backward_twice, setup_context=_save_all)

@@ -1,85 +1,154 @@
 """A trial of the kernels on the user's own device, before "auto" relies on them."""
 
 import itertools
+import logging
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from ..core.coins import coins_by_formula
+from ..core import rows as plain_rows
+from ..core.coins import Coins, coins_by_formula
 from ..core.rows import Rows, sums_by_blocks
 from ..core.spread import every_row
 from ..core.tails import expected_wins, log_tail_and_slope
 from .coins import coins
 from .rows import row_sums
-from .spread import spread
 from .tails import log_p_value
+from .triton.launch import is_capturing, on_triton
+from .triton.launch_numbers import tally
 
 # The kernels may differ from torch's operations in the order of summation only.
 LIMIT = 1e-5
+# Rows are short and long, of both kinds of dtype, sharp and flat.
+CASES = tuple(itertools.product(((5, torch.float32), (1000, torch.bfloat16), (20_000, torch.float32)), (9.0, 0.01)))
+TRIALS, ALPHA, BINS = 100, 0.05, 15
+OUT_OF_MEMORY = "there was not enough memory to try them"
 
 _results: dict[int, bool] = {}
 _lock = threading.Lock()
+_log = logging.getLogger(__name__)
 
 
-def is_trusted() -> bool:
-    """Whether the kernels passed their trial on the current GPU. The trial runs once in each process.
+def is_trusted(device: torch.device) -> bool:
+    """Whether the kernels passed their trial on this GPU; no other GPU is touched. The trial runs once in a process.
 
     If there is no GPU, the tensors are fake and nothing runs on them. While a CUDA graph is captured, no trial can run:
-    if there was none before, torch's operations are captured.
+    if there was none before, torch's operations are captured. A trial that ran out of memory has no result.
     """
-    if not torch.cuda.is_available():
+    if device.type == "cuda" and (result := _results.get(-1 if device.index is None else device.index)) is not None:
+        return result
+    if device.type != "cuda" or not torch.cuda.is_available():
         return True
-    device = torch.cuda.current_device()
+    index = torch.cuda.current_device() if device.index is None else device.index
     with _lock:
-        if device not in _results:
-            if torch.cuda.is_current_stream_capturing():
-                return False
-            _results[device] = passes("cuda")
-        return _results[device]
-
-
-def passes(device: str) -> bool:
-    """Whether the kernels give on a small batch what torch's operations give; a warning says why not."""
-    if reason := problem(device):
-        warnings.warn(f"torch_boc computes by torch's own operations, not by its kernels: {reason}", stacklevel=2)
-    return not reason
+        if index not in _results:
+            if is_capturing(torch.device("cuda", index)) or (reason := problem(f"cuda:{index}")) == OUT_OF_MEMORY:
+                return False  # not for good: the next call tries again
+            if reason:
+                warnings.warn(
+                    f"torch_boc computes by torch's own operations, not by its kernels: {reason}", stacklevel=2
+                )
+            _results[index] = not reason
+        return _results[index]
 
 
 def problem(device: str) -> str:
-    """What is wrong with the kernels of this type of device, found on a small batch; an empty text if nothing is.
+    """What is wrong with the kernels of this device, found on a small batch; an empty text if nothing is.
 
     It reads values back from the device. Any error counts, as that of a GPU for which the code does not work.
     """
+    if device != "cpu":
+        _log.info("trying the kernels on %s: at first use Triton compiles them in some seconds, and keeps them", device)
     try:
-        error = _largest_error(device)
+        with _undisturbed(device):
+            error = _largest_error(device)
     except Exception as fault:
+        if isinstance(fault, torch.OutOfMemoryError) or "out of memory" in str(fault):
+            return OUT_OF_MEMORY
         return f"they failed: {type(fault).__name__}: {fault}"
     return "" if error <= LIMIT else f"their results are off by {error:.2g}"
 
 
+@contextmanager
+def _undisturbed(device: str) -> Iterator[None]:
+    """Without what the caller has set up: modes that count or replace operations, and errors where the host waits."""
+    with torch.utils._python_dispatch._disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
+        if device == "cpu":
+            yield
+            return
+        before = torch.cuda.get_sync_debug_mode()
+        try:
+            torch.cuda.set_sync_debug_mode("default")
+            with torch.cuda.device(device):
+                yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+
 def _largest_error(device: str) -> float:
-    """The largest error of odds, loss, concentration and p-value, relative to the results of torch's operations."""
-    # Without the modes of the caller, which may count or replace operations. Rows are short and long, sharp and flat.
-    with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
-        errors = []
-        for classes, scale in itertools.product((5, 1000, 20_000), (9.0, 0.01)):
-            logits = torch.linspace(-6.0, 6.0, 2 * classes, device=device).sin().mul(scale).unflatten(0, (2, classes))
-            fused, plain = _by_kernels(logits).cpu(), _by_torch(logits).cpu()
-            errors.append(((fused - plain) / plain).abs().max())
-        return torch.stack(errors).max().item()  # NaN if any error is NaN
+    """The largest error of coins, p-value, gradient and tally, relative to the results of torch's operations."""
+    errors = []
+    for (classes, dtype), scale in CASES:
+        wave = torch.linspace(-6.0, 6.0, 2 * classes, device=device, dtype=torch.float32).sin() * scale
+        logits = wave.unflatten(0, (2, classes)).to(dtype)
+        expected, numbers = _by_torch(logits)
+        found = _by_kernels(logits)
+        errors.append(_relative_error(found, numbers))
+        errors.append(_gradient_error(logits))
+        if on_triton(logits):
+            errors.append(_relative_error(*_tallies(logits, expected, found[-1])))
+    return torch.stack(errors).max().item()  # NaN if any error is NaN
+
+
+def _relative_error(actual: Tensor, expected: Tensor) -> Tensor:
+    return ((actual - expected) / expected).abs().max().float().cpu()
 
 
 def _by_kernels(logits: Tensor) -> Tensor:
-    _, _, odds, squares = row_sums(logits, False)
-    loss, concentration, _ = coins(odds, squares, *spread(logits, odds, squares), logits.shape[-1])
-    return torch.stack([odds, loss, concentration, log_p_value(loss, 100, odds)[0].float()])
+    _, _, odds, *rest = row_sums(logits, False)
+    loss, concentration, _ = coins(odds, *rest, logits.shape[-1])
+    return torch.stack([odds.double(), loss.double(), concentration.double(), log_p_value(loss, TRIALS, odds)[0]])
 
 
-def _by_torch(logits: Tensor) -> Tensor:
+def _by_torch(logits: Tensor) -> tuple[Coins, Tensor]:
     rows = Rows(*sums_by_blocks(logits, False))
     mass, mass_squares = every_row(logits, rows.odds.unsqueeze(-1), rows.squares.unsqueeze(-1))
     found = coins_by_formula(rows._replace(mass=mass, mass_squares=mass_squares), logits.shape[-1])
-    log_p, _ = log_tail_and_slope(expected_wins(found.loss, 100), 100, found.odds.double(), slope=False)
-    return torch.stack([found.odds, found.loss, found.concentration, log_p.float()])
+    log_p, _ = log_tail_and_slope(expected_wins(found.loss, TRIALS), TRIALS, found.odds.double(), slope=False)
+    return found, torch.stack([found.odds.double(), found.loss.double(), found.concentration.double(), log_p])
+
+
+def _gradient_error(logits: Tensor) -> Tensor:
+    """The largest error of the gradient of the odds beyond its rounding, relative to the largest in the row."""
+    grads = []
+    for sums in (lambda x: row_sums(x, False)[2], lambda x: plain_rows.row_sums(x).odds):
+        leaf = logits.detach().requires_grad_()
+        grads.append(torch.autograd.grad(sums(leaf).sum(), leaf)[0].double())
+    largest = grads[1].abs().amax(-1, keepdim=True)
+    error = (grads[0] - grads[1]).abs() / largest - torch.finfo(logits.dtype).eps
+    return error.clamp_min(0.0).max().float().cpu()
+
+
+def _tallies(logits: Tensor, expected: Coins, log_p: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums, counts and bins of the tally, by the kernels and from the coins by torch's operations.
+
+    The p-values are those of the kernels: rounding in the odds changes them by the number of trials times as much.
+    """
+    counts, sums, histogram, bin_counts, bin_sums = (
+        torch.zeros(shape, dtype=dtype, device=logits.device)
+        for shape, dtype in (
+            ((6,), torch.int64), ((13,), torch.float64), ((601,), torch.int64),
+            ((5, BINS), torch.int64), ((4, BINS), torch.float64),
+        )
+    )  # fmt: skip
+    tally(logits, expected.prediction, None, TRIALS, ALPHA, (counts, sums, histogram, bin_counts, bin_sums))
+    whole = [counts[0], counts[4], histogram.sum(), bin_counts[0].sum(), bin_counts[4].sum()]
+    some = [sums[0], sums[1], sums[2], sums[6], sums[7], bin_sums[0].sum(), bin_sums[1].sum()]
+    wide = Coins(expected.prediction, *(x.double() for x in expected[1:]))
+    means = [wide.confidence, wide.dominance, wide.gap, wide.concentration, log_p.exp(), wide.confidence, wide.gap]
+    rows = torch.full((), len(logits), dtype=torch.float64, device=logits.device)
+    return torch.stack([*(x.double() for x in whole), *some]), torch.stack([rows] * 5 + [x.sum() for x in means])

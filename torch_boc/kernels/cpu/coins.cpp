@@ -82,7 +82,7 @@ BOC_EXPORT void boc_evidence(BOC_LOGITS, const int64_t *target, int64_t *predict
         copy(numbers.free_gap, count, free_gap, at);
         copy(block.surprise, count, surprise, at), copy(block.margin, count, margin, at);
         for (int64_t i = 0; distance && i < count; i++)
-            distance[at + i] = distance_below(logits, at + i, block.prediction[i], target[at + i]);
+            distance[at + i] = distance_below(logits, at + i, logit_at(logits, at + i, block.prediction[i]), target[at + i]);
     });
 }
 

@@ -11,40 +11,44 @@ enum Quantity {
 
 static inline bool is_asked(int64_t asked, Quantity which) { return asked >> which & 1; }
 
+static inline bool needs_tails(int64_t asked) { return is_asked(asked, LOG_P_VALUE) || is_asked(asked, P_VALUE); }
+static inline bool needs_extras(int64_t asked) { return is_asked(asked, LOGIT_GAP) || is_asked(asked, ENTROPY); }
+
 // A block of each quantity that is asked for; one bit of `asked` for each.
 struct alignas(64) Columns {
     double of[QUANTITIES][ROWS];
 };
 
-// Quantities of 8 rows from i on.
-static inline void fill(Columns &out, int64_t i, const Block &block, double rivals, const Trials &trials, int64_t asked) {
-    const Doubles odds = load_as<Doubles>(block.odds + i);
-    const Coins coins = coins_of(odds, load_as<Doubles>(block.squares + i), load_as<Doubles>(block.mass + i),
-                                 load_as<Doubles>(block.mass_squares + i), rivals);
-    auto put = [&](Quantity which, Doubles values) { memcpy(out.of[which] + i, &values, sizeof values); };
-    const Doubles gap = odds / (1.0 + odds) - coins.loss;
-    put(ODDS, odds), put(LOSS, coins.loss), put(CONCENTRATION, coins.concentration), put(FREE_GAP, coins.free_gap);
-    put(CONFIDENCE, 1.0 / (1.0 + odds)), put(DOMINANCE, 1.0 - coins.loss);
-    put(GAP, gap), put(FORCED_GAP, gap - coins.free_gap);
-    if (is_asked(asked, LOG_P_VALUE) || is_asked(asked, P_VALUE)) {
-        const Doubles log_p = log_tail<false>(expected_wins(coins.loss, trials), odds, trials).log;
-        put(LOG_P_VALUE, log_p), put(P_VALUE, exp_of(log_p));
+// The quantities of a block that are asked for.
+static void fill(Columns &out, int64_t count, const Block &block, double rivals, const Trials &trials, int64_t asked) {
+    const int vectors = int((count + WIDE - 1) / WIDE);
+    Doubles wins[MANY], against[MANY];
+    Chance chances[MANY];
+    for (int v = 0; v < vectors; v++) {
+        auto given = [&](const double *values) { return load_as<Doubles>(values + v * WIDE); };
+        auto put = [&](Quantity which, Doubles values) { memcpy(out.of[which] + v * WIDE, &values, sizeof values); };
+        const Doubles odds = given(block.odds), top = given(block.top);
+        const Coins coins = coins_of(odds, given(block.squares), given(block.mass), given(block.mass_squares), rivals);
+        const Doubles gap = odds / (1.0 + odds) - coins.loss;
+        put(ODDS, odds), put(LOSS, coins.loss), put(CONCENTRATION, coins.concentration), put(FREE_GAP, coins.free_gap);
+        put(CONFIDENCE, 1.0 / (1.0 + odds)), put(DOMINANCE, 1.0 - coins.loss);
+        put(GAP, gap), put(FORCED_GAP, gap - coins.free_gap);
+        put(TOP, top), put(LOGIT_GAP, given(block.margin) / rivals);
+        if (!(asked >> LOG_P_VALUE)) continue;  // the quantities from there on need a logarithm
+        chances[v] = chance_of(odds), against[v] = odds, wins[v] = expected_wins(coins.loss, trials);
+        put(ENERGY, top - chances[v].log_win);
+        put(ENTROPY, chances[v].log_win - given(block.surprise) / (1.0 + odds));
     }
-    const Doubles top = load_as<Doubles>(block.top + i);
-    put(TOP, top);
-    if (is_asked(asked, ENERGY) || is_asked(asked, ENTROPY)) {
-        const Doubles log_sum = log_of_one_and(odds);
-        put(ENERGY, top + log_sum);
-        put(ENTROPY, -(log_sum + load_as<Doubles>(block.surprise + i) / (1.0 + odds)));
+    if (!needs_tails(asked)) return;
+    Tails tails[MANY];
+    log_tails<false>(vectors, wins, against, chances, trials, tails);
+    for (int v = 0; v < vectors; v++) {
+        const Doubles p = exp_of(tails[v].log);
+        memcpy(out.of[LOG_P_VALUE] + v * WIDE, &tails[v].log, sizeof p), memcpy(out.of[P_VALUE] + v * WIDE, &p, sizeof p);
     }
-    put(LOGIT_GAP, load_as<Doubles>(block.margin + i) / rivals);
 }
 
-static inline bool needs_extras(int64_t asked) { return is_asked(asked, LOGIT_GAP) || is_asked(asked, ENTROPY); }
-
-static inline int64_t work_of(int64_t asked) {
-    return is_asked(asked, LOG_P_VALUE) || is_asked(asked, P_VALUE) ? TAIL : 0;
-}
+static inline int64_t work_of(int64_t asked) { return needs_tails(asked) ? TAIL : 0; }
 
 // `columns` has a place for each quantity, in the order above; null for those that are not asked for.
 BOC_EXPORT void boc_columns(BOC_LOGITS, int64_t trials, int32_t half, const double *log_choices, void **columns) {
@@ -54,7 +58,7 @@ BOC_EXPORT void boc_columns(BOC_LOGITS, int64_t trials, int32_t half, const doub
     BOC_DESCRIBED(work_of(asked));
     over_blocks(logits, needs_extras(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
         Columns found;
-        for (int64_t i = 0; i < count; i += WIDE) fill(found, i, block, double(classes - 1), of, asked);
+        fill(found, count, block, double(classes - 1), of, asked);
         memcpy(found.of[PREDICTION], block.prediction, sizeof block.prediction);
         for (int which = 0; which < QUANTITIES; which++)
             if (columns[which])
@@ -84,7 +88,7 @@ BOC_EXPORT void boc_count_scores(BOC_LOGITS, int64_t trials, int32_t half, const
     over_blocks(logits, needs_extras(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
         Columns found;
         int64_t undefined = 0;
-        for (int64_t i = 0; i < count; i += WIDE) fill(found, i, block, double(classes - 1), of, asked);
+        fill(found, count, block, double(classes - 1), of, asked);
         for (int64_t i = 0; i < count; i++) {
             bool is_nan = false;
             for (int64_t k = 0; k < scores; k++) is_nan |= found.of[names[k]][i] != found.of[names[k]][i];

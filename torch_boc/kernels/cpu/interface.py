@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -19,6 +20,11 @@ LANES = 16
 TALL_CLASSES = 47
 # Up to this many trials, the continued fraction does not overflow float64, and the table of binomials is exact enough.
 MOST_TRIALS = 1000
+# What is known of a row, in the order of columns.cpp.
+QUANTITIES = (
+    "prediction", "odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap",
+    "log_p_value", "p_value", "top", "energy", "logit_gap", "entropy",
+)  # fmt: skip
 
 _POINTER, _SIZE, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_double
 _LOGITS = [_POINTER] + [_SIZE] * 6 + [_NUMBER] * 3
@@ -35,6 +41,7 @@ _SIGNATURES = {
     "boc_gap_tally": _LOGITS + [_POINTER] * 2 + [_NUMBER, _SIZE] + [_POINTER] * 3,
     "boc_coins_float32": [_POINTER] * 7 + [_SIZE, _REAL, _NUMBER],
     "boc_coins_float64": [_POINTER] * 7 + [_SIZE, _REAL, _NUMBER],
+    "boc_gradient": _LOGITS + [_POINTER] * 12,
     "boc_log_tails": [_POINTER] * 4 + [_SIZE] + _TRIALS + [_NUMBER] * 2,
 }
 # These say whether there was memory left; the others return nothing.
@@ -60,10 +67,16 @@ def trials_table(trials: int) -> tuple[int, int, ctypes.Array[ctypes.c_double]]:
     return trials, continued_steps(trials), table
 
 
-def describe(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-    """The tensor whose memory is read, to be kept until it was, and the first arguments of the functions.
+def table_for(trials: int, names: Sequence[str]) -> tuple[int, int, ctypes.Array[ctypes.c_double]]:
+    """The table of the trials, or any table where no p-value is asked for."""
+    return trials_table(trials if "log_p_value" in names or "p_value" in names else 1)
 
-    It is the logits themselves if their rows lie in at most two regular steps, and their classes side by side.
+
+def describe(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """The tensor whose memory is read, to be kept until then, and the first arguments of the functions.
+
+    It is the logits themselves if their rows lie in at most two regular steps, and either the classes of a row lie side
+    by side or the rows do, as the pixels of a picture whose class axis comes first.
     """
     if logits.dim() == 2:
         (rows, classes), (stride, step) = logits.shape, logits.stride()
@@ -76,7 +89,7 @@ def describe(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
 
 def _describe(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     axes = _merged(logits)
-    if logits.stride(-1) != 1 or len(axes) > 2:
+    if len(axes) > 2 or not (logits.stride(-1) == 1 or (axes and axes[-1][1] == 1 and axes[-1][0] >= LANES)):
         logits = logits.contiguous()
         axes = _merged(logits)
     (outer, jump), (inner, stride) = [(1, 0), (1, 0), *axes][-2:]
@@ -85,7 +98,7 @@ def _describe(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
 
 
 def _merged(logits: Tensor) -> list[tuple[int, int]]:
-    """Size and stride of the axes before the classes, without those of one element, those in one regular step joined."""
+    """Size and stride of the axes before the classes. Those that lie in one regular step are joined."""
     axes: list[tuple[int, int]] = []
     for size, stride in zip(logits.shape[:-1], logits.stride()[:-1], strict=True):
         if size == 1:

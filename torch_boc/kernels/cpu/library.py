@@ -76,7 +76,7 @@ def _chosen() -> tuple[str | None, str]:
     for name in reversed(present()):
         try:
             library(name)
-        except (OSError, RuntimeError) as error:
+        except RuntimeError as error:
             reason = str(error)
         else:
             return name, ""
@@ -88,12 +88,12 @@ def _load(path: Path) -> ctypes.CDLL:
     """Load one library, refuse it if the C++ code beside it has changed since, and give it torch's threads."""
     try:
         loaded = ctypes.CDLL(str(path))
-    except OSError as error:
+        loaded.boc_sources.restype = ctypes.c_char_p
+    except (OSError, AttributeError) as error:
         raise RuntimeError(f"the native library {path.name} cannot be loaded: {error}") from error
-    loaded.boc_sources.restype = ctypes.c_char_p
     made_of, expected = loaded.boc_sources().decode(), digest()
     if expected and made_of != expected:
         raise RuntimeError(f"{path.name} is older than the C++ code beside it: run `make native`, then start again")
-    if hasattr(loaded, "boc_use_threads") and (functions := parallel_functions()):
+    if functions := parallel_functions():
         loaded.boc_use_threads(*functions)
     return loaded

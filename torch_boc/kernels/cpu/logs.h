@@ -2,12 +2,8 @@
 #pragma once
 #include "exps.h"
 
-// log(x) for x >= 0: x = 2^n m with m in [1/sqrt(2), sqrt(2)), and log(m) = 2 atanh(s) with s = (m - 1) / (m + 1).
-static inline Doubles log_of(Doubles x) {
-    const Longs offset = (Longs)x - 0x3fe6a09e667f3bcdLL;
-    const Longs n = offset >> 52;
-    const Doubles f = (Doubles)((Longs)x - (n << 52)) - 1.0;
-    const Doubles power = (Doubles)(n + 0x4338000000000000LL) - 0x1.8p52;  // n as a double
+// n log(2) + log(1 + f) for 1 + f in [1/sqrt(2), sqrt(2)]: log(1 + f) = 2 atanh(s) with s = f / (2 + f).
+static inline Doubles log_of_parts(Doubles n, Doubles f) {
     const Doubles s = f / (f + 2.0), z = s * s, half = 0.5 * f * f;
     Doubles p = z * 1.479819860511658591e-01 + 1.531383769920937332e-01;
     p = p * z + 1.818357216161805012e-01;
@@ -15,15 +11,32 @@ static inline Doubles log_of(Doubles x) {
     p = p * z + 2.857142874366239149e-01;
     p = p * z + 3.999999999940941908e-01;
     p = p * z + 6.666666666666735130e-01;
-    const Doubles low = s * (half + z * p) + power * 1.90821492927058770002e-10;
-    const Doubles value = power * 6.93147180369123816490e-01 - ((half - low) - f);
+    const Doubles low = s * (half + z * p) + n * 1.90821492927058770002e-10;
+    return n * 6.93147180369123816490e-01 - ((half - low) - f);
+}
+
+// x = 2^n (1 + f) for a normal x > 0, with 1 + f in [1/sqrt(2), sqrt(2)).
+struct Parts {
+    Doubles n, f;
+};
+static inline Parts parts_of(Doubles x) {
+    const Longs n = ((Longs)x - 0x3fe6a09e667f3bcdLL) >> 52;
+    return {(Doubles)(n + 0x4338000000000000LL) - 0x1.8p52, (Doubles)((Longs)x - (n << 52)) - 1.0};
+}
+
+// log(x) for x >= 0.
+static inline Doubles log_of(Doubles x) {
+    const Parts parts = parts_of(x);
+    const Doubles value = log_of_parts(parts.n, parts.f);
     return x == 0.0 ? doubles(-INFINITY) : x < INFINITY ? value : x;
 }
 
-// log(1 + x) for x > -1: what rounding 1 + x lost is added again.
+// log(1 + x) for -1 <= x <= 0: near 0, where rounding 1 + x costs digits, x itself is f.
 static inline Doubles log_of_one_and(Doubles x) {
-    const Doubles y = 1.0 + x;
-    return log_of(y) - (x < 0x1p60 && y > 0.0 ? ((y - 1.0) - x) / y : doubles(0.0));
+    const Parts parts = parts_of(1.0 + x);
+    const Longs near = x > -0.25;
+    const Doubles value = log_of_parts(near ? doubles(0.0) : parts.n, near ? x : parts.f);
+    return x == -1.0 ? doubles(-INFINITY) : value;
 }
 
 // exp(x) for x <= 0.

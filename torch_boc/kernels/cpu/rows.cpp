@@ -125,7 +125,9 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
 template <typename Logit, bool EXTRAS>
 static void read_rows(const Logits &logits, int64_t first, int64_t count, Block &out) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
-    if (logits.step != 1 || is_tall(logits)) return read_tall<Logit, EXTRAS>(logits, first, count, out);
+    if (is_tall(logits) || (logits.step != 1 && logits.classes <= MOST))
+        return read_turned<Logit, EXTRAS>(logits, first, count, out);
+    if (logits.step != 1) return read_in_place<Logit, EXTRAS>(logits, first, count, out);
     const auto *row = data + logits.start(first);
     for (int64_t i = 0; i < count; i++) {
         const auto *next = first + i + 1 < logits.rows ? data + logits.start(first + i + 1) : row;

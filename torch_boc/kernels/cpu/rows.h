@@ -16,9 +16,8 @@ void read_block(const Logits &logits, int64_t first, int64_t count, bool extras,
 // The logit of a class, in float64.
 double logit_at(const Logits &logits, int64_t row, int64_t place);
 
-// How far the logit of the target is below that of the prediction; 0 for a target that is no class.
-static inline double distance_below(const Logits &logits, int64_t row, int64_t prediction, int64_t target) {
-    const double top = logit_at(logits, row, prediction);
+// How far the logit of the target is below the top; 0 for a target that is no class.
+static inline double distance_below(const Logits &logits, int64_t row, double top, int64_t target) {
     return top - (0 <= target && target < logits.classes ? logit_at(logits, row, target) : top);
 }
 

@@ -43,7 +43,7 @@ __attribute__((noinline)) static void spread_sharp(const typename Logit::type *c
 
 // As many rows as a vector has lanes, from `at` on in the block; classes are `step` apart.
 template <typename Logit, bool EXTRAS>
-static inline __attribute__((always_inline)) void read_column(const typename Logit::type *column, int64_t classes,
+__attribute__((noinline)) static void read_column(const typename Logit::type *column, int64_t classes,
                                                               int64_t step, Block &out, int at) {
     typedef typename Logit::Vector Vector;
     typedef typename Logit::Mask Mask;
@@ -74,20 +74,61 @@ static inline __attribute__((always_inline)) void read_column(const typename Log
     if (bits_of(odds < Logit::all(SHARP))) spread_sharp<Logit>(column, classes, step, best, out, at);
 }
 
-// Rows whose classes lie side by side are transposed. Those that a vector needs beyond the last repeat the last.
-template <typename Logit, bool EXTRAS>
-static void read_turned(const Logits &logits, int64_t first, int64_t count, Block &out) {
-    alignas(64) typename Logit::type turned[MOST * ROWS];
+// Fills the places up to a whole vector with the last row.
+template <typename Type> static inline void repeat_last(Type *turned, int64_t classes, int64_t count, int64_t full) {
+    for (int64_t j = 0; j < classes && count < full; j++)
+        for (int64_t i = count; i < full; i++) turned[j * ROWS + i] = turned[j * ROWS + count - 1];
+}
+
+// One class of each row after the other. Rows whose classes lie side by side are transposed; where it is the rows that
+// lie side by side, as the pixels of a picture do, they are copied as they are.
+template <typename Logit>
+static inline void turn(const Logits &logits, int64_t first, int64_t count, typename Logit::type *turned) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
-    const int64_t classes = logits.classes, full = (count + Logit::lanes - 1) / Logit::lanes * Logit::lanes;
-    for (int64_t i = 0; i < full; i++) {
-        const auto *row = data + logits.start(first + (i < count ? i : count - 1));
-        for (int64_t j = 0; j < classes; j++) turned[j * ROWS + i] = row[j];
+    const int64_t classes = logits.classes;
+    for (int64_t i = 0, some = 1; i < count; i += some) {
+        const auto *row = data + logits.start(first + i);
+        if (logits.step == 1) {
+            for (int64_t j = 0; j < classes; j++) turned[j * ROWS + i] = row[j];
+        } else {
+            const int64_t left = logits.inner - (first + i) % logits.inner;
+            some = left < count - i ? left : count - i;
+            for (int64_t j = 0; j < classes; j++)
+                memcpy(turned + j * ROWS + i, row + j * logits.step, size_t(some) * sizeof *row);
+        }
     }
-    for (int at = 0; at < full; at += Logit::lanes) read_column<Logit, EXTRAS>(turned + at, classes, ROWS, out, at);
 }
 
 template <typename Logit, bool EXTRAS>
-static void read_tall(const Logits &logits, int64_t first, int64_t count, Block &out) {
-    read_turned<Logit, EXTRAS>(logits, first, count, out);
+static void read_turned(const Logits &logits, int64_t first, int64_t count, Block &out) {
+    alignas(64) typename Logit::type turned[MOST * ROWS];
+    const int64_t full = (count + Logit::lanes - 1) / Logit::lanes * Logit::lanes;
+    turn<Logit>(logits, first, count, turned);
+    repeat_last(turned, logits.classes, count, full);
+    for (int at = 0; at < full; at += Logit::lanes)
+        read_column<Logit, EXTRAS>(turned + at, logits.classes, ROWS, out, at);
+}
+
+// Rows that lie side by side, read where they are: `inner` is at least a vector. A vector that would reach beyond
+// begins earlier, and its first rows are dropped.
+template <typename Logit, bool EXTRAS>
+static void read_in_place(const Logits &logits, int64_t first, int64_t count, Block &out) {
+    const auto *data = static_cast<const typename Logit::type *>(logits.data);
+    for (int64_t i = 0, some; i < count; i += some) {
+        const int64_t within = (first + i) % logits.inner, left = logits.inner - within;
+        const int64_t shift = left < Logit::lanes ? Logit::lanes - left : 0;
+        const auto *column = data + logits.start(first + i) - shift;
+        some = Logit::lanes - shift < count - i ? Logit::lanes - shift : count - i;
+        if (some == Logit::lanes) {
+            read_column<Logit, EXTRAS>(column, logits.classes, logits.step, out, int(i));
+            continue;
+        }
+        Block part = {};
+        read_column<Logit, EXTRAS>(column, logits.classes, logits.step, part, 0);
+        memcpy(out.prediction + i, part.prediction + shift, sizeof(int64_t) * size_t(some));
+        double *to[] = {out.top, out.odds, out.squares, out.mass, out.mass_squares, out.surprise, out.margin};
+        double *from[] = {part.top,  part.odds,         part.squares,  part.mass,
+                          part.mass_squares, part.surprise, part.margin};
+        for (int k = 0; k < 7; k++) memcpy(to[k] + i, from[k] + shift, sizeof(double) * size_t(some));
+    }
 }

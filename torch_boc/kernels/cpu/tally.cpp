@@ -21,50 +21,75 @@ static inline Doubles near_gap_bin(Doubles gap) {
     return near < 0.0 ? doubles(0.0) : near > double(GAP_BINS) ? doubles(GAP_BINS) : near;
 }
 
+// What is known of 8 samples after the first look at them.
+struct Seen {
+    Longs counted, valid, labelled, correct;
+    Doubles share, free, gap, dominance, forced;
+};
+
+// Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
+static inline Seen seen(const Samples &of, int64_t i, int64_t count, const View &view, Doubles &odds, Doubles &loss) {
+    Seen out = {};
+    out.counted = load_as<Longs>(of.counted + i) & (WIDE_LANE < count - i);
+    odds = load_as<Doubles>(of.odds + i), loss = load_as<Doubles>(of.loss + i);
+    out.share = load_as<Doubles>(of.concentration + i), out.free = load_as<Doubles>(of.free_gap + i);
+    const Longs valid = out.valid = valid_of(out.counted, odds, loss, out.share, out.free);
+    odds = where(valid, odds), loss = where(valid, loss);
+    out.share = where(valid, out.share), out.free = at_least_0(where(valid, out.free));
+    out.dominance = 1.0 - loss, out.gap = at_least_0(gap_of(odds, loss));
+    out.forced = forced_gap_of(odds, view.rivals);
+    if (view.labels) {
+        const Longs target = load_as<Longs>(of.target + i);
+        out.labelled = valid & (target >= 0) & (target <= int64_t(view.rivals));
+        out.correct = out.labelled & (load_as<Longs>(of.prediction + i) == target);
+    }
+    return out;
+}
+
 void Partial::add(const Samples &of, int64_t count, const View &view) {
-    const double b = double(view.bins);
-    for (int64_t i = 0; i < count; i += WIDE) {
-        const Longs counted = load_as<Longs>(of.counted + i) & (WIDE_LANE < count - i);
-        Doubles odds = load_as<Doubles>(of.odds + i), loss = load_as<Doubles>(of.loss + i);
-        Doubles share = load_as<Doubles>(of.concentration + i), free = load_as<Doubles>(of.free_gap + i);
-        const Longs valid = valid_of(counted, odds, loss, share, free);
-        // Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
-        odds = where(valid, odds), loss = where(valid, loss), share = where(valid, share), free = where(valid, free);
+    const int vectors = int((count + WIDE - 1) / WIDE);
+    Seen all[MANY];
+    Chance chances[MANY];
+    Doubles odds[MANY], wins[MANY];
+    Tails tails[MANY];
+    for (int v = 0; v < vectors; v++) {
+        Doubles loss;
+        all[v] = seen(of, v * WIDE, count, view, odds[v], loss);
+        chances[v] = chance_of(odds[v]), wins[v] = expected_wins(loss, view.trials);
+    }
+    log_tails<false>(vectors, wins, odds, chances, view.trials, tails);
+    for (int v = 0; v < vectors; v++) {
+        const Seen &now = all[v];
+        const Doubles p = exp_of(tails[v].log), confidence = chances[v].win;
+        const Doubles numbers[] = {confidence, now.dominance, now.gap, now.gap * now.gap, now.forced, now.free, now.share, p};
+        for (int k = 0; k < 8; k++) sums[k] += where(now.valid, numbers[k]);
+        const Longs masks[] = {now.valid, now.counted & ~now.valid, now.valid & (p <= view.alpha)};
+        for (int k = 0; k < 3; k++) counts[k] -= masks[k];
+        if (view.labels) add_labels(now, confidence, load_as<Doubles>(of.distance + v * WIDE) - chances[v].log_win);
+    }
+    for (int v = 0; v < vectors; v++) add_to_bins(all[v], chances[v].win, view.bins);
+}
 
-        const Doubles p = exp_of(log_tail<false>(expected_wins(loss, view.trials), odds, view.trials).log);
-        const Doubles confidence = 1.0 / (1.0 + odds), dominance = 1.0 - loss, gap = at_least_0(gap_of(odds, loss));
-        const Doubles numbers[] = {confidence,   dominance, gap, gap * gap, forced_gap_of(odds, view.rivals),
-                                   at_least_0(free), share,     p};
-        for (int k = 0; k < 8; k++) sums[k] += where(valid, numbers[k]);
-        Longs labelled = {}, correct = {};
-        if (view.labels) {
-            const Longs target = load_as<Longs>(of.target + i);
-            labelled = valid & (target >= 0) & (target <= int64_t(view.rivals));
-            correct = labelled & (load_as<Longs>(of.prediction + i) == target);
-            counts[5] -= valid & ~labelled;
-            const Doubles hit = where(correct, doubles(1.0));
-            const Doubles wide = confidence - hit, far = dominance - hit;
-            sums[8] += where(labelled, log_of_one_and(odds) + load_as<Doubles>(of.distance + i));
-            sums[9] += where(labelled, wide * wide), sums[10] += where(labelled, far * far);
-            sums[11] += where(correct, gap), sums[12] += where(labelled & ~correct, gap);
-        }
-        const Longs masks[] = {valid, counted & ~valid, valid & (p <= view.alpha), labelled, correct};
-        for (int k = 0; k < 5; k++) counts[k] -= masks[k];
+void Partial::add_labels(const Seen &now, Doubles confidence, Doubles log_loss) {
+    const Doubles hit = where(now.correct, doubles(1.0)), wide = confidence - hit, far = now.dominance - hit;
+    const Doubles numbers[] = {log_loss, wide * wide, far * far};
+    for (int k = 0; k < 3; k++) sums[8 + k] += where(now.labelled, numbers[k]);
+    sums[11] += where(now.correct, now.gap), sums[12] += where(now.labelled & ~now.correct, now.gap);
+    counts[3] -= now.labelled, counts[4] -= now.correct, counts[5] -= now.valid & ~now.labelled;
+}
 
-        const Longs by_confidence = equal_bin(confidence, b), by_dominance = equal_bin(dominance, b);
-        const Doubles near = near_gap_bin(gap);
-        for (uint32_t left = bits_of(valid); left; left &= left - 1) {
-            const int lane = __builtin_ctz(left);
-            gap_histogram[gap_bin(gap[lane], near[lane])]++;
-            Bin &own = bins()[by_confidence[lane]], &other = bins()[by_dominance[lane]];
-            own.counts[0]++;
-            own.sums[0] += confidence[lane], own.sums[1] += gap[lane];
-            if (!labelled[lane]) continue;
-            own.counts[1]++, own.counts[2] -= correct[lane];
-            own.sums[2] += confidence[lane];
-            other.counts[3]++, other.counts[4] -= correct[lane];
-            other.sums[3] += dominance[lane];
-        }
+void Partial::add_to_bins(const Seen &now, Doubles confidence, int64_t number) {
+    const Longs by_confidence = equal_bin(confidence, double(number)), by_dominance = equal_bin(now.dominance, double(number));
+    const Doubles near = near_gap_bin(now.gap);
+    for (uint32_t left = bits_of(now.valid); left; left &= left - 1) {
+        const int lane = __builtin_ctz(left);
+        gap_histogram[gap_bin(now.gap[lane], near[lane])]++;
+        Bin &own = bins()[by_confidence[lane]];
+        own.counts[0]++, own.sums[0] += confidence[lane], own.sums[1] += now.gap[lane];
+        if (!now.labelled[lane]) continue;
+        Bin &other = bins()[by_dominance[lane]];
+        own.counts[1]++, own.counts[2] -= now.correct[lane], own.sums[2] += confidence[lane];
+        other.counts[3]++, other.counts[4] -= now.correct[lane], other.sums[3] += now.dominance[lane];
     }
 }
 
@@ -108,7 +133,7 @@ BOC_EXPORT int32_t boc_tally(BOC_LOGITS, const int64_t *target, const int64_t *i
             memset(samples.counted, 0xff, sizeof samples.counted);
             if (target) take_targets(target + at, ignored, count, samples);
             for (int64_t i = 0; target && i < count; i++)
-                samples.distance[i] = distance_below(logits, at + i, block.prediction[i], target[at + i]);
+                samples.distance[i] = distance_below(logits, at + i, block.top[i], target[at + i]);
             partial(thread).add(samples, count, view);
         });
     });

@@ -50,6 +50,8 @@ struct alignas(64) Partial {
     Bin *bins() { return reinterpret_cast<Bin *>(this + 1); }
     static size_t bytes(int64_t bins) { return sizeof(Partial) + size_t(bins) * sizeof(Bin); }
     void add(const Samples &samples, int64_t count, const View &view);
+    void add_labels(const struct Seen &now, Doubles confidence, Doubles log_loss);
+    void add_to_bins(const struct Seen &now, Doubles confidence, int64_t number);
     void join(const States &states, int64_t bins);
 };
 

@@ -61,12 +61,13 @@ def _read_row(
 ):  # fmt: skip
     """What every quantity is made of; what is None is not needed."""
     against, lost, share, free = read_coins(odds, squares, mass, mass_squares, place, inside, rivals, False)
+    log_p = against
+    if trials is not None:  # before anything else is read, which would take registers
+        log_p = log_p_and_slope(lost, against, trials, steps)[0]
     high = read_wide(top, place, inside)
-    surprised, ahead, log_p = high, high, high
+    surprised, ahead = high, high
     if surprise is not None:
         surprised, ahead = read_wide(surprise, place, inside), read_wide(margin, place, inside)
-    if trials is not None:
-        log_p = log_p_and_slope(lost, against, trials, steps)[0]
     return against, lost, share, free, high, surprised, ahead, log_p
 
 
@@ -115,10 +116,10 @@ def _score_bin(score, shift):
     return (ordered >> shift).to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["size", "rivals", "trials", "steps", "bins", "shift"])
+@triton.jit(do_not_specialize=["flags", "size", "rivals", "trials", "steps", "flag_step", "bins", "shift"])
 def count_scores(
     top, odds, squares, mass, mass_squares, surprise, margin, flags, histogram, invalid,
-    size, rivals, trials, steps, bins, shift,
+    size, rivals, trials, steps, flag_step, bins, shift,
     scores: tl.constexpr, codes: tl.constexpr, negative: tl.constexpr, block: tl.constexpr
 ):  # fmt: skip
     """Count `block` rows per program in the bins of each score: a digit of `codes`, times -1 by a bit of `negative`."""
@@ -133,7 +134,7 @@ def count_scores(
             (codes // DIGIT**i) % DIGIT, r, lost, share, free, high, surprised, ahead, log_p, rivals
         )  # fmt: skip
         nan = nan | (value != value)
-    flag = tl.load(flags + at, mask=inside, other=0).to(tl.int64)
+    flag = tl.load(flags + at * flag_step, mask=inside, other=0).to(tl.int64)
     counted, one = inside & (nan == 0), tl.full([block], 1, tl.int64)
     for i in tl.static_range(scores):
         value = _quantity(

@@ -13,7 +13,7 @@ from .quantities import counted_rows, forced_gap_of, gap_of, read_coins, settle
 from .sums import add_count, add_counts, count_in_bins, sum_in_bins
 
 
-@triton.jit(do_not_specialize=["size", "rivals", "ignore_index", "classes", "turns"])
+@triton.jit(do_not_specialize=["target", "size", "rivals", "ignore_index", "classes", "turns"])
 def gap_tally(
     prediction, odds, second, third, fourth, target, samples, invalid, table,
     size, rivals, ignore_index, classes, turns,

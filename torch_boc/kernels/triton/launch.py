@@ -6,6 +6,7 @@ of a kernel loads its code, for which the host must wait: while a CUDA graph is 
 
 import importlib.util
 import os
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -102,6 +103,12 @@ def empty_rows(logits: Tensor, extras: bool) -> list[Tensor]:
     return [logits.new_empty(shape, dtype=kind) for kind in dtypes]
 
 
+def empty_sums(logits: Tensor, extras: bool) -> list[Tensor]:
+    """Empty tensors for all sums, in the order of `kernels.rows.SUMS`: mass and mass_squares after the first four."""
+    first, wide = empty_rows(logits, extras), torch.float64
+    return [*first[:4], *(logits.new_empty(logits.shape[:-1], dtype=wide) for _ in range(2)), *first[4:]]
+
+
 def empty_gradient(logits: Tensor) -> Tensor:
     """An empty tensor for the gradient; it is contiguous, also if the logits are not."""
     return logits.new_empty(logits.shape)
@@ -111,14 +118,6 @@ def launch_rows(logits: Tensor, extras: bool) -> list[Tensor]:
     """The sums of each row, in one launch."""
     out = empty_rows(logits, extras)
     _launch("rows", logits, [*out, None, None][:6])
-    return out
-
-
-def launch_gradient(logits: Tensor, prediction: Tensor, top: Tensor, grads: list[Tensor | None]) -> Tensor:
-    """The gradient of the logits, in one launch; `grads` are those of top, odds, squares, surprise and margin."""
-    out = empty_gradient(logits)
-    vectors = [x if x is None else x.contiguous() for x in (prediction, top, *grads)]
-    _launch("gradients", logits, [*vectors, out])
     return out
 
 
@@ -133,15 +132,35 @@ def launch_spread(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor
     return out
 
 
+def launch_sums(logits: Tensor, extras: bool) -> list[Tensor]:
+    """All sums of each row in the order of `kernels.rows.SUMS`, in two launches."""
+    first = launch_rows(logits, extras)
+    return [*first[:4], *launch_spread(logits, *first[2:4]), *first[4:]]
+
+
+def launch_gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Tensor:
+    """The gradient of the logits in one launch: `kernels.rows.row_sums_backward` on a GPU."""
+    out, (_, top, _, mass) = empty_gradient(logits), sums
+    like = [top, top, mass, mass, mass, top, top]
+    # Of the sums for the concentration, and of the extras, either both have a gradient or none.
+    needed = [True, True, True] + [any(x is not None for x in grads[i : i + 2]) for i in (3, 3, 5, 5)]
+    filled = [
+        x if x is not None else torch.zeros_like(kind) if need else None
+        for x, kind, need in zip(grads, like, needed, strict=True)
+    ]
+    _launch("gradients", logits, [x if x is None else x.contiguous() for x in (*sums, *filled, out)])
+    return out
+
+
 def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
     """Start `short_<name>` or `long_<name>` on the rows of `logits`, if there are any."""
     if logits.numel() == 0:
         return
-    kernels = load("rows")
+    kernels = load(name)
     matrix = as_matrix(logits)
     (rows, classes), stride = matrix.shape, matrix.stride(0)
     dtype = accumulator(logits.dtype)
-    options = {**geometry(classes, dtype), "dtype": kernels.DTYPES[dtype]}
+    options = {**geometry(classes, dtype), "dtype": load("rows").DTYPES[dtype]}
     options["enable_fp_fusion"] = True  # faster, and the sums are equally exact
     short = "height" in options
     kernel = getattr(kernels, f"short_{name}" if short else f"long_{name}")

@@ -45,9 +45,9 @@ def count_scores(
 
     Args:
         logits: (..., C).
-        flags: (...), true for out-of-distribution.
-        names: K of QUANTITIES in `columns.py`.
-        signs: 1, or -1 where minus the quantity is the score.
+        flags: (...), true for out-of-distribution; or one for all samples.
+        names: K of QUANTITIES in `columns.py`, of which the scores are made.
+        signs: 1 or -1 for each, by which it is multiplied.
         trials: the number of coin flips of the p-value.
         histogram: (2, K, bins) in int64, to which the counts are added.
         invalid: int64, to which the number of samples with a score of NaN is added; they count nowhere else.
@@ -55,15 +55,15 @@ def count_scores(
     if not logits.numel():
         return
     check_states((histogram, invalid))
-    kernels, matrix, bins = load("columns"), as_matrix(logits), histogram.shape[-1]
-    found = row_sums(matrix, extras=bool(NEED_EXTRAS & {*names}), spread=bool(NEED_SPREAD & {*names}))
+    kernels, matrix, bins, known = load("columns"), as_matrix(logits), histogram.shape[-1], {*names}
+    found = row_sums(matrix, extras=bool(NEED_EXTRAS & known), spread=bool(NEED_SPREAD & known))
     codes = sum(kernels.QUANTITIES.index(name) * kernels.DIGIT.value**i for i, name in enumerate(names))
     negative = sum(1 << i for i, sign in enumerate(signs) if sign < 0)
-    flips = _flips(trials, needed=bool(NEED_TRIALS & {*names}))
-    numbers = (len(matrix), matrix.shape[1] - 1, *flips, bins, 33 - bins.bit_length())
-    scores = {"scores": len(names), "codes": codes, "negative": negative}
-    grid, arguments = (-(-len(matrix) // BLOCK),), (*found[1:], flat(flags), histogram, invalid, *numbers)
-    launch(kernels.count_scores, grid, logits, *arguments, **scores, **OPTIONS)
+    numbers = (len(matrix), matrix.shape[1] - 1, *_flips(trials, needed=bool(NEED_TRIALS & known)))
+    arguments = (*found[1:], flat(flags), histogram, invalid, *numbers, int(flags.numel() > 1), bins)
+    options = {"scores": len(names), "codes": codes, "negative": negative, **OPTIONS}
+    grid = (-(-len(matrix) // BLOCK),)
+    launch(kernels.count_scores, grid, logits, *arguments, 33 - bins.bit_length(), **options)
 
 
 def _flips(trials: int, *, needed: bool) -> tuple[int | None, int | None]:

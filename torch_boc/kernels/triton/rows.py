@@ -1,8 +1,7 @@
 """The one pass over the logits as Triton kernels; `core/rows.py` says what is summed, and why it is scaled.
 
 A row that fits on the chip is read once and stays in registers. A longer one is read twice: first for its top, then,
-from the cache, for its sums. Backward reads every row once and writes its gradient once. This module needs
-Triton, and is imported when the first kernel is launched.
+from the cache, for its sums. This module needs Triton, and is imported when the first kernel is launched.
 
 The number of rows is not specialised: a last batch of other size compiles nothing. The classes are, for the alignment.
 """
@@ -20,7 +19,7 @@ DOWN = tl.constexpr(2.0**-100)
 
 
 @triton.jit
-def _coins(below, rival):
+def odds_and_losses(below, rival):
     """2^100 u and u / (1 + u) of each class, both 0 where it is no rival; and `below`, made finite.
 
     In float32, exp(x) = 2^n exp(r) with x = n ln 2 + r (Cody and Waite): what the GPU has for exp multiplies x by
@@ -66,7 +65,7 @@ def short_rows(
     place = tl.where(place < 0, place + width, place)
     below = z - best[:, None]
     rival = inside & (column != place[:, None])
-    scaled, loses, finite = _coins(below, rival)
+    scaled, loses, finite = odds_and_losses(below, rival)
     undefined = best - best  # 0, or NaN where the top is infinite: such a row has no geometry
     tl.store(prediction + row, place.to(tl.int64), mask=real)
     tl.store(top + row, best + undefined, mask=real)
@@ -102,7 +101,7 @@ def long_rows(
         column = start + place_in_block
         below = _load(logits + column, column < classes, dtype)[0] - best
         rival = (column < classes) & (column != place)
-        scaled, loses, finite = _coins(below, rival)
+        scaled, loses, finite = odds_and_losses(below, rival)
         sums += scaled
         products += loses * scaled
         if surprise is not None:
@@ -116,77 +115,3 @@ def long_rows(
     if surprise is not None:
         tl.store(surprise + row, undefined - tl.sum(surprises, 0) * DOWN)
         tl.store(margin + row, undefined - tl.sum(margins, 0))
-
-
-@triton.jit
-def _pull(below, rival, on_odds, on_squares, on_surprise, on_margin, extras: tl.constexpr):
-    """The gradient of each rival's logit from those of the sums, 0 where it is no rival."""
-    scaled, loses, finite = _coins(below, rival)
-    # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u); the gradient of Q comes scaled down until it has met w.
-    each = on_odds + (on_squares * loses) * (2.0 * UP - UP * loses)
-    if extras:
-        each -= on_surprise * (1.0 + finite)
-        pull = scaled * DOWN * each - on_margin
-    else:
-        pull = scaled * DOWN * each
-    return tl.where(rival, pull, 0.0)
-
-
-@triton.jit(do_not_specialize=["rows"])
-def short_gradients(
-    logits, prediction, top, on_top, on_odds, on_squares, on_surprise, on_margin, gradient, rows, classes, stride,
-    dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
-):  # fmt: skip
-    """The gradient of `height` whole rows per program; what pulls on the rivals pushes the top."""
-    row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
-    column = tl.arange(0, width)[None, :]
-    real = row < rows
-    inside = real[:, None] & (column < classes)
-    place = tl.load(prediction + row, mask=real, other=0).to(tl.int32)[:, None]
-    best = tl.load(top + row, mask=real, other=0.0)[:, None]
-    pull_odds = tl.load(on_odds + row, mask=real, other=0.0)[:, None] + (best - best)  # NaN for an undefined row
-    pull_squares = (tl.load(on_squares + row, mask=real, other=0.0)[:, None] * DOWN).to(dtype)
-    pull_surprise, pull_margin = pull_odds, pull_odds
-    if on_surprise is not None:
-        pull_surprise = tl.load(on_surprise + row, mask=real, other=0.0)[:, None]
-        pull_margin = tl.load(on_margin + row, mask=real, other=0.0)[:, None]
-    below = tl.load(logits + row[:, None] * stride + column, mask=inside, other=-float("inf")).to(dtype) - best
-    rival = inside & (column != place)
-    extras: tl.constexpr = on_surprise is not None
-    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, extras)
-    push = tl.load(on_top + row, mask=real, other=0.0) - tl.sum(pull, 1)
-    tl.store(gradient + row[:, None] * classes + column, tl.where(column == place, push[:, None], pull), mask=inside)
-
-
-@triton.jit
-def long_gradients(
-    logits, prediction, top, on_top, on_odds, on_squares, on_surprise, on_margin, gradient, classes, stride,
-    dtype: tl.constexpr, width: tl.constexpr
-):  # fmt: skip
-    """The gradient of one row per program, `width` classes at a time; the block with the top in it comes last."""
-    row = tl.program_id(0).to(tl.int64)
-    logits += row * stride
-    gradient += row * classes
-    place, best = tl.load(prediction + row).to(tl.int32), tl.load(top + row)
-    pull_odds = tl.load(on_odds + row) + (best - best)
-    pull_squares = (tl.load(on_squares + row) * DOWN).to(dtype)
-    pull_surprise, pull_margin = pull_odds, pull_odds
-    if on_surprise is not None:
-        pull_surprise, pull_margin = tl.load(on_surprise + row), tl.load(on_margin + row)
-    extras: tl.constexpr = on_surprise is not None
-    blocks, last = tl.cdiv(classes, width), place // width
-    pulls = tl.zeros([width], dtype)
-    for block in range(1, blocks):
-        column = (last + block) % blocks * width + tl.arange(0, width)
-        inside = column < classes
-        below = tl.load(logits + column, mask=inside, other=-float("inf")).to(dtype) - best
-        pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, extras)
-        tl.store(gradient + column, pull, mask=inside)
-        pulls += pull
-    column = last * width + tl.arange(0, width)
-    inside = column < classes
-    below = tl.load(logits + column, mask=inside, other=-float("inf")).to(dtype) - best
-    rival = inside & (column != place)
-    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, extras)
-    push = tl.load(on_top + row) - tl.sum(pulls + pull, 0)
-    tl.store(gradient + column, tl.where(column == place, push, pull), mask=inside)

@@ -14,7 +14,7 @@ DOWN = tl.constexpr(2.0**-100)
 
 
 @triton.jit
-def _lead(below):
+def lead_over(below):
     """1 - u of each class, by the series of exp near 1: x (1 - x/2 (1 - x/3 (1 - ...))) with x = -below."""
     x = -below
     series = 1.0 - x * (1.0 / 13.0)
@@ -52,7 +52,7 @@ def spread(
             column = start + place_in_block
             z = tl.load(logits + column, mask=column < classes, other=-float("inf")).to(dtype)
             below = z - best
-            lead = _lead(below)
+            lead = lead_over(below)
             share = tl.where(below < 0.0, tl.exp(tl.minimum(below - second, 0.0)), 0.0)
             sums += tl.where(column < classes, tl.where(flat, lead, share), 0.0)
             square = tl.where(flat, lead / (2.0 - lead) * (lead * UP), share * share)

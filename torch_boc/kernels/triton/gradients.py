@@ -1,0 +1,136 @@
+"""The gradient of the logits as Triton kernels; `core/rows.py` and `core/spread.py` have the formulas.
+
+Every row is read once, and its gradient is written once. This module needs Triton, and is imported when the first
+kernel is launched.
+"""
+
+# mypy: ignore-errors
+# What Triton compiles is not Python: arguments are pointers and blocks, and have no types to write down.
+
+import triton
+import triton.language as tl
+
+from .rows import odds_and_losses
+from .spread import lead_over
+
+UP = tl.constexpr(2.0**100)
+DOWN = tl.constexpr(2.0**-100)
+
+
+@triton.jit
+def _spread(odds, mass, on_mass, on_mass_squares, classes, dtype: tl.constexpr):
+    """What the gradients of the masses ask of the classes of a row; `core/spread.py` says why all is divided first.
+
+    Whether the row is flat; one over its mass if it is; the logarithm of the mass if it is not, and a factor for the
+    rounding of that; and both gradients times the mass and its square. All is 0 where there is no mass.
+    """
+    flat = odds > (classes - 1) * 0.5
+    nothing = mass < 2.2250738585072014e-308
+    some = tl.where(nothing, 1.0, mass)
+    log_mass = tl.log(some)
+    near = log_mass.to(dtype)
+    unit = (1.0 / some).to(dtype)
+    first = tl.where(nothing, 0.0, on_mass * some).to(dtype)
+    second = tl.where(nothing, 0.0, on_mass_squares * some * some).to(dtype)
+    return flat, unit, near, (1.0 - (log_mass - near)).to(dtype), first, second
+
+
+@triton.jit
+def _pull_of_spread(below, u, loses, flat, unit, log_mass, factor, on_mass, on_mass_squares):
+    """The part of the gradient that comes from the masses."""
+    lead = lead_over(below)
+    wins = lead / (2.0 - lead)
+    share = tl.where(flat, u * unit, tl.exp(below - log_mass) * factor)
+    each = tl.where(flat, wins * unit * (2.0 + wins), share * (1.0 - loses) * (2.0 - loses))
+    pull = share * (on_mass + on_mass_squares * each)
+    return tl.where(flat, -pull, pull)
+
+
+@triton.jit
+def _pull(below, rival, on_odds, on_squares, on_surprise, on_margin, spread, extras: tl.constexpr):
+    """The gradient of each rival's logit from those of the sums, 0 where it is no rival; `spread` may be None."""
+    scaled, loses, finite = odds_and_losses(below, rival)
+    u = scaled * DOWN
+    # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u); the gradient of Q comes scaled down until it has met w.
+    each = on_odds + (on_squares * loses) * (2.0 * UP - UP * loses)
+    if extras:
+        each -= on_surprise * (1.0 + finite)
+        pull = u * each - on_margin
+    else:
+        pull = u * each
+    if spread is not None:
+        pull += _pull_of_spread(below, u, loses, *spread)
+    return tl.where(rival, pull, 0.0)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def short_gradients(
+    logits, prediction, top, odds, mass,
+    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient, rows, classes, stride,
+    dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """The gradient of `height` whole rows per program; what pulls on the rivals pushes the top."""
+    row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
+    column = tl.arange(0, width)[None, :]
+    real = row < rows
+    inside = real[:, None] & (column < classes)
+    place = tl.load(prediction + row, mask=real, other=0).to(tl.int32)[:, None]
+    best = tl.load(top + row, mask=real, other=0.0)[:, None]
+    pull_odds = tl.load(on_odds + row, mask=real, other=0.0)[:, None] + (best - best)  # NaN for an undefined row
+    pull_squares = (tl.load(on_squares + row, mask=real, other=0.0)[:, None] * DOWN).to(dtype)
+    pull_surprise, pull_margin = pull_odds, pull_odds
+    if on_surprise is not None:
+        pull_surprise = tl.load(on_surprise + row, mask=real, other=0.0)[:, None]
+        pull_margin = tl.load(on_margin + row, mask=real, other=0.0)[:, None]
+    spread = None
+    if on_mass is not None:
+        weight = tl.load(odds + row, mask=real, other=0.0)[:, None]
+        sum_of_row = tl.load(mass + row, mask=real, other=0.0)[:, None]
+        first = tl.load(on_mass + row, mask=real, other=0.0)[:, None]
+        second = tl.load(on_mass_squares + row, mask=real, other=0.0)[:, None]
+        spread = _spread(weight, sum_of_row, first, second, classes, dtype)
+    below = tl.load(logits + row[:, None] * stride + column, mask=inside, other=-float("inf")).to(dtype) - best
+    rival = inside & (column != place)
+    extras: tl.constexpr = on_surprise is not None
+    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras)
+    push = tl.load(on_top + row, mask=real, other=0.0) - tl.sum(pull, 1)
+    tl.store(gradient + row[:, None] * classes + column, tl.where(column == place, push[:, None], pull), mask=inside)
+
+
+@triton.jit
+def long_gradients(
+    logits, prediction, top, odds, mass,
+    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient, classes, stride,
+    dtype: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """The gradient of one row per program, `width` classes at a time; the block with the top in it comes last."""
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * stride
+    gradient += row * classes
+    place, best = tl.load(prediction + row).to(tl.int32), tl.load(top + row)
+    pull_odds = tl.load(on_odds + row) + (best - best)
+    pull_squares = (tl.load(on_squares + row) * DOWN).to(dtype)
+    pull_surprise, pull_margin = pull_odds, pull_odds
+    if on_surprise is not None:
+        pull_surprise, pull_margin = tl.load(on_surprise + row), tl.load(on_margin + row)
+    spread = None
+    if on_mass is not None:
+        first, second = tl.load(on_mass + row), tl.load(on_mass_squares + row)
+        spread = _spread(tl.load(odds + row), tl.load(mass + row), first, second, classes, dtype)
+    extras: tl.constexpr = on_surprise is not None
+    blocks, last = tl.cdiv(classes, width), place // width
+    pulls = tl.zeros([width], dtype)
+    for block in range(1, blocks):
+        column = (last + block) % blocks * width + tl.arange(0, width)
+        inside = column < classes
+        below = tl.load(logits + column, mask=inside, other=-float("inf")).to(dtype) - best
+        pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras)
+        tl.store(gradient + column, pull, mask=inside)
+        pulls += pull
+    column = last * width + tl.arange(0, width)
+    inside = column < classes
+    below = tl.load(logits + column, mask=inside, other=-float("inf")).to(dtype) - best
+    rival = inside & (column != place)
+    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras)
+    push = tl.load(on_top + row) - tl.sum(pulls + pull, 0)
+    tl.store(gradient + column, tl.where(column == place, push, pull), mask=inside)
