@@ -98,7 +98,10 @@ def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
         ("out.txt", "out.txt: expected an output that ends in .parquet or .csv, got '.txt'"),
         ("out", "out: expected an output that ends in .parquet or .csv, got 'no ending'"),
         ("folder.csv", "expected the path of a file, got the folder folder.csv; add a file name to it"),
-        ("test.parquet", "test.parquet: expected an output that is not the input, got the same file"),
+        (
+            "test.parquet",
+            "test.parquet: expected an output that is not the input, got the same file; choose another path",
+        ),
     ],
 )
 def test_outputs_that_are_refused(run, files, out, message):
