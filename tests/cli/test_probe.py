@@ -28,7 +28,7 @@ def test_the_columns_are_those_of_the_library(run, files, monkeypatch, kind):
     assert table["index"].to_pylist() == list(range(200))
     assert table["target"].to_pylist() == data["target"].tolist()
     for name, values in expected.items():
-        assert table[name].to_pylist() == values.tolist()
+        assert table[name].to_pylist() == pytest.approx(values.tolist(), rel=1e-12)  # from evidence, not by one kernel
     assert [path.name for path in (files / "new").iterdir()] == [f"out{kind}"]
 
 
