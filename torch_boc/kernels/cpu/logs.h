@@ -44,11 +44,23 @@ static inline Doubles log_of_one_and(Doubles x) {
 // exp(x) for x <= 0.
 static inline Doubles exp_of(Doubles x) { return Wide::scaled_exp(x) * 0x1p-100; }
 
-// To the nearest integer, half to even. Not contracted with the product before it: that would round another number.
-static inline Doubles rounded(Doubles x) {
-    volatile Doubles exact = x;
-    return (exact + 0x1.8p52) - 0x1.8p52;
+// The same number, of which the compiler does not know where it comes from.
+static inline Doubles opaque(Doubles x) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(x));
+#elif defined(__SSE2__)
+    asm("" : "+x"(x));
+#elif defined(__aarch64__)
+    asm("" : "+w"(x));
+#else
+    volatile Doubles kept = x;
+    x = kept;
+#endif
+    return x;
 }
+
+// To the nearest integer, half to even. Not contracted with the product before it: that would round another number.
+static inline Doubles rounded(Doubles x) { return (opaque(x) + 0x1.8p52) - 0x1.8p52; }
 
 // Down and up to an integer, for 0 <= x < 2^51.
 static inline Doubles floor_of(Doubles x) {
