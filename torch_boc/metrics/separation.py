@@ -10,22 +10,19 @@ from torch import Tensor
 from .. import plots
 from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
-from ..functional.histograms import add_scores, ranked, score_histograms
+from ..functional.histograms import add_scores, ranked
 from ..functional.score import find_score, need_extras
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
-from ..functional.tallies import empty_tally
 from ..kernels.dtensors import is_distributed
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
-from .base import ProbeMetric
+from .kept import ScoreMetric
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
-# The bins for what is too much to be kept: 4 MB a score.
-MANY_BINS = 2**18
 # What may be left unsaid: the last digit that is commonly printed.
 NEGLIGIBLE_ERROR = 0.001
 
 
-class BoCSeparation(ProbeMetric):
+class BoCSeparation(ScoreMetric):
     """How well scores of the logits separate in-distribution samples, the positive class, from the others.
 
     `update` takes logits of shape (N, C) or (N, C, ...) and whether they are out-of-distribution: a boolean a sample,
@@ -90,8 +87,6 @@ class BoCSeparation(ProbeMetric):
             self.add_state(self._bins, nothing, dist_reduce_fx="sum")
             setattr(self, self._bins, nothing.contiguous())
             return
-        # Rows of scores, with 1 for out-of-distribution in the last column, and histograms of the rows before these.
-        # Both are lists, so that processes may differ in what they have.
         self.add_state(self._rows, [], dist_reduce_fx="cat")
         self.add_state(self._bins, [], dist_reduce_fx="cat")
 
@@ -126,8 +121,7 @@ class BoCSeparation(ProbeMetric):
         else:
             evidence = preds if isinstance(preds, Evidence) else self.take(preds)
             values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states(self._invalid))
-            _append(getattr(self, self._rows), torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
-            self._bin_what_is_too_much()
+            self._keep(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch, and give the result of this batch alone."""
@@ -147,11 +141,6 @@ class BoCSeparation(ProbeMetric):
         if self.thresholds is None:
             self._warn_of_errors(result)
         return with_prefix(self.key_prefix, result)
-
-    @property
-    def exact(self) -> bool:
-        """Whether the scores of all samples so far are kept."""
-        return self.thresholds is None and not len(getattr(self, self._bins))
 
     def samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The scores of the in-distribution and of the out-of-distribution samples so far, while they are kept."""
@@ -175,34 +164,6 @@ class BoCSeparation(ProbeMetric):
         known, unknown = (dict(zip(self.scores, side.unbind(-1), strict=False)) for side in sides)
         return known, unknown
 
-    def histograms(self) -> Tensor:
-        """Counts of all samples so far, of shape (2, scores, bins), in-distribution first; a copy."""
-        if self.thresholds is not None:
-            counts: Tensor = getattr(self, self._bins).clone()
-            return counts
-        columns = self._stored_rows().T
-        total = score_histograms(columns[:-1], columns[-1] == 1, MANY_BINS)
-        parts = getattr(self, self._bins)
-        for part in [parts] if isinstance(parts, Tensor) else parts:  # one tensor if of all processes
-            total = total + part.sum(0).to(total.device)
-        return total
-
-    def _stored_rows(self) -> Tensor:
-        parts = getattr(self, self._rows)
-        if isinstance(parts, Tensor):  # of all processes
-            return parts
-        # With `compute_on_cpu` only the last part is still on the device.
-        return torch.cat([part.to(parts[-1].device) for part in parts]) if parts else self._no_rows()
-
-    def _bin_what_is_too_much(self) -> None:
-        """Turn the stored rows into histograms if they are more than this process may keep."""
-        if self.thresholds is not None or self.exact_up_to is None:
-            return
-        together = torch.distributed.get_world_size(self.process_group) if self.distributed_available_fn() else 1
-        if sum(map(len, getattr(self, self._rows))) > self.exact_up_to // together:
-            setattr(self, self._bins, [self.histograms().unsqueeze(0)])
-            setattr(self, self._rows, [])
-
     def _warn_of_errors(self, result: dict[str, Tensor]) -> None:
         worst = max((key for key in result if key.endswith("_error")), key=lambda key: float(result[key].nan_to_num()))
         if float(result[worst]) > NEGLIGIBLE_ERROR:
@@ -211,18 +172,6 @@ class BoCSeparation(ProbeMetric):
                 "bins; exact_up_to=None keeps all scores, and finer bins come with thresholds=2**20",
                 stacklevel=3,
             )
-
-    def _no_rows(self) -> Tensor:
-        return empty_tally().sums.new_zeros(0, len(self.scores) + 1).to(self.device)
-
-    def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
-        """A process without rows or histograms takes part with none of the right shape and dtype."""
-        if self.thresholds is None and not getattr(self, self._rows):
-            setattr(self, self._rows, [self._no_rows()])
-        if self.thresholds is None and not getattr(self, self._bins):
-            shape = (0, 2, len(self.scores), MANY_BINS)
-            setattr(self, self._bins, [torch.zeros(shape, dtype=torch.int64, device=self.device)])
-        super()._sync_dist(*args, **kwargs)
 
     def _compute_exact(self) -> dict[str, Tensor]:
         known, unknown = self.ranked_samples()
@@ -250,10 +199,3 @@ class BoCSeparation(ProbeMetric):
         if chosen not in self.scores:
             raise ValueError(f"expected score among {', '.join(self.scores)}, got {chosen!r}")
         return plots.draw_separation(self, chosen, ax)
-
-
-def _append(parts: list[Tensor], rows: Tensor) -> None:
-    """Add rows to a list that stays short: parts are joined until each is larger than the next."""
-    while parts and len(parts[-1]) <= len(rows) and parts[-1].device == rows.device:
-        rows = torch.cat([parts.pop(), rows])
-    parts.append(rows)
