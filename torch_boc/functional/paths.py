@@ -11,6 +11,7 @@ from ..core.coins import Coins
 from ..core.precision import widen
 from ..core.rows import Rows
 from ..kernels.choice import Fused, decide
+from ..kernels.cpu import calls
 from ..kernels.rows import named
 
 __all__ = ["Fused", "coins_from_rows", "decide", "log_p_of_expected_wins", "log_tail", "row_sums", "widened"]
@@ -39,20 +40,23 @@ def coins_from_rows(rows: Rows, num_classes: int, fused: Fused) -> Coins:
 
 def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
     """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}; both tensors are wide and of one shape."""
-    if not _fuse_tails(odds, trials):
-        return tails.log_tail(wins, trials, odds)
-    fused: Tensor = kernels.log_tail(wins, trials, odds)[0]
-    return fused
+    fused = _fused_tails(wins, trials, odds, expected=False)
+    return tails.log_tail(wins, trials, odds) if fused is None else fused
 
 
 def log_p_of_expected_wins(loss: Tensor, trials: int, odds: Tensor) -> Tensor:
     """`log_tail` of the expected wins."""
-    if not _fuse_tails(odds, trials):
-        return tails.log_tail(tails.expected_wins(loss, trials), trials, widen(odds))
-    fused: Tensor = kernels.log_p_value(loss, trials, odds)[0]
-    return fused
+    fused = _fused_tails(loss, trials, odds, expected=True)
+    return tails.log_tail(tails.expected_wins(loss, trials), trials, widen(odds)) if fused is None else fused
 
 
-def _fuse_tails(odds: Tensor, trials: int) -> bool:
+def _fused_tails(given: Tensor, trials: int, odds: Tensor, *, expected: bool) -> Tensor | None:
+    """The log tails by a kernel, called straight away if nobody looks on; None if there is no kernel for them."""
     fused = decide(odds)
-    return fused.numbers and trials <= fused.most_trials
+    if not fused.numbers or trials > fused.most_trials:
+        return None
+    watched = fused.direct is not calls or odds.requires_grad or type(given) is not Tensor or given.is_neg()
+    if watched or given.shape != odds.shape or given.device != odds.device:
+        by_operator: Tensor = (kernels.log_p_value if expected else kernels.log_tail)(given, trials, odds)[0]
+        return by_operator
+    return calls.log_tails(given, trials, odds, expected=expected)[0]
