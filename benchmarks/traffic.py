@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from torch_boc.core.precision import accumulator
 from torch_boc.core.tails import continued_steps
 from torch_boc.kernels import coins, row_sums
 from torch_boc.kernels.tails import empty_tails, log_p_value
-from torch_boc.kernels.triton.launch import empty_gradient, empty_rows, geometry
+from torch_boc.kernels.triton.geometry import geometry
+from torch_boc.kernels.triton.launch import empty_gradient, empty_rows
 
 # Instructions of the float64 pipe in the PTX of the tail, a division taken as ten of them: in each step of the
 # continued fraction, and outside. tests/kernels/test_offline_samples.py counts them.
@@ -77,12 +77,12 @@ def tails_traffic(logits: Tensor) -> Traffic:
 
 def is_long(logits: Tensor) -> bool:
     """Whether a row does not fit on chip."""
-    return "height" not in geometry(logits.shape[-1], accumulator(logits.dtype))
+    return "height" not in geometry(logits.shape[-1], logits.dtype)
 
 
 def bytes_in_flight(logits: Tensor, gpu: Gpu) -> int:
     """Bytes of the long rows that the device works on at once, if threads are all that limits them."""
-    threads = 32 * geometry(logits.shape[-1], accumulator(logits.dtype))["num_warps"]
+    threads = 32 * geometry(logits.shape[-1], logits.dtype)["num_warps"]
     return min(logits.shape[0], gpu.threads // threads) * logits[0].nbytes
 
 

@@ -67,6 +67,9 @@ def test_gradients_of_rows_with_strides(classes):
     logits = make_logits(7, classes)
     for view in (logits[::2], logits[:, 3:-4], logits.T.contiguous().T, logits[0], logits[:6].unflatten(0, (2, 3))):
         assert_same_gradients(view)
+    sequences = logits[:6].unflatten(0, (2, 3))
+    for view in (sequences[:, :-1], sequences.mT.contiguous().mT, sequences.mT.contiguous().mT[:, 1:]):
+        assert_same_gradients(view)
 
 
 UNDEFINED_CASES = [(5, dtype, names) for dtype in DTYPES for names in (FEW, SPREAD, EVERY)]

@@ -47,6 +47,12 @@ STRIDES = {
     "every other class": lambda z: z[:, ::2],
     "one row": lambda z: z[0],
     "three axes": lambda z: z[:6].unflatten(0, (2, 3)).transpose(0, 1),
+    "without the last token": lambda z: z[:6].unflatten(0, (2, 3))[:, :-1],
+    "sequences, classes first": lambda z: z[:6].unflatten(0, (2, 3)).mT.contiguous().mT,
+    "one sequence": lambda z: z[:6].unflatten(0, (2, 3)).mT.contiguous().mT[:1],
+    "images, classes first": lambda z: z.expand(16, 7, -1).mT.contiguous().mT.unflatten(1, (7, 1)),
+    "a part of each image": lambda z: z[:6].unflatten(0, (2, 3)).mT.contiguous().mT[:, 1:],
+    "three steps": lambda z: z[:4].expand(2, 4, -1).contiguous().unflatten(1, (2, 2))[:, :, :1].expand(2, 2, 3, -1),
 }
 
 

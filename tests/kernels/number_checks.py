@@ -93,6 +93,27 @@ def test_without_targets_and_in_place_of_what_was_there():
     assert_same_tally(states, type(expected)(*(2 * x for x in expected)))
 
 
+VIEWS = {
+    "without the last token": lambda z: torch.nn.functional.pad(z, (0, 0, 0, 1))[:, :-1],
+    "classes first": lambda z: z.mT.contiguous().mT,
+    "part of a sequence, classes first": lambda z: torch.nn.functional.pad(z, (0, 0, 3, 1)).mT.contiguous().mT[:, 3:-1],
+    "every other class": lambda z: z.repeat_interleave(2, -1)[..., ::2],
+}
+
+
+@pytest.mark.parametrize("cut", VIEWS.values(), ids=VIEWS.keys())
+def test_the_tally_of_views(cut):
+    """Targets are found where their logits are."""
+    logits, target = batch(60, 10)
+    with use("torch"):
+        expected = tally(evidence(logits, target, ignore_index=-100))
+    view = cut(logits.unflatten(0, (3, 20)))
+    assert not view.is_contiguous()
+    states = fresh_states(15)
+    launch_numbers.tally(view, target.unflatten(0, (3, 20)), -100, 100, 0.05, states)
+    assert_same_tally(states, expected)
+
+
 def test_no_rows_change_nothing():
     states = fresh_states(15)
     launch_numbers.tally(make_logits(0, 10), None, None, 100, 0.05, states)

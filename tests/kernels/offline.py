@@ -3,20 +3,20 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.kernels.cases import INTERPRETED
+from tests.kernels.recorded import compile_launch, record
 from torch_boc.core.precision import accumulator
-from torch_boc.kernels.triton.launch import geometry
+from torch_boc.kernels.triton import launch
 
 NAMES = {torch.float32: "fp32", torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
-EXTRAS = ("surprise", "margin", "on_surprise", "on_margin")
-SPREAD = ("on_mass", "on_mass_squares")
-
 
 OFFLINE = [
     pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux"),
@@ -35,24 +35,38 @@ class Compiled(NamedTuple):
 
 
 def compile_kernel(
-    name: str, classes: int, dtype: torch.dtype, *, extras: bool, target: tuple, spread: bool = False
+    name: str, classes: int, dtype: torch.dtype, *, extras: bool, target: tuple, spread: bool = False, cut=None
 ) -> Compiled:
-    """`short_<name>` or `long_<name>` as `launch.py` would start it on contiguous logits."""
-    from torch_boc.kernels.triton import rows as rows_triton
-    from torch_boc.kernels.triton.launch import load
+    """`short_<name>` or `long_<name>` as `launch.py` starts it on contiguous logits, or on those that `cut` returns."""
+    logits = torch.empty(3, classes, dtype=dtype) if cut is None else cut(classes, dtype)
+    return _compile_launch(lambda: _start(name, logits, extras, spread), target)
 
-    options = geometry(classes, accumulator(dtype), heavy=spread)
-    warps = options.pop("num_warps")
-    kernel = getattr(load(name), f"short_{name}" if "height" in options else f"long_{name}")
-    constants = {**options, "dtype": rows_triton.DTYPES[accumulator(dtype)]}
-    missing = EXTRAS * (not extras) + SPREAD * (not spread)
-    constants |= {n: None for n in missing if n in kernel.arg_names}
-    types = {n: "constexpr" if n in constants else _type(n, dtype) for n in kernel.arg_names}
-    # As Triton finds them at a launch: pointers are aligned, and numbers are where 16 divides them.
-    aligned = [n[0] == "*" or (classes % 16 == 0 and a in ("classes", "stride")) for a, n in types.items()]
-    asm = _compile(kernel, types, constants, aligned, target, num_warps=warps, enable_fp_fusion=True)
+
+def compile_spread(dtype: torch.dtype, *, target: tuple, classes: int = 1000) -> Compiled:
+    """The sums of flat and sharp rows as `launch.py` starts them."""
+    logits = torch.empty(3, classes, dtype=dtype)
+    odds, squares = torch.empty(3, dtype=accumulator(dtype)), torch.empty(3, dtype=torch.float64)
+    return _compile_launch(lambda: launch.launch_spread(logits, odds, squares), target)
+
+
+def _start(name: str, logits: Tensor, extras: bool, spread: bool) -> None:
+    if name == "rows":
+        launch.launch_rows(logits, extras)
+        return
+    prediction, top, odds, squares, mass, *_ = launch.empty_sums(logits, extras)
+    masses, others = [mass if spread else None] * 2, [top if extras else None] * 2
+    launch.launch_gradient(logits, [prediction, top, odds, mass], [top, odds, squares, *masses, *others])
+
+
+def _compile_launch(start: Callable[[], None], target: tuple) -> Compiled:
+    with pytest.MonkeyPatch.context() as patch:
+        launches = record(patch)
+        patch.setattr(launch, "has_ptx", lambda: target[0] == "cuda")
+        start()
+    (found,) = launches
+    options = found.options
     elements = options.get("height", 1) * options["width"]
-    return Compiled(asm, 32 * warps, elements, "height" not in options)
+    return Compiled(compile_launch(found, target), 32 * options["num_warps"], elements, "height" not in options)
 
 
 def compile_tails(name: str, dtype: torch.dtype, *, target: tuple) -> Compiled:
@@ -89,21 +103,6 @@ def compile_coins(dtype: torch.dtype, *, target: tuple) -> Compiled:
     return Compiled(asm, 32 * WARPS, BLOCK, long=False)
 
 
-def compile_spread(dtype: torch.dtype, *, target: tuple) -> Compiled:
-    """The sums of flat rows as `launch.py` would start them."""
-    from torch_boc.kernels.triton import rows as rows_triton
-    from torch_boc.kernels.triton import spread as spread_triton
-    from torch_boc.kernels.triton.launch import SPREAD_WARPS as WARPS
-    from torch_boc.kernels.triton.launch import SPREAD_WIDTH as WIDTH
-
-    kernel = spread_triton.spread
-    constants = {"width": WIDTH, "dtype": rows_triton.DTYPES[accumulator(dtype)]}
-    types = {n: "constexpr" if n in constants else _type(n, dtype) for n in kernel.arg_names}
-    aligned = [n[0] == "*" for n in types.values()]
-    asm = _compile(kernel, types, constants, aligned, target, num_warps=WARPS, enable_fp_fusion=True)
-    return Compiled(asm, 32 * WARPS, WIDTH, long=True)
-
-
 def _compile(kernel, types: dict, constants: dict, aligned: list[bool], target: tuple, **flags: int) -> dict:
     import triton
     from triton.backends.compiler import GPUTarget
@@ -114,21 +113,16 @@ def _compile(kernel, types: dict, constants: dict, aligned: list[bool], target: 
     return triton.compile(source, target=GPUTarget(*target), options=flags).asm
 
 
-def _type(argument: str, dtype: torch.dtype) -> str:
-    if argument in ("rows", "classes", "stride"):
-        return "i32"
-    if argument in ("logits", "gradient"):
-        return f"*{NAMES[dtype]}"
-    special = {"prediction": "*i64"} | dict.fromkeys(
-        ("squares", "mass", "mass_squares", "on_squares", *SPREAD), "*fp64"
-    )
-    return special.get(argument, f"*{NAMES[accumulator(dtype)]}")
-
-
 def moved_bytes(ptx: str, operation: str) -> int:
     """Bytes that one thread moves by all instructions `ld.global` or `st.global` that stand in the code."""
     found = re.findall(rf"\b{operation}\.global[\w:.]*?(?:\.v(\d))?\.b(\d+)\b", ptx)
     return sum(int(count or 1) * int(bits) // 8 for count, bits in found)
+
+
+def longest_load(ptx: str) -> int:
+    """Bytes of the longest load from global memory."""
+    found = re.findall(r"\bld\.global[\w:.]*?(?:\.v(\d))?\.b(\d+)\b", ptx)
+    return max(int(count or 1) * int(bits) // 8 for count, bits in found)
 
 
 def wide_instructions(ptx: str) -> tuple[int, int]:

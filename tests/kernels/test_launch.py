@@ -29,6 +29,15 @@ class Logits:
         self.device, self.dtype, self.shape = torch.device("cuda", index), dtype, torch.Size((5, classes))
         self.is_cuda = True
 
+    def stride(self, axis=None):
+        return (self.shape[1], 1) if axis is None else 1
+
+    def numel(self):
+        return self.shape.numel()
+
+    def data_ptr(self):
+        return 0
+
 
 @pytest.fixture
 def gpus(monkeypatch):
@@ -97,7 +106,11 @@ def test_a_launch_over_rows_is_remembered(monkeypatch):
     monkeypatch.setattr(launch, "launch", lambda *arguments, **options: None)
     monkeypatch.setattr(launch, "load", lambda name: SimpleNamespace(DTYPES={torch.float32: None}, short_rows=None))
     launch.launch_rows(torch.zeros(3, 10), extras=False)
-    assert launch._launched == {(torch.device("cpu"), torch.float32, 10)}
+    (kind,) = launch._launched
+    assert launch._kind(torch.zeros(7, 10)) == launch._kind(torch.zeros(1, 10)) == kind
+    assert launch._kind(torch.zeros(3, 4, 5, 10)[:, :3, :4]) == kind  # which will be copied
+    others = torch.zeros(10, 3).T, torch.zeros(2, 3, 10)[:, 1:], torch.zeros(3, 11), torch.zeros(31)[1:].view(3, 10)
+    assert kind not in map(launch._kind, others)
 
 
 @pytest.mark.parametrize("warm", [True, False])

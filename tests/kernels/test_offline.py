@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.kernels.offline import OFFLINE, assemble, compile_kernel, moved_bytes
+from tests.kernels.offline import OFFLINE, assemble, compile_kernel, longest_load, moved_bytes
 from torch_boc.core.precision import accumulator
 
 pytestmark = OFFLINE
@@ -47,7 +47,8 @@ def assert_traffic(name, compiled, dtype, extras):
     whole = compiled.elements * size // compiled.threads
     read, written = (moved_bytes(compiled.asm["ptx"], operation) for operation in ("ld", "st"))
     if name == "rows":
-        assert read == whole * (2 if compiled.long else 1)
+        # The code of a long row has three loops, for top, place and sums, and a load with and without a mask in each.
+        assert read == whole * (6 if compiled.long else 1)
     else:
         # The code of a long row has its block twice: in the loop, and for the block with the top in it.
         blocks = 2 if compiled.long else 1
@@ -62,3 +63,58 @@ def test_amd(name, classes):
     code = compile_kernel(name, classes, torch.float32, extras=True, target=MI300).asm["amdgcn"]
     for kind in ("vgpr", "sgpr"):
         assert f".{kind}_spill_count: 0" in " ".join(code.split())
+
+
+def images(classes, dtype):
+    """As of a segmentation network, with the classes moved to the end."""
+    return torch.empty(2, classes, 16, 8, dtype=dtype).movedim(1, -1)
+
+
+def shifted(classes, dtype):
+    """As of a language model whose last token predicts nothing."""
+    return torch.empty(2, 9, classes, dtype=dtype)[:, :-1]
+
+
+@over_nvidia
+@over_kernels
+@pytest.mark.parametrize(
+    ("cut", "classes", "dtype"),
+    [(images, 21, torch.float32), (images, 150, torch.bfloat16), (shifted, 50257, torch.bfloat16)]
+    + [pytest.param(images, c, d, marks=pytest.mark.slow) for c in (2, 19, 1000, 16384) for d in DTYPES]
+    + [pytest.param(shifted, c, d, marks=pytest.mark.slow) for c in (10, 1000, 50272) for d in DTYPES],
+)
+def test_views_do_not_spill(name, cut, classes, dtype, target, tmp_path):
+    compiled = compile_kernel(name, classes, dtype, extras=True, cut=cut, target=target)
+    registers, local = assemble(compiled.asm["ptx"], tmp_path / "kernel.ptx")
+    assert local == 0, f"{local} bytes of local memory with {registers} registers"
+
+
+@pytest.mark.parametrize(
+    ("cut", "classes", "dtype"),
+    [
+        (None, 1000, torch.float32),  # 8 divides the classes
+        (None, 1000, torch.bfloat16),
+        (None, 50257, torch.bfloat16),  # from an aligned address on
+        (images, 21, torch.float32),  # pixels
+        (images, 150, torch.bfloat16),
+        (shifted, 50257, torch.float32),
+    ],
+)
+def test_logits_are_loaded_in_vectors(cut, classes, dtype):
+    ptx = compile_kernel("rows", classes, dtype, extras=False, cut=cut, target=A100).asm["ptx"]
+    assert longest_load(ptx) == 16
+
+
+@pytest.mark.parametrize("classes", [1001, 21])
+def test_other_rows_are_not(classes):
+    """As a check of the test above."""
+    assert longest_load(compile_kernel("rows", classes, torch.float32, extras=False, target=A100).asm["ptx"]) == 4
+
+
+@over_nvidia
+@pytest.mark.parametrize("classes", [10, 1000, 50272])
+def test_no_division_and_no_denormals(classes, target):
+    ptx = compile_kernel("rows", classes, torch.float32, extras=False, target=target).asm["ptx"]
+    assert "div.full" not in ptx
+    assert "rcp.approx.ftz.f32" in ptx
+    assert "ex2.approx.f32" not in ptx

@@ -10,7 +10,8 @@ kernel is launched.
 import triton
 import triton.language as tl
 
-from .rows import odds_and_losses
+from .addresses import NUMBERS, along, count_of, is_row, start_of
+from .exponentials import odds_and_losses
 from .spread import lead_over
 
 UP = tl.constexpr(2.0**100)
@@ -47,9 +48,11 @@ def _pull_of_spread(below, u, loses, flat, unit, log_mass, factor, on_mass, on_m
 
 
 @triton.jit
-def _pull(below, rival, on_odds, on_squares, on_surprise, on_margin, spread, extras: tl.constexpr):
+def _pull(
+    below, rival, on_odds, on_squares, on_surprise, on_margin, spread, extras: tl.constexpr, fast: tl.constexpr
+):  # fmt: skip
     """The gradient of each rival's logit from those of the sums, 0 where it is no rival; `spread` may be None."""
-    scaled, loses, finite = odds_and_losses(below, rival)
+    scaled, loses, finite = odds_and_losses(below, fast)
     u = scaled * DOWN
     # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u); the gradient of Q comes scaled down until it has met w.
     each = on_odds + (on_squares * loses) * (2.0 * UP - UP * loses)
@@ -63,16 +66,18 @@ def _pull(below, rival, on_odds, on_squares, on_surprise, on_margin, spread, ext
     return tl.where(rival, pull, 0.0)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=NUMBERS)
 def short_gradients(
     logits, prediction, top, odds, mass,
-    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient, rows, classes, stride,
-    dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
+    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient,
+    rows, classes, inner, jump, stride, step,
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
     """The gradient of `height` whole rows per program; what pulls on the rivals pushes the top."""
     row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
     column = tl.arange(0, width)[None, :]
-    real = row < rows
+    real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
+    start = start_of(row, rows, inner, jump, stride, bits)[:, None]
     inside = real[:, None] & (column < classes)
     place = tl.load(prediction + row, mask=real, other=0).to(tl.int32)[:, None]
     best = tl.load(top + row, mask=real, other=0.0)[:, None]
@@ -89,23 +94,25 @@ def short_gradients(
         first = tl.load(on_mass + row, mask=real, other=0.0)[:, None]
         second = tl.load(on_mass_squares + row, mask=real, other=0.0)[:, None]
         spread = _spread(weight, sum_of_row, first, second, classes, dtype)
-    below = tl.load(logits + row[:, None] * stride + column, mask=inside, other=-float("inf")).to(dtype) - best
-    rival = inside & (column != place)
+    z = tl.load(logits + start + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype)
+    below, rival = z - best, inside & (column != place)
     extras: tl.constexpr = on_surprise is not None
-    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras)
+    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
     push = tl.load(on_top + row, mask=real, other=0.0) - tl.sum(pull, 1)
     tl.store(gradient + row[:, None] * classes + column, tl.where(column == place, push[:, None], pull), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=NUMBERS)
 def long_gradients(
     logits, prediction, top, odds, mass,
-    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient, classes, stride,
-    dtype: tl.constexpr, width: tl.constexpr
+    on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient,
+    rows, classes, inner, jump, stride, step,
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, group: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
     """The gradient of one row per program, `width` classes at a time; the block with the top in it comes last."""
     row = tl.program_id(0).to(tl.int64)
-    logits += row * stride
+    logits += start_of(row, rows, inner, jump, stride, bits)
+    classes = count_of(classes, stride, bits)
     gradient += row * classes
     place, best = tl.load(prediction + row).to(tl.int32), tl.load(top + row)
     pull_odds = tl.load(on_odds + row) + (best - best)
@@ -123,14 +130,14 @@ def long_gradients(
     for block in range(1, blocks):
         column = (last + block) % blocks * width + tl.arange(0, width)
         inside = column < classes
-        below = tl.load(logits + column, mask=inside, other=-float("inf")).to(dtype) - best
-        pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras)
+        below = tl.load(logits + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
+        pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
         tl.store(gradient + column, pull, mask=inside)
         pulls += pull
     column = last * width + tl.arange(0, width)
     inside = column < classes
-    below = tl.load(logits + column, mask=inside, other=-float("inf")).to(dtype) - best
+    below = tl.load(logits + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
     rival = inside & (column != place)
-    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras)
+    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
     push = tl.load(on_top + row) - tl.sum(pulls + pull, 0)
     tl.store(gradient + column, tl.where(column == place, push, pull), mask=inside)

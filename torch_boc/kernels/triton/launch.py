@@ -14,23 +14,13 @@ import torch
 from torch import Tensor
 
 from ...core.precision import accumulator
+from .geometry import VECTOR_BYTES, geometry, spread_geometry
+from .views import Layout, layout_of, readable
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
-# The longest row that stays in registers, by the dtype of the sums: 32 float32 or 8 float64 for each of 512 threads.
-# Twice as many float64 do not fit, because exp needs registers too.
-ON_CHIP_CLASSES = {torch.float32: 16384, torch.float64: 4096}
-# How much of a row one thread takes, if the row fits easily.
-THREAD_BYTES = {torch.float32: 64, torch.float64: 32}
-# The block of a longer row, for the largest number of threads in a program: 32 bytes for each, besides its sums.
-BLOCK_BYTES = 2**14
-MOST_WARPS = 16
-# How much one program takes if rows are short: two warps, so that few sums need an exchange between warps.
-PROGRAM_BYTES = 2**12
-# The block of a row that is read again for its spread, and its warps.
-SPREAD_WIDTH, SPREAD_WARPS = 1024, 4
 
-# Logits whose kernels were launched before: device, dtype and number of classes.
-_launched: set[tuple[torch.device, torch.dtype, int]] = set()
+# Logits whose kernels were launched before: see `_kind`.
+_launched: set[tuple[Any, ...]] = set()
 
 
 def load(name: str) -> Any:
@@ -74,8 +64,11 @@ def is_warm(logits: Tensor) -> bool:
     return not is_capturing(logits.device) or _kind(logits) in _launched
 
 
-def _kind(logits: Tensor) -> tuple[torch.device, torch.dtype, int]:
-    return logits.device, logits.dtype, logits.shape[-1]
+def _kind(logits: Tensor) -> tuple[Any, ...]:
+    """What kernels are compiled for: device, dtype, classes, and how the rows lie in memory, but not how many."""
+    layout = layout_of(logits)
+    how = [number is None for number in layout.numbers]
+    return logits.device, logits.dtype, layout.classes, *how, layout.bits, logits.data_ptr() % VECTOR_BYTES
 
 
 def _check_loaded(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -125,10 +118,11 @@ def launch_spread(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor
     """The sums for the concentration in one launch, which reads only the flat and the sharp rows again."""
     out = squares.new_empty(squares.shape), squares.new_empty(squares.shape)
     if logits.numel():
-        matrix, dtype = as_matrix(logits), load("rows").DTYPES[accumulator(logits.dtype)]
-        options = {"dtype": dtype, "width": SPREAD_WIDTH, "num_warps": SPREAD_WARPS, "enable_fp_fusion": True}
-        arguments = (matrix, odds.contiguous(), squares.contiguous(), *out, matrix.shape[1], matrix.stride(0))
-        launch(load("spread").spread, (len(matrix),), logits, *arguments, **options)
+        logits = readable(logits)
+        layout = layout_of(logits)
+        options = {**spread_geometry(layout), **_constants(logits, layout)}
+        arguments = (logits, odds.contiguous(), squares.contiguous(), *out, *layout.numbers)
+        launch(load("spread").spread, (-(-layout.rows // options["height"]),), logits, *arguments, **options)
     return out
 
 
@@ -157,33 +151,25 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None], *, heavy:
     """Start `short_<name>` or `long_<name>` on the rows of `logits`, if there are any."""
     if logits.numel() == 0:
         return
-    kernels = load(name)
-    matrix = as_matrix(logits)
-    (rows, classes), stride = matrix.shape, matrix.stride(0)
-    dtype = accumulator(logits.dtype)
-    options = {**geometry(classes, dtype, heavy=heavy), "dtype": load("rows").DTYPES[dtype]}
-    options["enable_fp_fusion"] = True  # faster, and the sums are equally exact
-    short = "height" in options
-    kernel = getattr(kernels, f"short_{name}" if short else f"long_{name}")
-    sizes = (rows, classes, stride) if short else (classes, stride)
-    launch(kernel, (-(-rows // options.get("height", 1)),), logits, matrix, *arguments, *sizes, **options)
+    logits = readable(logits)
+    layout = layout_of(logits)
+    options = {
+        **geometry(layout.classes, logits.dtype, across=layout.across, heavy=heavy),
+        **_constants(logits, layout),
+    }
+    kernel = getattr(load(name), f"short_{name}" if "height" in options else f"long_{name}")
+    grid = (-(-layout.rows // options.get("height", 1)),)
+    launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)
     _launched.add(_kind(logits))
 
 
-def geometry(classes: int, dtype: torch.dtype, *, heavy: bool = False) -> dict[str, Any]:
-    """Rows per program (`height`, only where they fit on chip), classes per block (`width`), and warps.
-
-    In a kernel that is `heavy` each class needs many registers, and a thread takes half as many classes.
-    """
-    width = 1 << (classes - 1).bit_length()
-    if width * (1 + heavy) > ON_CHIP_CLASSES[dtype]:
-        return {"width": BLOCK_BYTES // dtype.itemsize, "num_warps": MOST_WARPS}
-    height = max(1, PROGRAM_BYTES // (width * dtype.itemsize))
-    warps = (1 + heavy) * height * width * dtype.itemsize // (32 * THREAD_BYTES[dtype])
-    return {"height": height, "width": width, "num_warps": min(MOST_WARPS, warps)}
+def _constants(logits: Tensor, layout: Layout) -> dict[str, Any]:
+    """What all kernels that read logits are compiled for; a product and a sum may become one operation."""
+    dtype = accumulator(logits.dtype)
+    fast = dtype == torch.float32 and has_ptx()
+    return {"bits": layout.bits, "dtype": load("rows").DTYPES[dtype], "fast": fast, "enable_fp_fusion": True}
 
 
-def as_matrix(logits: Tensor) -> Tensor:
-    """The rows as a matrix with stride 1 along the classes; a view if the strides allow it, otherwise a copy."""
-    matrix = logits.reshape(-1, logits.shape[-1])
-    return matrix if matrix.stride(1) == 1 else matrix.contiguous()
+def has_ptx() -> bool:
+    """Whether kernels may have instructions of NVIDIA's GPUs in them."""
+    return torch.version.hip is None and not interpreted()

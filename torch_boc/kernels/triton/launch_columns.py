@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from ...core.tails import continued_steps
-from .launch import as_matrix, launch, load
+from .launch import launch, load
 from .launch_sums import BLOCK, OPTIONS, check_states, flat, row_sums
+from .views import readable
 
 # Quantities that need the sums of `core/spread.py`, the sums that come with `extras`, and the p-value.
 NEED_SPREAD = {"concentration", "free_gap", "forced_gap"}
@@ -20,16 +21,16 @@ def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
 
     The names are "prediction" and those of QUANTITIES in `columns.py`.
     """
-    shape, matrix = logits.shape[:-1], as_matrix(logits)
+    shape, rivals, logits = logits.shape[:-1], logits.shape[-1] - 1, readable(logits)
     out = {x: logits.new_empty(shape, dtype=torch.float64) for x in names if x != "prediction"}
-    found = row_sums(matrix, extras=bool(NEED_EXTRAS & {*names}), spread=bool(NEED_SPREAD & {*names}))
+    found = row_sums(logits, extras=bool(NEED_EXTRAS & {*names}), spread=bool(NEED_SPREAD & {*names}))
     if out and logits.numel():
         kernels = load("columns")
         flips = _flips(trials, needed=bool(NEED_TRIALS & {*names}))
         wanted = [out.get(name) for name in kernels.QUANTITIES]
-        sizes = (len(matrix), matrix.shape[1] - 1, *flips)
-        launch(kernels.columns, (-(-len(matrix) // BLOCK),), logits, *found[1:], *wanted, *sizes, **OPTIONS)
-    return [found.prediction.reshape(shape) if name == "prediction" else out[name] for name in names]
+        size = shape.numel()
+        launch(kernels.columns, (-(-size // BLOCK),), logits, *found[1:], *wanted, size, rivals, *flips, **OPTIONS)
+    return [found.prediction if name == "prediction" else out[name] for name in names]
 
 
 def count_scores(
@@ -55,14 +56,15 @@ def count_scores(
     if not logits.numel():
         return
     check_states((histogram, invalid))
-    kernels, matrix, bins, known = load("columns"), as_matrix(logits), histogram.shape[-1], {*names}
-    found = row_sums(matrix, extras=bool(NEED_EXTRAS & known), spread=bool(NEED_SPREAD & known))
+    kernels, logits, bins, known = load("columns"), readable(logits), histogram.shape[-1], {*names}
+    found = row_sums(logits, extras=bool(NEED_EXTRAS & known), spread=bool(NEED_SPREAD & known))
     codes = sum(kernels.QUANTITIES.index(name) * kernels.DIGIT.value**i for i, name in enumerate(names))
     negative = sum(1 << i for i, sign in enumerate(signs) if sign < 0)
-    numbers = (len(matrix), matrix.shape[1] - 1, *_flips(trials, needed=bool(NEED_TRIALS & known)))
+    size, rivals = logits.shape[:-1].numel(), logits.shape[-1] - 1
+    numbers = (size, rivals, *_flips(trials, needed=bool(NEED_TRIALS & known)))
     arguments = (*found[1:], flat(flags), histogram, invalid, *numbers, int(flags.numel() > 1), bins)
     options = {"scores": len(names), "codes": codes, "negative": negative, **OPTIONS}
-    grid = (-(-len(matrix) // BLOCK),)
+    grid = (-(-size // BLOCK),)
     launch(kernels.count_scores, grid, logits, *arguments, 33 - bins.bit_length(), **options)
 
 

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from ...core.tails import continued_steps
-from .launch import as_matrix, launch, load
+from .launch import launch, load
 from .launch_columns import columns, count_scores
 from .launch_sums import BLOCK, OPTIONS, check_states, flat, row_sums
+from .views import layout_of, readable
 
 __all__ = ["columns", "count_scores", "gap_tally", "tally", "tally_evidence"]
 
@@ -45,11 +46,11 @@ def tally(
     """
     if not logits.numel():
         return
-    matrix, target = as_matrix(logits), flat(target)
-    found = row_sums(matrix, spread=True)
-    rows = [found.prediction, found.odds, found.squares, found.mass, found.mass_squares, found.top, matrix]
+    logits, target = readable(logits), flat(target)
+    found, layout = row_sums(logits, spread=True), layout_of(logits)
+    rows = [found.prediction, found.odds, found.squares, found.mass, found.mass_squares, found.top, logits]
     ignored = None if target is None else ignore_index
-    how = (len(matrix), matrix.shape[1] - 1, matrix.stride(0), ignored, trials, alpha)
+    how = (layout.rows, layout.classes - 1, layout.numbers[2:], ignored, trials, alpha)
     _tally([*rows, target, None, None], how, states, given=False)
 
 
@@ -78,16 +79,16 @@ def tally_evidence(
     numbers = [x.reshape(-1).contiguous() for x in coins]
     if numbers[0].numel():
         labels = [None, None] if distance is None else [flat(target), flat(distance)]
-        how = (len(numbers[0]), num_classes - 1, 0, None, trials, alpha)
+        how = (len(numbers[0]), num_classes - 1, (None,) * 4, None, trials, alpha)
         _tally([*numbers, None, None, *labels, flat(counted)], how, states, given=True)
 
 
 def _tally(rows: list[Tensor | None], how: tuple[Any, ...], states: Sequence[Tensor], *, given: bool) -> None:
     check_states(states)
     counts, sums, gap_histogram, bin_counts, bin_sums = states
-    size, rivals, stride, ignore_index, trials, alpha = how
+    size, rivals, strides, ignore_index, trials, alpha = how
     bins = bin_sums.shape[1]
-    numbers = (size, rivals, stride, ignore_index, trials, continued_steps(trials), _bits(alpha), bins)
+    numbers = (size, rivals, *strides, ignore_index, trials, continued_steps(trials), _bits(alpha), bins)
     programs, turns = _programs(size, sums.numel() + bin_sums.numel())
     table = sums.new_empty(sums.numel() + bin_sums.numel(), programs, dtype=torch.float64)
     width = _width(bins)
@@ -112,14 +113,14 @@ def gap_tally(
         return
     check_states(states)
     gap, samples, invalid = states
-    matrix, target = as_matrix(logits), flat(target)
-    found = row_sums(matrix, spread=part == "free")
+    logits, target = readable(logits), flat(target)
+    found, layout = row_sums(logits, spread=part == "free"), layout_of(logits)
     rows = (found.prediction, found.odds, found.squares, found.mass, found.mass_squares, target)
-    programs, turns = _programs(len(matrix), gap.numel())
+    programs, turns = _programs(layout.rows, gap.numel())
     table = gap.new_empty(gap.numel(), programs, dtype=torch.float64)
     width = _width(gap.numel())
     ignored = None if target is None else ignore_index
-    numbers = (len(matrix), matrix.shape[1] - 1, ignored, gap.numel(), turns)
+    numbers = (layout.rows, layout.classes - 1, ignored, gap.numel(), turns)
     grid = (programs, -(-gap.numel() // width))
     arguments = (*rows, samples, invalid, table, *numbers)
     launch(load("gaps").gap_tally, grid, gap, *arguments, part=part, width=width, **OPTIONS)

@@ -13,7 +13,7 @@ OPTIONS = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}  # rou
 
 
 class Sums(NamedTuple):
-    """The sums of each row, flat; mass and mass_squares where asked for and of three or more classes."""
+    """The sums of each row; mass and mass_squares where asked for and of three or more classes."""
 
     prediction: Tensor
     top: Tensor
@@ -25,12 +25,12 @@ class Sums(NamedTuple):
     margin: Tensor | None
 
 
-def row_sums(matrix: Tensor, *, spread: bool, extras: bool = False) -> Sums:
+def row_sums(logits: Tensor, *, spread: bool, extras: bool = False) -> Sums:
     """The sums of each row in one launch, or in two if those for the concentration are asked for."""
-    prediction, top, odds, squares, *more = launch_rows(matrix, extras)
+    prediction, top, odds, squares, *more = launch_rows(logits, extras)
     mass = mass_squares = surprise = margin = None
-    if spread and matrix.shape[1] > 2:
-        mass, mass_squares = launch_spread(matrix, odds, squares)
+    if spread and logits.shape[-1] > 2:
+        mass, mass_squares = launch_spread(logits, odds, squares)
     if extras:
         surprise, margin = more
     return Sums(prediction, top, odds, squares, mass, mass_squares, surprise, margin)

@@ -3,7 +3,7 @@
 A row that fits on the chip is read once and stays in registers. A longer one is read twice: first for its top, then,
 from the cache, for its sums. This module needs Triton, and is imported when the first kernel is launched.
 
-The number of rows is not specialised: a last batch of other size compiles nothing. The classes are, for the alignment.
+Classes that a block has and a row has not are -inf: what they add to the sums is less than what rounding takes.
 """
 
 # mypy: ignore-errors
@@ -13,102 +13,119 @@ import torch
 import triton
 import triton.language as tl
 
+from .addresses import NUMBERS, along, count_of, is_row, start_of
+from .exponentials import DOWN, key_of, odds_and_losses, top_of
+
 DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
-UP = tl.constexpr(2.0**100)
-DOWN = tl.constexpr(2.0**-100)
+# The first of so many logits is at an address where a vector may begin.
+ALIGNED = tl.constexpr(8)
 
 
-@triton.jit
-def odds_and_losses(below, rival):
-    """2^100 u and u / (1 + u) of each class, both 0 where it is no rival; and `below`, made finite.
-
-    In float32, exp(x) = 2^n exp(r) with x = n ln 2 + r (Cody and Waite): what the GPU has for exp multiplies x by
-    log2(e) first, whose rounding can cost 3e-6 at u = 1e-30. Adding 1.5 * 2^23 rounds to an integer and leaves it in
-    the low bits, from where it becomes the exponent, that of 2^100 included.
-    """
-    if below.dtype == tl.float64:
-        finite = tl.maximum(below, -1e4)
-        scaled = tl.exp(finite) * UP
-    else:
-        finite = tl.maximum(below, -156.0)  # u = 2^-225, nearly the smallest whose scaled exponent float32 holds
-        shifted = finite * 1.4426950408889634 + 12582912.0
-        n = shifted - 12582912.0
-        rest = (finite - n * 0.693359375) + n * 2.12194440e-4
-        power = ((shifted.to(tl.int32, bitcast=True) + 227) << 23).to(tl.float32, bitcast=True)
-        scaled = tl.exp2(rest * 1.4426950408889634) * power
-    scaled = tl.where(rival, scaled, 0.0)
-    odds = scaled * DOWN
-    return scaled, odds / (1.0 + odds), finite
-
-
-@triton.jit
-def _load(pointers, mask, dtype: tl.constexpr):
-    """Which logits are NaN, and all in the accumulator's dtype: a NaN as +inf, as undefined, but it can be compared."""
-    z = tl.load(pointers, mask=mask, other=-float("inf")).to(dtype)
-    return tl.where(z == z, z, float("inf")), z != z
-
-
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=NUMBERS)
 def short_rows(
-    logits, prediction, top, odds, squares, surprise, margin, rows, classes, stride,
-    dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
+    logits, prediction, top, odds, squares, surprise, margin, rows, classes, inner, jump, stride, step,
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
     """`height` whole rows per program, of at most `width` classes each; `surprise` and `margin` may be None."""
     row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
     column = tl.arange(0, width)[None, :]
-    real = row < rows
-    inside = real[:, None] & (column < classes)
-    z, nan = _load(logits + row[:, None] * stride + column, inside, dtype)
-    best = tl.max(z, 1)
-    # The first top or, before all others, the first NaN: as torch.argmax.
-    place = tl.min(tl.where(nan, column - width, tl.where(z == best[:, None], column, width)), 1)
-    place = tl.where(place < 0, place + width, place)
-    below = z - best[:, None]
-    rival = inside & (column != place[:, None])
-    scaled, loses, finite = odds_and_losses(below, rival)
+    real = is_row(row, rows, stride, bits)
+    inside = real[:, None] & (column < count_of(classes, stride, bits))
+    start = start_of(row, rows, inner, jump, stride, bits)
+    z = tl.load(logits + start[:, None] + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype)
+    best = top_of(z, 1, fast)
     undefined = best - best  # 0, or NaN where the top is infinite: such a row has no geometry
+    place = tl.min(tl.where(z == best[:, None], column, width), 1)
+    if tl.max((undefined != 0.0).to(tl.int32), 0) > 0:  # before all others comes the first NaN: as torch.argmax
+        place = tl.min(key_of(z, best[:, None], column, width), 1)
+        place = tl.where(place < 0, place + width, place)
+    below = z - best[:, None]
+    if surprise is not None:  # at once, because the classes that are not there need registers
+        tl.store(margin + row, undefined - tl.sum(tl.where(inside, below, 0.0), 1), mask=real)
+    scaled, loses, finite = odds_and_losses(below, fast)
+    scaled = tl.where(column == place[:, None], 0.0, scaled)
     tl.store(prediction + row, place.to(tl.int64), mask=real)
     tl.store(top + row, best + undefined, mask=real)
     tl.store(odds + row, tl.sum(scaled, 1) * DOWN + undefined, mask=real)
     tl.store(squares + row, tl.sum(loses * scaled, 1).to(tl.float64) * DOWN + undefined, mask=real)
     if surprise is not None:
         tl.store(surprise + row, undefined - tl.sum(finite * scaled, 1) * DOWN, mask=real)
-        tl.store(margin + row, undefined - tl.sum(tl.where(rival, below, 0.0), 1), mask=real)
 
 
 @triton.jit
+def aligned(begin, classes, step):
+    """An aligned start at or before that of a row, and which places from there on, first and end, are of the row."""
+    first = begin.to(tl.int32) * 0
+    if step is None:
+        first = (begin % ALIGNED).to(tl.int32)
+        begin = begin // ALIGNED * ALIGNED
+    return begin, first, first + classes
+
+
+@triton.jit
+def load_block(logits, start, first, end, step, dtype: tl.constexpr, width: tl.constexpr):
+    """A block of a row from `start` on: in vectors if all of it is of the row, as all blocks but two are."""
+    place = start + tl.arange(0, width)
+    pointers = logits + along(place, step, 0)
+    if (start >= first) & (start + width <= end):
+        z = tl.load(pointers)
+    else:
+        z = tl.load(pointers, mask=(place >= first) & (place < end), other=-float("inf"))
+    return z.to(dtype)
+
+
+@triton.jit
+def _find_top(
+    logits, first, end, step, dtype: tl.constexpr, fast: tl.constexpr, group: tl.constexpr, width: tl.constexpr
+):
+    """The top of a row and its place: of each `group`, a vector, the top so far and the first block that has it."""
+    bests, starts = tl.full([width // group], -float("inf"), dtype), tl.zeros([width // group], tl.int32)
+    for start in range(0, end, width):
+        z = load_block(logits, start, first, end, step, dtype, width)
+        tops = top_of(tl.reshape(z, [width // group, group]), 1, fast)
+        starts = tl.where(tops > bests, start, starts)
+        bests = tl.maximum(bests, tops, propagate_nan=tl.PropagateNan.ALL)
+    best = top_of(bests, 0, fast)
+    start = tl.min(tl.where(bests == best, starts, end), 0)
+    stop = start + 1
+    if best - best != 0.0:  # the first NaN can be in any block
+        start, stop = first * 0, end
+    place = end
+    for begin in range(start, stop, width):
+        z = load_block(logits, begin, first, end, step, dtype, width)
+        column = begin + tl.arange(0, width)
+        # Where the block has no class there is -inf, which is the top of a row that is all -inf.
+        keys = tl.where(column >= first, key_of(z, best, column, end), end)
+        place = tl.minimum(place, tl.min(keys, 0))
+    return best, tl.where(place < 0, place + end, place)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
 def long_rows(
-    logits, prediction, top, odds, squares, surprise, margin, classes, stride,
-    dtype: tl.constexpr, width: tl.constexpr
+    logits, prediction, top, odds, squares, surprise, margin, rows, classes, inner, jump, stride, step,
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, group: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """One row per program, `width` classes at a time: each place of the block keeps a top and sums of its own."""
+    """One row per program, `width` classes at a time: each place of the block keeps sums of its own."""
     row = tl.program_id(0).to(tl.int64)
-    logits += row * stride
-    place_in_block = tl.arange(0, width)
-    bests, places = tl.full([width], -float("inf"), dtype), tl.zeros([width], tl.int32)
-    for start in range(0, classes, width):
-        column = start + place_in_block
-        z, nan = _load(logits + column, column < classes, dtype)
-        # The first top or, below 0 and so before all others, the first NaN: as torch.argmax.
-        places = tl.where(places < 0, places, tl.where(nan, column - classes, tl.where(z > bests, column, places)))
-        bests = tl.maximum(bests, z)
-    best = tl.max(bests, 0)
-    place = tl.min(tl.where(bests == best, places, classes), 0)
-    place = tl.where(place < 0, place + classes, place)
+    begin, first, end = aligned(start_of(row, rows, inner, jump, stride, bits), classes, step)
+    logits += begin
+    best, place = _find_top(logits, first, end, step, dtype, fast, group, width)
     sums, products = tl.zeros([width], dtype), tl.zeros([width], dtype)
     surprises, margins = tl.zeros([width], dtype), tl.zeros([width], dtype)
-    for start in range(0, classes, width):
-        column = start + place_in_block
-        below = _load(logits + column, column < classes, dtype)[0] - best
-        rival = (column < classes) & (column != place)
-        scaled, loses, finite = odds_and_losses(below, rival)
+    for start in range(0, end, width):
+        below = load_block(logits, start, first, end, step, dtype, width) - best
+        column = start + tl.arange(0, width)
+        if surprise is not None:
+            margins += tl.where((column >= first) & (column < end), below, 0.0)
+        if start == place // width * width:
+            below = tl.where(column == place, -float("inf"), below)
+        scaled, loses, finite = odds_and_losses(below, fast)
         sums += scaled
         products += loses * scaled
         if surprise is not None:
             surprises += finite * scaled
-            margins += tl.where(rival, below, 0.0)
     undefined = best - best
-    tl.store(prediction + row, place.to(tl.int64))
+    tl.store(prediction + row, (place - first).to(tl.int64))
     tl.store(top + row, best + undefined)
     tl.store(odds + row, tl.sum(sums, 0) * DOWN + undefined)
     tl.store(squares + row, tl.sum(products, 0).to(tl.float64) * DOWN + undefined)

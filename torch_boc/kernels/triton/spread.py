@@ -9,6 +9,8 @@ This module needs Triton, and is imported when the first kernel is launched.
 import triton
 import triton.language as tl
 
+from .addresses import NUMBERS, along, count_of, is_row, start_of
+
 UP = tl.constexpr(2.0**100)
 DOWN = tl.constexpr(2.0**-100)
 
@@ -23,42 +25,47 @@ def lead_over(below):
     return tl.where(x < 0.25, x * series, 1.0 - tl.exp(below))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=NUMBERS)
 def spread(
-    logits, odds, squares, mass, mass_squares, classes, stride, dtype: tl.constexpr, width: tl.constexpr
+    logits, odds, squares, mass, mass_squares, rows, classes, inner, jump, stride, step,
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """One row per program: the sums of its leads if it is flat, its sums relative to the second logit if it is sharp.
+    """`height` rows per program: the sums of the leads of flat rows, and those of sharp rows by their second logit.
 
     For other rows the earlier sums are kept, and their logits are not read.
     """
-    row = tl.program_id(0).to(tl.int64)
-    weight, product = tl.load(odds + row).to(tl.float64), tl.load(squares + row)
+    row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
+    real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
+    weight = tl.load(odds + row, mask=real, other=1.0).to(tl.float64)
+    product = tl.load(squares + row, mask=real, other=1.0)
     flat = weight > (classes - 1) * 0.5
-    if flat | (weight < DOWN):
-        logits += row * stride
-        place_in_block = tl.arange(0, width)
-        bests, seconds = tl.full([width], -float("inf"), dtype), tl.full([width], -float("inf"), dtype)
+    needed = real & (flat | (weight < DOWN))
+    if tl.max(needed.to(tl.int32), 0) > 0:
+        begin = logits + start_of(row, rows, inner, jump, stride, bits)[:, None]
+        lane = tl.arange(0, width)[None, :]
+        bests, seconds = tl.full([height, width], -float("inf"), dtype), tl.full([height, width], -float("inf"), dtype)
         for start in range(0, classes, width):
-            column = start + place_in_block
-            z = tl.load(logits + column, mask=column < classes, other=-float("inf")).to(dtype)
+            inside = needed[:, None] & (start + lane < classes)
+            z = tl.load(begin + along(start + lane, step, bits), mask=inside, other=-float("inf")).to(dtype)
             seconds = tl.maximum(seconds, tl.minimum(bests, z))
             bests = tl.maximum(bests, z)
-        best = tl.max(bests, 0)
+        best = tl.max(bests, 1)[:, None]
         # The second largest: where a lane has the top, its own second; a sharp row has one top.
-        second = tl.max(tl.where(bests == best, seconds, bests), 0) - best
+        second = tl.max(tl.where(bests == best, seconds, bests), 1)[:, None] - best
         second = tl.maximum(second, -3e38)  # where all rivals are -inf, a number
-        sums, products = tl.zeros([width], dtype), tl.zeros([width], dtype)
+        sums, products = tl.zeros([height, width], dtype), tl.zeros([height, width], dtype)
         for start in range(0, classes, width):
-            column = start + place_in_block
-            z = tl.load(logits + column, mask=column < classes, other=-float("inf")).to(dtype)
+            inside = needed[:, None] & (start + lane < classes)
+            z = tl.load(begin + along(start + lane, step, bits), mask=inside, other=-float("inf")).to(dtype)
             below = z - best
             lead = lead_over(below)
             share = tl.where(below < 0.0, tl.exp(tl.minimum(below - second, 0.0)), 0.0)
-            sums += tl.where(column < classes, tl.where(flat, lead, share), 0.0)
-            square = tl.where(flat, lead / (2.0 - lead) * (lead * UP), share * share)
-            products += tl.where(column < classes, square, 0.0)
-        unit = tl.exp(second.to(tl.float64))
-        weight = tl.sum(sums, 0).to(tl.float64) * tl.where(flat, 1.0, unit)
-        product = tl.sum(products, 0).to(tl.float64) * tl.where(flat, DOWN, unit * unit)
-    tl.store(mass + row, weight)
-    tl.store(mass_squares + row, product)
+            sums += tl.where(inside, tl.where(flat[:, None], lead, share), 0.0)
+            square = tl.where(flat[:, None], lead / (2.0 - lead) * (lead * UP), share * share)
+            products += tl.where(inside, square, 0.0)
+        unit = tl.exp(tl.sum(second, 1).to(tl.float64))
+        weight = tl.where(needed, tl.sum(sums, 1).to(tl.float64) * tl.where(flat, 1.0, unit), weight)
+        found = tl.sum(products, 1).to(tl.float64) * tl.where(flat, DOWN, unit * unit)
+        product = tl.where(needed, found, product)
+    tl.store(mass + row, weight, mask=real)
+    tl.store(mass_squares + row, product, mask=real)

@@ -15,6 +15,7 @@ imported when the first kernel is launched.
 import triton
 import triton.language as tl
 
+from .addresses import NUMBERS, along, start_of
 from .quantities import as_place, counted_rows, forced_gap_of, gap_of, log1p, read_coins, read_wide, settle
 from .sums import add_count, add_counts, count_in_bins, sum_in_bins
 from .tails import log_p_and_slope
@@ -29,12 +30,13 @@ LOG10_E = tl.constexpr(0.43429448190325182)
 
 
 @triton.jit
-def _distance(distance, logits, top, target, is_class, place, inside, stride):
+def _distance(distance, logits, top, target, is_class, place, inside, size, inner, jump, stride, step):
     """How far the target's logit is below the top: given, or from the one logit that is read again."""
     if distance is not None:
         below = read_wide(distance, place, inside)
     else:
-        own = tl.load(logits + place * stride + tl.where(is_class, target, 0), mask=is_class, other=0.0)
+        start = start_of(place, size, inner, jump, stride, 0)
+        own = tl.load(logits + start + along(tl.where(is_class, target, 0), step, 0), mask=is_class, other=0.0)
         below = read_wide(top, place, inside) - own.to(tl.float64)
     return below
 
@@ -71,7 +73,7 @@ def _p_values(
 @triton.jit
 def _sums(
     prediction, odds, second, third, fourth, top, logits, target, distance, counted, counts, gap_histogram, table,
-    size, rivals, stride, ignore_index, turns, given: tl.constexpr, block: tl.constexpr
+    size, rivals, inner, jump, stride, step, ignore_index, turns, given: tl.constexpr, block: tl.constexpr
 ):  # fmt: skip
     """All other sums and counts but those in bins."""
     none, zero, histogram = tl.zeros([block], tl.int32), tl.zeros([block], tl.float64), tl.zeros([GAP_ROOM], tl.int32)
@@ -101,7 +103,7 @@ def _sums(
             label = tl.load(target + place, mask=inside, other=-1).to(tl.int64)
             has_target = valid & (label >= 0) & (label <= rivals)
             hit = has_target & (label == tl.load(prediction + place, mask=inside, other=-1))
-            below = _distance(distance, logits, top, label, has_target, place, inside, stride)
+            below = _distance(distance, logits, top, label, has_target, place, inside, size, inner, jump, stride, step)
             unlabelled += (valid & (has_target == 0)).to(tl.int32)
             labelled += has_target.to(tl.int32)
             correct += hit.to(tl.int32)
@@ -183,14 +185,14 @@ def _bins(
 
 # Pointers to what the caller brings are not specialised either: views of larger tensors may begin anywhere.
 BROUGHT = ["prediction", "odds", "second", "third", "fourth", "target", "distance", "counted"]
-SIZES = ["size", "rivals", "stride", "ignore_index", "trials", "steps", "alpha", "bins", "turns"]
+SIZES = ["size", "rivals", *NUMBERS[2:], "ignore_index", "trials", "steps", "alpha", "bins", "turns"]
 
 
 @triton.jit(do_not_specialize=BROUGHT + SIZES)
 def tally(
     prediction, odds, second, third, fourth, top, logits, target, distance, counted,
     counts, gap_histogram, bin_counts, table,
-    size, rivals, stride, ignore_index, trials, steps, alpha, bins, turns,
+    size, rivals, inner, jump, stride, step, ignore_index, trials, steps, alpha, bins, turns,
     given: tl.constexpr, block: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
     """Counts to the states, sums to the column of this program in `table`; three loops, to need few registers."""
@@ -201,7 +203,7 @@ def tally(
         )  # fmt: skip
         _sums(
             prediction, odds, second, third, fourth, top, logits, target, distance, counted,
-            counts, gap_histogram, table, size, rivals, stride, ignore_index, turns, given, block
+            counts, gap_histogram, table, size, rivals, inner, jump, stride, step, ignore_index, turns, given, block
         )  # fmt: skip
     _bins(
         prediction, odds, second, third, fourth, target, counted, bin_counts, table,
