@@ -18,12 +18,27 @@ from torch_boc.kernels.triton.launch import empty_gradient, empty_rows
 # continued fraction, and outside. tests/kernels/test_offline_samples.py counts them.
 STEP_INSTRUCTIONS = 16
 OTHER_INSTRUCTIONS = 345
+# Instructions of one warp in the code for an A100 of the sums, on the shortest way: those of a program, and of a long
+# row those of each block as well. tests/kernels/test_offline_samples.py counts them.
+ROW_INSTRUCTIONS = {
+    (10, torch.float32): (734, 0),
+    (100, torch.float32): (609, 0),
+    (1000, torch.float32): (474, 0),
+    (50257, torch.float32): (275, 162),
+    (128256, torch.float32): (266, 162),
+    (10, torch.bfloat16): (750, 0),
+    (100, torch.bfloat16): (625, 0),
+    (1000, torch.bfloat16): (488, 0),
+    (50257, torch.bfloat16): (273, 180),
+    (128256, torch.bfloat16): (266, 178),
+}
 
 
 class Gpu(NamedTuple):
     """A device by its name in torch, with published peaks: bytes per second, and float64 operations per second.
 
-    The latter without tensor cores. Beside them the bytes of the L2 cache, and how many threads run at once.
+    The latter without tensor cores. Beside them the bytes of the L2 cache, how many threads run at once, and how many
+    instructions of a warp are started per second: four in each cycle of each multiprocessor, at the boost clock.
     """
 
     device: str
@@ -31,12 +46,20 @@ class Gpu(NamedTuple):
     float64: float
     cache: int
     threads: int
+    issue: float
 
 
 GPUS = {
-    "A100": Gpu("A100-SXM4-80GB", 2039e9, 9.7e12, 40 * 2**20, 108 * 2048),
-    "H100": Gpu("H100 80GB HBM3", 3350e9, 34e12, 50 * 2**20, 132 * 2048),
+    "A100": Gpu("A100-SXM4-80GB", 2039e9, 9.7e12, 40 * 2**20, 108 * 2048, 108 * 4 * 1.41e9),
+    "H100": Gpu("H100 80GB HBM3", 3350e9, 34e12, 50 * 2**20, 132 * 2048, 132 * 4 * 1.98e9),
 }
+# Cards whose float64 is 64 or 32 times as slow as their float32.
+SLOW_FLOAT64 = {
+    "RTX 4090": Gpu("RTX 4090", 1008e9, 1.29e12, 72 * 2**20, 128 * 1536, 128 * 4 * 2.52e9),
+    "L4": Gpu("NVIDIA L4", 300e9, 0.473e12, 48 * 2**20, 58 * 1536, 58 * 4 * 2.04e9),
+    "T4": Gpu("Tesla T4", 320e9, 0.253e12, 4 * 2**20, 40 * 1024, 40 * 4 * 1.59e9),
+}
+CARDS = GPUS | SLOW_FLOAT64
 
 
 class Traffic(NamedTuple):
@@ -84,6 +107,20 @@ def bytes_in_flight(logits: Tensor, gpu: Gpu) -> int:
     """Bytes of the long rows that the device works on at once, if threads are all that limits them."""
     threads = 32 * geometry(logits.shape[-1], logits.dtype)["num_warps"]
     return min(logits.shape[0], gpu.threads // threads) * logits[0].nbytes
+
+
+def row_instructions(logits: Tensor) -> int:
+    """Instructions that all warps of the sums start at least."""
+    rows, classes = logits.shape
+    how = geometry(classes, logits.dtype)
+    program, block = ROW_INSTRUCTIONS[classes, logits.dtype]
+    each = program + block * -(-classes // how["width"])
+    return -(-rows // how.get("height", 1)) * how["num_warps"] * each
+
+
+def row_seconds(logits: Tensor, gpu: Gpu) -> float:
+    """The least time for the sums: that of their bytes or of their instructions, whichever is longer."""
+    return max(rows_traffic(logits).least / gpu.bandwidth, row_instructions(logits) / gpu.issue)
 
 
 def tail_instructions(trials: int) -> int:

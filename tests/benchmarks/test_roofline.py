@@ -43,6 +43,17 @@ def test_a_long_row_is_read_twice():
     assert traffic.bytes_in_flight(meta(10**6, 50_257), traffic.GPUS["A100"]) == 108 * 4 * logits[0].nbytes
 
 
+def test_instructions_by_hand():
+    """64 rows of 10 classes are a program of two warps; a row of 50,257 has 13 blocks for each of 16 warps."""
+    program, _ = traffic.ROW_INSTRUCTIONS[10, torch.float32]
+    assert traffic.row_instructions(meta(65, 10)) == 2 * 2 * program
+    program, block = traffic.ROW_INSTRUCTIONS[50_257, torch.float32]
+    assert traffic.row_instructions(meta(3, 50_257)) == 3 * 16 * (program + 13 * block)
+    gpu, small = traffic.GPUS["A100"], meta(100_000, 10)
+    assert traffic.row_seconds(small, gpu) == traffic.row_instructions(small) / gpu.issue
+    assert traffic.row_seconds(small, gpu._replace(issue=1e30)) == traffic.rows_traffic(small).least / gpu.bandwidth
+
+
 def test_the_work_of_a_tail_grows_as_its_steps():
     assert continued_steps(100) == 18
     more = traffic.tail_instructions(1000) - traffic.tail_instructions(100)

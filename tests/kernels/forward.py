@@ -5,7 +5,7 @@ import torch
 
 from tests import reference
 from tests.functional.cases import confident_logits, relative_error
-from tests.kernels.cases import CLASSES, DEVICE, DTYPES, LIMIT, UNDEFINED, make_logits, odd_rows, sums
+from tests.kernels.cases import CLASSES, DEVICE, DTYPES, INTERPRETED, LIMIT, UNDEFINED, make_logits, odd_rows, sums
 from torch_boc.core import rows
 from torch_boc.core.precision import accumulator
 from torch_boc.functional.paths import coins_from_rows, decide
@@ -127,3 +127,31 @@ def test_the_sums_of_flat_rows(classes, scale, dtype):
     logits = make_logits(7, classes, dtype, scale=scale)
     logits[0, 1] = -torch.inf
     assert_same_sums(logits)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU takes the fast form by itself")
+@pytest.mark.parametrize("classes", [5, 130, 17001])
+def test_the_fast_form_of_undefined_rows_and_ties(classes, monkeypatch):
+    """With the instructions that the interpreter has not replaced; its sums are less exact, because nothing is fused."""
+    from torch_boc.kernels.triton import exponentials, launch
+
+    def reduce_rows(z, axis, combine):
+        best = z.handle.data.max(axis)  # of NumPy, which gives NaN where there is one
+        return exponentials.tl.core.tensor(
+            type(z.handle)(best, z.handle.dtype), exponentials.tl.core.block_type(z.dtype, list(best.shape))
+            if best.ndim else z.dtype
+        )  # fmt: skip
+
+    plain = {"_exp2": lambda x, fast: exponentials.tl.exp2(x), "_share": lambda u, fast: u / (1.0 + u)}
+    for name, function in plain.items():
+        monkeypatch.setattr(exponentials, name, function)
+    monkeypatch.setattr(exponentials.tl, "reduce", reduce_rows)
+    monkeypatch.setattr(launch, "has_ptx", lambda: True)
+    logits = odd_rows(classes, torch.float32)
+    logits[1, classes // 2 + 1 :] = torch.nan
+    logits[2, [1, 3]] = torch.nan
+    actual, expected = launch.launch_rows(logits, True), rows.row_sums(logits[4:], extras=True)
+    assert actual[0].tolist() == logits.argmax(-1).tolist()
+    assert actual[2].isnan().tolist() == UNDEFINED
+    torch.testing.assert_close(actual[2][4:], expected.odds, rtol=1e-5, atol=0)
+    torch.testing.assert_close(actual[5][4:], expected.margin, rtol=1e-5, atol=0)

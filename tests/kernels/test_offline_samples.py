@@ -3,16 +3,18 @@
 import pytest
 import torch
 
-from benchmarks.traffic import OTHER_INSTRUCTIONS, STEP_INSTRUCTIONS
+from benchmarks.traffic import OTHER_INSTRUCTIONS, ROW_INSTRUCTIONS, STEP_INSTRUCTIONS
 from tests.kernels.offline import (
     OFFLINE,
     assemble,
     compile_coins,
+    compile_kernel,
     compile_spread,
     compile_tails,
     moved_bytes,
     wide_instructions,
 )
+from tests.kernels.sass import count
 from tests.kernels.test_offline import MI300, over_nvidia
 from torch_boc.core.precision import accumulator
 
@@ -63,6 +65,20 @@ def test_the_work_is_as_counted(name, target):
     step, other = wide_instructions(compile_tails(name, torch.float32, target=target).asm["ptx"])
     assert step == STEP_INSTRUCTIONS
     assert other == pytest.approx(OTHER_INSTRUCTIONS, rel=0.05)  # logarithm and exponential come with the compiler
+
+
+@over_nvidia
+@pytest.mark.parametrize(("classes", "dtype"), ROW_INSTRUCTIONS)
+def test_the_instructions_of_the_sums_are_as_counted(classes, dtype, target, tmp_path):
+    """What the page of the roofline says; the assembler of another version may need a few more or less."""
+    cubin = compile_kernel("rows", classes, dtype, extras=False, target=target).asm["cubin"]
+    program, loops = count(cubin, tmp_path / "kernel.cubin")
+    if loops:
+        tops, place, sums = loops
+        program, loops = program + place, tops + sums
+    expected, block = ROW_INSTRUCTIONS[classes, dtype]
+    assert program == pytest.approx(expected, rel=0.15)
+    assert (loops or 0) == pytest.approx(block, rel=0.15)
 
 
 @over_nvidia

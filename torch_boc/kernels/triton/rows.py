@@ -63,14 +63,21 @@ def aligned(begin, classes, step):
 
 
 @triton.jit
-def load_block(logits, start, first, end, step, dtype: tl.constexpr, width: tl.constexpr):
-    """A block of a row from `start` on: in vectors if all of it is of the row, as all blocks but two are."""
+def is_inside(start, first, end, but, width: tl.constexpr):
+    """Which places of a block are of the row, and not `but`."""
     place = start + tl.arange(0, width)
-    pointers = logits + along(place, step, 0)
-    if (start >= first) & (start + width <= end):
+    # Negative numbers are large without a sign: one comparison for both ends.
+    return ((place - first).to(tl.uint32) < (end - first).to(tl.uint32)) & (place != but)
+
+
+@triton.jit
+def load_block(logits, start, first, end, but, step, dtype: tl.constexpr, width: tl.constexpr):
+    """A block of a row from `start` on, without the place `but`: in vectors if it is whole, as all but three are."""
+    pointers = logits + along(start + tl.arange(0, width), step, 0)
+    if (start >= first) & (start + width <= end) & ((but < start) | (but >= start + width)):
         z = tl.load(pointers)
     else:
-        z = tl.load(pointers, mask=(place >= first) & (place < end), other=-float("inf"))
+        z = tl.load(pointers, mask=is_inside(start, first, end, but, width), other=-float("inf"))
     return z.to(dtype)
 
 
@@ -81,7 +88,7 @@ def _find_top(
     """The top of a row and its place: of each `group`, a vector, the top so far and the first block that has it."""
     bests, starts = tl.full([width // group], -float("inf"), dtype), tl.zeros([width // group], tl.int32)
     for start in range(0, end, width):
-        z = load_block(logits, start, first, end, step, dtype, width)
+        z = load_block(logits, start, first, end, -1, step, dtype, width)
         tops = top_of(tl.reshape(z, [width // group, group]), 1, fast)
         starts = tl.where(tops > bests, start, starts)
         bests = tl.maximum(bests, tops, propagate_nan=tl.PropagateNan.ALL)
@@ -92,7 +99,7 @@ def _find_top(
         start, stop = first * 0, end
     place = end
     for begin in range(start, stop, width):
-        z = load_block(logits, begin, first, end, step, dtype, width)
+        z = load_block(logits, begin, first, end, -1, step, dtype, width)
         column = begin + tl.arange(0, width)
         # Where the block has no class there is -inf, which is the top of a row that is all -inf.
         keys = tl.where(column >= first, key_of(z, best, column, end), end)
@@ -113,17 +120,13 @@ def long_rows(
     sums, products = tl.zeros([width], dtype), tl.zeros([width], dtype)
     surprises, margins = tl.zeros([width], dtype), tl.zeros([width], dtype)
     for start in range(0, end, width):
-        below = load_block(logits, start, first, end, step, dtype, width) - best
-        column = start + tl.arange(0, width)
-        if surprise is not None:
-            margins += tl.where((column >= first) & (column < end), below, 0.0)
-        if start == place // width * width:
-            below = tl.where(column == place, -float("inf"), below)
+        below = load_block(logits, start, first, end, place, step, dtype, width) - best
         scaled, loses, finite = odds_and_losses(below, fast)
         sums += scaled
         products += loses * scaled
         if surprise is not None:
             surprises += finite * scaled
+            margins += tl.where(is_inside(start, first, end, place, width), below, 0.0)
     undefined = best - best
     tl.store(prediction + row, (place - first).to(tl.int64))
     tl.store(top + row, best + undefined)
