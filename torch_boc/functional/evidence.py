@@ -1,6 +1,7 @@
-"""What later code needs of a batch: one pass over the logits takes it, and everything else is made of it.
+"""The evidence of a batch: the numbers of each sample that scores, columns and tallies are computed from.
 
-A sample is a few numbers whatever the number of classes, so that it can be padded, gathered and tallied elsewhere.
+One pass over the logits gathers it. A sample has a few numbers for any number of classes, so that the evidence can be
+padded, gathered from several processes, and tallied later.
 """
 
 from typing import NamedTuple
@@ -21,15 +22,15 @@ class Evidence(NamedTuple):
     """What is known of each sample, without the class axis and without the logits.
 
     Attributes:
-        coins: of each sample, in float64 (float32 on MPS).
+        coins: the coins of each sample, in float64 (float32 on MPS).
         num_classes: C.
         trials: the number of coin flips of the p-values.
-        top: the largest logit of each sample; None if the evidence was not made of logits.
-        surprise: the sum over the rivals of u_j (z_top - z_j), where `extras` were asked for.
-        margin: the sum over the rivals of z_top - z_j, where `extras` were asked for.
-        counted: which samples count; None if all do.
-        target: class indices, if there are any.
-        distance: how far the target's logit is below the top, if there are targets; 0 for a target that is no class.
+        top: the largest logit of each sample; None if the evidence was not gathered from logits.
+        surprise: the sum over the rivals of u_j (z_top - z_j); None without `extras`.
+        margin: the sum over the rivals of z_top - z_j; None without `extras`.
+        counted: which samples count; None if all samples count.
+        target: class indices, or None.
+        distance: how far the target's logit is below the top, 0 for a target that is no class; None without targets.
     """
 
     coins: Coins
@@ -52,19 +53,19 @@ def gather(
     extras: bool = False,
     ignore_index: int | None = None,
 ) -> Evidence:
-    """The one pass over the logits of a batch: scores, columns, tallies and metrics are made of what it takes.
+    """Gather the evidence of a batch in one pass over its logits, for scores, columns, tallies and metrics.
 
     Args:
-        logits: shape (..., C); or a DTensor, as for `bag_of_coins`.
-        target: class indices of shape (...), if there are any. With a DTensor, those of the rows of this process, or a
-            DTensor that is placed as the logits are, and replicated over the processes that share classes.
+        logits: shape (..., C). They may be a DTensor, as for `bag_of_coins`.
+        target: class indices of shape (...), or None. If the logits are a DTensor: the targets of the rows of this
+            process, or a DTensor with the placements of the logits, replicated over the processes that share classes.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-values.
-        extras: whether to take `surprise` and `margin`, which `entropy` and `logit_gap` need, and nothing else.
+        extras: whether to compute `surprise` and `margin`. Only `entropy` and `logit_gap` need them.
         ignore_index: samples with this target do not count.
 
     Returns:
-        Evidence. It is differentiable in the logits, and holds no logits itself.
+        Evidence. It is differentiable in the logits, and does not contain the logits.
 
     >>> evidence = gather(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), torch.tensor([1]))
     >>> evidence.coins.prediction, evidence.top, evidence.distance
@@ -88,7 +89,7 @@ def gather(
 
 
 def _gather_part(rows: Tensor, target: Tensor | None, trials: int, extras: bool, ignore_index: int | None) -> Evidence:
-    """`gather` of a DTensor."""
+    """`gather` for logits that are a DTensor."""
     part = own_part(rows, target)
     if part.group is None:
         return gather(part.rows, part.target, trials=trials, extras=extras, ignore_index=ignore_index)
@@ -101,17 +102,17 @@ def _gather_part(rows: Tensor, target: Tensor | None, trials: int, extras: bool,
 
 
 def settle(evidence: Evidence) -> tuple[Coins, Tensor, Tensor]:
-    """The coins as flat tensors, which of them count, and which would but have no geometry."""
+    """The coins as flat tensors, which samples count, and which samples are left out as invalid (NaN or infinite)."""
     numbers = torch.stack([flat(x) for x in evidence.coins[1:]])
     total = numbers.sum(0)
-    valid = total - total == 0.0  # not so where one of the numbers is NaN or infinite
+    valid = total - total == 0.0  # False if one of the numbers is NaN or infinite
     if evidence.counted is None:
         unused = invalid = ~valid
     else:
         counted = flat(evidence.counted)
         valid = counted & valid
         unused, invalid = ~valid, counted > valid
-    # Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
+    # Rows that do not count become sure predictions: all their numbers are finite, and their weight is 0.
     return Coins(flat(evidence.coins.prediction), *numbers.masked_fill_(unused, 0.0).unbind()), valid, invalid
 
 
@@ -121,7 +122,7 @@ def flat(x: Tensor) -> Tensor:
 
 
 def is_class(target: Tensor, num_classes: int) -> Tensor:
-    """Which targets are classes."""
+    """Which targets are a class, from 0 to `num_classes` - 1."""
     return target == target.clamp(0, num_classes - 1)
 
 
@@ -133,5 +134,5 @@ def distance_below_top(rows: Tensor, target: Tensor, prediction: Tensor) -> Tens
 
 
 def log_loss(odds: Tensor, distance: Tensor) -> Tensor:
-    """The negative log-likelihood of the target: log(1 + R), and how far its logit is below the top."""
+    """The negative log-likelihood of the target: log(1 + R) plus the distance of its logit below the top."""
     return torch.log1p(odds) + distance

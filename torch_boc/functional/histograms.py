@@ -1,4 +1,4 @@
-"""Scores counted in bins that need no range, for sets of samples of any size."""
+"""Count scores in bins that cover all real numbers, for any number of samples."""
 
 import math
 from collections.abc import Sequence
@@ -12,31 +12,31 @@ from .evidence import Evidence, flat, gather
 from .paths import decide
 from .score import need_extras, quantities_of, rank
 
-MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 but its sign
+MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 except its sign
 
 
 def score_bin(scores: Tensor, bins: int) -> Tensor:
-    """The place of each score among `bins` bins that cover all real numbers, whatever their range.
+    """The bin of each score, among `bins` bins that cover all real numbers.
 
-    The bits of a float, read as an integer, are in the order of the numbers: the leading ones are the bin. A bin holds
-    the float32 numbers that agree in sign, exponent (8 bits) and the first bits of the fraction. With 2**18 bins these
-    are 9 bits, and the numbers in a bin differ by less than 1/512 of themselves.
+    The bits of a float, read as an integer, have the same order as the numbers, and the leading bits are the bin. A bin
+    holds the float32 numbers with the same sign, the same exponent (8 bits) and the same first bits of the fraction.
+    With 2**18 bins, these are 9 bits of the fraction: the numbers in a bin differ by less than 1/512 of their value.
 
     Args:
-        scores: any shape; NaN has the place of 0.
+        scores: any shape; NaN is put into the bin of 0.
         bins: a power of two, from 2 to 2**31.
 
     Returns:
-        int64 in [0, bins), never falling where the score rises.
+        int64 in [0, bins). A higher score never has a lower bin.
     """
-    number = torch.where(scores == 0, 0.0, scores).nan_to_num(0.0, math.inf, -math.inf)  # the bits of -0.0 are not 0's
+    number = torch.where(scores == 0, 0.0, scores).nan_to_num(0.0, math.inf, -math.inf)  # -0.0 and 0.0 differ in bits
     pattern = number.to(torch.float32).view(torch.int32)
     ordered = torch.where(pattern < 0, pattern ^ MAGNITUDE, pattern)
     return (ordered >> (32 - _bits(bins))).long() + bins // 2
 
 
 def bin_centres(bins: int) -> Tensor:
-    """A number inside each bin of `score_bin`, halfway along its bits; NaN for the bins that no number falls in."""
+    """The middle of each bin of `score_bin`, counted in bits; NaN for bins that contain no number."""
     step = 32 - _bits(bins)
     ordered = (torch.arange(bins) - bins // 2 << step) + (1 << step >> 1)
     pattern = torch.where(ordered < 0, ordered ^ MAGNITUDE, ordered)
@@ -44,10 +44,10 @@ def bin_centres(bins: int) -> Tensor:
 
 
 def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
-    """How many samples of each kind each score puts into each bin.
+    """Count the in-distribution and the out-of-distribution samples in each bin of each score.
 
     Args:
-        scores: (S, N); a sample with NaN among its scores counts nowhere.
+        scores: (S, N); a sample with a NaN score is not counted.
         ood: (N,) booleans, true for out-of-distribution.
         bins: as for `score_bin`.
 
@@ -60,7 +60,7 @@ def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
 
 
 def add_histograms(total: Tensor, scores: Tensor, ood: Tensor) -> None:
-    """Add the `score_histograms` of a batch to those before, in place."""
+    """Add the `score_histograms` of a batch to `total`, in place."""
     _, number, bins = total.shape
     # One axis holds the bins of all scores of the in-distribution samples, then those of the others.
     first = torch.arange(0, number * bins, bins, device=scores.device).unsqueeze(1)
@@ -79,11 +79,11 @@ def add_scores(
     dim: int = -1,
     trials: int = 100,
 ) -> None:
-    """Add a batch to the `score_histograms` of those before and to the number of invalid rows, in place.
+    """Add the `score_histograms` of a batch to `total`, and its invalid rows to `invalid`, in place.
 
     Args:
-        total: (2, S, bins).
-        invalid: one number, of the rows with NaN or +inf, which count nowhere else.
+        total: (2, S, bins), the histograms so far.
+        invalid: a scalar, the number of rows with NaN or +inf so far. These rows are in no histogram.
         preds: logits of shape (..., C), or their evidence.
         ood: (N,) booleans, true for out-of-distribution.
         names: the S scores.
@@ -99,7 +99,7 @@ def add_scores(
 
 
 def ranked(evidence: Evidence, names: Sequence[str], invalid: Tensor) -> Tensor:
-    """The numbers of the scores, of shape (S, N), NaN for samples that do not count; adds to the invalid rows."""
+    """The numbers that rank the samples, of shape (S, N), NaN for samples that do not count; adds to `invalid`."""
     values = torch.stack([*rank(evidence, names).values()]).flatten(1)
     bad = values.isnan().any(0)
     if evidence.counted is not None:

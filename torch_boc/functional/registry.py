@@ -1,4 +1,4 @@
-"""Scores that tell familiar from unfamiliar inputs by their logits: one registry, higher = more in-distribution."""
+"""The registry of scores that separate familiar from unfamiliar inputs; higher = more in-distribution."""
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ def dominance(evidence: Evidence) -> Tensor:
 
 @register("minus the coherence gap", symbol="−Δ", quantity="-gap")
 def gap(evidence: Evidence) -> Tensor:
-    return -gap_of(evidence.coins.odds, evidence.coins.loss)  # not of a property: torch 2.7 cannot compile that
+    return -gap_of(evidence.coins.odds, evidence.coins.loss)  # torch 2.7 cannot compile the property `gap`
 
 
 @register("log of the p-value of the expected wins", symbol="p*", axis="log p*", quantity="log_p_value")

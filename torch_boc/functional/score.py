@@ -1,4 +1,4 @@
-"""What a score is, and how scores of logits are computed; `registry.py` has the scores themselves."""
+"""The class of a score, and functions that compute scores of logits; the scores themselves are in `registry.py`."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,19 +14,19 @@ from .paths import decide
 
 @dataclass(frozen=True)
 class Score:
-    """A named score; call it with logits. Higher means more in-distribution, but for the paper's own score.
+    """A named score; call it with logits. Higher means more in-distribution, except for the paper's own score.
 
     Attributes:
         name: the key in the registry.
-        summary: the formula in a line.
-        symbol: what tables and figures call it; by default the name, with spaces.
-        axis: what its values are called on an axis, where that is not the symbol.
-        number: what ranks the samples as the score does and never saturates, as minus the odds for msp.
+        summary: what the score is, in one line.
+        symbol: the name in tables and figures; by default `name` with spaces.
+        axis: the label of its values on an axis; by default the symbol.
+        number: a number that ranks the samples like the score and does not saturate; for msp it is minus the odds.
         value: the score as a rising function of that number.
-        extras: whether it needs the sums that `gather` takes with `extras` only.
-        quantity: which of `kernels.QUANTITIES` the number is, with "-" before it where it is minus that; None for a
-            number that no kernel has, which is taken by its formula.
-        upside_down: True for the paper's score, which is kept as published and ranks backwards.
+        extras: whether the score needs the sums that `gather` computes only with `extras`.
+        quantity: the name of the number in `kernels.QUANTITIES`, with "-" before it if the number is minus that. None
+            if no kernel computes the number; then its formula is used.
+        upside_down: True for the paper's score. It is kept as published, and higher means less in-distribution.
     """
 
     name: str
@@ -40,22 +40,22 @@ class Score:
     upside_down: bool = False
 
     def function(self, evidence: Evidence) -> Tensor:
-        """The score of each row, of what is known of it."""
+        """The score of each row, from the evidence."""
         return self.value(self.number(evidence))
 
     def __call__(self, logits: Tensor, *, dim: int = -1, trials: int = 100) -> Tensor:
-        """The score of each row of `logits` of shape (..., C), float64, without the class axis `dim`, here the last."""
+        """The score of each row of `logits`, in float64, without the class axis `dim`, by default the last axis."""
         return compute_scores(logits, [self.name], dim=dim, trials=trials)[self.name]
 
 
 class _Scores(Mapping[str, Score]):
-    """The scores by name, which nobody can change; an old name is understood, with a warning."""
+    """A read-only mapping from names to scores. An old name still works, with a warning."""
 
     def __getitem__(self, name: str) -> Score:
         return registered[current_name(name)]
 
     def __contains__(self, name: object) -> bool:
-        return name in registered  # under the name of today
+        return name in registered  # only under the current name
 
     def __iter__(self) -> Iterator[str]:
         return iter(registered)
@@ -66,19 +66,19 @@ class _Scores(Mapping[str, Score]):
 
 registered: dict[str, Score] = {}
 scores: Mapping[str, Score] = _Scores()
-# The names that scores had before.
+# Old names of scores and the current ones.
 RENAMED = {"p_value": "log_p_value"}
 
 
 def current_name(name: str) -> str:
-    """The name of a score today, with a warning if it had another one before."""
+    """The current name of a score, with a warning if `name` is an old one."""
     if name in RENAMED:
         warnings.warn(f"the score {name!r} is called {RENAMED[name]!r} now", FutureWarning, stacklevel=3)
     return RENAMED.get(name, name)
 
 
 def find_score(name: str) -> Score:
-    """The score of that name, of today or of before, without a warning; for names that were checked."""
+    """The score with this current or old name, without a warning. The name must have been checked before."""
     return registered[RENAMED.get(name, name)]
 
 
@@ -89,12 +89,12 @@ def compute_scores(
 
     Args:
         logits: shape (..., C).
-        names: keys of `scores`; all of them by default. The results have the names given here.
+        names: keys of `scores`; by default all. The results have the names that are given here.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
-        trials: the number of flips, for the scores that are p-values.
+        trials: the number of coin flips, for the scores that are p-values.
 
     Returns:
-        A dict in the order of `names`; each value float64 (float32 on MPS), without the class axis.
+        A dict in the order of `names`. Each value is float64 (float32 on MPS), without the class axis.
 
     >>> result = compute_scores(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), ["msp", "gap"])
     >>> {name: round(value.item(), 4) for name, value in result.items()}
@@ -107,7 +107,7 @@ def compute_scores(
 def unsaturated_scores(
     logits: Tensor, names: Iterable[str] | None = None, *, dim: int = -1, trials: int = 100
 ) -> dict[str, Tensor]:
-    """The numbers that rank samples as `compute_scores` does, and also where the scores themselves are all equal to 1.
+    """Numbers that rank the samples like `compute_scores`, and still differ where the scores themselves round to 1.
 
     >>> logits = torch.tensor([[50.0, 0.0, 0.0], [60.0, 0.0, 0.0]])
     >>> compute_scores(logits, ["msp"])["msp"], unsaturated_scores(logits, ["msp"])["msp"]
@@ -118,7 +118,7 @@ def unsaturated_scores(
     names = [_checked(name) for name in (registered if names is None else names)]
     rows, trials = classes_last(logits, dim), check_trials(trials)
     quantities, signs = quantities_of(names)
-    asked = tuple(dict.fromkeys(quantities))  # each once: an operator must not give a tensor twice
+    asked = tuple(dict.fromkeys(quantities))  # without repetitions: an operator must not return a tensor twice
     found = whole.columns(rows, decide(rows), asked, trials)
     if found is not None:
         known = dict(zip(asked, found, strict=True))
@@ -128,18 +128,18 @@ def unsaturated_scores(
 
 
 def quantities_of(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The quantities that are the numbers of these scores, "" for a score without one, and their signs."""
+    """The names of the quantities behind these scores, and their signs; "" for a score without a quantity."""
     found = [find_score(name).quantity or "" for name in names]
     return tuple(x.removeprefix("-") for x in found), tuple(-1 if x.startswith("-") else 1 for x in found)
 
 
 def rank(evidence: Evidence, names: Iterable[str]) -> dict[str, Tensor]:
-    """`unsaturated_scores` of samples whose logits were passed over before; see `need_extras`."""
+    """`unsaturated_scores` from evidence, gathered with `extras` if `need_extras` says so."""
     return {name: find_score(name).number(evidence) for name in names}
 
 
 def need_extras(names: Iterable[str]) -> bool:
-    """Whether one of these scores looks at the sums that `gather` takes with `extras` only."""
+    """Whether one of these scores needs the sums that `gather` computes only with `extras`."""
     return any(find_score(name).extras for name in names)
 
 
@@ -163,7 +163,7 @@ def register(
     quantity: str | None = None,
     upside_down: bool = False,
 ) -> Callable[[Callable[[Evidence], Tensor]], Callable[[Evidence], Tensor]]:
-    """Put a function of the evidence into the registry, as the number of a score of its name; see `Score`."""
+    """Register a function of the evidence as the `number` of a score, which gets the function's name; see `Score`."""
 
     def add(number: Callable[[Evidence], Tensor]) -> Callable[[Evidence], Tensor]:
         name = number.__name__

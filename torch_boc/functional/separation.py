@@ -9,7 +9,7 @@ from ..core.precision import widen
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
-    """The chance that an in-distribution sample scores higher than an out-of-distribution one, ties counting half.
+    """The chance that an in-distribution sample scores higher than an out-of-distribution sample; a tie counts half.
 
     Args:
         id_scores: (N,), higher = more in-distribution.
@@ -27,7 +27,7 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
 
 
 def placement(rising: Tensor, scores: Tensor) -> Tensor:
-    """For each score, the share of the other set that is below it, ties counting half; the AUROC is its mean.
+    """For each score, the share of the other set that is below it. A tie counts half. The mean is the AUROC.
 
     Args:
         rising: (M,), the scores of the other set in rising order.
@@ -43,7 +43,7 @@ def placement(rising: Tensor, scores: Tensor) -> Tensor:
 
 
 def _twice_below(rising: Tensor, scores: Tensor) -> Tensor:
-    """For each score, how many of `rising` are below it plus how many are at most equal: ties count half of others."""
+    """For each score, twice the number of `rising` that are below it, plus once the number that are equal to it."""
     return widen(torch.searchsorted(rising, scores) + torch.searchsorted(rising, scores, right=True))
 
 
@@ -52,13 +52,13 @@ def _pairs(rising: Tensor) -> float:
 
 
 def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None, strict: bool = False) -> Tensor:
-    """The share of a set at or above each threshold: the true positive rate of one set, the false one of the other.
+    """The share of a set at or above each threshold: the true or the false positive rate, depending on the set.
 
     Args:
         rising: (N,), scores in rising order.
         thresholds: (T,).
-        weights: (N,), how much each score counts; all the same by default.
-        strict: count only the scores above the threshold, not those at it.
+        weights: (N,), the weight of each score; by default all are equal.
+        strict: count only the scores above the threshold, not the scores equal to it.
 
     Returns:
         (T,) in float64 (float32 on MPS).
@@ -74,7 +74,7 @@ def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = 
 
 
 def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tensor:
-    """The share of out-of-distribution samples above the threshold that keeps a share `tpr` of the in-distribution.
+    """The false positive rate at the threshold that a share `tpr` of the in-distribution samples reaches.
 
     Args:
         id_scores: (N,), higher = more in-distribution.
@@ -98,18 +98,18 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tens
 
 
 def _check_rate(tpr: float) -> float:
-    """Return `tpr` if it is in (0, 1], which NaN is not, or raise."""
+    """Return `tpr` if it is in (0, 1], or raise; NaN raises as well."""
     if not 0 < tpr <= 1:
         raise ValueError(f"expected tpr in (0, 1], got {tpr}")
     return tpr
 
 
 def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, Tensor]:
-    """`auroc` from histograms, and how far it can be off: half the chance that both samples fall in one bin.
+    """`auroc` from histograms, and its largest error: half the chance that the two samples are in the same bin.
 
     Args:
         id_histogram: (..., bins), how many in-distribution samples are in each bin, in rising order of the score.
-        ood_histogram: likewise for the others.
+        ood_histogram: (..., bins), the same for the out-of-distribution samples.
     """
     positive, negative = widen(id_histogram), widen(ood_histogram)
     pairs = positive.sum(-1) * negative.sum(-1)
@@ -119,11 +119,11 @@ def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, T
 
 
 def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 0.95) -> tuple[Tensor, Tensor]:
-    """`fpr_at_tpr` from histograms, at most too high by the second value: the share in the threshold's own bin."""
+    """`fpr_at_tpr` from histograms, and by how much it can be too high: the share in the bin of the threshold."""
     tpr, total = _check_rate(tpr), id_histogram.sum()
-    kept = id_histogram.flip(0).cumsum(0).flip(0)  # in this bin or above
+    kept = id_histogram.flip(0).cumsum(0).flip(0)  # the number of samples in this bin or above
     enough = widen(kept) >= tpr * widen(total) - 1e-9
-    place = (enough.sum() - 1).clamp_min(0).reshape(1)  # the last bin from which enough are kept
+    place = (enough.sum() - 1).clamp_min(0).reshape(1)  # the highest bin that keeps enough samples
     negative = widen(ood_histogram) / widen(ood_histogram).sum()
     above = negative.flip(0).cumsum(0).flip(0)
     undefined = widen(total) / widen(total) - 1  # NaN without in-distribution samples

@@ -1,6 +1,6 @@
-"""The layout of a tally: sums of fixed size over any number of samples, which tell the whole picture of the probe.
+"""The layout of a tally: counts and sums over any number of samples, in memory of fixed size.
 
-A tally of two batches is the sum of their tallies, so that it can be accumulated, and added up over processes.
+The tally of two batches is the sum of their tallies. So tallies can be added up over batches and over processes.
 """
 
 from typing import NamedTuple
@@ -8,14 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# The histogram of the gap: a first bin for all below 1e-12, then 50 bins to the decade up to 1.
+# The histogram of the gap: the first bin is for all gaps below 1e-12, then come 50 bins per decade up to 1.
 LOWEST_DECADE = -12
 BINS_PER_DECADE = 50
 GAP_BINS = 1 - LOWEST_DECADE * BINS_PER_DECADE
 
 
 class Counts(NamedTuple):
-    """How many samples: all, those without geometry, with a small p-value, with a target, right, with a bad target."""
+    """How many samples count, are invalid, have a small p-value, have a target, are right, and have a bad target."""
 
     samples: Tensor
     invalid: Tensor
@@ -39,7 +39,7 @@ class Sums(NamedTuple):
 
 
 class LabelledSums(NamedTuple):
-    """Sums over the samples with a target; the last two over the right and over the wrong predictions."""
+    """Sums over the samples with a target. The last two are sums over the right and over the wrong predictions."""
 
     nll: Tensor
     brier_confidence: Tensor
@@ -49,7 +49,7 @@ class LabelledSums(NamedTuple):
 
 
 class BinCounts(NamedTuple):
-    """How many samples in each bin of confidence; the last two in each bin of dominance."""
+    """How many samples are in each bin of confidence. The last two fields are for bins of dominance."""
 
     samples: Tensor
     labelled: Tensor
@@ -59,7 +59,7 @@ class BinCounts(NamedTuple):
 
 
 class BinSums(NamedTuple):
-    """Sums over the samples in each bin of confidence; the last in each bin of dominance."""
+    """Sums over the samples in each bin of confidence. The last field is for bins of dominance."""
 
     confidence: Tensor
     gap: Tensor
@@ -68,15 +68,15 @@ class BinSums(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Counts in int64 and sums in float64 (float32 on MPS); b is the number of bins.
+    """The counts in int64 and the sums in float64 (float32 on MPS); b is the number of bins.
 
-    A tensor holds the fields of a named tuple on its first axis: `Counts(*total.counts)` gives them their names, and
-    `named_sums` those of the sums.
+    The first axis of a tensor holds the fields of a named tuple: `Counts(*total.counts)` gives the counts by name, and
+    `named_sums` gives the sums by name.
 
     Attributes:
         counts: (6,), the fields of `Counts`.
         sums: (13,), the fields of `Sums`, then those of `LabelledSums`.
-        gap_histogram: (601,), how many gaps in each logarithmic bin.
+        gap_histogram: (601,), how many gaps are in each logarithmic bin.
         bin_counts: (5, b), the fields of `BinCounts`.
         bin_sums: (4, b), the fields of `BinSums`.
     """
@@ -89,7 +89,7 @@ class Tally(NamedTuple):
 
 
 def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
-    """The tally of no samples, on that device, or on that of `like` and mapped as it is within vmap."""
+    """The tally of no samples, on `device`, or on the device of `like`; inside vmap it has the batch axis of `like`."""
     like = torch.empty(0, device=device) if like is None else like
     real = torch.float32 if like.device.type == "mps" else torch.float64
 
@@ -108,5 +108,5 @@ def named_sums(total: Tally) -> tuple[Sums, LabelledSums]:
 
 
 def gap_edges() -> list[float]:
-    """The edges of the histogram's bins, from 0 over 1e-12 to 1."""
+    """The edges of the histogram's bins: 0, then 1e-12 and so on up to 1."""
     return [0.0] + [10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP_BINS)]

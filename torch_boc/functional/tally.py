@@ -1,4 +1,4 @@
-"""Batches added to a tally, or to a mean gap, in place; `tallies.py` has the layout of a tally."""
+"""Add batches to a tally or to a mean gap, in place; `tallies.py` has the layout of a tally."""
 
 import torch
 from torch import Tensor
@@ -15,10 +15,10 @@ GapStates = tuple[Tensor, Tensor, Tensor]
 
 
 def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
-    """The tally of a batch of any shape, without reading a value back.
+    """The tally of a batch of any shape. The host never waits for a value of a tensor.
 
-    Samples that are not `counted` do not count at all; rows with NaN or +inf count as `invalid` and nowhere else; a
-    target that is no class counts as one of `bad_targets`, and its sample as one without a target.
+    Samples that are not `counted` do not count at all. Rows with NaN or +inf count as `invalid` and nowhere else. A
+    target that is no class counts in `bad_targets`, and its sample counts as a sample without a target.
     """
     total = empty_tally(bins, like=evidence.coins.odds)
     add_evidence(total, evidence, alpha=alpha)
@@ -44,15 +44,15 @@ def add_logits(
     alpha: float = 0.05,
     ignore_index: int | None = None,
 ) -> None:
-    """Add the tally of a batch of logits to `total`, in place: with a kernel, in one call.
+    """Add the tally of a batch of logits to `total`, in place. If there is a kernel, this is one call of it.
 
     Args:
         total: from `empty_tally`.
         logits: shape (..., C); no gradient is taken.
-        target: class indices of shape (...), if there are any.
+        target: class indices of shape (...), or None.
         dim: the class axis; by default the last.
         trials: the number of coin flips of the p-values.
-        alpha: the level below which p-values are counted.
+        alpha: samples with a p-value of at most this level count as `rejected`.
         ignore_index: samples with this target do not count.
     """
     rows, trials = classes_last(bare(logits), dim), check_trials(trials)
@@ -62,9 +62,10 @@ def add_logits(
 
 
 def gap_tally(evidence: Evidence, *, part: str = "total", per_class: bool = False) -> GapStates:
-    """The sum of the gap (or of its forced or free part), how many samples it is of, and how many rows are invalid.
+    """The sum of the gap (or of its forced or free part), the number of samples, and the number of invalid rows.
 
-    With `per_class`, sum and number have shape (C,), by predicted class. Samples count as in `tally`.
+    With `per_class`, the sum and the number of samples have shape (C,), one for each predicted class. Samples count as
+    in `tally`.
     """
     size, odds = evidence.num_classes if per_class else 1, evidence.coins.odds
     states = odds.new_zeros(size), odds.new_zeros(size, dtype=torch.int64), odds.new_zeros((), dtype=torch.int64)
@@ -81,7 +82,7 @@ def add_gaps(
     part: str = "total",
     ignore_index: int | None = None,
 ) -> None:
-    """Add what `gap_tally` gives of a batch of logits to its results, in place; arguments as for `add_logits`."""
+    """Add the `gap_tally` of a batch of logits to `states`, in place; the arguments are those of `add_logits`."""
     rows = classes_last(bare(logits), dim)
     target = _checked(target, rows)
     if not whole.add_gaps(rows, decide(rows), target, (ignore_index, part), states):
@@ -89,5 +90,5 @@ def add_gaps(
 
 
 def _checked(target: Tensor | None, rows: Tensor) -> Tensor | None:
-    """The target in int64, or raise; that of a DTensor is looked at by `gather`, which knows this process's part."""
+    """Return the target in int64, or raise. For a DTensor, `gather` checks it, which knows the part of this process."""
     return target if target is None or is_distributed(rows) else check_target(target, rows.shape[:-1])

@@ -1,4 +1,4 @@
-"""The tally of a batch by torch's operations, which is the reference for the kernels; `tallies.py` has the layout."""
+"""The tally of a batch by torch's operations, the reference for the kernels; `tallies.py` has the layout."""
 
 import torch
 from torch import Tensor
@@ -22,14 +22,14 @@ from .tallies import (
 
 
 def add_by_formula(total: Tally, evidence: Evidence, alpha: float) -> None:
-    """Add the tally of a batch to `total`, in place and in few operations: on a GPU, each of them is a launch."""
+    """Add the tally of a batch to `total`, in place. It uses few operations, because each is a launch on a GPU."""
     coins, valid, invalid = settle(evidence)
     against = 1.0 + coins.odds
     confidence, dominance, others = against.reciprocal(), coins.dominance, coins.odds / against
     p_value = log_tail(torch.round(float(evidence.trials) * dominance), evidence.trials, coins.odds).exp()
     labelled, correct, distance = _labels(evidence, coins, valid, invalid)
-    bad_targets = labelled if labelled is correct else valid > labelled  # they are one where there are no targets
-    rejected = p_value <= alpha if alpha < 1.0 else valid  # of a row that does not count, the p-value is 1
+    bad_targets = labelled if labelled is correct else valid > labelled  # without targets, both are the same tensor
+    rejected = p_value <= alpha if alpha < 1.0 else valid  # a row that does not count has the p-value 1
     counts = Counts(valid, invalid, rejected, labelled, correct, bad_targets)
     total.counts.add_(torch.stack(counts).sum(1))
 
@@ -42,7 +42,7 @@ def add_by_formula(total: Tally, evidence: Evidence, alpha: float) -> None:
     sums = Sums(confidence, dominance, gap, gap, forced, free, coins.concentration, p_value)
     of_labelled = LabelledSums(log_loss(coins.odds, distance), brier, brier_dominance, gap, gap)
     in_bins = BinSums(confidence, gap, confidence, dominance)
-    # What each sum is weighted with. The square of the gap is its product with the gap, which is 0 where none counts.
+    # The weight of each sum. The square of the gap is the gap with the weight gap, which is 0 if a row does not count.
     weights = [valid, valid, valid, gap, valid, valid, valid, valid, labelled, labelled, labelled]
     weights += [correct, labelled > correct, valid, valid, labelled, labelled]
     weighted = torch.stack([*sums, *of_labelled, *in_bins]).mul_(torch.stack(weights))
@@ -51,26 +51,26 @@ def add_by_formula(total: Tally, evidence: Evidence, alpha: float) -> None:
 
     by_confidence, by_dominance = equal_bin(both, total.bin_sums.shape[1], has_nan=False).unbind()
     masks = BinCounts(valid, labelled, correct, labelled_by_dominance=labelled, correct_by_dominance=correct)
-    places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)  # of the masks; the first four are those of the sums
+    places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)  # one per mask; the first four are for the sums, too
     total.bin_counts.scatter_add_(1, places, torch.stack(masks).long())
     total.bin_sums.scatter_add_(1, places[: len(in_bins)], of_bins)
     total.gap_histogram.scatter_add_(0, _gap_bin(gap), valid.long())
 
 
 def _labels(evidence: Evidence, coins: Coins, valid: Tensor, invalid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which samples have a target that is a class, which of these are right, and how far each target is below."""
+    """Which samples have a target that is a class, which are right, and each target's distance below the top."""
     if evidence.target is None or evidence.distance is None:
         none = torch.zeros_like(valid)
         return none, none, torch.zeros_like(coins.odds)
     target, distance = flat(evidence.target), flat(evidence.distance)
     labelled = valid & is_class(target, evidence.num_classes)
-    # Where a sample does not count, the distance may be infinite or NaN; for a target that is no class, it is 0.
+    # The distance can be infinite or NaN for a sample that does not count. It is 0 for a target that is no class.
     unused = invalid if evidence.counted is None else ~valid
     return labelled, valid & (coins.prediction == target), distance.masked_fill(unused, 0.0)
 
 
 def add_gaps_by_formula(states: tuple[Tensor, Tensor, Tensor], evidence: Evidence, part: str) -> None:
-    """Add what `gap_tally` gives of a batch to its states, in place."""
+    """Add the `gap_tally` of a batch to `states`, in place."""
     (coins, valid, invalid), (sums, samples, bad) = settle(evidence), states
     if part == "total":
         gap = tallied_gap(coins)
@@ -88,7 +88,7 @@ def add_gaps_by_formula(states: tuple[Tensor, Tensor, Tensor], evidence: Evidenc
 
 
 def tallied_gap(coins: Coins) -> Tensor:
-    """The gap, or 0 where odds and loss in float32 give less, as columns of two classes: they are rounded apart."""
+    """The gap, or 0 if it is negative: float32 odds and loss of two classes are rounded separately."""
     return coins.gap.clamp_min(0.0)
 
 

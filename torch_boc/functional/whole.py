@@ -1,6 +1,8 @@
-"""Calls that one kernel computes as a whole: straight away where nobody looks on, by an operator of torch elsewhere.
+"""Calls that one kernel computes as a whole.
 
-Each function says whether, or what, a kernel has computed. Otherwise the caller goes by the parts in `paths.py`.
+The kernel is called directly, or as an operator of torch if a mode, a tracer or the compiler must see the call. Each
+function returns the result, or True, if a kernel has computed it. If it returns None or False, the caller computes the
+result from the parts in `paths.py`.
 """
 
 from collections.abc import Sequence
@@ -25,14 +27,14 @@ def coins_of(rows: Tensor, fused: Fused) -> Coins | None:
 
 
 def evidence_of(rows: Tensor, fused: Fused, *, extras: bool, target: Tensor | None) -> Numbers | None:
-    """The coins, the top, surprise and margin with `extras`, and the distance with a target."""
+    """The numbers of `Evidence`: coins and top; with `extras`, surprise and margin; with a target, the distance."""
     if fused.direct is not calls or not _is_taken(rows, fused, target):
         return None
     return calls.evidence(rows, extras=extras, target=target)
 
 
 def columns(rows: Tensor, fused: Fused, names: Sequence[str], trials: int) -> list[Tensor] | None:
-    """Numbers of each row in float64, if there are quantities of all these names."""
+    """The quantities with these names for each row, in float64, if the kernels know all of them."""
     if trials > fused.most_trials or not _is_taken(rows, fused) or not _QUANTITIES.issuperset(names):
         return None
     found: list[Tensor] = (fused.direct or kernels).columns(rows, names, trials)
@@ -58,12 +60,12 @@ def add_tally(
 def add_evidence(
     fused: Fused, coins: Coins, labels: Numbers, how: tuple[int, int, float], states: Sequence[Tensor]
 ) -> bool:
-    """The same of samples whose numbers are there.
+    """Add samples whose coins were computed before to the tensors of a `Tally`.
 
     Args:
-        fused: what was decided for the odds.
+        fused: what `decide` returned for the odds.
         coins: in float64.
-        labels: target, distance and which samples count.
+        labels: the target, the distance, and which samples count.
         how: the number of classes, the trials and the level.
         states: the tensors of a `Tally`.
     """
@@ -94,7 +96,7 @@ def add_gaps(
 def count_scores(
     rows: Tensor, fused: Fused, flags: Tensor, scores: tuple[Sequence[str], Sequence[int]], trials: int, states: Any
 ) -> bool:
-    """Add a batch to histogram and number of invalid rows; `scores` are the quantities and their signs."""
+    """Add a batch to the histogram and to the number of invalid rows; `scores` are the quantities and their signs."""
     known = _QUANTITIES.issuperset(scores[0])
     if not known or trials > fused.most_trials or not _is_taken(rows, fused, flags, *states):
         return False
@@ -103,7 +105,10 @@ def count_scores(
 
 
 def _is_taken(x: Tensor, fused: Fused, *others: Tensor | None) -> bool:
-    """Whether a kernel may take tensors: they need no gradient, and are on one device, which a pointer does not say."""
+    """Whether a kernel may take these tensors: they need no gradient, and all are on one device.
+
+    The device is checked here, because a kernel gets pointers, which do not tell their device.
+    """
     if not fused.rows or (x.requires_grad and torch.is_grad_enabled()):
         return False
     device = x.device

@@ -1,4 +1,4 @@
-"""Metrics for torchmetrics: thin shells around `torch_boc.functional` that hold sums."""
+"""Metrics for torchmetrics. They hold sums, and `torch_boc.functional` does the arithmetic."""
 
 from .coherence import BoCMetric
 from .gap import CoherenceGap

@@ -1,4 +1,4 @@
-"""The whole picture of the probe as a torchmetrics metric."""
+"""The summary of the probe as a torchmetrics metric."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,22 +20,22 @@ GAP_KEYS = ("gap", "forced_gap", "free_gap")
 class BoCMetric(ProbeMetric):
     """Whether confidence and the geometry of the logits agree, over a data set, in memory of fixed size.
 
-    `update` takes logits (or log-probabilities) of shape (N, C) or (N, C, ...), and class indices if there are any;
-    `compute` gives the dict that `torch_boc.functional.boc_summary` documents.
+    `update` takes logits (or log-probabilities) of shape (N, C) or (N, C, ...), and optionally the target classes.
+    `compute` returns the dict that `torch_boc.functional.boc_summary` documents.
 
     Args:
-        num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
-        prefix: what the keys begin with. Give one in a `MetricCollection`, as "boc_": it renames the keys of all
-            metrics that give a dict as soon as two keys are equal, as `accuracy` may be.
-        keys: which keys of `boc_summary` to give, in this order; all by default.
+        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
+        prefix: the start of every key, such as "boc_". Give one in a `MetricCollection`: if two keys are equal, for
+            example `accuracy`, the collection renames the keys of all metrics that return a dict.
+        keys: which keys of `boc_summary` to return, in this order; by default all.
         trials: the number of coin flips of the test.
-        bins: equal bins for the calibration errors.
+        bins: the number of bins of equal width for the calibration errors.
         alpha: the level of `rejection_rate`.
         ignore_index: samples with this target do not count.
         dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
-        kwargs: for `torchmetrics.Metric`.
+        kwargs: passed on to `torchmetrics.Metric`.
 
     >>> metric = BoCMetric(num_classes=3)
     >>> metric.update(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]), torch.tensor([0, 2]))
@@ -66,21 +66,21 @@ class BoCMetric(ProbeMetric):
             raise ValueError(f"expected at least 1 bin, got {bins}")
         if keys is not None and not keys:
             raise ValueError("expected at least one key, got none; leave out `keys` for all of them")
-        # Not under the name `prefix`, which a MetricCollection reads as that of a collection within it.
+        # The attribute is not called `prefix`: a MetricCollection would take this metric for a collection inside of it.
         self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
         self._how: dict[str, Any] = {"trials": self.trials, "alpha": alpha, "ignore_index": ignore_index}
-        # Compute groups merge metrics whose states have the same names and, after one batch, the same values: the names
-        # tell metrics with different arguments apart.
+        # Compute groups merge metrics whose states have the same names and, after one batch, the same values. Therefore
+        # the names of the states contain the arguments.
         suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim)
         self._names = tuple(f"boc_{field}_{suffix}" for field in Tally._fields)
         for name, zeros in zip(self._names, empty_tally(bins), strict=True):
             self.add_state(name, zeros, dist_reduce_fx="sum")
 
     def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool = False) -> Evidence:
-        """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later.
+        """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
 
-        With `extras` there is what every score and every column needs as well.
+        With `extras`, the evidence also has what every score and every column needs.
         """
         self._check(preds)
         how: dict[str, Any] = {"trials": self.trials, "extras": extras, "ignore_index": self.ignore_index}
@@ -89,7 +89,7 @@ class BoCMetric(ProbeMetric):
     def update(self, preds: Tensor | Evidence, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and targets of shape (N,) or (N, ...).
 
-        Or add the evidence that `take` took from it.
+        In place of the logits, `preds` can be the evidence from `take`.
         """
         if isinstance(preds, Evidence):
             self._agree_on_classes(preds.num_classes)
@@ -107,7 +107,7 @@ class BoCMetric(ProbeMetric):
         return with_prefix(self.key_prefix, {key: summary[key] for key in self.keys or summary})
 
     def total(self) -> Tally:
-        """The sums and histograms behind the summary, as a copy: `update` changes its own in place."""
+        """A copy of the sums and histograms behind the summary. A later `update` does not change the copy."""
         return Tally(*(x.clone() for x in self._tally()))
 
     def _tally(self) -> Tally:
@@ -119,12 +119,12 @@ class BoCMetric(ProbeMetric):
         ax: Any = None,
         kind: str = "all",
     ) -> tuple[Any, Any]:
-        """Draw the samples so far, or the course of several results.
+        """Draw all samples so far, or several results step by step.
 
         Args:
-            val: results of `compute` or `forward`; then their gaps are drawn step by step, or all `keys` if these have
+            val: results of `compute` or `forward`. Then their gaps are drawn step by step, or all `keys` if `keys` has
                 no gap.
-            ax: matplotlib axes to draw in; three of them for `kind="all"`.
+            ax: matplotlib axes to draw in; `kind="all"` needs three.
             kind: "gap" (histogram), "coherence" (mean gap against confidence, with the band that confidence allows),
                 "reliability" (accuracy against confidence and dominance, in the bins with at least 10 samples), or
                 "all" three.

@@ -1,4 +1,4 @@
-"""The coherence gap alone as a torchmetrics metric."""
+"""The mean coherence gap as a torchmetrics metric."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,18 +14,18 @@ from .base import ProbeMetric
 
 
 class CoherenceGap(ProbeMetric):
-    """The mean coherence gap as one tensor, to be logged as it is.
+    """The mean coherence gap as one tensor, which can be logged directly.
 
     Args:
-        num_classes: checked against the logits if given, otherwise all batches must agree until `reset`; needed for
-            `average="none"`.
-        part: "total", or "forced" (what confidence alone decides) or "free" (what the geometry adds).
-        average: "micro" for one mean; "none" for one mean for each predicted class, NaN for a class never predicted.
+        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
+            `average="none"` needs it.
+        part: "total", "forced" (the part that confidence alone decides) or "free" (the part that the geometry adds).
+        average: "micro" for one mean. "none" for one mean per predicted class, with NaN if a class is never predicted.
         ignore_index: samples with this target do not count.
         dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
-        kwargs: for `torchmetrics.Metric`.
+        kwargs: passed on to `torchmetrics.Metric`.
 
     >>> metric = CoherenceGap()
     >>> metric(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]))
@@ -60,7 +60,7 @@ class CoherenceGap(ProbeMetric):
             self.add_state(name, default, dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:
-        """Add a batch: logits of shape (N, C) or (N, C, ...); targets only matter for `ignore_index`."""
+        """Add a batch: logits of shape (N, C) or (N, C, ...); targets are used only for `ignore_index`."""
         self._check(preds)
         gap, samples, invalid = self._states(*self._names)
         how: dict[str, Any] = {"dim": self.dim, "part": self.part, "ignore_index": self.ignore_index}
@@ -74,6 +74,6 @@ class CoherenceGap(ProbeMetric):
         return mean if self.average == "none" else mean.squeeze(0)
 
     def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw the mean gap, or the course of several results of `compute` or `forward`; returns figure and axes."""
+        """Draw the mean gap, or several results of `compute` or `forward` step by step; return figure and axes."""
         values = self.compute() if val is None else val
         return plots.draw_values([values] if isinstance(values, Tensor) else values, ax)

@@ -9,16 +9,16 @@ from ..functional.histograms import score_histograms
 from ..functional.tallies import empty_tally
 from .base import ProbeMetric
 
-# The bins for what is too much to be kept: 4 MB a score.
+# The number of bins for scores that are not kept one by one. They take 4 MB per score.
 MANY_BINS = 2**18
 
 
 class ScoreMetric(ProbeMetric):
-    """A metric whose states are scores of samples; `BoCSeparation` has the arguments and says what they mean.
+    """A metric whose states are the scores of samples; `BoCSeparation` documents the arguments.
 
-    With `thresholds`, one histogram is the state. Otherwise there are rows of scores, with 1 for out-of-distribution in
-    the last column, and histograms of the rows before these. Both are lists, so that processes may differ in what they
-    have.
+    With `thresholds`, the state is one tensor of histograms. Otherwise there are two lists: rows of scores, whose last
+    column is 1 for out-of-distribution and 0 for in-distribution, and histograms of earlier rows. They are lists,
+    because some processes can have rows where others have histograms.
     """
 
     scores: tuple[str, ...]
@@ -33,19 +33,19 @@ class ScoreMetric(ProbeMetric):
         return self.thresholds is None and not len(getattr(self, self._bins))
 
     def histograms(self) -> Tensor:
-        """Counts of all samples so far, of shape (2, scores, bins), in-distribution first; a copy."""
+        """A copy of the counts of all samples so far, of shape (2, scores, bins), in-distribution first."""
         if self.thresholds is not None:
             counts: Tensor = getattr(self, self._bins).clone()
             return counts
         columns = self._stored_rows().T
         total = score_histograms(columns[:-1], columns[-1] == 1, MANY_BINS)
         parts = getattr(self, self._bins)
-        for part in [parts] if isinstance(parts, Tensor) else parts:  # one tensor if of all processes
+        for part in [parts] if isinstance(parts, Tensor) else parts:  # after a sync of processes it is one tensor
             total = total + part.sum(0).to(total.device)
         return total
 
     def _keep(self, rows: Tensor) -> None:
-        """Add rows to a list that stays short: parts are joined until each is larger than the next."""
+        """Add rows to a list of parts. Parts are joined until each is larger than the next, so the list stays short."""
         parts = getattr(self, self._rows)
         while parts and len(parts[-1]) <= len(rows) and parts[-1].device == rows.device:
             rows = torch.cat([parts.pop(), rows])
@@ -54,13 +54,13 @@ class ScoreMetric(ProbeMetric):
 
     def _stored_rows(self) -> Tensor:
         parts = getattr(self, self._rows)
-        if isinstance(parts, Tensor):  # of all processes
+        if isinstance(parts, Tensor):  # after a sync of processes
             return parts
-        # With `compute_on_cpu` only the last part is still on the device.
+        # With `compute_on_cpu`, only the last part can still be on the device.
         return torch.cat([part.to(parts[-1].device) for part in parts]) if parts else self._no_rows()
 
     def _bin_what_is_too_much(self) -> None:
-        """Turn the stored rows into histograms if they are more than this process may keep."""
+        """Turn the stored rows into histograms if this process has more rows than it may keep."""
         if self.thresholds is not None or self.exact_up_to is None:
             return
         together = torch.distributed.get_world_size(self.process_group) if self.distributed_available_fn() else 1
@@ -72,7 +72,7 @@ class ScoreMetric(ProbeMetric):
         return empty_tally().sums.new_zeros(0, len(self.scores) + 1).to(self.device)
 
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
-        """A process without rows or histograms takes part with none of the right shape and dtype."""
+        """Give a process without rows or histograms empty ones of the right shape and dtype, so that all can sync."""
         if self.thresholds is None and not getattr(self, self._rows):
             setattr(self, self._rows, [self._no_rows()])
         if self.thresholds is None and not getattr(self, self._bins):
