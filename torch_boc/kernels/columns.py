@@ -1,4 +1,4 @@
-"""Numbers of each sample by name as one operator of torch, for columns and scores that need no gradient."""
+"""An operator of torch that computes numbers of each sample by name, for columns and scores without a gradient."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ __all__ = ["QUANTITIES", "columns"]
     "torch_boc::columns", mutates_args=(), schema="(Tensor logits, str[] names, int trials) -> Tensor[]"
 )
 def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
-    """The QUANTITIES of these names for each row of logits (..., C), in float64, the prediction in int64."""
+    """The QUANTITIES with these names for each row of logits (..., C): prediction in int64, others in float64."""
     found: list[Tensor] = kernels_for(logits).columns(logits, names, trials)
     return found
 

@@ -1,7 +1,7 @@
 """Operators that add a batch to the states of a metric, in place: to a tally, to a mean gap, to histograms of scores.
 
-`cpu/calls.py` and `triton/launch_numbers.py` have functions of the same names, which may be called as they are where
-nobody looks on. These operators are for dispatch modes and for a compiler.
+`cpu/calls.py` and `triton/launch_numbers.py` have functions of the same names, which may be called directly if no
+dispatch mode and no compiler has to see the call. These operators are for dispatch modes and for a compiler.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def tally_evidence(
     alpha: float,
     *states: Tensor,
 ) -> None:
-    """The same of samples whose numbers are there: the fields of Coins in place of the logits."""
+    """The same as `tally`, from the fields of Coins in place of the logits."""
     kernels_for(states[0]).tally_evidence(coins, target, distance, counted, num_classes, trials, alpha, states)
 
 
@@ -62,7 +62,7 @@ def tally_evidence(
     "Tensor(c!) invalid) -> ()",
 )
 def gap_tally(logits: Tensor, target: Tensor | None, ignore_index: int | None, part: str, *states: Tensor) -> None:
-    """Add what `functional.tally.gap_tally` gives of a batch of logits (..., C) to gap, samples and invalid."""
+    """Add what `functional.tally.gap_tally` gives for a batch of logits (..., C) to gap, samples and invalid."""
     kernels_for(logits).gap_tally(logits, target, ignore_index, part, states)
 
 
@@ -81,7 +81,7 @@ def count_scores(
     histogram: Tensor,
     invalid: Tensor,
 ) -> None:
-    """Count samples in the bins of the scores that are these quantities with these signs, as `score_histograms`."""
+    """Count samples in the bins of scores, as `score_histograms` does. Each score is a quantity times its sign."""
     kernels_for(logits).count_scores(logits, flags, names, signs, trials, histogram, invalid)
 
 

@@ -15,19 +15,19 @@ from .problems import Problems
 
 
 class LoaderMetrics:
-    """A `BoCMetric` of a loader, and a `BoCSeparation` if it is set apart from others or others from it.
+    """The `BoCMetric` of a loader, and a `BoCSeparation` if the loader is compared with others.
 
     Args:
         what: the loader in words, for messages.
-        metric: cloned.
-        separation: cloned, or None.
+        metric: it is cloned.
+        separation: it is cloned; or None.
         ood: whether the samples are out-of-distribution. Their targets do not count.
         problems: what to do about errors.
 
     Attributes:
         taken: how many batches were read.
-        lost: how many batches were not.
-        refused: how many reasons there are to rely on none of them.
+        lost: how many batches could not be read.
+        refused: how many errors make all values of the loader unreliable.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class LoaderMetrics:
                 metric.to(device)
 
     def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
-        """Add a batch whose logits and targets `read` gives; if that fails it is lost, or the error passes."""
+        """Add a batch whose logits and targets `read` gives; if that fails, it is lost, or the error is raised."""
         self.lost += 1
         with self.problems.tolerated(f"a batch of {self.what}"):
             self.update(*read())
@@ -64,9 +64,9 @@ class LoaderMetrics:
         self.taken += 1
 
     def summary(self, *, labelled: bool) -> dict[str, Tensor]:
-        """The summary of all processes, each of which must call it.
+        """The summary over all processes; every process must call it.
 
-        What the targets decide is NaN if `labelled` does not ask for it, or if there are targets that are no classes.
+        Values that depend on targets are NaN without `labelled`, or if there are targets that are not classes.
         """
         with unwarned(), self.metric.sync_context():
             total = self.metric.total()
@@ -80,7 +80,7 @@ class LoaderMetrics:
         return summary | {key: torch.full_like(summary[key], float("nan")) for key in LABELLED_KEYS}
 
     def separate(self, known: "LoaderMetrics") -> dict[str, Tensor]:
-        """What sets this loader apart from the in-distribution one; of all processes, each of which must call it."""
+        """How well this loader is separated from the first, over all processes; every process must call it."""
         assert self.separation is not None
         assert known.separation is not None
         with self.relying():
@@ -99,13 +99,13 @@ class LoaderMetrics:
             self.refused -= 1
 
     def check_targets(self, counts: Tensor) -> None:
-        """Raise if there are targets that are no classes, for what is said of the others may mislead."""
+        """Raise if there are targets that are not classes, because the results of the other targets may mislead."""
         self.metric._report(torch.tensor(0), Counts(*counts).bad_targets)
 
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """A process may have seen no batch of a loader that others have seen."""
+    """Silence a warning of torchmetrics: a process may have seen no batch of a loader that others have seen."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The ``compute`` method of metric")
         yield

@@ -20,7 +20,7 @@ MOST_WARPS = 16
 PROGRAM_BYTES = 2**12
 # The most that a thread loads at once.
 VECTOR_BYTES = 16
-# How many rows a block has at least where they lie side by side: 128 bytes of float32 are read at once.
+# The least number of rows in a block if rows lie side by side: 128 bytes of float32 are read at once.
 ACROSS = 32
 # The block of rows that are read again for their spread, and its warps.
 SPREAD_BLOCK, SPREAD_WARPS = 1024, 4
@@ -29,9 +29,9 @@ SPREAD_BLOCK, SPREAD_WARPS = 1024, 4
 def geometry(classes: int, dtype: torch.dtype, *, across: bool = False, heavy: bool = False) -> dict[str, Any]:
     """How logits of this dtype are cut: `height` rows per program that fit on chip, or a part of a row; and warps.
 
-    The classes of a block are its `width`. Of a longer row, a `group` is one vector. If rows lie `across`, there are at
-    least so many in a block that they fill what the memory gives at once. In a kernel that is `heavy` each class needs
-    many registers, and a thread takes half as many classes.
+    `width` is the number of classes in a block. For a longer row, `group` is the number of logits in one vector. If
+    rows lie `across`, a block has at least as many rows as the memory delivers at once. In a `heavy` kernel each class
+    needs many registers, and a thread takes half as many classes.
     """
     wide = accumulator(dtype)
     width = 1 << (classes - 1).bit_length()
