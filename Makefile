@@ -30,6 +30,7 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.probe
+	$(BIN)/python -m benchmarks.gradient
 	$(BIN)/python -m benchmarks.paths
 	$(BIN)/python -m benchmarks.metric
 	$(BIN)/python -m benchmarks.callback

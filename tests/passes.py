@@ -1,7 +1,9 @@
 """How often the sums of logits are taken: one call for each batch that is small enough for one piece."""
 
+import pytest
+
 from torch_boc.core import rows
-from torch_boc.kernels.cpu import library
+from torch_boc.kernels.cpu import calls, library
 
 
 def count_passes(monkeypatch):
@@ -15,3 +17,24 @@ def count_passes(monkeypatch):
     monkeypatch.setattr(rows, "_sums", counted)
     monkeypatch.setattr(library, "_chosen", lambda: (None, "passes are counted"))
     return passes
+
+
+NATIVE = ("coins_of", "columns", "count_scores", "evidence", "gap_tally", "row_sums", "tally", "tally_evidence")
+
+
+def count_native_calls(monkeypatch):
+    """A list that grows with each call of the native library by its name; skips the test where there is none."""
+    if not library.available():
+        pytest.skip(library.why_not())
+    made = []
+
+    def counted(name, function):
+        def call(*args, **kwargs):
+            made.append(name)
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in NATIVE:
+        monkeypatch.setattr(calls, name, counted(name, getattr(calls, name)))
+    return made

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ._optional import require
 from .functional.bounds import dominance_bounds, forced_gap
+from .functional.histograms import bin_centres
 from .functional.registry import find_score
-from .functional.separation import bin_centres, share_above
-from .functional.tally import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally, gap_edges
+from .functional.separation import share_above
+from .functional.tallies import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally, gap_edges
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)

@@ -117,7 +117,7 @@ def test_names_of_sets(tmp_path, monkeypatch, value, name, path):
         (["--ood", "far=noise.npz", "--calibration", "far=val.npz"], "got 'far' twice"),
         (["--out", "test.npz"], "expected a folder, got the file test.npz; choose another path"),
         (["--trials", "0"], "--trials"),
-        (["--seed", "-1"], "Invalid value for '--seed': -1 is not in the range x>=0"),
+        (["--seed", "-1"], "Invalid value for '--seed'"),
     ],
 )
 def test_options_that_are_refused(run, files, options, message):

@@ -28,8 +28,8 @@ def test_means_are_those_of_the_summary(sets):
     assert [(row.set, row.kind) for row in rows] == [("id", "id"), ("ood", "ood")]
     for row, data in zip(rows, sets, strict=True):
         summary = boc_summary(data.data.logits)
-        for key in set(row._fields) - {"set", "kind", "r2"}:
-            assert getattr(row, key) == pytest.approx(summary[key].item(), rel=1e-9), key
+        for key in set(row._fields) - {"set", "kind", "r2"}:  # up to the rounding of sums in float32
+            assert getattr(row, key) == pytest.approx(summary[key].item(), rel=1e-7), key
 
 
 def test_explained_share_is_what_the_free_part_leaves(sets):

@@ -65,7 +65,8 @@ def test_likelihood_and_accuracy_are_those_of_calibrated_logits(report, kind):
     method = kind().fit(logits[1000:], target[1000:])
     result = method.calibrate(logits[:1000])
     row = report.calibration.set_index("method").loc[method.name]
-    assert row["nll"] == pytest.approx(cross_entropy(result.logits.double(), target[:1000]).item(), rel=1e-9)
+    likelihood = cross_entropy(result.logits.double(), target[:1000]).item()
+    assert row["nll"] == pytest.approx(likelihood, rel=1e-7)  # its sums over the classes are in float32
     assert row["accuracy"] == (result.prediction == target[:1000]).double().mean().item()
     assert row["ece"] == calibration_error(result.confidence, result.prediction == target[:1000])
 

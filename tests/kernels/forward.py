@@ -132,7 +132,7 @@ def test_the_sums_of_flat_rows(classes, scale, dtype):
 @pytest.mark.skipif(not INTERPRETED, reason="a GPU takes the fast form by itself")
 @pytest.mark.parametrize("classes", [5, 130, 17001])
 def test_the_fast_form_of_undefined_rows_and_ties(classes, monkeypatch):
-    """With others for the instructions that the interpreter has not; nothing is fused, so the sums are less exact."""
+    """With stand-ins for the instructions that the interpreter has not; its sums are less exact: nothing is fused."""
     from torch_boc.kernels.triton import exponentials, launch
 
     def reduce_rows(z, axis, combine):

@@ -9,7 +9,7 @@ from torch import Tensor
 from tests.functional.cases import random_logits
 from torch_boc.core.coins import Coins
 from torch_boc.functional.evidence import Evidence
-from torch_boc.functional.tally import Tally, empty_tally
+from torch_boc.functional.tallies import Tally, empty_tally
 from torch_boc.kernels.cpu import calls
 
 CLASSES = (2, 3, 10, 16, 17, 47, 48, 100, 1000, 1025, 5000)

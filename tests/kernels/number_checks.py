@@ -10,9 +10,10 @@ from tests.kernels.cases import DEVICE, make_logits, odd_rows
 from tests.kernels.recorded import watch
 from torch_boc.functional import gather
 from torch_boc.functional.columns import columns_of
+from torch_boc.functional.histograms import score_histograms
 from torch_boc.functional.registry import rank
-from torch_boc.functional.separation import score_histograms
-from torch_boc.functional.tally import empty_tally, gap_tally, tally
+from torch_boc.functional.tallies import empty_tally
+from torch_boc.functional.tally import gap_tally, tally
 from torch_boc.kernels import use
 from torch_boc.kernels.triton import launch_numbers
 from torch_boc.kernels.triton.columns import QUANTITIES

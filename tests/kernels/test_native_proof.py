@@ -10,7 +10,7 @@ import torch
 
 from hatch_build import find_compiler
 from tests.kernels.cases import needs_native
-from torch_boc.functional.tally import empty_tally
+from torch_boc.functional.tallies import empty_tally
 from torch_boc.kernels.cpu import calls, library, variants
 
 pytestmark = [pytest.mark.slow, needs_native]

@@ -17,7 +17,8 @@ from tests.kernels.native_cases import (
     native_tally,
 )
 from torch_boc.functional import gather
-from torch_boc.functional.tally import GAP_BINS, empty_tally, gap_edges, gap_tally, tally
+from torch_boc.functional.tallies import GAP_BINS, empty_tally, gap_edges
+from torch_boc.functional.tally import gap_tally, tally
 from torch_boc.kernels import use
 from torch_boc.kernels.cpu import calls
 

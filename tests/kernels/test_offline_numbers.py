@@ -9,7 +9,7 @@ import torch
 from tests.kernels.offline import OFFLINE, assemble
 from tests.kernels.recorded import bind, compile_launch, record
 from tests.kernels.test_offline import A100, MI300, over_nvidia
-from torch_boc.functional.tally import empty_tally
+from torch_boc.functional.tallies import empty_tally
 from torch_boc.kernels.triton import launch, launch_numbers
 
 pytestmark = OFFLINE

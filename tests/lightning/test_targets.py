@@ -18,7 +18,9 @@ from tests.lightning.cases import (
     perceptron,
     trainer,
 )
+from torch_boc import BoCMetric, BoCSeparation
 from torch_boc.lightning import BoCCallback
+from torch_boc.lightning.loop import LoopMetrics
 
 pytestmark = QUIET
 
@@ -78,6 +80,19 @@ def test_only_ignored_labels_are_said(tmp_path):
     run = trainer(LIBRARIES["lightning"], tmp_path, BoCCallback(ignore_index=None, keys=("gap",)))
     run.validate(module, loader(data), verbose=False)
     assert run.callback_metrics["val/boc/gap"].item() == pytest.approx(expected(module, VAL)["gap"])
+
+
+@pytest.mark.parametrize("ood", [set(), {1}])
+def test_a_loader_may_use_the_memory_of_its_targets_again(ood):
+    loop, target = (
+        LoopMetrics(["", "other"], ood, BoCMetric(), BoCSeparation(("msp",))),
+        torch.zeros(16, dtype=torch.long),
+    )
+    for batch in range(5):
+        target.fill_(batch)
+        loop.update(0, torch.eye(5)[target] * 4, target)
+        loop.update(1, torch.eye(5)[target] * 4, target)
+    assert loop.compute(("accuracy",))["accuracy"] == 1
 
 
 def single_logit(library):

@@ -12,8 +12,8 @@ from tests.metrics.cases import joined, ood_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCSeparation
 from torch_boc.functional import auroc, compute_scores, fpr_at_tpr, scores
-from torch_boc.functional.registry import unsaturated_scores
-from torch_boc.functional.separation import bin_centres, score_bin, score_histograms
+from torch_boc.functional.histograms import bin_centres, score_bin, score_histograms
+from torch_boc.functional.score import unsaturated_scores
 
 ALL = tuple(scores)
 values = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=20).map(torch.tensor)
@@ -232,8 +232,10 @@ def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():
         for _ in range(3):
             metric.update(torch.randn(100, 50), False)
     assert sum(part.numel() for part in getattr(exact, exact._rows)) == 300 * 3  # two scores and the flag
-    assert not getattr(binned, binned._rows)
-    assert [part.shape for part in getattr(binned, binned._bins)] == [(1, 2, 2, 64)]
+    assert {name: getattr(binned, name).shape for name in binned._defaults} == {
+        binned._invalid: (),
+        binned._bins: (2, 2, 64),
+    }
     with pytest.raises(ValueError, match="thresholds=None"):
         binned.samples()
 

@@ -127,12 +127,12 @@ def identity(tmp_path_factory):
     classifier = BoCClassifier(torch.nn.Identity()).eval()
     path = tmp_path_factory.mktemp("onnx") / "probe.onnx"
     with torch.no_grad():
-        return classifier, in_onnx(classifier, ((torch.randn(3, 5),), {}), {"args": ({0: BATCH},)}, path)
+        return classifier, in_onnx(classifier, ((torch.randn(3, 6),), {}), {"args": ({0: BATCH},)}, path)
 
 
 def test_onnxruntime_on_rows_of_every_confidence(identity):
     classifier, run = identity
-    spread = torch.linspace(0, 60, 50).unsqueeze(1) * torch.tensor([[0.0, -1.0, -1.5, -1.1, -2.0]])
+    spread = torch.linspace(0, 60, 50).unsqueeze(1) * torch.tensor([[0.0, -1.0, -1.5, -1.1, -2.0, -1.7]])
     values = dict(zip(NAMES, run(spread), strict=False))
     expected = dict(zip(NAMES, flat(classifier(spread)), strict=True))
     assert values["prediction"].tolist() == expected["prediction"].tolist()
@@ -144,7 +144,7 @@ def test_onnxruntime_on_rows_of_every_confidence(identity):
 
 def test_onnxruntime_keeps_a_bad_row_to_itself(identity):
     classifier, run = identity
-    logits = torch.randn(4, 5)
-    logits[1, 2], logits[2, 0], logits[3, 4] = torch.nan, torch.inf, -torch.inf
+    logits = torch.randn(4, 6)
+    logits[1, 2], logits[2, 0], logits[3, 5] = torch.nan, torch.inf, -torch.inf
     for name, value, expected in zip(NAMES[2:], run(logits)[2:], classifier(logits).probe[1:], strict=False):
         torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6, equal_nan=True, msg=name)

@@ -12,7 +12,7 @@ from tests.dispatch import NoHostSync
 from tests.metrics.cases import labelled_batches
 from torch_boc.functional import boc_summary
 from torch_boc.functional.summary import LABELLED_KEYS, summarize
-from torch_boc.functional.tally import empty_tally
+from torch_boc.functional.tallies import empty_tally
 from torch_boc.transformers import COLUMNS, BoCTrainerMetrics, Predictions
 
 EVERY = tuple(summarize(empty_tally()))

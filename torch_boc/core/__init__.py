@@ -1,1 +1,1 @@
-"""The formulas of the probe in torch's own operations, and nothing else: no choice of a path, no checks."""
+"""The formulas of the probe in torch's own operations. This package chooses no path and checks no arguments."""

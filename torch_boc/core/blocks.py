@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-# Elements of one piece. A CPU piece of 2 MB per thread is large enough to hide the cost of starting each operation and
-# small enough for the last-level cache; an accelerator wants few launches, and 64 MB is small beside its memory.
+# How many elements one piece has. On a CPU, 2 MB per thread are enough to hide the cost of starting each operation, and
+# still fit in the last-level cache. An accelerator needs few launches, and 64 MB are a small part of its memory.
 CPU_ELEMENTS_PER_THREAD = 2**19
 ACCELERATOR_ELEMENTS = 2**24
 
@@ -23,8 +23,8 @@ def blockwise(
 ) -> tuple[Tensor, ...]:
     """`function(*tensors)`, computed on pieces of at most `limit` elements and joined again.
 
-    An element counts `weight` times. The tensors share all axes but the last, which is never split; pieces are views,
-    whatever the strides. Under torch.compile the compiler fuses the whole, so nothing is split.
+    Each element counts `weight` times. The tensors have the same axes except the last one, which is never split. The
+    pieces are views, for any strides. Under torch.compile nothing is split, because the compiler fuses everything.
     """
     axis, pieces = _cut(tensors, limit, weight)
     if axis is None:
@@ -34,7 +34,7 @@ def blockwise(
 
 
 def fill_blockwise(out: Tensor, function: Callable[..., Tensor], *tensors: Tensor, limit: int | None = None) -> Tensor:
-    """`out` filled with `function(*tensors)` piece by piece, for a result that is too large to have twice."""
+    """Fill `out` with `function(*tensors)` piece by piece, so that a large result is in memory only once."""
     axis, pieces = _cut((out, *tensors), limit)
     if axis is None:
         return out.copy_(function(*tensors))
@@ -46,7 +46,7 @@ def fill_blockwise(out: Tensor, function: Callable[..., Tensor], *tensors: Tenso
 def _cut(
     tensors: tuple[Tensor, ...], limit: int | None, weight: int = 1
 ) -> tuple[int | None, Iterable[tuple[Tensor, ...]]]:
-    """The axis to cut the tensors along and their pieces, or None where the first is small enough as it is."""
+    """The axis along which the tensors are cut, and their pieces. The axis is None if nothing is cut."""
     if torch.compiler.is_compiling():
         return None, ()
     lead = tensors[0]

@@ -38,7 +38,7 @@ class Coins(NamedTuple):
 
     @property
     def gap(self) -> Tensor:
-        """The coherence gap, dominance - confidence, without its cancellation; never negative, 0 for two classes."""
+        """The coherence gap, dominance - confidence, without cancellation; never negative, and 0 for two classes."""
         return gap_of(self.odds, self.loss)
 
     @property

@@ -1,11 +1,11 @@
-"""Which dtype carries which part of the work, and who watches it."""
+"""Which dtype is used for which part of the work, and whether autograd or a compiler follows the computation."""
 
 import torch
 from torch import Tensor
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which sums over classes are taken: float64 stays, everything narrower is float32."""
+    """The dtype in which sums over classes are taken: float64 for float64, float32 for every narrower dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -15,9 +15,10 @@ def widen(x: Tensor) -> Tensor:
 
 
 def is_plain(x: Tensor) -> bool:
-    """Whether nobody but the caller looks at what is computed from `x`: neither autograd, nor vmap, nor a compiler.
+    """Whether neither autograd, nor a transform such as vmap, nor a compiler follows what is computed from `x`.
 
-    Then the rules of an autograd.Function are not needed, and calling its body alone saves a tenth of a millisecond.
+    If so, the rules of an autograd.Function are not needed, and a direct call of its body saves a tenth of a
+    millisecond.
     """
     if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
         return False

@@ -7,9 +7,10 @@ With u_j = exp(z_j - z_top) over the rivals j (the classes other than the top on
     surprise      sum_j u_j (z_top - z_j)
     margin        sum_j (z_top - z_j)
 
-The top class's own u = 1 is never added: in float32 it would swallow every R below 1e-7. Q is summed times 2^100
-because the square of a u below 1e-19 underflows in float32: that leaves room for 10^8 classes above and for u = 1e-34
-below. The factor is written out where it is used: torch.compile takes a float by name for an input.
+The top class itself has u = 1. It is never added, because in float32 an R below 1e-7 would be lost beside it. Q is
+summed times 2^100, because the square of a u below 1e-19 underflows in float32. With this factor, the sum of 10^8
+classes does not overflow, and u may be as small as 1e-34. The factor is written as a number wherever it is used,
+because torch.compile treats a float with a name as an input.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,10 +27,10 @@ from .top import find_top
 
 
 class Rows(NamedTuple):
-    """The sums of each row and its top class, all without the class axis; surprise and margin only where asked for.
+    """The sums of each row and its top class, all without the class axis; surprise and margin only if asked for.
 
     `squares`, `mass` and `mass_squares` are in float64 (float32 on MPS), the others in the dtype in which the sums are
-    taken. The last two are the sums that the concentration is taken from (see `spread.py`).
+    taken. The concentration is computed from `mass` and `mass_squares` (see `spread.py`).
     """
 
     prediction: Tensor
@@ -57,7 +58,7 @@ def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
 
 
 class _RowSums(torch.autograd.Function):
-    """Saves the logits alone and recomputes the rest, so that backward is as frugal as forward."""
+    """Saves only the logits and recomputes the rest, so that backward needs as little memory as forward."""
 
     @staticmethod
     def forward(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
@@ -75,9 +76,9 @@ class _RowSums(torch.autograd.Function):
 
 
 class _AllSums(torch.autograd.Function):
-    """`_RowSums` and the sums of `spread.py` in one, piece by piece: together they need one gradient of the logits.
+    """`_RowSums` and the sums of `spread.py` together, piece by piece: both share one gradient of the logits.
 
-    A compiler has them apart, and fuses what is needed of them.
+    A compiler gets the two separately, and fuses what it needs of them.
     """
 
     @staticmethod
@@ -115,43 +116,44 @@ class _AllSums(torch.autograd.Function):
 
 def _fill(function: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
     """The gradient of the logits by `function`, piece by piece."""
-    # Of whatever kind the logits or a gradient is: vmap may have batched one and not the others.
+    # The result must be batched if the logits or any gradient is: vmap may have batched one and not the others.
     kind = logits[..., :1] + sum(columns)
     return fill_blockwise(kind.new_empty(logits.shape, dtype=logits.dtype), function, logits, *columns)
 
 
 def sums_by_blocks(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
-    """The fields of Rows."""
+    """The fields of Rows from `prediction` to `squares`, with `extras` also `surprise` and `margin`."""
     return blockwise(lambda z: _sums(z, extras), logits)
 
 
 def gradient_by_blocks(out: Tensor, logits: Tensor, grads: Sequence[Tensor]) -> Tensor:
-    """`out` filled with the gradient of the logits from those of top, odds, squares and so on."""
+    """Fill `out` with the gradient of the logits, from the gradients of top, odds, squares and so on."""
     return fill_blockwise(out, gradient, logits, *(grad.unsqueeze(-1) for grad in grads))
 
 
 def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
     prediction, top, below = find_top(logits)
-    margin = -below.sum(-1, keepdim=True) if extras else None
+    margin = -below.sum(-1) if extras else None
     finite = _finite(below) if extras else None
     loses, odds = _coins(below, prediction)
-    undefined = top - top  # 0, or NaN where the top is NaN or infinite: such a row has no geometry
-    rows = [prediction, top + undefined, odds.sum(-1, keepdim=True) * 2.0**-100 + undefined]
-    rows += [widen(loses.mul_(odds).sum(-1, keepdim=True)) * 2.0**-100 + undefined]
+    top = top.squeeze(-1)
+    undefined = top - top  # 0, or NaN where the top is NaN or infinite: such a row has no defined result
+    rows = [prediction.squeeze(-1), top + undefined, torch.add(undefined, odds.sum(-1), alpha=2.0**-100)]
+    rows += [torch.add(undefined, widen(loses.mul_(odds).sum(-1)), alpha=2.0**-100)]
     if finite is not None and margin is not None:
-        rows += [finite.mul_(odds).sum(-1, keepdim=True) * -(2.0**-100) + undefined, margin + undefined]
-    return tuple(x.squeeze(-1) for x in rows)
+        rows += [torch.add(undefined, finite.mul_(odds).sum(-1), alpha=-(2.0**-100)), margin + undefined]
+    return tuple(rows)
 
 
 def _coins(below: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
     """The chance u / (1 + u) that the top loses to each class, and 2^100 u; both 0 for the top itself.
 
-    `below` is used up: what is reused stays in the cache.
+    The memory of `below` is overwritten, because memory that is used again stays in the cache.
     """
     if torch.compiler.is_compiling():
         odds = _put(below.exp(), prediction, 0.0)
         return odds / (1 + odds), odds * 2.0**100
-    # Not exp: where it underflows, as it does for confident networks, eager exp takes a slow path on the CPU.
+    # exp is not used: where it underflows, as it does for confident networks, eager exp is slow on the CPU.
     loses = below.sigmoid_().scatter_(-1, prediction, 0.0)
     odds = torch.rsub(loses, 2.0**-100, alpha=2.0**-100)
     return loses, torch.div(loses, odds, out=odds)
@@ -160,12 +162,15 @@ def _coins(below: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
 def gradient(
     logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor, surprise: Tensor | None = None, margin: Any = 0.0
 ) -> Tensor:
-    """The gradient of the logits from those of the sums; what pulls on the rivals pushes the top."""
+    """The gradient of the logits from the gradients of the sums.
+
+    The top logit gets the gradient of `top`, minus the sum of what its rivals get.
+    """
     prediction, largest, below = find_top(logits)
     odds = odds + (largest - largest)  # NaN where the top is infinite: such a row has no gradient
     loses = _put(torch.sigmoid(below), prediction, 0.0)
-    # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u). The gradient of Q grows as 1/R^2, past what float32
-    # can hold: it is scaled until it has met w.
+    # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u). The gradient of Q grows as 1/R^2, and float32
+    # cannot hold it: therefore it stays scaled down until it is multiplied by w.
     small = (squares * 2.0**-100).to(loses.dtype)
     each = odds + (small * loses) * torch.rsub(loses, 2.0**101, alpha=2.0**100)
     if surprise is not None:
@@ -176,7 +181,7 @@ def gradient(
 
 
 def _finite(below: Tensor) -> Tensor:
-    """A finite stand-in for -inf, which a weight of 0 turns into 0 and not into NaN."""
+    """`below` with a finite number in place of -inf, so that a weight of 0 gives 0 and not NaN."""
     return below.clamp_min(-1e30)
 
 

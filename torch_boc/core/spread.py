@@ -1,14 +1,15 @@
-"""The sums that the concentration is taken from, chosen for each row so that nothing cancels.
+"""The sums from which the concentration is computed, chosen for each row so that nothing cancels.
 
-With u_j = exp(z_j - z_top) over the rivals j and v_j = 1 - u_j, how far each falls short of the top:
+With u_j = exp(z_j - z_top) over the rivals j and v_j = 1 - u_j, how far each rival is below the top:
 
     odds of the rivals       R = sum_j u_j        Q = sum_j u_j^2 / (1 + u_j)
     leads over the rivals    S = sum_j v_j        T = sum_j v_j^2 / (2 - v_j)
 
-R + S = C - 1 and 4 Q = T + 2 (C - 1) - 3 S, so that either pair tells everything. In finite precision it does not: of
-logits that nearly tie, R is C - 1 up to rounding, and S, from exp(x) - 1, has all its digits. A row is flat, and its
-concentration is taken from S and T, where R > (C - 1) / 2. A row is sharp where R < 2^-100: its Q is below what float32
-holds, also times 2^100. The R and Q of a sharp row are summed relative to its second largest logit.
+R + S = C - 1 and 4 Q = T + 2 (C - 1) - 3 S, so that each pair follows from the other. In finite precision this is not
+true: if the logits are nearly equal, R is C - 1 up to rounding, while S, computed by exp(x) - 1, has all its digits. A
+row is flat if R > (C - 1) / 2, and then its concentration is computed from S and T. A row is sharp if R < 2^-100: then
+float32 cannot hold its Q, not even times 2^100. The R and Q of a sharp row are summed relative to its second largest
+logit.
 """
 
 from typing import Any
@@ -22,20 +23,20 @@ from .top import find_top
 
 
 def is_flat(odds: Tensor, num_classes: int) -> Tensor:
-    """Which rows have rivals so near the top that their leads are to be summed; not rows of NaN."""
+    """Which rows have rivals so near the top that their leads must be summed. Rows of NaN are not flat."""
     return odds > (num_classes - 1) * 0.5
 
 
 def is_sharp(odds: Tensor) -> Tensor:
-    """Which rows have odds so small that their squares are below float32; not rows of NaN."""
+    """Which rows have odds so small that float32 cannot hold their squares. Rows of NaN are not sharp."""
     return odds < 2.0**-100
 
 
 def spread_sums(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """S and T of the rows of `logits` that are flat, R and Q of the others; float64 (float32 on MPS), differentiable.
+    """S and T of the flat rows of `logits`, R and Q of the others; differentiable, in float64 (float32 on MPS).
 
-    `odds` and `squares` are R and Q as numbers: the gradients of the results go to the logits directly, in float64
-    until they have met numbers as small as they are large.
+    `odds` and `squares` are R and Q, and get no gradient: the gradients of the results go directly to the logits. They
+    can be very large, so they stay in float64 until they are multiplied by numbers that are as small.
     """
     if is_plain(logits):
         return _forward(logits, odds, squares)
@@ -45,14 +46,14 @@ def spread_sums(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, 
 
 def _forward(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
     if logits.device.type == "cpu" and not torch.compiler.is_compiling():
-        # An operator, for tensors that are fake have no values to ask.
+        # This is an operator, because fake tensors have no values that can be read.
         some: tuple[Tensor, Tensor] = _some_rows(logits, odds, squares)
         return some
     return blockwise(every_row, logits, odds.unsqueeze(-1), squares.unsqueeze(-1))  # type: ignore[return-value]
 
 
 class _Spread(torch.autograd.Function):
-    """Saves the logits and the first sum, and recomputes the rest."""
+    """Saves the logits, the first sum and which rows are flat, and recomputes the rest."""
 
     @staticmethod
     def forward(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,14 +76,14 @@ class _Spread(torch.autograd.Function):
 def spread_columns(
     logits: Tensor, flat: Tensor, mass: Tensor, on_mass: Tensor, on_squares: Tensor
 ) -> tuple[Tensor, ...]:
-    """What `gradient` takes beside the logits, with a last axis of 1."""
+    """The arguments of `gradient` after the logits, with a last axis of size 1."""
     scaled = (on_mass * mass, on_squares * mass * mass)  # in float64: each of the gradients may be very large
     narrow = (x.to(accumulator(logits.dtype)) for x in scaled)
     return flat.unsqueeze(-1), mass.unsqueeze(-1), *(x.unsqueeze(-1) for x in narrow)
 
 
 def every_row(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """`spread_sums` by looking at each row again; `odds` and `squares` have a last axis of 1."""
+    """`spread_sums` by reading every row again; `odds` and `squares` have a last axis of size 1."""
     pairs = zip(_leads(logits), _relative_sums(logits), (widen(odds), squares), strict=True)
     flat, sharp = is_flat(odds, logits.shape[-1]), is_sharp(odds)
     mass, mass_squares = (torch.where(flat, x, torch.where(sharp, y, z)).squeeze(-1) for x, y, z in pairs)
@@ -90,7 +91,10 @@ def every_row(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Te
 
 
 def some_rows(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """`spread_sums` on the CPU, where asking which rows are flat or sharp makes nobody wait: few batches have any."""
+    """`spread_sums` on the CPU: only flat and sharp rows are read again, and few batches have any.
+
+    On the CPU the program can look for these rows without waiting for a device.
+    """
     mass, mass_squares = (torch.empty(odds.shape, dtype=squares.dtype).copy_(x) for x in (odds, squares))
     rows = logits.reshape(-1, logits.shape[-1])
     for which, sums in ((is_flat(odds, logits.shape[-1]), _leads), (is_sharp(odds), _relative_sums)):
@@ -110,7 +114,7 @@ def _(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _leads(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """S and T of each row, on a last axis of 1; T is summed times 2^100, for the squares of leads below 1e-19."""
+    """S and T of each row, with a last axis of 1. T is summed times 2^100: squares of leads below 1e-19 underflow."""
     z = logits.to(accumulator(logits.dtype))
     lead = (z - z.amax(-1, keepdim=True)).expm1_().neg_()
     beaten = torch.rsub(lead, 2.0**-99, alpha=2.0**-100)
@@ -120,32 +124,35 @@ def _leads(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _relative_sums(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """R and Q of each sharp row, on a last axis of 1; where u is below 2^-100, 1 + u is 1."""
+    """R and Q of each sharp row, with a last axis of 1. Every u is below 2^-100, so that 1 + u is 1."""
     z = logits.to(accumulator(logits.dtype))
     below = z - z.amax(-1, keepdim=True)
     rivals = below.masked_fill(below == 0.0, -torch.inf)  # a sharp row has one top
-    second = rivals.amax(-1, keepdim=True).clamp_min(torch.finfo(z.dtype).min)  # where all rivals are -inf, a number
+    second = rivals.amax(-1, keepdim=True).clamp_min(torch.finfo(z.dtype).min)  # finite, even if all are -inf
     relative = (rivals - second).exp()
     unit = widen(second).exp()
     return unit * relative.sum(-1, keepdim=True), unit * unit * relative.square().sum(-1, keepdim=True)
 
 
 def gradient(logits: Tensor, flat: Tensor, mass: Tensor, on_mass: Tensor, on_squares: Tensor) -> Tensor:
-    """The gradient of the logits, from those of both sums times the first sum and its square.
+    """The gradient of the logits from the gradients of both sums.
+
+    The first sum is the `mass`. `on_mass` is the gradient of the first sum times the mass, and `on_squares` is the
+    gradient of the second sum times the square of the mass.
 
     With w = u / (1 + u) and t = v / (2 - v) = tanh((z_top - z) / 2):
 
         d R = u    d Q = u w (2 - w)    d S = -u    d T = -u t (2 + t)
 
-    Everything is divided by the first sum, the `mass`, before it is multiplied: then nothing leaves float32. The mass
-    itself comes in float64.
+    Everything is divided by the mass before it is multiplied, so that all numbers stay in the range of float32. The
+    mass itself is in float64.
     """
     prediction, _, below = find_top(logits)
     loses = torch.sigmoid(below)
     sign = 1.0 - 2.0 * flat
-    nothing = mass < torch.finfo(mass.dtype).tiny  # not so for NaN
+    nothing = mass < torch.finfo(mass.dtype).tiny  # False for NaN
     log_mass = torch.where(nothing, 1.0, mass).log().to(below.dtype)
-    share = (below - log_mass).exp()  # u over the mass
+    share = (below - log_mass).exp()  # u / mass
     part = torch.where(flat, torch.tanh(below * -0.5), loses)
     part_share = torch.where(flat, part / torch.where(flat, mass, 1.0).to(below.dtype), share * (1.0 - loses))
     each = on_mass + on_squares * part_share * (2.0 - sign * part)

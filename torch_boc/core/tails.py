@@ -1,10 +1,10 @@
-"""Binomial tails, from odds, on any device, in memory that does not grow with the trials, without reading a value back.
+"""Binomial tails from odds, on any device. The memory does not grow with the trials, and no value is read back.
 
-    Pr{Binomial(k, p) >= w} = pmf(w) * ratio,  ratio = 1 + sum of the later terms over the first
+    Pr{Binomial(k, p) >= w} = pmf(w) * ratio,  ratio = 1 + (sum of the later terms) / (first term)
 
-The ratio is a continued fraction of the incomplete beta function (DLMF 8.17.22) which, on the far side of the mean,
-reaches 1e-12 in about 7 k^(1/3) steps; on the near side the complement is taken. The steps depend on k alone. A small
-batch adds up the terms instead.
+The ratio is a continued fraction of the incomplete beta function (DLMF 8.17.22). On the far side of the mean, it
+reaches an error of 1e-12 in about 7 k^(1/3) steps. On the near side, the complement is computed. The number of steps
+depends only on k. For a small batch, the terms are added up instead.
 """
 
 import math
@@ -15,17 +15,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .blocks import blockwise
+from .few_tails import MOST_TERMS, is_few
+from .few_tails import log_tail as log_tail_of_few
 from .precision import widen
 
-# Up to here torch.compile gets the continued fraction step by step, and fuses it; 1000 trials take 74 steps.
+# Up to this many trials, torch.compile gets and fuses each step of the continued fraction; 1000 trials take 74 steps.
 MOST_TRIALS_UNROLLED = 1000
-# Up to here the mass is taken factor by factor. Its logarithm is a sum of numbers as large as k, which leaves 13 digits
-# of the mass for k = 1000 and too few for 10^6: there it is taken by deviances (Loader, 2000), which do not cancel.
+# Up to this many trials k, the mass is computed factor by factor. Its logarithm is a sum of numbers as large as k. This
+# leaves 13 digits of the mass for k = 1000, but too few for k = 10^6. For more trials the mass is computed by deviances
+# (Loader, 2000), which do not cancel.
 MOST_TRIALS_BY_FACTORS = 1000
-# Up to here, samples times trials, the later terms are simply added up: half a megabyte in float64.
-MOST_TERMS = 2**16
-
-# Up to here, samples, there is nothing to cut in pieces.
+# Up to this many samples, nothing is cut into pieces.
 ONE_PIECE = 2**16
 
 
@@ -35,7 +35,10 @@ def expected_wins(loss: Tensor, trials: int) -> Tensor:
 
 
 def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
-    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}, for tensors of one shape and whole numbers of wins."""
+    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}, for tensors of one shape.
+
+    The wins are whole numbers from 0 to trials + 1, or NaN.
+    """
     if not odds.requires_grad:
         return _by_blocks(wins, trials, odds)
     result: Tensor = _LogTail.apply(wins, trials, odds)[0]
@@ -43,7 +46,9 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
 
 
 def _by_blocks(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
-    """The log tail, piece by piece: each step makes new tensors, and those of a piece stay in the cache."""
+    """The log tail, piece by piece: each step makes new tensors, and the tensors of one piece stay in the cache."""
+    if not torch.compiler.is_compiling() and is_few(odds.numel(), trials):
+        return log_tail_of_few(wins, trials, odds)
     if torch.compiler.is_compiling() or odds.numel() <= ONE_PIECE:
         return log_tail_and_slope(wins, trials, odds, slope=False)[0]
 
@@ -54,7 +59,7 @@ def _by_blocks(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
 
 
 class _LogTail(torch.autograd.Function):
-    """The derivative has a closed form, so that nothing of the continued fraction is kept."""
+    """The log tail, whose derivative has a closed form: nothing of the continued fraction has to be saved."""
 
     generate_vmap_rule = True
 
@@ -75,9 +80,9 @@ class _LogTail(torch.autograd.Function):
 
 
 def log_tail_and_slope(wins: Tensor, trials: int, odds: Tensor, *, slope: bool = True) -> tuple[Tensor, Tensor]:
-    """The log tail and its derivative in `odds`, or itself again without `slope`."""
+    """The log tail and its derivative in `odds`; without `slope`, the log tail twice."""
     sure = odds == 0.0
-    # No chance has negative odds; and in the limit of 0 the derivative is a number, at 0 it would be 0/0.
+    # Negative odds are not valid and give NaN. At odds of 0 the derivative has a limit, but would be computed as 0/0.
     odds = torch.where(odds < 0.0, math.nan, odds.clamp_min(torch.finfo(odds.dtype).tiny))
     win, lose = (1.0 + odds).reciprocal(), (1.0 + odds.reciprocal()).reciprocal()
     near = win * (trials + 3.0) >= wins + 1.0  # the near side: Pr{X >= w} = 1 - Pr{k - X >= k - w + 1}
@@ -87,7 +92,7 @@ def log_tail_and_slope(wins: Tensor, trials: int, odds: Tensor, *, slope: bool =
     ratio = _tail_over_mass(count, trials, chance, other)
     log_sum = log_first + ratio.log()
     log_tail = torch.where(near, (-log_sum.exp()).log1p(), log_sum)
-    certain, never = (wins <= 0.0) & (odds >= 0.0), (wins > trials) & (odds >= 0.0)  # not so for NaN
+    certain, never = (wins <= 0.0) & (odds >= 0.0), (wins > trials) & (odds >= 0.0)  # False for NaN
     result = torch.where(certain | (sure & (wins <= trials)), 0.0, log_tail)
     result = torch.where(never, -math.inf, result)
     if not slope:
@@ -98,7 +103,7 @@ def log_tail_and_slope(wins: Tensor, trials: int, odds: Tensor, *, slope: bool =
 
 
 def _tail_over_mass(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
-    """Pr{X >= w} / Pr{X = w} on the far side of the mean, by the way that suits the number of samples and trials."""
+    """Pr{X >= w} / Pr{X = w} on the far side of the mean, by the method that suits the number of samples and trials."""
     if torch.compiler.is_compiling():
         return (_ratio if trials <= MOST_TRIALS_UNROLLED else _ratio_as_one)(count, trials, chance, other)
     few = count.numel() * trials <= MOST_TERMS
@@ -106,7 +111,7 @@ def _tail_over_mass(count: Tensor, trials: int, chance: Tensor, other: Tensor) -
 
 
 def _ratio_by_terms(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
-    """All terms at once: their table is small, and starting the operations of a continued fraction would cost more."""
+    """The ratio as a sum of all terms: the table is small, and the steps of a continued fraction would cost more."""
     step = torch.arange(trials, dtype=count.dtype, device=count.device)
     count = count.unsqueeze(-1)
     growth = ((trials - count) - step).clamp_min(0.0) / (step + (count + 1.0)) * (chance / other).unsqueeze(-1)
@@ -114,7 +119,7 @@ def _ratio_by_terms(count: Tensor, trials: int, chance: Tensor, other: Tensor) -
 
 
 def _ratio(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
-    """The continued fraction from its last step back to the first."""
+    """The ratio by the continued fraction, computed from its last step back to the first."""
     half = continued_steps(trials)
     odd = count * chance
     even = (trials + 1.0) * chance - odd
@@ -128,13 +133,13 @@ def _ratio(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
 
 
 def continued_steps(trials: int) -> int:
-    """Half the number of steps of the continued fraction; on the far side of the mean they reach 1e-12."""
+    """Half the number of steps that the continued fraction needs to reach 1e-12 on the far side of the mean."""
     return math.ceil(3.6 * math.cbrt(trials)) + 1
 
 
 @torch.library.custom_op("torch_boc::tail_ratio", mutates_args=())
 def _ratio_as_one(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:
-    """`_ratio` as a single operator for the compiler, which would take minutes over hundreds of steps."""
+    """`_ratio` as a single operator for torch.compile, which would need minutes to compile hundreds of steps."""
     return _ratio(count, trials, chance, other)
 
 
@@ -156,12 +161,12 @@ def _log_mass(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tens
 
 
 def _look_up(table: Tensor, place: Tensor) -> Tensor:
-    """`table[place]`, which older versions of torch can neither map nor run on tensors that pretend to be on a GPU."""
+    """`table[place]` without indexing, which older versions of torch refuse under vmap and for fake GPU tensors."""
     return table.index_select(0, place.reshape(-1)).reshape(place.shape)
 
 
 def _log_chance(chance: Tensor, other: Tensor) -> Tensor:
-    """log(chance), from the other chance where that is the small one and knows more digits."""
+    """log(chance). It is computed from the other chance where that is smaller and therefore has more digits."""
     return torch.where(chance < 0.5, chance.log(), (-other).log1p())
 
 
@@ -172,7 +177,7 @@ def log_choices(trials: int, like: Tensor) -> Tensor:
 
 
 def _log_ratio(ratio: Tensor, change: Tensor) -> Tensor:
-    """log(ratio), where ratio = 1 + change; near 1 the change knows what the rounding of the ratio lost."""
+    """log(ratio), where ratio = 1 + change. Near 1, `change` has the digits that the rounding of the ratio lost."""
     return ratio.log() + torch.where(change.abs() < 0.5, change - (ratio - 1.0), 0.0)
 
 
@@ -186,9 +191,10 @@ def _stirling_corrections(trials: int, like: Tensor) -> Tensor:
 
 
 def _stirling_error(n: Tensor) -> Tensor:
-    """For n = 0, 1, 2, ..., lgamma(n + 1) minus Stirling's formula; what it gives for 0 is of no use.
+    """For n = 0, 1, 2, ..., lgamma(n + 1) minus Stirling's formula; the result for 0 must not be used.
 
-    The asymptotic series from 16 on, and 16 steps of the recurrence below; not lgamma, which exporters do not know.
+    From n = 16 on, this is the asymptotic series. For smaller n, 16 steps of the recurrence are added to the series at
+    n + 16. lgamma is not used, because exporters do not support it.
     """
     low = n[:16].clamp_min(1.0)
     high = low + 16.0

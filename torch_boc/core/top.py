@@ -1,12 +1,14 @@
-"""The top of each row: of several equal ones the first, as torch.argmax finds it on the CPU, on every path."""
+"""The top of each row. If several logits are equal, every path takes the first, as torch.argmax does on the CPU."""
 
 import torch
 from torch import Tensor
 
 from .precision import accumulator
 
-# From here on, finding the top in two steps beats torch.max on CPU, which does not vectorise the search for the index.
+# From this many classes on, finding the top in two steps is faster on a CPU than torch.max, which does not vectorise
+# the search for the index.
 TWO_STEP_CLASSES = 512
+# The largest size of a chunk. If a size above half of this divides the number of classes, that size is taken.
 CHUNK = 64
 
 
@@ -17,25 +19,25 @@ def find_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if torch.compiler.is_compiling() and classes <= 2**24:  # up to here float32 counts classes exactly
         top = z.amax(-1, keepdim=True)
         places = torch.arange(classes, dtype=z.dtype, device=z.device)
-        # The first top, or the first NaN, as torch.argmax: no row is without either.
+        # The first top or the first NaN, as torch.argmax finds it. Every row has at least one of them.
         prediction = torch.where((z == top) | z.isnan(), places, classes - 1.0).amin(-1, keepdim=True).long()
     elif z.device.type == "cpu" and classes >= TWO_STEP_CLASSES:
-        prediction = _argmax_in_two_steps(z)
-        top = z.gather(-1, prediction)
+        top, prediction = _max_in_two_steps(z)
     else:
         top, prediction = z.max(-1, keepdim=True)
     return prediction, top, z - top
 
 
-def _argmax_in_two_steps(z: Tensor) -> Tensor:
-    """The first of several tops: the first chunk of CHUNK logits with the largest top, and the first top in it."""
+def _max_in_two_steps(z: Tensor) -> tuple[Tensor, Tensor]:
+    """The top and its index: find the first chunk with the largest logit, then the first such logit in it."""
     classes = z.shape[-1]
-    covered = classes // CHUNK * CHUNK
-    tops = z[..., :covered].unflatten(-1, (-1, CHUNK)).amax(-1)
-    if covered < classes:
-        tops = torch.cat([tops, z[..., covered:].amax(-1, keepdim=True)], -1)
-    # The remainder is looked for in the last CHUNK logits: those before it hold no top, for else theirs was the first.
-    start = (tops.argmax(-1, keepdim=True) * CHUNK).clamp_max(classes - CHUNK)
-    candidates = start + torch.arange(CHUNK, device=z.device)
-    place: Tensor = candidates.gather(-1, z.gather(-1, candidates).argmax(-1, keepdim=True))
-    return place
+    chunk = next((size for size in range(CHUNK, CHUNK // 2, -1) if classes % size == 0), CHUNK)
+    tops, rest = z.unfold(-1, chunk, chunk).amax(-1), classes % chunk
+    if rest:
+        tops = torch.cat([tops, z[..., -rest:].amax(-1, keepdim=True)], -1)
+    first, step = tops.argmax(-1, keepdim=True), chunk
+    if rest:  # a short last chunk also takes logits before it: they are no tops, otherwise their chunk would be first
+        first, step = (first * chunk).clamp_max(classes - chunk), 1
+    candidates = torch.add(torch.arange(chunk, device=z.device), first, alpha=step)
+    top, place = z.gather(-1, candidates).max(-1, keepdim=True)
+    return top, torch.add(place, first, alpha=step)

@@ -1,4 +1,4 @@
-"""The mathematics of the probe, as pure functions of tensors: on any device, compilable, differentiable."""
+"""The mathematics of the probe, as pure functions of tensors, on any device, with torch.compile and autograd."""
 
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import Coins, bag_of_coins

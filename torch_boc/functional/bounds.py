@@ -1,5 +1,6 @@
 """What the confidence alone already decides about the dominance."""
 
+import torch
 from torch import Tensor
 
 from ..core.bounds import even_and_room
@@ -13,7 +14,7 @@ def dominance_bounds(odds: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     With R the odds, f = floor(R) and r = R - f, by convexity of u / (1 + u):
 
         lower = (C - 1) / (C - 1 + R)                     all rivals equal
-        upper = 1 - (f/2 + r / (1 + r)) / (C - 1)         the rest on as few rivals as possible
+        upper = 1 - (f/2 + r / (1 + r)) / (C - 1)         all the odds on as few rivals as possible
 
     Args:
         odds: R = (1 - confidence) / confidence, any shape.
@@ -44,7 +45,7 @@ def forced_gap(odds: Tensor, num_classes: int) -> Tensor:
         num_classes: C, at least 2.
 
     Returns:
-        A tensor with the shape and dtype of `odds`; the gap itself is never below it.
+        A tensor with the shape and dtype of `odds`. The gap is never smaller than this.
 
     >>> forced_gap(torch.tensor([1.0]), num_classes=4)
     tensor([0.2500])
@@ -57,12 +58,12 @@ def forced_gap(odds: Tensor, num_classes: int) -> Tensor:
 def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
     """The part of the gap that the geometry of the logits adds to what confidence forces: gap - forced_gap >= 0.
 
-    It is the concentration times the width of the dominance bounds, so nothing cancels. `bag_of_coins` has it as
-    `coins.free_gap`; this is for columns of numbers that were made before.
+    It is the concentration times the width of the dominance bounds, so nothing cancels. `bag_of_coins` gives it as
+    `coins.free_gap`. Use this function for odds and concentrations that were saved before.
 
     Args:
         odds: R = (1 - confidence) / confidence, any shape.
-        concentration: of the same shape, from `bag_of_coins`.
+        concentration: from `bag_of_coins`, with the shape of `odds`.
         num_classes: C, at least 2.
 
     Returns:
@@ -73,6 +74,6 @@ def free_gap(odds: Tensor, concentration: Tensor, num_classes: int) -> Tensor:
     (tensor([0.2109]), tensor([0.2004]), tensor([0.0105]))
     """
     wide = widen(odds)
-    _, room = even_and_room(wide, 1.0, 1.0, check_classes(num_classes) - 1.0)
-    room = room.clamp_min(0.0)  # which rounding can make of a width of 0
-    return (widen(concentration) * room / (num_classes - 1.0)).to(odds.dtype)
+    _, room, scale = even_and_room(wide, torch.zeros_like(wide), check_classes(num_classes) - 1.0)
+    room = room.clamp_min(0.0)  # rounding can turn a width of 0 into a negative number
+    return (widen(concentration) * room / scale).to(odds.dtype)

@@ -1,4 +1,4 @@
-"""The expected calibration error: how far confidence and accuracy are apart, bin by bin."""
+"""The expected calibration error: how far confidence and accuracy differ in each bin."""
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Te
     Args:
         confidence: (N,), in [0, 1].
         correct: (N,), which predictions are right, or how likely each is to be right.
-        bins: equal bins of confidence.
+        bins: the number of bins of confidence, which have equal width.
 
     Returns:
         A scalar in float64 (float32 on MPS).
@@ -25,10 +25,10 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Te
 
 
 def error_of_bins(excess: Tensor, samples: Tensor | int) -> Tensor:
-    """The calibration error from the excess of each bin on the last axis: sum of |excess| / samples.
+    """The calibration error from the excess of each bin, with the bins on the last axis: sum of |excess| / samples.
 
     Args:
-        excess: how many predictions of a bin are right, minus the sum of their confidences.
-        samples: how many samples there are in all bins together.
+        excess: for each bin, the number of right predictions minus the sum of the confidences.
+        samples: the number of samples in all bins together.
     """
     return excess.abs().sum(-1) / samples

@@ -1,4 +1,4 @@
-"""Errors at the public boundary: what was expected, what came, and the remedy."""
+"""Errors for wrong arguments: they say what was expected, what was given, and the remedy."""
 
 import operator
 
@@ -7,30 +7,47 @@ from torch import Tensor
 
 
 def check_logits(logits: Tensor, dim: int) -> int:
-    """Return `dim` as a non-negative axis of `logits`, or raise for what cannot be probed."""
+    """Return `dim` as a non-negative axis of `logits`, or raise if these logits cannot be probed."""
     if not isinstance(logits, Tensor):
         raise TypeError(f"expected logits as a torch.Tensor, got {type(logits).__name__}; use torch.as_tensor")
-    got = f"shape {tuple(logits.shape)}, dtype {logits.dtype}"
+    axes = logits.ndim
     if not logits.is_floating_point():
-        raise TypeError(f"expected floating-point logits, got {got}; convert with logits.float()")
-    if logits.ndim == 0:
-        raise ValueError(f"expected logits with a class axis, got a scalar ({got})")
-    if not -logits.ndim <= dim < logits.ndim:
-        raise ValueError(f"expected dim in [{-logits.ndim}, {logits.ndim}), got {dim} ({got})")
+        raise TypeError(f"expected floating-point logits, got {_described(logits)}; convert with logits.float()")
+    if axes == 0:
+        raise ValueError(f"expected logits with a class axis, got a scalar ({_described(logits)})")
+    if not -axes <= dim < axes:
+        raise ValueError(f"expected dim in [{-axes}, {axes}), got {dim} ({_described(logits)})")
     if logits.shape[dim] < 2:
         raise ValueError(
-            f"expected at least 2 classes on dim={dim}, got {logits.shape[dim]} ({got}); "
+            f"expected at least 2 classes on dim={dim}, got {logits.shape[dim]} ({_described(logits)}); "
             "a single sigmoid logit x is the pair of logits (0, x)"
         )
-    return dim % logits.ndim
+    return dim % axes
 
 
-# The most trials of the test. The tails are exact up to here, and their table of k numbers takes 8 megabytes.
+def classes_last(logits: Tensor, dim: int) -> Tensor:
+    """Return the logits with the class axis `dim` moved to the end, or raise if they cannot be probed."""
+    place = check_logits(logits, dim)
+    return logits if place == logits.ndim - 1 else logits.movedim(place, -1)
+
+
+def bare(x: Tensor) -> Tensor:
+    """`x` without a gradient."""
+    return x.detach() if x.requires_grad else x
+
+
+def _described(x: Tensor) -> str:
+    return f"shape {tuple(x.shape)}, dtype {x.dtype}"
+
+
+# The largest number of trials k. The tails are exact up to it, and their table of k numbers takes 8 megabytes.
 MOST_TRIALS = 10**6
 
 
 def check_trials(trials: int) -> int:
     """Return `trials` as a Python int from 1 to `MOST_TRIALS`, or raise."""
+    if type(trials) is int and 1 <= trials <= MOST_TRIALS:
+        return trials
     if isinstance(trials, bool):
         raise TypeError("expected trials as a positive integer, got a bool")
     try:
@@ -45,29 +62,35 @@ def check_trials(trials: int) -> int:
 
 
 def check_classes(num_classes: int) -> int:
-    """Return `num_classes` as given, or raise where it is below 2."""
+    """Return `num_classes` unchanged, or raise if it is below 2."""
     if num_classes < 2:
         raise ValueError(f"expected num_classes of at least 2, got {num_classes}")
     return num_classes
 
 
 def check_target(target: Tensor, shape: torch.Size) -> Tensor:
-    """Return `target` in int64 if it is one class index for each row of logits, or raise."""
+    """Return `target` in int64 if it has one class index for each row of logits, or raise."""
     if not isinstance(target, Tensor):
         raise TypeError(f"expected target as a torch.Tensor, got {type(target).__name__}; use torch.as_tensor")
-    got = f"shape {tuple(target.shape)}, dtype {target.dtype}"
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+    if target.dtype != torch.int64 and (
+        target.is_floating_point() or target.is_complex() or target.dtype == torch.bool
+    ):
+        got = _described(target)
         raise TypeError(f"expected target as integer class indices, got {got}; convert with target.long()")
     if target.shape != shape:
+        got = _described(target)
         raise ValueError(f"expected target of shape {tuple(shape)}, the logits' without the class axis, got {got}")
     return as_indices(target)
 
 
 def as_indices(target: Tensor) -> Tensor:
-    """`target` in int64 if it is of whole numbers, or as it is: a comparison with -100 in uint8 finds 156.
+    """Return `target` in int64 if its dtype is an integer dtype; return other targets unchanged.
 
-    A number of uint64 that int64 does not hold becomes the largest, which is no class and no `ignore_index`.
+    In uint8, the number -100 would be equal to 156. A uint64 number that is too large for int64 becomes the largest
+    int64, which is no class and no `ignore_index`.
     """
+    if target.dtype == torch.int64:
+        return target
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         return target
     wide = target.long()
@@ -75,12 +98,12 @@ def as_indices(target: Tensor) -> Tensor:
 
 
 def are_probabilities(logits: Tensor, dim: int, *, slack: float | None = None) -> Tensor:
-    """Whether every row is a probability vector, as a scalar tensor; not so for no rows at all.
+    """Whether every row is a probability vector, as a scalar tensor. It is False if there are no rows.
 
     Args:
-        logits: of any floating dtype.
+        logits: a tensor of any floating dtype.
         dim: the class axis.
-        slack: how far a sum may be from 1; by default what the rounding of the dtype explains.
+        slack: how far the sum of a row may be from 1; by default 1e-4 for float32 and float64, and 2e-2 for others.
     """
     if logits.numel() == 0:
         return torch.zeros((), dtype=torch.bool, device=logits.device)
@@ -91,5 +114,5 @@ def are_probabilities(logits: Tensor, dim: int, *, slack: float | None = None) -
 
 
 def probabilities_message(rows: str, remedy: str) -> str:
-    """What is said of probabilities in the place of logits, wherever they are found; `rows` is what was looked at."""
+    """The error message for probabilities in place of logits; `rows` says which rows were looked at."""
     return f"expected logits or log-probabilities, got probabilities ({rows} is non-negative and sums to 1); {remedy}"

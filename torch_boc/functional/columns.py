@@ -1,4 +1,4 @@
-"""What is worth keeping of each sample, from one pass over its logits."""
+"""The numbers that are worth keeping for each sample, from one pass over the logits."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -6,15 +6,15 @@ from torch import Tensor
 
 from ..core.coins import gap_of
 from ..kernels.dtensors import is_distributed
-from . import registry
-from .checks import check_logits, check_trials
+from . import registry, whole
+from .checks import bare, check_trials, classes_last
 from .coins import bag_of_coins
 from .evidence import Evidence, gather
 from .paths import coins_from_rows, decide, row_sums
 from .shards import own_part, shared_sums
 from .trials import log_p_value
 
-# Each column as a function of what is known of a row. Those of a property are written out: torch 2.7 cannot compile it.
+# Each column as a function of the evidence. Properties of `Coins` are written out: torch 2.7 cannot compile them.
 _COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
     "prediction": lambda x: x.coins.prediction,
     "confidence": lambda x: (1.0 + x.coins.odds).reciprocal(),
@@ -32,7 +32,7 @@ COLUMNS = tuple(_COLUMNS)
 
 
 def check_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Return `columns`, each once, if all are known, or raise; all known columns for None."""
+    """Return `columns` without repetitions if all are known, or raise. None means all known columns."""
     if columns is None:
         return COLUMNS
     names = [columns] if isinstance(columns, str) else list(columns)
@@ -52,22 +52,27 @@ def sample_columns(
         logits: shape (..., C).
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-value.
-        columns: which ones, in this order; by default all of them: `prediction`, `confidence`, `dominance`, `gap`, its
-            parts `forced_gap` and `free_gap`, `concentration`, `p_value`, `log_p_value`, `energy` and `logit_gap`.
+        columns: the names of the columns, in this order. The default is all: `prediction`, `confidence`, `dominance`,
+            `gap`, its parts `forced_gap` and `free_gap`, `concentration`, `p_value`, `log_p_value`, `energy` and
+            `logit_gap`.
 
     Returns:
-        Tensors without the class axis on the logits' device: `prediction` int64, the others float64 (float32 on MPS).
-        They have no gradient.
+        Tensors without the class axis, on the device of the logits. `prediction` is int64, the others are float64
+        (float32 on MPS). They have no gradient.
 
     >>> sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), columns=["prediction", "free_gap"])
     {'prediction': tensor([0]), 'free_gap': tensor([0.0105], dtype=torch.float64)}
     """
-    names, dim = check_columns(columns), check_logits(logits, dim)
-    return columns_of(gather(logits.detach(), dim=dim, trials=trials, extras="logit_gap" in names), names)
+    names, rows = check_columns(columns), classes_last(bare(logits), dim)
+    trials = check_trials(trials)
+    found = whole.columns(rows, decide(rows), names, trials)
+    if found is not None:
+        return dict(zip(names, found, strict=True))
+    return columns_of(gather(rows, trials=trials, extras="logit_gap" in names), names)
 
 
 def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] | None = None) -> dict[str, Tensor]:
-    """As `sample_columns` for logits of shape (..., C), with gradients, and in the dtype of `bag_of_coins`."""
+    """Like `sample_columns` for logits of shape (..., C), but with gradients and in the dtype of `bag_of_coins`."""
     names, classes, trials = check_columns(columns), logits.shape[-1], check_trials(trials)
     if "energy" not in names and "logit_gap" not in names:
         return columns_of(Evidence(bag_of_coins(logits), classes, trials), names)
@@ -84,9 +89,9 @@ def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] |
 
 
 def columns_of(evidence: Evidence, names: Iterable[str] = COLUMNS) -> dict[str, Tensor]:
-    """The columns of samples whose logits were passed over before; `logit_gap` needs them with `extras`."""
+    """The columns from evidence; `logit_gap` needs evidence that was gathered with `extras`."""
     found = {name: _COLUMNS[name](evidence) for name in names if name != "p_value"}
-    if "p_value" in names:  # of the logarithm, if that is there
+    if "p_value" in names:  # from the logarithm, if that was computed
         log_p = found.get("log_p_value")
         found["p_value"] = _COLUMNS["p_value"](evidence) if log_p is None else log_p.exp()
     return {name: found[name] for name in names}

@@ -1,4 +1,4 @@
-"""What somebody who reads about a problem must know of the machine: versions, paths, and how fast it is."""
+"""What a bug report must say about the machine: versions, available paths, and speed."""
 
 import platform
 import time
@@ -14,11 +14,11 @@ from .coins import bag_of_coins
 
 PACKAGES = ("torchmetrics", "lightning", "pytorch-lightning", "transformers", "triton")
 SHAPES = ((64, 10), (8192, 100), (4096, 1000))
-SECONDS = 0.5  # for each shape
+SECONDS = 0.5  # of timing for each shape
 
 
 def diagnose() -> dict[str, Any]:
-    """Everything that `torch-boc doctor` prints, as plain values. It tries the kernels and takes a few seconds."""
+    """Everything that `torch-boc doctor` prints, as plain values. This runs the kernels and takes a few seconds."""
     found = paths()
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     return {
@@ -31,12 +31,12 @@ def diagnose() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """The versions of torch_boc, torch and the packages beside them; None for one that is not installed."""
+    """The versions of torch_boc, torch and `PACKAGES`; None for a package that is not installed."""
     return {"torch_boc": __version__, "torch": torch.__version__, **{x: _version(x) for x in PACKAGES}}
 
 
 def machine() -> dict[str, Any]:
-    """Python, the system, and what torch makes of the CPU."""
+    """The versions of Python and the system, and the CPU capability and threads that torch uses."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -53,7 +53,7 @@ def _version(package: str) -> str | None:
 
 
 def _time_shape(rows: int, classes: int, device: str) -> dict[str, Any]:
-    """The best times of `bag_of_coins` and of a softmax into memory that is there already, in microseconds."""
+    """The best times of `bag_of_coins` and of a softmax that writes into existing memory, in microseconds."""
     logits = 4 * torch.randn(rows, classes, generator=torch.Generator().manual_seed(0)).to(device)
     there = torch.empty_like(logits)
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -67,7 +67,7 @@ def _time_shape(rows: int, classes: int, device: str) -> dict[str, Any]:
 
 
 def _best_times(contestants: list[Callable[[], object]], wait: Callable[[], None]) -> list[float]:
-    """The shortest time of each in seconds; they take turns, so that a busy machine disturbs all of them alike."""
+    """The shortest time of each function in seconds. They take turns, so that a busy machine slows all equally."""
     best, rounds, end = [float("inf")] * len(contestants), 0, time.perf_counter() + SECONDS
     while rounds < 3 or time.perf_counter() < end:
         for index, run in enumerate(contestants):

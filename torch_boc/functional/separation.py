@@ -6,13 +6,10 @@ import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from .bins import count
-
-MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 but its sign
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
-    """The chance that an in-distribution sample scores higher than an out-of-distribution one, ties counting half.
+    """The chance that an in-distribution sample scores higher than an out-of-distribution sample; a tie counts half.
 
     Args:
         id_scores: (N,), higher = more in-distribution.
@@ -30,7 +27,7 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
 
 
 def placement(rising: Tensor, scores: Tensor) -> Tensor:
-    """For each score, the share of the other set that is below it, ties counting half; the AUROC is its mean.
+    """For each score, the share of the other set that is below it. A tie counts half. The mean is the AUROC.
 
     Args:
         rising: (M,), the scores of the other set in rising order.
@@ -46,7 +43,7 @@ def placement(rising: Tensor, scores: Tensor) -> Tensor:
 
 
 def _twice_below(rising: Tensor, scores: Tensor) -> Tensor:
-    """For each score, how many of `rising` are below it plus how many are at most equal: ties count half of others."""
+    """For each score, twice the number of `rising` that are below it, plus once the number that are equal to it."""
     return widen(torch.searchsorted(rising, scores) + torch.searchsorted(rising, scores, right=True))
 
 
@@ -55,13 +52,13 @@ def _pairs(rising: Tensor) -> float:
 
 
 def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None, strict: bool = False) -> Tensor:
-    """The share of a set at or above each threshold: the true positive rate of one set, the false one of the other.
+    """The share of a set at or above each threshold: the true or the false positive rate, depending on the set.
 
     Args:
         rising: (N,), scores in rising order.
         thresholds: (T,).
-        weights: (N,), how much each score counts; all the same by default.
-        strict: count only the scores above the threshold, not those at it.
+        weights: (N,), the weight of each score; by default all are equal.
+        strict: count only the scores above the threshold, not the scores equal to it.
 
     Returns:
         (T,) in float64 (float32 on MPS).
@@ -77,7 +74,7 @@ def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = 
 
 
 def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tensor:
-    """The share of out-of-distribution samples above the threshold that keeps a share `tpr` of the in-distribution.
+    """The false positive rate at the threshold that a share `tpr` of the in-distribution samples reaches.
 
     Args:
         id_scores: (N,), higher = more in-distribution.
@@ -100,67 +97,19 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tens
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
 
 
-def score_bin(scores: Tensor, bins: int) -> Tensor:
-    """The place of each score among `bins` bins that cover all real numbers, whatever their range.
-
-    The bits of a float, read as an integer, are in the order of the numbers: the leading ones are the bin. A bin holds
-    the float32 numbers that agree in sign, exponent (8 bits) and the first bits of the fraction. With 2**18 bins these
-    are 9 bits, and the numbers in a bin differ by less than 1/512 of themselves.
-
-    Args:
-        scores: any shape; NaN has the place of 0.
-        bins: a power of two, from 2 to 2**31.
-
-    Returns:
-        int64 in [0, bins), never falling where the score rises.
-    """
-    number = torch.where(scores == 0, 0.0, scores).nan_to_num(0.0, math.inf, -math.inf)  # the bits of -0.0 are not 0's
-    pattern = number.to(torch.float32).view(torch.int32)
-    ordered = torch.where(pattern < 0, pattern ^ MAGNITUDE, pattern)
-    return (ordered >> (32 - _bits(bins))).long() + bins // 2
-
-
-def bin_centres(bins: int) -> Tensor:
-    """A number inside each bin of `score_bin`, halfway along its bits; NaN for the bins that no number falls in."""
-    step = 32 - _bits(bins)
-    ordered = (torch.arange(bins) - bins // 2 << step) + (1 << step >> 1)
-    pattern = torch.where(ordered < 0, ordered ^ MAGNITUDE, ordered)
-    return pattern.to(torch.int32).view(torch.float32).double()
-
-
-def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
-    """How many samples of each kind each score puts into each bin.
-
-    Args:
-        scores: (S, N); a sample with NaN among its scores counts nowhere.
-        ood: (N,) booleans, true for out-of-distribution.
-        bins: as for `score_bin`.
-
-    Returns:
-        int64 of shape (2, S, bins), in-distribution first.
-    """
-    both = score_bin(scores, bins) + ood * bins  # the bins of the out-of-distribution samples follow the others
-    counted = ~scores.isnan().any(0)
-    return count(both, counted.expand_as(both), 2 * bins).reshape(-1, 2, bins).movedim(1, 0)
-
-
 def _check_rate(tpr: float) -> float:
-    """Return `tpr` if it is in (0, 1], which NaN is not, or raise."""
+    """Return `tpr` if it is in (0, 1], or raise; NaN raises as well."""
     if not 0 < tpr <= 1:
         raise ValueError(f"expected tpr in (0, 1], got {tpr}")
     return tpr
 
 
-def _bits(bins: int) -> int:
-    return bins.bit_length() - 1
-
-
 def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, Tensor]:
-    """`auroc` from histograms, and how far it can be off: half the chance that both samples fall in one bin.
+    """`auroc` from histograms, and its largest error: half the chance that the two samples are in the same bin.
 
     Args:
         id_histogram: (..., bins), how many in-distribution samples are in each bin, in rising order of the score.
-        ood_histogram: likewise for the others.
+        ood_histogram: (..., bins), the same for the out-of-distribution samples.
     """
     positive, negative = widen(id_histogram), widen(ood_histogram)
     pairs = positive.sum(-1) * negative.sum(-1)
@@ -170,11 +119,11 @@ def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, T
 
 
 def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 0.95) -> tuple[Tensor, Tensor]:
-    """`fpr_at_tpr` from histograms, at most too high by the second value: the share in the threshold's own bin."""
+    """`fpr_at_tpr` from histograms, and by how much it can be too high: the share in the bin of the threshold."""
     tpr, total = _check_rate(tpr), id_histogram.sum()
-    kept = id_histogram.flip(0).cumsum(0).flip(0)  # in this bin or above
+    kept = id_histogram.flip(0).cumsum(0).flip(0)  # the number of samples in this bin or above
     enough = widen(kept) >= tpr * widen(total) - 1e-9
-    place = (enough.sum() - 1).clamp_min(0).reshape(1)  # the last bin from which enough are kept
+    place = (enough.sum() - 1).clamp_min(0).reshape(1)  # the highest bin that keeps enough samples
     negative = widen(ood_histogram) / widen(ood_histogram).sum()
     above = negative.flip(0).cumsum(0).flip(0)
     undefined = widen(total) / widen(total) - 1  # NaN without in-distribution samples

@@ -1,9 +1,9 @@
 """Logits that are a DTensor: the part that this process holds, and sums over classes that are spread over processes.
 
-A model that runs in tensor parallel leaves each process with some of the classes of every row. No process needs the
-classes of the others. Each finds the largest of its own logits, and all exchange these two numbers a row: value and
-class. Then each takes the sums of `core.rows` and `core.spread` over its own classes, relative to the largest logit of
-all, and the sums are added up: six numbers a row, two more for `surprise` and `margin`, and one for a target.
+After a tensor-parallel model, each process has some of the classes of every row. No process needs the logits of the
+other processes. Each process finds the largest of its own logits, and all exchange two numbers per row: its value and
+its class. Then each process computes the sums of `core.rows` and `core.spread` over its own classes, relative to the
+largest logit of all. The sums are added up: six numbers per row, two for `surprise` and `margin`, one for a target.
 """
 
 import sys
@@ -23,14 +23,14 @@ from .checks import check_target
 
 
 class Part(NamedTuple):
-    """What this process holds of logits of shape (..., C).
+    """The part of logits of shape (..., C) that this process holds.
 
     Attributes:
         rows: plain logits of shape (..., c), for c of the C classes.
         classes: C.
         start: the first of the c classes.
-        group: the processes that share the classes; None if this one has them all.
-        target: of these rows, if there is one.
+        group: the processes that share the classes; None if this process has all classes.
+        target: the targets of these rows, or None.
     """
 
     rows: Tensor
@@ -41,9 +41,9 @@ class Part(NamedTuple):
 
 
 def own_part(rows: Any, target: Tensor | None = None) -> Part:
-    """The part of a DTensor of shape (..., C) that this process holds, or raise for placements that cannot be probed.
+    """Return the part of a DTensor of shape (..., C) that this process holds, or raise if it cannot be probed.
 
-    The target is a DTensor as well, or what this process has of it.
+    The target is a DTensor as well, or a plain tensor with the targets of the rows of this process.
     """
     mesh, classes, axes = rows.device_mesh, rows.shape[-1], _class_axes(rows)
     if axes and rows.requires_grad and torch.is_grad_enabled():
@@ -68,7 +68,7 @@ def own_part(rows: Any, target: Tensor | None = None) -> Part:
 
 
 def _class_axes(rows: Any) -> list[int]:
-    """The axes of the mesh over which the classes are sharded: none or one; or raise for other placements."""
+    """Return the axes of the mesh over which the classes are sharded, at most one, or raise for other placements."""
     tensor, got = sys.modules["torch.distributed.tensor"], f"got placements {tuple(rows.placements)}"
     if any(type(x) not in (tensor.Shard, tensor.Replicate) for x in rows.placements):
         remedy = "redistribute them, as logits.redistribute(placements=[Shard(-1)])"
@@ -95,10 +95,10 @@ def _own_target(target: Any, rows: Any) -> Tensor:
 
 
 def shared_sums(part: Part, *, extras: bool = False) -> tuple[Rows, Tensor | None]:
-    """The sums of whole rows, and how far the target is below the top; the same on all processes of the group.
+    """The sums of whole rows, and the target's distance below the top. All processes of the group get the same.
 
-    They are those of `core.rows.row_sums` up to rounding, and the prediction is the same class: the first of several
-    equal tops. There is no gradient.
+    The sums are equal to `core.rows.row_sums` up to rounding. The prediction is the same: if several classes have the
+    largest logit, it is the first of them. There is no gradient.
     """
     with torch.no_grad():
         prediction, top = _shared_top(part)
@@ -111,18 +111,18 @@ def shared_sums(part: Part, *, extras: bool = False) -> tuple[Rows, Tensor | Non
 
 
 def _shared_top(part: Part) -> tuple[Tensor, Tensor]:
-    """The first class with the largest logit of each row, or the first with NaN, and its logit; on a last axis of 1."""
+    """The first class with the largest logit of each row, or with NaN, and its logit. The last axis has size 1."""
     rows, size = part.rows, (*part.rows.shape[:-1], 1)
     if rows.shape[-1]:
         place, top = blockwise(lambda z: find_top(z)[:2], rows)
         own = torch.cat([widen(top), widen(place + part.start)], -1)
-    else:  # fewer classes than processes
+    else:  # this process has no classes: there are fewer classes than processes
         own = widen(torch.cat([rows.new_full(size, -torch.inf), rows.new_full(size, part.classes)], -1))
     everyone = own.new_empty(dist.get_world_size(part.group), *own.shape)
     dist.all_gather_into_tensor(everyone.view(-1), own.reshape(-1), group=part.group)
     tops, places = everyone.split(1, -1)
     top = tops.amax(0)
-    # By class and not by process: the order of processes in a mesh need not be that of the group.
+    # The lowest class, not the first process: the mesh and the group can have the processes in different orders.
     prediction = torch.where((tops == top) | tops.isnan(), places, float(part.classes)).amin(0)
     return prediction.long(), top
 
@@ -130,8 +130,9 @@ def _shared_top(part: Part) -> tuple[Tensor, Tensor]:
 def _own_sums(rows: Tensor, top: Tensor, prediction: Tensor, target: Any = None, *, extras: bool) -> Tensor:
     """The sums over the classes of this process, in float64, on the last axis.
 
-    They are R, Q, S and T of `core.spread`, then R and Q relative to the largest rival that is here, which a sharp row
-    needs. `prediction` and `target` count from the first class that is here; those of other processes are not in range.
+    They are R, Q, S and T of `core.spread`, then R and Q computed relative to the largest rival of this process, which
+    sharp rows need. `prediction` and `target` count from the first class of this process; a class of another process is
+    out of range.
     """
     z = rows.to(accumulator(rows.dtype))
     below, places = z - top.to(z.dtype), torch.arange(z.shape[-1], device=z.device)
@@ -151,7 +152,7 @@ def _own_sums(rows: Tensor, top: Tensor, prediction: Tensor, target: Any = None,
 
 
 def _relative_sums(rivals: Tensor) -> list[Tensor]:
-    """Sums of u and of its square, for u so small that 1 + u is 1."""
+    """The sums of u and of its square, for u so small that 1 + u rounds to 1."""
     if not rivals.shape[-1]:
         return [widen(rivals.sum(-1))] * 2
     largest = rivals.amax(-1, keepdim=True).clamp_min(torch.finfo(rivals.dtype).min)
@@ -163,7 +164,7 @@ def _as_rows(
     part: Part, prediction: Tensor, top: Tensor, sums: list[Tensor], extras: bool
 ) -> tuple[Rows, Tensor | None]:
     """The fields of Rows, in their dtypes, from the sums over all processes."""
-    undefined, narrow = top - top, accumulator(part.rows.dtype)  # NaN where the top is NaN or infinite
+    undefined, narrow = top - top, accumulator(part.rows.dtype)  # NaN if the top is NaN or infinite
     odds, squares = (sums[0] + undefined).to(narrow), sums[1] + undefined
     flat, sharp = is_flat(odds, part.classes), is_sharp(odds)
     pairs = ((sums[2], sums[4], widen(odds)), (sums[3], sums[5], squares))

@@ -1,4 +1,4 @@
-"""The whole picture of the probe over many samples, as a flat dict of scalars."""
+"""The summary of the probe over many samples, as a flat dict of scalars."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,7 @@ from torch import Tensor
 
 from .calibration import error_of_bins
 from .checks import check_logits
-from .evidence import gather
-from .tally import (
+from .tallies import (
     BINS_PER_DECADE,
     GAP_BINS,
     LOWEST_DECADE,
@@ -19,11 +18,11 @@ from .tally import (
     Tally,
     empty_tally,
     named_sums,
-    tally,
 )
+from .tally import add_logits
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
-# What is worth a line in a log, and what needs targets.
+# The keys for one line of a log, and the keys that need targets.
 SHORT_KEYS = ("gap", "free_gap", "confidence", "dominance", "concentration", "rejection_rate")
 LABELLED_KEYS = frozenset({"accuracy", "ece_confidence", "ece_dominance", *LabelledSums._fields})
 
@@ -38,25 +37,25 @@ def boc_summary(
     ignore_index: int | None = None,
     dim: int = 1,
 ) -> dict[str, Tensor]:
-    """The probe over a set of samples: the functional twin of `BoCMetric`, whose keys it documents.
+    """Summarize the probe over a set of samples, with the same keys as `BoCMetric`.
 
     Args:
         logits: shape (N, C) or (N, C, ...), with the classes on `dim`.
-        target: class indices of shape (N,) or (N, ...); without it the keys that need it are NaN.
+        target: class indices of shape (N,) or (N, ...). Without it, the keys that need targets are NaN.
         trials: the number of coin flips of the test.
-        bins: equal bins for the calibration errors.
+        bins: the number of bins of equal width for the calibration errors.
         alpha: the level of `rejection_rate`.
         ignore_index: samples with this target do not count.
         dim: the class axis; by default 1 as in the metrics, so that (N, C, T) has C classes. -1 is for (N, T, C).
 
     Returns:
-        Scalar tensors in float64 (float32 on MPS), under keys that never change. A mean over nothing is NaN.
+        Scalar tensors in float64 (float32 on MPS). The keys are always the same. A mean over no samples is NaN.
 
-        - `samples`; `invalid`, the rows with NaN or +inf, which count nowhere else.
+        - `samples`, the number of samples; `invalid`, the number of rows with NaN or +inf, which count nowhere else.
         - Means over the samples: `confidence`, `dominance`, `gap`, `forced_gap`, `free_gap`, `concentration`, `p_value`
           (of the expected wins) and `structural_score`; `rejection_rate`, the share with a p-value of at most `alpha`.
-        - The spread of the gap: `gap_std`, and the quantiles `gap_q05`, `gap_q50`, `gap_q95`, to within one bin of a
-          histogram with 50 bins to the decade (a factor of 1.05); 0 stands for less than 1e-12.
+        - The spread of the gap: `gap_std`, and the quantiles `gap_q05`, `gap_q50`, `gap_q95`. A quantile is exact to
+          one bin of a histogram with 50 bins per decade (a factor of 1.05). A quantile below 1e-12 is given as 0.
         - Over the samples with a target: `accuracy`, `ece_confidence`, `ece_dominance`, `nll`, `brier_confidence`,
           `brier_dominance`, and the mean gap of right and wrong predictions, `gap_correct` and `gap_wrong`.
 
@@ -65,13 +64,14 @@ def boc_summary(
     >>> {key: round(summary[key].item(), 3) for key in ("samples", "confidence", "gap", "free_gap", "accuracy")}
     {'samples': 2.0, 'confidence': 0.801, 'gap': 0.086, 'free_gap': 0.004, 'accuracy': 0.5}
     """
-    dim = check_logits(logits, dim)
-    evidence = gather(logits.detach(), target, dim=dim, trials=trials, ignore_index=ignore_index)
-    return summarize(tally(evidence, bins=bins, alpha=alpha))
+    check_logits(logits, dim)
+    total = empty_tally(bins, like=logits)
+    add_logits(total, logits, target, dim=dim, trials=trials, alpha=alpha, ignore_index=ignore_index)
+    return summarize(total)
 
 
 def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    """Return `keys`, each once, if all are keys of a summary, or raise."""
+    """Return `keys` without repetitions if all are keys of a summary, or raise."""
     known = list(summarize(empty_tally()))
     if isinstance(keys, str) or not set(keys) <= set(known):
         raise ValueError(f"expected keys as a list of names among {', '.join(known)}, got {keys!r}")
@@ -119,6 +119,6 @@ def histogram_quantile(histogram: Tensor, level: float) -> Tensor:
     wanted = level * below[-1]
     place = torch.searchsorted(below, wanted.unsqueeze(0)).clamp(max=GAP_BINS - 1)
     inside = histogram[place].to(real)
-    share = (wanted - (below[place] - inside)) / inside  # 0 / 0 without samples
+    share = (wanted - (below[place] - inside)) / inside  # 0 / 0 = NaN without samples
     value = 10 ** (LOWEST_DECADE + (place - 1 + share) / BINS_PER_DECADE)
     return torch.where((place == 0) & (share == share), 0.0, value).squeeze(0)

@@ -1,8 +1,9 @@
-"""The test of the paper: count the coins that the top class wins, and ask how likely so many wins are.
+"""The test of the paper: count the coin flips that the top class wins, and compute the chance of so many wins.
 
-Each flip draws its own rival, so the k flips are independent with the same chance, and the wins are Binomial(k, q)
-exactly, with q the dominance (the paper calls them Poisson-binomial). The null hypothesis, dominance = confidence, is
-false for every row with C >= 3: the p-value measures by how much, and most of that is decided by the confidence.
+Each flip draws its own rival. So the k flips are independent and have the same chance, and the wins are exactly
+Binomial(k, q), where q is the dominance (the paper calls them Poisson-binomial). The null hypothesis, dominance =
+confidence, is false for every row with C >= 3. The p-value measures how false it is, and the confidence decides most of
+that.
 """
 
 import torch
@@ -17,7 +18,7 @@ from .tails import binomial_log_tail
 
 
 def expected_wins(coins: Coins, trials: int = 100) -> Tensor:
-    """The expected number of wins rounded to an integer, half to even: W* = round(trials * dominance).
+    """The expected number of wins, W* = round(trials * dominance); a half is rounded to the even integer.
 
     Returns:
         Whole numbers in float64 (float32 on MPS), NaN for a row of NaN.
@@ -29,12 +30,12 @@ def expected_wins(coins: Coins, trials: int = 100) -> Tensor:
 
 
 def sample_wins(coins: Coins, trials: int = 100, *, generator: torch.Generator | None = None) -> Tensor:
-    """One draw of the number of wins, from Binomial(trials, dominance): the law of `flip_coins` in a single step.
+    """Draw the number of wins from Binomial(trials, dominance), the distribution of `flip_coins`, in one step.
 
     Args:
         coins: from `bag_of_coins`.
         trials: the number of flips, k.
-        generator: makes the draw reproducible; on the device of `coins`.
+        generator: makes the draw reproducible; it must be on the device of `coins`.
 
     Returns:
         Whole numbers in float64, NaN for a row of NaN.
@@ -47,21 +48,21 @@ def sample_wins(coins: Coins, trials: int = 100, *, generator: torch.Generator |
     trials = check_trials(trials)
     loss = widen(coins.loss)
     undefined = loss - loss
-    # Losses rather than wins are drawn: a chance of 1e-20 is a number, 1 - 1e-20 is not.
+    # Draw losses, not wins: a float can be 1e-20, but 1 - 1e-20 rounds to 1.
     losses = torch.binomial(torch.full_like(loss, trials), loss.nan_to_num(0.0), generator=generator)
     return trials - losses + undefined
 
 
 def flip_coins(logits: Tensor, trials: int = 100, *, dim: int = -1, generator: torch.Generator | None = None) -> Tensor:
-    """Algorithm 2 of the paper to the letter: `trials` times, draw a rival and flip its coin; return the wins.
+    """Algorithm 2 of the paper, step by step: draw a rival and flip its coin `trials` times; return the wins.
 
-    It agrees in law with `sample_wins`, which is what to use; this one is the definition.
+    This function is the definition. In practice use `sample_wins`, which has the same distribution.
 
     Args:
         logits: shape (..., C).
         trials: the number of flips, k.
         dim: the class axis; by default the last.
-        generator: makes the flips reproducible; on the device of `logits`.
+        generator: makes the flips reproducible; it must be on the device of `logits`.
 
     Returns:
         Whole numbers in float64 (float32 on MPS), NaN for a row with NaN or +inf.
@@ -93,13 +94,14 @@ def log_p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) 
 
 
 def p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> Tensor:
-    """Pr{Binomial(trials, confidence) >= wins}: how likely so many wins are if dominance were confidence.
+    """Pr{Binomial(trials, confidence) >= wins}: the chance of so many wins if dominance = confidence.
 
     Args:
         coins: from `bag_of_coins`.
         trials: the number of flips, k.
-        wins: from `sample_wins`, which makes it a valid p-value of the null hypothesis; by default the expected wins
-            W*, which make it the paper's deterministic p*, a score and not a p-value.
+        wins: the number of wins. With wins from `sample_wins` the result is a valid p-value of the null hypothesis.
+            The default is the expected wins W*; then the result is the paper's deterministic p*, which is a score and
+            not a valid p-value.
 
     Returns:
         float64 (float32 on MPS), in [0, 1].
@@ -111,7 +113,7 @@ def p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> T
 
 
 def structural_score(coins: Coins, trials: int = 100) -> Tensor:
-    """The paper's s_BoC = 1 - p*. As a detector it ranks backwards: the less confident, the larger.
+    """The paper's s_BoC = 1 - p*. As a detector it ranks backwards: it is larger for less confident predictions.
 
     Use `p_value`, or minus the gap, for scores that are larger on familiar data.
 

@@ -1,7 +1,7 @@
-"""Batches on their way to the device: on CUDA, the next one is copied while the model runs on the one before.
+"""Brings batches to the device: on CUDA, the next batch is copied while the model runs on the current one.
 
 A thread puts the tensors of a batch into pinned memory, and a second stream copies them from there. The stream on which
-the model runs waits for the copy, and the program waits for neither.
+the model runs waits for the copy. The program itself does not wait.
 """
 
 from collections.abc import Iterator
@@ -33,14 +33,14 @@ class _Copy(NamedTuple):
 
 
 class Supply:
-    """Samples one batch after the other, for a loop that calls `fetch` after it has started the work on a batch.
+    """Gives samples batch by batch, for a loop that calls `fetch` after it has started the work on a batch.
 
-    The loader is never asked for a batch before the work on the one before has been started: until then that batch may
-    be needed again, and a loader may use the same memory for all batches.
+    The loader is asked for the next batch only after the work on the current batch has been started. Until then the
+    current batch may be needed again, and a loader may use the same memory for all batches.
 
     Args:
-        samples: where they come from; read by the thread that iterates.
-        device: where `deliver` brings batches. If it is no CUDA device, `fetch` does nothing.
+        samples: where the samples come from; they are read by the thread that iterates.
+        device: where `deliver` brings batches. If it is not a CUDA device, `fetch` does nothing.
     """
 
     def __init__(self, samples: Iterator[Samples], device: torch.device) -> None:
@@ -70,7 +70,7 @@ class Supply:
     def fetch(self) -> None:
         """Read the next samples, and start the copy of their batch to the device.
 
-        An error of the loader is kept until these samples are asked for: the tables before them are still on their way.
+        An error of the loader is raised when these samples are asked for, because earlier tables may not be ready yet.
         """
         if self._thread is None:
             return
@@ -84,7 +84,7 @@ class Supply:
 
     @torch.inference_mode()
     def deliver(self, batch: Batch) -> Batch:
-        """The batch on the device: the copy that `fetch` started, which is given once, or a new one."""
+        """The batch on the device: the copy that `fetch` started, which is given only once, or a new copy."""
         (fetched, copying), self._copying = self._copying or (None, None), None
         copy = None if copying is None else copying.result()
         if copy is None or fetched is not batch:
@@ -92,7 +92,7 @@ class Supply:
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(copy.event)
         for x in copy.tensors:
-            x.record_stream(stream)  # its memory belongs to the other stream, which may not use it again before
+            x.record_stream(stream)  # the memory belongs to the other stream, which must not reuse it too early
         return copy.batch.to(self._device)
 
 
@@ -123,5 +123,5 @@ def _copy(batch: Batch, device: torch.device) -> _Copy | None:
 
 @cache
 def side_stream(device: torch.device) -> Any:
-    """The stream for copies to `device`. There is one, because memory that was used on a stream stays with it."""
+    """The stream for copies to `device`. It is made once, because memory that was used on a stream stays with it."""
     return torch.cuda.Stream(device)

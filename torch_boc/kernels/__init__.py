@@ -6,8 +6,24 @@ library is loaded at the first call.
 
 from .choice import use
 from .coins import coins
+from .columns import QUANTITIES, columns
 from .rows import row_sums, row_sums_backward
 from .tails import log_p_value, log_tail
+from .tally import count_scores, gap_tally, tally, tally_evidence
 from .triton.launch import available
 
-__all__ = ["available", "coins", "log_p_value", "log_tail", "row_sums", "row_sums_backward", "use"]
+__all__ = [
+    "QUANTITIES",
+    "available",
+    "coins",
+    "columns",
+    "count_scores",
+    "gap_tally",
+    "log_p_value",
+    "log_tail",
+    "row_sums",
+    "row_sums_backward",
+    "tally",
+    "tally_evidence",
+    "use",
+]

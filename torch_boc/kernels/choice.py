@@ -1,20 +1,23 @@
-"""Which path computes what: decided here alone, by the user's word, the device, the dtype and the size."""
+"""Chooses which path computes a call, by the user's choice, the device and the dtype. Only this file decides it."""
 
 import sys
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from .cpu import calls
 from .cpu import library as native
 from .cpu.calls import DTYPES, MOST_TRIALS
 from .dtensors import is_distributed
 from .trial import is_trusted
+from .triton import launch_numbers
 from .triton.launch import available, interpreted, is_warm
 
 PATHS = ("auto", "torch", "triton", "native")
@@ -24,7 +27,7 @@ _chosen: ContextVar[str] = ContextVar("torch_boc_path", default="auto")
 
 
 class _Traced(threading.local):
-    """The choice as torch.compile reads it, and compiles again when it changes: older versions know no ContextVar."""
+    """The choice for torch.compile, which compiles again when it changes. Older versions cannot read a ContextVar."""
 
     def __init__(self) -> None:
         self.path = "auto"
@@ -43,13 +46,13 @@ def use(path: str) -> Iterator[None]:
         path: one of
             "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; the
             native library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default.
-            While a CUDA graph is captured, logits of a dtype and a number of classes that came before go to the
-            kernels, others to torch's operations: call once before the capture, as torch asks anyway;
+            While a CUDA graph is captured, the kernels take only logits of a dtype and a number of classes that they
+            took before; torch's operations take all others. Call once before the capture, as torch requires anyway;
             "torch": torch's own operations, the reference;
-            "triton": the Triton kernels, untried; tensors of other devices are an error. Inside of torch.compile they
-            stay one operator each, where "auto" leaves everything to the compiler;
+            "triton": the Triton kernels, without a trial; tensors on other devices are an error. Inside of
+            torch.compile each kernel stays one operator, while "auto" leaves everything to the compiler;
             "native": on the CPU, the native library; it is an error if there is none (`torch-boc doctor` says why).
-            More than 1,000 trials go by "torch", and other devices by "auto".
+            For more than 1,000 trials this is the same as "torch", and on other devices the same as "auto".
 
     >>> with use("torch"):
     ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
@@ -62,7 +65,7 @@ def use(path: str) -> Iterator[None]:
         yield
     finally:
         _chosen.reset(token)
-        _traced.path = _chosen.get()  # not what it was before: another task of this thread may have set that
+        _traced.path = _chosen.get()  # not the value from before, which another task of this thread may have set
 
 
 class Fused(NamedTuple):
@@ -70,26 +73,42 @@ class Fused(NamedTuple):
 
     Attributes:
         rows: the sums over the classes.
-        numbers: what is made of the sums of each row, the coins and the tails.
-        most_trials: the tails of more trials are left to torch's operations.
+        numbers: what is computed from the sums of each row: the coins and the tails.
+        most_trials: tails of more trials than this are computed by torch's operations.
+        direct: the module whose functions are called directly, without operators around them, because an operator costs
+            more than a small batch; None if a mode, a tracer or a compiler has to see an operator.
     """
 
     rows: bool
     numbers: bool
     most_trials: int
+    direct: ModuleType | None
+
+
+_NOTHING = Fused(rows=False, numbers=False, most_trials=sys.maxsize, direct=None)
 
 
 def decide(x: Tensor) -> Fused:
-    """Who computes a call whose tensor is `x`: logits, or numbers of each row."""
-    device, path = x.device.type, _traced.path if torch.compiler.is_compiling() else _chosen.get()
+    """Which parts of a call the kernels compute. `x` is the tensor of the call: logits, or numbers of each row."""
+    path = _traced.path if torch.compiler.is_compiling() else _chosen.get()
     dtypes = _fused_dtypes(x, path)
-    limited = device == "cpu" and path != "triton"
-    rows = x.dtype in dtypes and (path != "auto" or is_warm(x))
-    return Fused(rows, torch.float32 in dtypes, MOST_TRIALS if limited else sys.maxsize)
+    if not dtypes:
+        return _NOTHING
+    on_cpu = path != "triton" and x.device.type == "cpu"
+    most_trials, module = (MOST_TRIALS, calls) if on_cpu else (sys.maxsize, launch_numbers)
+    rows = x.dtype in dtypes and (on_cpu or path != "auto" or is_warm(x))
+    return Fused(rows, torch.float32 in dtypes, most_trials, module if _is_unwatched(x) else None)
+
+
+def _is_unwatched(x: Tensor) -> bool:
+    """Whether the memory of `x` can be read as it is, and no mode, tracer or compiler has to see the call."""
+    if type(x) not in (Tensor, Parameter) or x.layout is not torch.strided or x.is_neg():
+        return False
+    return not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing())
 
 
 def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
-    """The dtypes of logits that the kernels take; they make numbers of float32 and float64 wherever they take any."""
+    """The dtypes of logits that the kernels take. If they take any, they also take numbers in float32 and float64."""
     device = x.device.type
     if path == "torch" or is_distributed(x):
         return ()
@@ -98,9 +117,9 @@ def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
             f'expected tensors on a GPU that Triton knows, got tensors on {device}: choose "auto" or "torch"'
         )
     if torch.compiler.is_compiling():
-        return TRITON_DTYPES if path == "triton" else ()  # else the compiler fuses torch's operations as it likes
+        return TRITON_DTYPES if path == "triton" else ()  # otherwise the compiler fuses torch's operations
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        return ()  # for which torch's operations have rules, nested ones too
+        return ()  # torch's operations have rules for these transforms, also for nested ones
     if device == "cpu" and path != "triton":
         return DTYPES if _takes_native(x, path) else ()
     return TRITON_DTYPES if available(device) and (path == "triton" or is_trusted(x.device)) else ()
@@ -111,6 +130,6 @@ def _takes_native(x: Tensor, path: str) -> bool:
     if path == "native":
         native.library()  # raises if there is none
         return True
-    # What is traced, and subclasses such as DTensor, need operations that everybody knows.
+    # Tracers, and subclasses such as DTensor, need torch's standard operations.
     plain = type(x) in (Tensor, Parameter) and not torch._C._is_tracing()
     return plain and native.available() and not interpreted()

@@ -1,4 +1,4 @@
-"""Whether a tensor is a DTensor, of which this process holds a part; kernels take plain tensors only."""
+"""Whether a tensor is a DTensor, of which this process holds only a part. Kernels take only plain tensors."""
 
 import sys
 
@@ -10,7 +10,7 @@ _PLAIN = (Tensor, Parameter)
 
 
 def is_distributed(x: Tensor) -> bool:
-    """Whether `x` is a DTensor. The module of DTensors is not imported for this question: without it there are none."""
+    """Whether `x` is a DTensor. This does not import their module: as long as nobody did, there are no DTensors."""
     if torch.compiler.is_compiling() or type(x) in _PLAIN:
         return False
     module = sys.modules.get("torch.distributed.tensor")

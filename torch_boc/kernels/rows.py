@@ -1,6 +1,6 @@
 """The sums of each row as one operator of torch, so that compilation, export, FakeTensor, autograd and vmap know them.
 
-The order of the sums is that of `SUMS`: an operator gives tensors without names.
+The sums are in the order of `SUMS`, because an operator returns tensors without names.
 """
 
 from typing import Any
@@ -46,9 +46,9 @@ def row_sums_backward(
     on_surprise: Tensor | None,
     on_margin: Tensor | None,
 ) -> Tensor:
-    """The gradient of the logits from those of the sums, of which any may be None.
+    """The gradient of the logits from the gradients of the sums; any of these may be None.
 
-    It is recomputed from the logits, their tops, and the odds and masses, which say which rows are flat or sharp.
+    It is computed again from the logits and their tops. The odds and masses tell which rows are flat or sharp.
     """
     sums = [prediction, top, odds, mass]
     grads = [on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin]
@@ -57,12 +57,12 @@ def row_sums_backward(
             raise ValueError(
                 f"expected sums and gradients of shape {tuple(logits.shape[:-1])}, in {kind} on {logits.device}, "
                 f"got shape {tuple(x.shape)}, {x.dtype} on {x.device}"
-            )  # kernels get pointers, and cannot check it
+            )  # kernels get pointers, and cannot check this
     return (launch_gradient if on_triton(logits) else native_gradient)(logits, sums, grads)
 
 
 def _dtypes(logits: Tensor) -> list[torch.dtype]:
-    """Those of prediction, top, odds and mass, and of the gradients of all sums but the prediction."""
+    """The dtypes of prediction, top, odds and mass, and of the gradients of all sums except the prediction."""
     narrow, wide = accumulator(logits.dtype), torch.float64
     return [torch.int64, narrow, narrow, wide, narrow, narrow, wide, wide, wide, narrow, narrow]
 
@@ -78,7 +78,7 @@ def _(logits: Tensor, *rest: Tensor | None) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    # A sum that nobody used has no gradient: then the kernel has less to do.
+    # A sum that was not used has no gradient, so that the kernel has less to do.
     ctx.set_materialize_grads(False)
     prediction, top, odds, _, mass, *_ = output
     ctx.save_for_backward(inputs[0], prediction, top, odds, mass)
@@ -91,7 +91,7 @@ def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None, None
     logits, *sums = ctx.saved_tensors
     kinds = _dtypes(logits)[len(sums) :]
     cast = [grad if grad is None else grad.to(kind) for grad, kind in zip(given, kinds, strict=True)]
-    # The result does not change with the sums: they are numbers here, and the second derivative has the rest.
+    # The sums follow from the logits. They are detached here, and `_backward_twice` differentiates by the logits.
     return row_sums_backward(logits, *(x.detach() for x in sums), *cast), None
 
 
@@ -103,7 +103,7 @@ def _save_all(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward_twice(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The second derivative, which is rarely needed: it uses the formulas in torch."""
+    """The second derivative, by the formulas in torch, because it is rarely needed."""
     logits, _, _, odds, mass, *grads = ctx.saved_tensors
     present = [x is not None for x in grads]
 

@@ -1,4 +1,4 @@
-"""Which paths there are on this machine, and why one is missing: what `torch-boc doctor` tells."""
+"""Which paths there are on this machine, and why one is missing; `torch-boc doctor` shows it."""
 
 from typing import NamedTuple
 
@@ -14,10 +14,10 @@ class Path(NamedTuple):
     """One way of computing.
 
     Attributes:
-        name: as `use` takes it.
+        name: the name of the path, as in `use`.
         device: the type of device on which it computes.
         why_not: why it is not available, with the remedy; an empty text if it is.
-        trial: what is wrong with its results; an empty text if nothing is, None if there was nothing to try.
+        trial: what is wrong with its results; an empty text if nothing is wrong, None if the path was not tried.
         details: facts for a reader.
     """
 
@@ -29,7 +29,7 @@ class Path(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the path is there and computes wrongly."""
+        """Whether the path is available but gives wrong results."""
         return bool(self.trial)
 
 

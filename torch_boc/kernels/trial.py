@@ -23,7 +23,7 @@ from .triton.launch_numbers import tally
 
 # The kernels may differ from torch's operations in the order of summation only.
 LIMIT = 1e-5
-# Rows are short and long, of both kinds of dtype, sharp and flat.
+# The rows are short and long, in float32 and in bfloat16, with large and with small logits.
 CASES = tuple(itertools.product(((5, torch.float32), (1000, torch.bfloat16), (20_000, torch.float32)), (9.0, 0.01)))
 TRIALS, ALPHA, BINS = 100, 0.05, 15
 OUT_OF_MEMORY = "there was not enough memory to try them"
@@ -37,7 +37,8 @@ def is_trusted(device: torch.device) -> bool:
     """Whether the kernels passed their trial on this GPU; no other GPU is touched. The trial runs once in a process.
 
     If there is no GPU, the tensors are fake and nothing runs on them. While a CUDA graph is captured, no trial can run:
-    if there was none before, torch's operations are captured. A trial that ran out of memory has no result.
+    if there was none before, torch's operations are captured. After a trial that ran out of memory, the next call tries
+    again.
     """
     if device.type == "cuda" and (result := _results.get(-1 if device.index is None else device.index)) is not None:
         return result
@@ -47,7 +48,7 @@ def is_trusted(device: torch.device) -> bool:
     with _lock:
         if index not in _results:
             if is_capturing(torch.device("cuda", index)) or (reason := problem(f"cuda:{index}")) == OUT_OF_MEMORY:
-                return False  # not for good: the next call tries again
+                return False  # only this time: the next call tries again
             if reason:
                 warnings.warn(
                     f"torch_boc computes by torch's own operations, not by its kernels: {reason}", stacklevel=2
@@ -57,9 +58,9 @@ def is_trusted(device: torch.device) -> bool:
 
 
 def problem(device: str) -> str:
-    """What is wrong with the kernels of this device, found on a small batch; an empty text if nothing is.
+    """What is wrong with the kernels of this device, found on a small batch; an empty text if nothing is wrong.
 
-    It reads values back from the device. Any error counts, as that of a GPU for which the code does not work.
+    It reads values back from the device. Every exception is a problem, for example that the GPU cannot run the code.
     """
     if device != "cpu":
         _log.info("trying the kernels on %s: at first use Triton compiles them in some seconds, and keeps them", device)
@@ -75,7 +76,7 @@ def problem(device: str) -> str:
 
 @contextmanager
 def _undisturbed(device: str) -> Iterator[None]:
-    """Without what the caller has set up: modes that count or replace operations, and errors where the host waits."""
+    """Switch off what the caller has set up: modes that count or replace operations, and errors if the host waits."""
     with torch.utils._python_dispatch._disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
         if device == "cpu":
             yield
@@ -123,7 +124,7 @@ def _by_torch(logits: Tensor) -> tuple[Coins, Tensor]:
 
 
 def _gradient_error(logits: Tensor) -> Tensor:
-    """The largest error of the gradient of the odds beyond its rounding, relative to the largest in the row."""
+    """The largest error of the gradient of the odds, less rounding, relative to the largest gradient in the row."""
     grads = []
     for sums in (lambda x: row_sums(x, False)[2], lambda x: plain_rows.row_sums(x).odds):
         leaf = logits.detach().requires_grad_()
@@ -136,7 +137,7 @@ def _gradient_error(logits: Tensor) -> Tensor:
 def _tallies(logits: Tensor, expected: Coins, log_p: Tensor) -> tuple[Tensor, Tensor]:
     """Sums, counts and bins of the tally, by the kernels and from the coins by torch's operations.
 
-    The p-values are those of the kernels: rounding in the odds changes them by the number of trials times as much.
+    The p-values are those of the kernels: a rounding error of the odds, times the trials, is an error of the p-value.
     """
     counts, sums, histogram, bin_counts, bin_sums = (
         torch.zeros(shape, dtype=dtype, device=logits.device)

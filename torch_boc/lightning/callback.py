@@ -40,25 +40,26 @@ class BoCCallback(Callback):
     the name. What this callback logs is not renamed.
 
     Args:
-        logits: where they come from. None: what the step returns (the logits, or what `torch_boc.data.find_logits`
-            finds them in). A name such as "model.classifier": what that submodule returns, at its last call in a step.
-            A function of (outputs, batch, pl_module): gives logits and targets, or None for these.
+        logits: where they come from. None: what the step returns (the logits, or an object in which
+            `torch_boc.data.find_logits` finds them). A name such as "model.classifier": what that submodule returns, at
+            its last call in a step. A function of (outputs, batch, pl_module): it returns logits and targets; the
+            targets may be None.
         dim: the class axis of the logits; 1 as in cross_entropy, -1 for the tokens of a transformer.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
             Its targets are 0 and 1 of any dtype. The gap of two classes is always 0; confidence, `nll` and AUROC are
             not.
-        keys: what to log, among the keys of `torch_boc.functional.boc_summary`. Those about targets need them in the
-            step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label, y, y_true or
+        keys: what to log, among the keys of `torch_boc.functional.boc_summary`. Keys about targets need targets in
+            the step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label, y, y_true or
             ground_truth. By default the six keys below, and `nll` and `ece_confidence` where there are targets.
         prefix: what follows `val/`, `test/` and `train/` in the names.
-        ood: the out-of-distribution loaders, against loader 0: by index as {1: "svhn"} or {"svhn": 1}, or by name if
-            the loaders come as a dict, as ["svhn"] or {"svhn_test": "svhn"}. Each adds its label-free keys, the shift
-            of the mean gap and AUROC and FPR95 of `scores`, as in `val/boc/svhn/msp_auroc`.
+        ood: the out-of-distribution loaders, which are compared with loader 0: by index as {1: "svhn"} or {"svhn": 1},
+            or by name if the loaders come as a dict, as ["svhn"] or {"svhn_test": "svhn"}. Each adds its keys that need
+            no targets, the shift of the mean gap, and AUROC and FPR95 of `scores`, as in `val/boc/svhn/msp_auroc`.
         scores: names in `torch_boc.functional.scores`.
-        thresholds: None for AUROC and FPR95 that are exact up to a million samples of a loader, whose scores are kept,
-            and binned beyond; a power of two for that many bins from the first sample on, in memory of fixed size, as
-            for `BoCSeparation`. What bins may be off by is logged if it exceeds 0.001, as in
-            `val/boc/svhn/msp_auroc_error`.
+        thresholds: with None, AUROC and FPR95 are exact up to a million samples of a loader, whose scores are kept;
+            beyond, the scores are counted in bins. A power of two gives that many bins from the first sample on, in
+            memory of fixed size, as for `BoCSeparation`. The largest possible error of the bins is logged if it exceeds
+            0.001, as in `val/boc/svhn/msp_auroc_error`.
         every_n_train_steps: also log every n-th training batch, as `train/boc/gap`.
         plot_every_n_epochs: also draw the validation set every n epochs, and the test set: to TensorBoard, W&B and
             MLflow loggers, or without any of these to PNG files in the log folder.
@@ -121,14 +122,14 @@ class BoCCallback(Callback):
             check_places(self.ood, loader_names(trainer, "val"), "val")
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Start from nothing."""
+        """Forget all earlier samples."""
         names = loader_names(trainer, "val")
         if trainer.sanity_checking:
             check_places(self.ood, names, "val")
         self._begin("val", pl_module, names)
 
     def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Start from nothing."""
+        """Forget all earlier samples."""
         self._begin("test", pl_module, loader_names(trainer, "test"))
 
     def on_validation_batch_end(
@@ -144,7 +145,7 @@ class BoCCallback(Callback):
         self._loops["test"].add(dataloader_idx, lambda: self._source.take(outputs, batch, pl_module))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Log the values of every n-th batch alone."""
+        """Log the values of every n-th batch, each batch by itself."""
         every = self.every_n_train_steps
         if every is None or (trainer.fit_loop.total_batch_idx + 1) % every:
             self._source.forget()
@@ -154,12 +155,12 @@ class BoCCallback(Callback):
         self._log("train", pl_module, on_step=True, on_epoch=False)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Log what all batches amount to."""
+        """Log the values of all batches together."""
         if not trainer.sanity_checking:
             self._finish("val", trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Log what all batches amount to."""
+        """Log the values of all batches together."""
         self._finish("test", trainer, pl_module)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

@@ -15,7 +15,7 @@ from .problems import Problems
 
 
 class LoopMetrics:
-    """A `BoCMetric` for each loader, and a `BoCSeparation` for each out-of-distribution one against the first.
+    """A `BoCMetric` for each loader, and a `BoCSeparation` for each out-of-distribution loader and the first one.
 
     Args:
         loaders: the names of the loaders. The first is in-distribution, and its name is not part of any key.
@@ -74,12 +74,12 @@ class LoopMetrics:
         self.metrics[loader].update(logits, target)
 
     def compute(self, keys: Sequence[str], *, if_labelled: bool = False) -> dict[str, Tensor]:
-        """The chosen keys of each loader, then the shift, AUROC and FPR95 of the others; call it once after each reset.
+        """The chosen keys of each loader, then shift, AUROC and FPR95 of each `ood` one; call it once after each reset.
 
         In a distributed run, every process must call it, and all get the same values. With `if_labelled`, keys about
-        targets are left out if there are no targets; otherwise they are NaN. `skipped_batches` is there once a batch
-        was skipped. A key that had a value in an earlier epoch and has none now is NaN, because Lightning would go on
-        to show the earlier value.
+        targets are left out if there are no targets; otherwise they are NaN. `skipped_batches` is there as soon as a
+        batch was skipped. A key that had a value in an earlier epoch and has none now is NaN, because otherwise
+        Lightning would continue to show the earlier value.
         """
         # Each process takes part in every exchange, also after an error; otherwise the others would wait for it.
         asked = not LABELLED_KEYS.isdisjoint(keys)

@@ -8,30 +8,26 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
-from ..functional.evidence import Evidence, join_evidence
 from ..functional.summary import LABELLED_KEYS, summarize
-from ..functional.tally import Counts
+from ..functional.tallies import Counts
 from ..metrics import BoCMetric, BoCSeparation
 from .problems import Problems
 
-# A sample waits as at most eleven numbers: 90 kB in all.
-ENOUGH_SAMPLES = 1024
-
 
 class LoaderMetrics:
-    """A `BoCMetric` of a loader, and a `BoCSeparation` if it is set apart from others or others from it.
+    """The `BoCMetric` of a loader, and a `BoCSeparation` if the loader is compared with others.
 
     Args:
         what: the loader in words, for messages.
-        metric: cloned.
-        separation: cloned, or None.
+        metric: it is cloned.
+        separation: it is cloned; or None.
         ood: whether the samples are out-of-distribution. Their targets do not count.
         problems: what to do about errors.
 
     Attributes:
         taken: how many batches were read.
-        lost: how many batches were not.
-        refused: how many reasons there are to rely on none of them.
+        lost: how many batches could not be read.
+        refused: how many errors make all values of the loader unreliable.
     """
 
     def __init__(
@@ -39,12 +35,10 @@ class LoaderMetrics:
     ) -> None:
         self.what, self.ood, self.problems = what, ood, problems
         self.metric, self.separation = deepcopy(metric), deepcopy(separation)
-        self.pending: list[Evidence] = []
         self.taken = self.lost = self.refused = 0
 
     def reset(self, device: torch.device) -> None:
         """Forget all samples, and move to the device of those that will come."""
-        self.pending.clear()
         self.taken = self.lost = self.refused = 0
         for metric in (self.metric, self.separation):
             if metric is not None:
@@ -52,38 +46,28 @@ class LoaderMetrics:
                 metric.to(device)
 
     def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
-        """Add a batch whose logits and targets `read` gives; if that fails it is lost, or the error passes."""
+        """Add a batch whose logits and targets `read` gives; if that fails, it is lost, or the error is raised."""
         self.lost += 1
         with self.problems.tolerated(f"a batch of {self.what}"):
             self.update(*read())
             self.lost -= 1
 
     def update(self, logits: Tensor, target: Tensor | None) -> None:
-        """Add a batch, without waiting for the device."""
-        extras = self.separation is not None and self.separation.needs_extras
-        evidence = self.metric.take(logits, target, extras=extras)
-        self._wait(evidence._replace(target=None, distance=None) if self.ood else evidence)
-
-    def tally(self) -> None:
-        """Add the samples that wait to the metrics."""
-        if not self.pending:
-            return
-        parts = list(self.pending)
-        self.pending.clear()
-        self.lost += len(parts)
-        with self.problems.tolerated(f"some batches of {self.what}"):
-            evidence = join_evidence(parts)
+        """Add a batch, without waiting for the device; its tensors are not needed any more when this returns."""
+        if self.separation is None:
+            self.metric.update(logits, target)
+        else:  # one pass over the logits serves both
+            evidence = self.metric.take(logits, target, extras=self.separation.needs_extras)
+            evidence = evidence._replace(target=None, distance=None) if self.ood else evidence
             self.metric.update(evidence)
-            if self.separation is not None:
-                self.separation.update(evidence, self.ood)
-            self.lost, self.taken = self.lost - len(parts), self.taken + len(parts)
+            self.separation.update(evidence, self.ood)
+        self.taken += 1
 
     def summary(self, *, labelled: bool) -> dict[str, Tensor]:
-        """The summary of all processes, each of which must call it.
+        """The summary over all processes; every process must call it.
 
-        What the targets decide is NaN if `labelled` does not ask for it, or if there are targets that are no classes.
+        Values that depend on targets are NaN without `labelled`, or if there are targets that are not classes.
         """
-        self.tally()
         with unwarned(), self.metric.sync_context():
             total = self.metric.total()
         with self.relying():
@@ -96,7 +80,7 @@ class LoaderMetrics:
         return summary | {key: torch.full_like(summary[key], float("nan")) for key in LABELLED_KEYS}
 
     def separate(self, known: "LoaderMetrics") -> dict[str, Tensor]:
-        """What sets this loader apart from the in-distribution one; of all processes, each of which must call it."""
+        """How well this loader is separated from the first, over all processes; every process must call it."""
         assert self.separation is not None
         assert known.separation is not None
         with self.relying():
@@ -115,21 +99,13 @@ class LoaderMetrics:
             self.refused -= 1
 
     def check_targets(self, counts: Tensor) -> None:
-        """Raise if there are targets that are no classes, for what is said of the others may mislead."""
+        """Raise if there are targets that are not classes, because the results of the other targets may mislead."""
         self.metric._report(torch.tensor(0), Counts(*counts).bad_targets)
-
-    def _wait(self, evidence: Evidence) -> None:
-        """Samples wait until they are many: a tally of few costs as much, nearly all of it for starting operations."""
-        if self.pending and (self.pending[0].target is None) != (evidence.target is None):
-            self.tally()
-        self.pending.append(evidence)
-        if sum(part.coins.odds.numel() for part in self.pending) >= ENOUGH_SAMPLES:
-            self.tally()
 
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """A process may have seen no batch of a loader that others have seen."""
+    """Silence a warning of torchmetrics: a process may have seen no batch of a loader that others have seen."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The ``compute`` method of metric")
         yield

@@ -53,7 +53,7 @@ class Problems:
         return sum(bits)
 
     def settle(self, said: int) -> None:
-        """Give the warnings that wait, without the kinds that the first process has reported."""
+        """Give the waiting warnings, except for the kinds that the first process has reported."""
         waiting, self._waiting = self._waiting, {}
         for kind, message in waiting.items():
             if not said & _bit(kind):
@@ -80,7 +80,7 @@ def _bit(kind: str) -> int:
 
 
 def explain(exception: BaseException, logged: Any) -> None:
-    """Add to an error of Lightning about several loaders what Lightning requires of the step.
+    """Add a note to an error of Lightning about several loaders: what Lightning requires of the step.
 
     Args:
         exception: gets a note, shown under its message, if it is about `dataloader_idx` or about a name that Lightning

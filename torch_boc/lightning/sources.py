@@ -17,8 +17,8 @@ class LogitSource:
     """Finds the logits of a step: in its outputs, in the output of a submodule, or with a function of the user.
 
     Args:
-        logits: None for the step's outputs; a submodule's name; or a function of outputs, batch and module that gives
-            logits and targets (or None).
+        logits: None for the step's outputs; a submodule's name; or a function of outputs, batch and module that returns
+            logits and targets; the targets may be None.
         dim: the class axis of the logits, which `take` moves to the second place.
         binary: whether each sample has a single logit z, which stands for the logits (0, z) of two classes.
 

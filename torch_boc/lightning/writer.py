@@ -23,14 +23,14 @@ class BoCPredictionWriter(BasePredictionWriter):
     `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has a row for each sample: its `index` in the
     data set (not for data sets without indices), its `target` if the batch has one, and the columns of
     `torch_boc.functional.sample_columns`. The files appear when all predictions are made; after an error there are
-    none. A folder in which they cannot be written is an error before the first prediction.
+    none. If the files cannot be written in the folder, the error comes before the first prediction.
     `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A prediction that cannot be
     read is always an error: a file without it would be wrong.
 
     Args:
-        output_dir: the folder, made if it is not there.
+        output_dir: the folder; it is made if it does not exist.
         logits: where they come from, as for `BoCCallback`: None for what `predict_step` returns, the name of a
-            submodule, or a function of (outputs, batch, module) that gives logits and targets or None.
+            submodule, or a function of (outputs, batch, module) that returns logits and targets (or None).
         binary: whether each sample has a single logit, as for `BoCCallback`.
         trials: the number of coin flips of the p-value.
         columns: which columns of `sample_columns` to write, in this order, after `index` and `target`; by default all.

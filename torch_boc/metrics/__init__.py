@@ -1,6 +1,7 @@
-"""Metrics for torchmetrics: thin shells around `torch_boc.functional` that hold sums."""
+"""Metrics for torchmetrics. They hold sums, and `torch_boc.functional` does the arithmetic."""
 
-from .coherence import BoCMetric, CoherenceGap
+from .coherence import BoCMetric
+from .gap import CoherenceGap
 from .separation import BoCSeparation
 from .watching import Watch, watch
 

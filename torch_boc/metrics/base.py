@@ -1,4 +1,4 @@
-"""What the metrics have in common: checked input, states that keep their precision, reports of bad rows."""
+"""The base class of the metrics: it checks the input, keeps the precision of states, and reports bad rows."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,15 +14,15 @@ NAN_STRATEGIES = ("warn", "error", "ignore")
 
 
 class ProbeMetric(Metric):
-    """A metric over logits of shape (N, C) or (N, C, ...), or with the classes on another axis, `dim`.
+    """A metric over logits of shape (N, C) or (N, C, ...); `dim` says if the classes are on another axis.
 
     Args:
         dim: the class axis; 1 by default, so that (N, C, T) has C classes. -1 is for (N, T, C).
-        num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
+        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
-        validate_args: whether to refuse probabilities. The first batch after a `reset` is looked at: on a CPU at once,
-            elsewhere when `compute` is called, so that `update` never waits for the device.
-        kwargs: for `torchmetrics.Metric`.
+        validate_args: whether to refuse probabilities. Only the first batch after a `reset` is checked. On a CPU, the
+            error comes at once; elsewhere it comes from `compute`, so that `update` never waits for the device.
+        kwargs: passed on to `torchmetrics.Metric`.
     """
 
     is_differentiable = False
@@ -48,7 +48,7 @@ class ProbeMetric(Metric):
         self._looks_like_probabilities: Tensor | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a batch, and give the result of this batch alone."""
+        """Add a batch, and return the result of this batch alone."""
         self._inside_forward = True
         try:
             return super().forward(*args, **kwargs)
@@ -56,13 +56,13 @@ class ProbeMetric(Metric):
             self._inside_forward = False
 
     def reset(self) -> None:
-        """Forget all samples, and the number of classes unless it was given."""
+        """Forget all samples. Forget the number of classes, too, unless it was given as an argument."""
         super().reset()
-        if not self._inside_forward:  # which resets and restores the states of the samples before
+        if not self._inside_forward:  # `forward` resets, and then restores the states of earlier samples
             self.num_classes, self._looks_like_probabilities = self._given_classes, None
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
-        """Add the samples of another metric with the same arguments and classes, or of its states."""
+        """Add the samples of another metric, given as the metric or its states; arguments and classes must be equal."""
         other = incoming_state if isinstance(incoming_state, ProbeMetric) else None
         if other is not None and type(other) is type(self) and other._defaults.keys() != self._defaults.keys():
             raise ValueError(f"expected a {type(self).__name__} with the same arguments, got one with others")
@@ -73,7 +73,7 @@ class ProbeMetric(Metric):
         self.num_classes = self.num_classes or classes
 
     def _check(self, preds: Tensor) -> None:
-        """Raise for logits that cannot be meant, and remember the number of classes."""
+        """Raise if `preds` cannot be logits, and remember the number of classes."""
         if isinstance(preds, Tensor) and preds.ndim < 2:
             raise ValueError(
                 f"expected logits of shape (N, C) or (N, C, ...), got shape {tuple(preds.shape)}; "
@@ -87,8 +87,21 @@ class ProbeMetric(Metric):
             if preds.device.type == "cpu":
                 self._refuse_probabilities()
 
+    def _states(self, *names: str) -> tuple[Tensor, ...]:
+        """The states with these names, ready to be changed in place.
+
+        A state that was made in inference mode, for example by `reset`, cannot be changed outside of inference mode. It
+        is replaced by a copy.
+        """
+        states = tuple(getattr(self, name) for name in names)
+        if any(x.is_inference() for x in states) and not torch.is_inference_mode_enabled():
+            states = tuple(x.clone() for x in states)
+            for name, state in zip(names, states, strict=True):
+                setattr(self, name, state)
+        return states
+
     def _agree_on_classes(self, classes: int, shape: Sequence[int] = ()) -> None:
-        """Remember the number of classes, or raise if it was another one before."""
+        """Remember the number of classes, or raise if an earlier batch or the argument had another number."""
         if self.num_classes is not None and classes != self.num_classes:
             got = f" (shape {tuple(shape)})" if shape else ""
             others = [str(i if i < len(shape) - 1 else -1) for i, x in enumerate(shape) if i and x == self.num_classes]
@@ -109,7 +122,7 @@ class ProbeMetric(Metric):
             raise ValueError(probabilities_message("every row of the first batch", remedy))
 
     def _report(self, invalid: Tensor, bad_targets: Tensor | None = None) -> None:
-        """Say, when results are asked for, what `update` could not use."""
+        """Report, in `compute`, the rows and targets that `update` could not use."""
         self._refuse_probabilities()
         if bad_targets is not None and int(bad_targets) > 0:
             raise ValueError(
@@ -124,7 +137,7 @@ class ProbeMetric(Metric):
         warnings.warn(message, stacklevel=4)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> torch.nn.Module:
-        """Follow the module to another device but not to another dtype: bfloat16 cannot hold a sum."""
+        """Move the states with the module to another device, but not to another dtype: bfloat16 cannot hold a sum."""
 
         def move(x: Tensor) -> Tensor:
             device = fn(torch.empty(0, device=x.device)).device

@@ -1,17 +1,17 @@
-"""The whole picture of the probe, and the coherence gap alone, as torchmetrics metrics."""
+"""The summary of the probe as a torchmetrics metric."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .. import plots
-from ..functional.checks import check_trials
+from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
-from ..functional.tally import Counts, Tally, empty_tally, gap_tally, tally
-from .arguments import check_prefix, with_prefix
+from ..functional.tallies import Counts, Tally, empty_tally
+from ..functional.tally import add_evidence, add_logits
+from .arguments import check_prefix, state_suffix, with_prefix
 from .base import ProbeMetric
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
@@ -20,22 +20,22 @@ GAP_KEYS = ("gap", "forced_gap", "free_gap")
 class BoCMetric(ProbeMetric):
     """Whether confidence and the geometry of the logits agree, over a data set, in memory of fixed size.
 
-    `update` takes logits (or log-probabilities) of shape (N, C) or (N, C, ...), and class indices if there are any;
-    `compute` gives the dict that `torch_boc.functional.boc_summary` documents.
+    `update` takes logits (or log-probabilities) of shape (N, C) or (N, C, ...), and optionally the target classes.
+    `compute` returns the dict that `torch_boc.functional.boc_summary` documents.
 
     Args:
-        num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
-        prefix: what the keys begin with. Give one in a `MetricCollection`, as "boc_": it renames the keys of all
-            metrics that give a dict as soon as two keys are equal, as `accuracy` may be.
-        keys: which keys of `boc_summary` to give, in this order; all by default.
+        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
+        prefix: the start of every key, such as "boc_". Give one in a `MetricCollection`: if two keys are equal, for
+            example `accuracy`, the collection renames the keys of all metrics that return a dict.
+        keys: which keys of `boc_summary` to return, in this order; by default all.
         trials: the number of coin flips of the test.
-        bins: equal bins for the calibration errors.
+        bins: the number of bins of equal width for the calibration errors.
         alpha: the level of `rejection_rate`.
         ignore_index: samples with this target do not count.
         dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
-        kwargs: for `torchmetrics.Metric`.
+        kwargs: passed on to `torchmetrics.Metric`.
 
     >>> metric = BoCMetric(num_classes=3)
     >>> metric.update(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]), torch.tensor([0, 2]))
@@ -66,35 +66,37 @@ class BoCMetric(ProbeMetric):
             raise ValueError(f"expected at least 1 bin, got {bins}")
         if keys is not None and not keys:
             raise ValueError("expected at least one key, got none; leave out `keys` for all of them")
-        # Not under the name `prefix`, which a MetricCollection reads as that of a collection within it.
+        # The attribute is not called `prefix`: a MetricCollection would take this metric for a collection inside of it.
         self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
-        # Compute groups merge metrics whose states have the same names and, after one batch, the same values: the names
-        # tell metrics with different arguments apart.
-        suffix = _suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, **_other_axis(dim))
-        self._names = {field: f"boc_{field}_{suffix}" for field in Tally._fields}
-        for field, zeros in empty_tally(bins)._asdict().items():
-            self.add_state(self._names[field], zeros, dist_reduce_fx="sum")
+        self._how: dict[str, Any] = {"trials": self.trials, "alpha": alpha, "ignore_index": ignore_index}
+        # Compute groups merge metrics whose states have the same names and, after one batch, the same values. Therefore
+        # the names of the states contain the arguments.
+        suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim)
+        self._names = tuple(f"boc_{field}_{suffix}" for field in Tally._fields)
+        for name, zeros in zip(self._names, empty_tally(bins), strict=True):
+            self.add_state(name, zeros, dist_reduce_fx="sum")
 
     def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool = False) -> Evidence:
-        """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later.
+        """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
 
-        With `extras` there is what every score and every column needs as well.
+        With `extras`, the evidence also has what every score and every column needs.
         """
         self._check(preds)
         how: dict[str, Any] = {"trials": self.trials, "extras": extras, "ignore_index": self.ignore_index}
-        return gather(preds.detach(), target, dim=self.dim, **how)
+        return gather(bare(preds), target, dim=self.dim, **how)
 
     def update(self, preds: Tensor | Evidence, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and targets of shape (N,) or (N, ...).
 
-        Or add the evidence that `take` took from it.
+        In place of the logits, `preds` can be the evidence from `take`.
         """
-        evidence = preds if isinstance(preds, Evidence) else self.take(preds, target)
-        self._agree_on_classes(evidence.num_classes)
-        batch = tally(evidence._replace(trials=self.trials), bins=self.bins, alpha=self.alpha)
-        for field, value in batch._asdict().items():
-            setattr(self, self._names[field], getattr(self, self._names[field]) + value)
+        if isinstance(preds, Evidence):
+            self._agree_on_classes(preds.num_classes)
+            add_evidence(self._tally(), preds._replace(trials=self.trials), alpha=self.alpha)
+            return
+        self._check(preds)
+        add_logits(self._tally(), preds, target, dim=self.dim, **self._how)
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
@@ -105,8 +107,11 @@ class BoCMetric(ProbeMetric):
         return with_prefix(self.key_prefix, {key: summary[key] for key in self.keys or summary})
 
     def total(self) -> Tally:
-        """The sums and histograms behind the summary."""
-        return Tally(*(getattr(self, name) for name in self._names.values()))
+        """A copy of the sums and histograms behind the summary. A later `update` does not change the copy."""
+        return Tally(*(x.clone() for x in self._tally()))
+
+    def _tally(self) -> Tally:
+        return Tally._make(self._states(*self._names))
 
     def plot(
         self,
@@ -114,12 +119,12 @@ class BoCMetric(ProbeMetric):
         ax: Any = None,
         kind: str = "all",
     ) -> tuple[Any, Any]:
-        """Draw the samples so far, or the course of several results.
+        """Draw all samples so far, or several results step by step.
 
         Args:
-            val: results of `compute` or `forward`; then their gaps are drawn step by step, or all `keys` if these have
+            val: results of `compute` or `forward`. Then their gaps are drawn step by step, or all `keys` if `keys` has
                 no gap.
-            ax: matplotlib axes to draw in; three of them for `kind="all"`.
+            ax: matplotlib axes to draw in; `kind="all"` needs three.
             kind: "gap" (histogram), "coherence" (mean gap against confidence, with the band that confidence allows),
                 "reliability" (accuracy against confidence and dominance, in the bins with at least 10 samples), or
                 "all" three.
@@ -132,80 +137,3 @@ class BoCMetric(ProbeMetric):
             drawn = [f"{self.key_prefix}{key}" for key in [key for key in GAP_KEYS if key in chosen] or chosen]
             return plots.draw_course([val] if isinstance(val, Mapping) else val, ax, drawn)
         return plots.draw_tally(self.total(), self.num_classes, ax, kind)
-
-
-class CoherenceGap(ProbeMetric):
-    """The mean coherence gap as one tensor, to be logged as it is.
-
-    Args:
-        num_classes: checked against the logits if given, otherwise all batches must agree until `reset`; needed for
-            `average="none"`.
-        part: "total", or "forced" (what confidence alone decides) or "free" (what the geometry adds).
-        average: "micro" for one mean; "none" for one mean for each predicted class, NaN for a class never predicted.
-        ignore_index: samples with this target do not count.
-        dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
-        nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
-        validate_args: whether to refuse probabilities.
-        kwargs: for `torchmetrics.Metric`.
-
-    >>> metric = CoherenceGap()
-    >>> metric(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]))
-    tensor(0.0859, dtype=torch.float64)
-    """
-
-    def __init__(
-        self,
-        num_classes: int | None = None,
-        *,
-        part: str = "total",
-        average: str = "micro",
-        ignore_index: int | None = None,
-        dim: int = 1,
-        nan_strategy: str = "warn",
-        validate_args: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
-        if part not in ("total", "forced", "free"):
-            raise ValueError(f"expected part among total, forced, free, got {part!r}")
-        if average not in ("micro", "none"):
-            raise ValueError(f"expected average among micro, none, got {average!r}")
-        if average == "none" and num_classes is None:
-            raise ValueError("expected num_classes with average='none', got None")
-        self.part, self.average, self.ignore_index = part, average, ignore_index
-        size = num_classes if average == "none" and num_classes is not None else 1
-        suffix = _suffix(part=part, average=average, ignore=ignore_index, **_other_axis(dim))
-        self._names = [f"boc_{name}_{suffix}" for name in ("gap", "samples", "invalid")]
-        zeros = (empty_tally().sums.new_zeros(size), torch.zeros(size, dtype=torch.int64), torch.tensor(0))
-        for name, default in zip(self._names, zeros, strict=True):
-            self.add_state(name, default, dist_reduce_fx="sum")
-
-    def update(self, preds: Tensor, target: Tensor | None = None) -> None:
-        """Add a batch: logits of shape (N, C) or (N, C, ...); targets only matter for `ignore_index`."""
-        self._check(preds)
-        evidence = gather(preds.detach(), target, dim=self.dim, ignore_index=self.ignore_index)
-        batch = gap_tally(evidence, part=self.part, per_class=self.average == "none")
-        for name, value in zip(self._names, batch, strict=True):
-            setattr(self, name, getattr(self, name) + value)
-
-    def compute(self) -> Tensor:
-        """The mean gap of all batches so far; NaN if there were no samples."""
-        gap, samples, invalid = (getattr(self, name) for name in self._names)
-        self._report(invalid)
-        mean: Tensor = gap / samples
-        return mean if self.average == "none" else mean.squeeze(0)
-
-    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw the mean gap, or the course of several results of `compute` or `forward`; returns figure and axes."""
-        values = self.compute() if val is None else val
-        return plots.draw_values([values] if isinstance(values, Tensor) else values, ax)
-
-
-def _other_axis(dim: int) -> dict[str, object]:
-    """The class axis for the name of a state, if it is not the default."""
-    return {} if dim == 1 else {"dim": dim}
-
-
-def _suffix(**arguments: object) -> str:
-    """The arguments as part of a state's name; without dots, which a state dict reads as a path."""
-    return "_".join(f"{name}_{value}" for name, value in arguments.items()).replace(".", "p").replace("-", "m")

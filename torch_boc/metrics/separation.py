@@ -1,4 +1,4 @@
-"""In-distribution against out-of-distribution samples, as a torchmetrics metric."""
+"""How well scores separate in-distribution from out-of-distribution samples, as a torchmetrics metric."""
 
 import warnings
 from collections.abc import Sequence
@@ -8,48 +8,47 @@ import torch
 from torch import Tensor
 
 from .. import plots
-from ..functional.checks import check_trials
+from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
-from ..functional.registry import find_score, need_extras, rank
-from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, score_histograms
-from ..functional.tally import empty_tally
+from ..functional.histograms import add_scores, ranked
+from ..functional.score import find_score, need_extras
+from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
+from ..kernels.dtensors import is_distributed
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
-from .base import ProbeMetric
+from .kept import ScoreMetric
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
-# The bins for what is too much to be kept: 4 MB a score.
-MANY_BINS = 2**18
-# What may be left unsaid: the last digit that is commonly printed.
+# No warning for an error up to this: results are usually printed with three digits.
 NEGLIGIBLE_ERROR = 0.001
 
 
-class BoCSeparation(ProbeMetric):
-    """How well scores of the logits separate in-distribution samples, the positive class, from the others.
+class BoCSeparation(ScoreMetric):
+    """How well scores of the logits separate in-distribution samples (the positive class) from the others.
 
-    `update` takes logits of shape (N, C) or (N, C, ...) and whether they are out-of-distribution: a boolean a sample,
-    or one for the whole batch. `compute` gives `{score}_auroc` and `{score}_fpr95` (the share of out-of-distribution
-    samples that pass the threshold which 95 % of the in-distribution pass) for each score. Scores are ranked as they
-    are, higher = more in-distribution; the paper's `structural_score` therefore has an AUROC below 0.5. Samples whose
-    score is rounded to 1 are still told apart, by their odds for example.
+    `update` takes logits of shape (N, C) or (N, C, ...) and whether they are out-of-distribution: one boolean for each
+    sample, or one for the whole batch. For each score, `compute` returns `{score}_auroc` and `{score}_fpr95`, the share
+    of out-of-distribution samples at or above the threshold that 95 % of the in-distribution samples reach. A higher
+    score means more in-distribution. The paper's `structural_score` is the opposite, so its AUROC is below 0.5. Samples
+    whose scores round to 1 are still ranked, for example by their odds.
 
-    The results are exact up to a million samples. Further samples are counted in bins, in memory of fixed size; then
-    `{score}_auroc_error` and `{score}_fpr95_error` say by how much the results can be off (the AUROC by so much up or
-    down, the FPR by so much too high), and `compute` warns of errors above 0.001.
+    The results are exact up to a million samples. With more samples, all are counted in bins, in memory of fixed size.
+    Then `{score}_auroc_error` and `{score}_fpr95_error` give the largest possible error: the AUROC can be too high or
+    too low by this much, the FPR only too high. `compute` warns if an error is above 0.001.
 
     Args:
         scores: names in `torch_boc.functional.scores`.
-        thresholds: None for bins only beyond `exact_up_to`. A power of two for that many bins from the first sample on.
-            The bins need no range: they are the leading bits of a score as float32, 1 for the sign, 8 for the exponent,
-            the others for the fraction. 2**18 of them tell apart scores that differ by 1/512 of themselves.
-        exact_up_to: how many samples to keep scores of, 8 bytes for each score and sample, by all processes together;
-            None keeps all.
-        prefix: what the keys begin with.
+        thresholds: None to use bins only beyond `exact_up_to`. A power of two to use that many bins from the first
+            sample on. The bins cover all numbers: a bin is the leading bits of a float32 score, 1 for the sign, 8 for
+            the exponent, then the fraction. 2**18 bins separate scores that differ by 1/512 of their value.
+        exact_up_to: how many samples all processes together keep the scores of, with 8 bytes for each score of each
+            sample; None keeps all.
+        prefix: the start of every key.
         trials: the number of coin flips, for the scores that are p-values.
-        num_classes: checked against the logits if given; otherwise all batches must agree, until `reset`.
+        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
         dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
-        kwargs: for `torchmetrics.Metric`.
+        kwargs: passed on to `torchmetrics.Metric`.
 
     >>> metric = BoCSeparation(scores=("msp", "gap"))
     >>> metric.update(torch.tensor([[9.0, 0.0, 0.0], [5.0, 0.0, 1.0]]), False)
@@ -81,48 +80,57 @@ class BoCSeparation(ProbeMetric):
         suffix = "_".join([*self.scores, str(trials), str(thresholds), str(exact_up_to)])
         suffix += "" if dim == 1 else f"_dim_{dim}".replace("-", "m")
         self._rows, self._bins, self._invalid = (f"boc_{name}_{suffix}" for name in ("rows", "bins", "invalid"))
-        # Rows of scores, with 1 for out-of-distribution in the last column, and histograms of the rows before these.
-        # Both are lists, so that processes may differ in what they have.
+        self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
+        if thresholds is not None:
+            # The default value is a single 0, expanded to all bins to save memory; `reset` copies it to a full tensor.
+            nothing = torch.zeros((), dtype=torch.int64).expand(2, len(self.scores), thresholds)
+            self.add_state(self._bins, nothing, dist_reduce_fx="sum")
+            setattr(self, self._bins, nothing.contiguous())
+            return
         self.add_state(self._rows, [], dist_reduce_fx="cat")
         self.add_state(self._bins, [], dist_reduce_fx="cat")
-        self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
 
     @property
     def needs_extras(self) -> bool:
-        """Whether evidence for `update` must be gathered with `extras`."""
+        """Whether the evidence for `update` must be gathered with `extras`."""
         return need_extras(self.scores)
 
     def take(self, preds: Tensor) -> Evidence:
-        """What `update` needs of a batch of logits: a few numbers a sample, to be added then or later."""
+        """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later."""
         self._check(preds)
-        return gather(preds.detach(), dim=self.dim, trials=self.trials, extras=self.needs_extras)
+        return gather(bare(preds), dim=self.dim, trials=self.trials, extras=self.needs_extras)
 
     def update(self, preds: Tensor | Evidence, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C) or (N, C, ...), and which samples are out-of-distribution.
 
-        In place of the logits, evidence of them; samples that do not count there do not count here.
+        In place of the logits, `preds` can be their evidence. Samples that are not `counted` there do not count here.
         """
-        evidence = preds if isinstance(preds, Evidence) else self.take(preds)
-        self._agree_on_classes(evidence.num_classes)
-        found = rank(evidence._replace(trials=self.trials), self.scores)
-        values = torch.stack([*found.values()]).flatten(1)
-        flags = flat_flags(ood, evidence.coins.odds.shape, values.device)
-        invalid = values.isnan().any(0)
-        if evidence.counted is not None:
-            counted = evidence.counted.reshape(-1)
-            invalid, values = invalid & counted, values.masked_fill(~counted, float("nan"))  # a row that never counts
-        getattr(self, self._rows).append(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
-        setattr(self, self._invalid, getattr(self, self._invalid) + invalid.sum())
-        self._bin_what_is_too_much()
+        if not isinstance(preds, Evidence) and is_distributed(preds):
+            preds = self.take(preds)  # the evidence of the rows that this process holds
+        if isinstance(preds, Evidence):
+            self._agree_on_classes(preds.num_classes)
+            shape = preds.coins.odds.shape
+        else:
+            self._check(preds)
+            axis = self.dim % preds.ndim
+            shape = torch.Size((*preds.shape[:axis], *preds.shape[axis + 1 :]))
+        flags = flat_flags(ood, shape, self.device)
+        if self.thresholds is not None:
+            histogram, invalid = self._states(self._bins, self._invalid)
+            add_scores(histogram, invalid, preds, flags, self.scores, dim=self.dim, trials=self.trials)
+        else:
+            evidence = preds if isinstance(preds, Evidence) else self.take(preds)
+            values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states(self._invalid))
+            self._keep(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a batch, and give the result of this batch alone."""
+        """Add a batch, and return the result of this batch alone."""
         result = super().forward(*args, **kwargs)
-        self._bin_what_is_too_much()  # `update` saw this batch only
+        self._bin_what_is_too_much()  # the `update` inside of `forward` had only the rows of this batch
         return result
 
     def compute(self) -> dict[str, Tensor]:
-        """AUROC and FPR at 95 % TPR of each score; NaN while either kind of sample is missing."""
+        """The AUROC and the FPR at 95 % TPR of each score; NaN if there are no samples of one kind."""
         if self.exact:
             return with_prefix(self.key_prefix, self._compute_exact())
         self._report(getattr(self, self._invalid))
@@ -134,20 +142,15 @@ class BoCSeparation(ProbeMetric):
             self._warn_of_errors(result)
         return with_prefix(self.key_prefix, result)
 
-    @property
-    def exact(self) -> bool:
-        """Whether the scores of all samples so far are kept."""
-        return self.thresholds is None and not len(getattr(self, self._bins))
-
     def samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The scores of the in-distribution and of the out-of-distribution samples so far, while they are kept."""
+        """The scores of the in-distribution and the out-of-distribution samples so far; raises if they are not kept."""
         known, unknown = (
             {name: find_score(name).value(x) for name, x in side.items()} for side in self.ranked_samples()
         )
         return known, unknown
 
     def ranked_samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """`samples` as the numbers that rank them; see `torch_boc.functional.registry.unsaturated_scores`."""
+        """Like `samples`, but with the numbers of `torch_boc.functional.score.unsaturated_scores`."""
         if not self.exact:
             kept = "none" if self.thresholds is not None else f"at most {self.exact_up_to:,}"
             raise ValueError(
@@ -161,32 +164,6 @@ class BoCSeparation(ProbeMetric):
         known, unknown = (dict(zip(self.scores, side.unbind(-1), strict=False)) for side in sides)
         return known, unknown
 
-    def histograms(self) -> Tensor:
-        """Counts of all samples so far, of shape (2, scores, bins), in-distribution first."""
-        columns = self._stored_rows().T
-        total = score_histograms(columns[:-1], columns[-1] == 1, self.thresholds or MANY_BINS)
-        parts = getattr(self, self._bins)
-        for part in [parts] if isinstance(parts, Tensor) else parts:  # one tensor if of all processes
-            total = total + part.sum(0).to(total.device)
-        return total
-
-    def _stored_rows(self) -> Tensor:
-        parts = getattr(self, self._rows)
-        if isinstance(parts, Tensor):  # of all processes
-            return parts
-        # With `compute_on_cpu` only the last part is still on the device.
-        return torch.cat([part.to(parts[-1].device) for part in parts]) if parts else self._no_rows()
-
-    def _bin_what_is_too_much(self) -> None:
-        """Turn the stored rows into histograms if they are more than this process may keep."""
-        if self.thresholds is None and self.exact_up_to is None:
-            return
-        together = torch.distributed.get_world_size(self.process_group) if self.distributed_available_fn() else 1
-        kept = (self.exact_up_to or 0) // together if self.thresholds is None else 0
-        if sum(map(len, getattr(self, self._rows))) > kept:
-            setattr(self, self._bins, [self.histograms().unsqueeze(0)])
-            setattr(self, self._rows, [])
-
     def _warn_of_errors(self, result: dict[str, Tensor]) -> None:
         worst = max((key for key in result if key.endswith("_error")), key=lambda key: float(result[key].nan_to_num()))
         if float(result[worst]) > NEGLIGIBLE_ERROR:
@@ -195,18 +172,6 @@ class BoCSeparation(ProbeMetric):
                 "bins; exact_up_to=None keeps all scores, and finer bins come with thresholds=2**20",
                 stacklevel=3,
             )
-
-    def _no_rows(self) -> Tensor:
-        return empty_tally().sums.new_zeros(0, len(self.scores) + 1).to(self.device)
-
-    def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
-        """A process without rows or histograms takes part with none of the right shape and dtype."""
-        if not getattr(self, self._rows):
-            setattr(self, self._rows, [self._no_rows()])
-        if not getattr(self, self._bins):
-            shape = (0, 2, len(self.scores), self.thresholds or MANY_BINS)
-            setattr(self, self._bins, [torch.zeros(shape, dtype=torch.int64, device=self.device)])
-        super()._sync_dist(*args, **kwargs)
 
     def _compute_exact(self) -> dict[str, Tensor]:
         known, unknown = self.ranked_samples()
@@ -217,12 +182,12 @@ class BoCSeparation(ProbeMetric):
         return result
 
     def plot(self, val: Any = None, ax: Any = None, score: str | None = None) -> tuple[Any, Any]:
-        """Draw the histograms of one score (the gap if it is there, else the first) and the ROC curves of all.
+        """Draw the histograms of one score and the ROC curves of all scores.
 
         Args:
-            val: results of `compute`, whose AUROC is then drawn step by step.
+            val: results of `compute`. Then their AUROC is drawn step by step.
             ax: two matplotlib axes to draw in.
-            score: which score to draw histograms of.
+            score: the score of the histograms; by default the gap, or the first score if there is no gap.
 
         Returns:
             The figure and the axes.

@@ -1,4 +1,4 @@
-"""Watch a module's logits while it runs in somebody else's loop."""
+"""Watch the logits of a module while it runs in a loop that you did not write."""
 
 from types import TracebackType
 from typing import Any
@@ -11,10 +11,10 @@ from .coherence import BoCMetric
 
 
 class Watch:
-    """A forward hook that feeds the logits of a module to a metric; a context manager, or a handle to `remove`.
+    """A forward hook that adds the logits of a module to a metric. Use it in a `with` block, or call `remove`.
 
     Attributes:
-        metric: what the logits are added to, at every call of the module.
+        metric: the metric that gets the logits of every call of the module.
     """
 
     def __init__(self, module: nn.Module, metric: BoCMetric, dim: int | None = None) -> None:
@@ -26,15 +26,15 @@ class Watch:
         device = getattr(self.metric, "device", logits.device)
         if device != logits.device:
             self.metric.to(logits.device)
-        self.metric.update(logits.reshape(-1, logits.shape[-1]))  # a metric has its class axis second
+        self.metric.update(logits.reshape(-1, logits.shape[-1]))  # the class axis of a metric is the second by default
 
     def compute(self) -> dict[str, Tensor]:
-        """The metric's results so far."""
+        """The results of the metric so far."""
         result: dict[str, Tensor] = self.metric.compute()
         return result
 
     def remove(self) -> None:
-        """Stop watching; harmless when done twice."""
+        """Stop watching. A second call does nothing."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -49,16 +49,16 @@ class Watch:
 
 
 def watch(module: nn.Module, metric: BoCMetric | None = None, *, dim: int | None = None) -> Watch:
-    """Feed the logits that `module` returns to a metric while it runs.
+    """Add the logits that `module` returns to a metric, at every call of the module.
 
-    Every call of the module is one update: a module that runs several times in a step (gradient accumulation, a forward
+    Every call of the module is one update. A module that runs several times in a step (gradient accumulation, a forward
     pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so the
-    keys that need them are NaN. The hook is removed on leaving the `with` block, also by an error.
+    keys that need targets are NaN. The hook is removed at the end of the `with` block, also after an error.
 
     Args:
-        module: returns logits, in any form that `torch_boc.data.find_logits` knows.
+        module: a module that returns logits in any form that `torch_boc.data.find_logits` knows.
         metric: by default a new `BoCMetric`; the same metric may watch several modules.
-        dim: the class axis; by default the last. Logits with four axes or more need it: 1 for segmentation.
+        dim: the class axis; by default the last. Logits with four axes or more need this argument: 1 for segmentation.
 
     >>> model = torch.nn.Linear(5, 3)
     >>> with watch(model) as watching:

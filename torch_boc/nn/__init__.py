@@ -1,4 +1,4 @@
-"""Modules: the probe after a classifier, and around one."""
+"""Modules that put the probe after a classifier, or around one."""
 
 from ..data.finding import find_logits
 from .probe import BoCClassifier, BoCOutput, BoCProbe, ProbeOutput

@@ -1,4 +1,4 @@
-"""The probe as modules: after a classifier, and around one."""
+"""Modules that put the probe after a classifier, or around one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -40,7 +40,7 @@ class ProbeOutput(NamedTuple):
 
 
 class BoCProbe(nn.Module):
-    """Logits in, `ProbeOutput` out, or a dict of chosen columns. It has no parameters and no buffers.
+    """Turns logits into a `ProbeOutput`, or into a dict of chosen columns. It has no parameters and no buffers.
 
     Args:
         trials: the number of coin flips of the test.
@@ -75,7 +75,7 @@ class BoCOutput:
     Attributes:
         logits: the classifier's logits, as found in its output.
         probe: what the probe says of them.
-        output: the classifier's own output, untouched.
+        output: the classifier's own output, unchanged.
     """
 
     logits: Tensor

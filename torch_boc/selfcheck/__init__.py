@@ -1,4 +1,4 @@
-"""Ten checks of a machine, best one with a GPU, and a file to attach to a report: `python -m torch_boc.selfcheck`."""
+"""Ten checks of a machine, better with a GPU, and a file to attach to a report: `python -m torch_boc.selfcheck`."""
 
 from .kit import CHECKS, FILE, run
 from .outcomes import Outcome

@@ -16,7 +16,7 @@ from .cases import describe, make_logits, make_target
 from .outcomes import Finding, check
 
 SUMS_LIMIT = {torch.float32: 1e-5, torch.float64: 1e-11}
-# Of the largest gradient: roundings of the dtype in which it is stored, or errors of the sums.
+# Relative to the largest gradient: the rounding of the dtype in which it is stored, or the error of the sums.
 GRADIENT_LIMIT = {torch.float32: 1e-5, torch.float64: 1e-11, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 TAIL_LIMIT = 1e-9
 FIELDS = ("odds", "loss", "gap", "free_gap", "concentration")
@@ -26,7 +26,7 @@ WEIGHTS = (1.0, -2.0, 0.5, 1.5, -1.0)
 
 
 class Case(NamedTuple):
-    """Normal logits: how many, of which dtype, and their standard deviation. Small ones are flat, large ones sharp."""
+    """Normal logits: their shape, their dtype and their standard deviation. Small logits are flat, large ones sharp."""
 
     rows: int
     classes: int
@@ -49,7 +49,7 @@ CASES = (
 
 
 class Error(NamedTuple):
-    """How far a quantity is off, and how far it may be."""
+    """The error of a quantity, and the largest error that is allowed."""
 
     case: str
     quantity: str
@@ -84,7 +84,7 @@ def fast_path(device: torch.device) -> str:
 
 
 def is_trusted(device: torch.device) -> bool:
-    """Whether users get the kernels without asking, which on a GPU depends on a short trial."""
+    """Whether users get the kernels by default; on a GPU this depends on a short trial."""
     return device.type == "cpu" or decide(make_logits(4, 10, device=device)).rows
 
 
@@ -100,7 +100,7 @@ def errors_of(case: Case, device: torch.device) -> Iterator[Error]:
         expected = _forward(logits.double()) | _backward(logits.double())
     actual = _forward(logits.to(device)) | _backward(logits.to(device))
     tails = actual.pop("log_p_value"), _tails(actual)
-    expected.pop("log_p_value")  # its wins jump where a loss is rounded: it is compared at the device's own loss
+    expected.pop("log_p_value")  # rounding of the loss can change the wins, so the device's own loss is used
     for quantity, (x, y) in {**{name: (actual[name], expected[name]) for name in actual}, "log_p_value": tails}.items():
         yield Error(label, quantity, _error(quantity, x, y), limits.get(quantity, sums))
 
@@ -150,7 +150,7 @@ def _home(x: Tensor) -> Tensor:
 
 
 def _error(quantity: str, actual: Tensor, expected: Tensor) -> float:
-    """The largest error, relative where a quantity may be tiny; infinite where one side alone is no number."""
+    """The largest error, relative for quantities that may be tiny; infinite if only one of the sides is NaN."""
     name = quantity.removeprefix("column ")
     if name in ("odds", "loss", "gap"):
         scale = expected.abs().clamp_min(1e-300)

@@ -15,7 +15,7 @@ SAMPLE_BYTES = 8 * 2**20  # what the model takes for each sample on a GPU
 
 
 class Hungry(nn.Module):
-    """A classifier that needs much memory for each sample; on a CPU it only says so.
+    """A classifier that needs much memory for each sample; on a CPU it only raises the error.
 
     Attributes:
         calls: the number of samples in each call.
@@ -39,7 +39,7 @@ class Hungry(nn.Module):
 
 @check("out of memory", f"BoCPredictor halves batches of {BATCH} samples until they fit, and loses none")
 def back_off(device: torch.device) -> Finding:
-    """On a GPU, torch may take no more memory than for some samples; on a CPU the model refuses more."""
+    """On a GPU, torch may take memory for only some samples; on a CPU, the model itself refuses more samples."""
     expected = table(Hungry(greedy=False).to(device))
     hungry = Hungry(greedy=True).to(device)
     with limited_memory(device):
@@ -63,7 +63,7 @@ def table(model: Hungry) -> dict[str, Tensor]:
 
 @contextmanager
 def limited_memory(device: torch.device) -> Iterator[None]:
-    """Let torch take no more of a GPU than it has now and what `ROOM` samples need."""
+    """Let torch take no more memory of a GPU than it has now plus what `ROOM` samples need."""
     if device.type != "cuda":
         yield
         return

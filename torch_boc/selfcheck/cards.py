@@ -22,7 +22,7 @@ def untouched(device: torch.device) -> Finding:
 
 
 def use_one_card(rank: int, folder: str, index: int) -> list[list[int]]:
-    """Which cards are in use beside `index` after torch's own operations there, and after ours."""
+    """Which cards besides `index` are in use after torch's own operations on that card, and after ours."""
     device = torch.device("cuda", index)
     make_logits(64, 10, device=device).requires_grad_().softmax(-1).square().sum().backward()
     before = touched(device)

@@ -20,7 +20,7 @@ def make_target(rows: int, classes: int, device: torch.device | str = "cpu") -> 
 
 
 def other_cards(device: torch.device) -> list[torch.device]:
-    """The CUDA devices beside `device`."""
+    """All CUDA devices except `device`."""
     return [torch.device("cuda", i) for i in range(torch.cuda.device_count()) if i != device.index]
 
 

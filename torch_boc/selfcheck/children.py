@@ -14,11 +14,11 @@ def in_processes(function: Callable[..., Any], count: int, *arguments: Any, seco
     """What `function(rank, folder, *arguments)` returns in each of `count` new processes.
 
     Args:
-        function: at the top of a module, so that a new process finds it. It returns tensors, numbers, texts, or lists
-            and dicts of them.
+        function: defined at the top of a module, so that a new process finds it. It returns tensors, numbers, texts, or
+            lists and dicts of them.
         count: how many processes.
         arguments: the same for all processes.
-        seconds: after which they are ended, with a TimeoutError.
+        seconds: the time after which the processes are ended, with a TimeoutError.
     """
     with tempfile.TemporaryDirectory() as folder:
         context = spawn(_work, (folder, function, arguments), nprocs=count, join=False)

@@ -15,13 +15,13 @@ from .outcomes import Finding, SkippedError, check
 
 CLASSES = 20
 BATCHES = (100, 60, 33)
-SHARES = ((0, 2), (1,))  # the batches of each process, which are not equally many
+SHARES = ((0, 2), (1,))  # the batches of each process; one process has more than the other
 LIMIT = 1e-12
 
 
 @check("two processes", "two processes with uneven batches count the same samples as one, and agree to 1e-12")
 def two_processes(device: torch.device) -> Finding:
-    """By NCCL with a card for each process; otherwise by gloo, which adds the sums on the CPU."""
+    """The processes use NCCL if each has its own card; otherwise gloo, which adds the sums on the CPU."""
     if not dist.is_available():
         raise SkippedError("this build of torch has no torch.distributed")
     others = other_cards(device) if device.type == "cuda" and dist.is_nccl_available() else []
@@ -64,7 +64,7 @@ def _batch(i: int, place: str) -> tuple[Tensor, Tensor]:
 
 
 def _difference(one: dict[str, float], other: dict[str, float]) -> float:
-    """The largest of all results; a mean over nothing is NaN in both, and in one alone it is infinitely wrong."""
+    """The largest difference. NaN in both results is no difference; NaN in only one is an infinite difference."""
     pairs = [(one[name], other[name]) for name in other]
     off = [0.0 if isnan(x) and isnan(y) else abs(x - y) for x, y in pairs]
     return max(inf if isnan(x) else x for x in off)

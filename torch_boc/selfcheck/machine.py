@@ -11,7 +11,7 @@ from ..kernels.cpu import library
 
 
 def describe_machine() -> dict[str, Any]:
-    """All of it, ready for JSON."""
+    """All facts about the machine, ready for JSON."""
     return {
         **versions(),
         **machine(),

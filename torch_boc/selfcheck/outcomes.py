@@ -1,4 +1,4 @@
-"""What a check gives, whatever happens in it."""
+"""The outcome of a check, even if the check raises an error."""
 
 import time
 import traceback
@@ -15,14 +15,14 @@ LAST_FRAMES = 10
 
 
 class Outcome(NamedTuple):
-    """What came of one check.
+    """The outcome of one check.
 
     Attributes:
-        name: of the check.
+        name: the name of the check.
         status: "passed", "failed" or "skipped".
         expected: what a working machine gives, in a sentence.
         found: what this machine gave; empty if the check was skipped.
-        seconds: that the check took.
+        seconds: how long the check took.
         note: why it was skipped, what it left out, or the last lines of the traceback.
         details: the numbers behind `found`, for the file.
         warnings: what was warned of during the check, each text once.
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What the body of a check returns: whether it is as expected, and what it is."""
+    """What the body of a check returns: whether the result is as expected, and what the result is."""
 
     passed: bool
     found: str
@@ -76,7 +76,7 @@ class Check:
         return Outcome(self.name, status, self.expected, found, seconds, note, details, heard)
 
     def skip(self, reason: str) -> Outcome:
-        """The outcome of not running it."""
+        """The outcome if the check is not run."""
         return Outcome(self.name, "skipped", self.expected, "", 0.0, reason)
 
 
@@ -108,7 +108,7 @@ def _first_line(error: Exception) -> str:
 
 
 def last_lines(error: BaseException) -> str:
-    """Where an exception came from, and what it says. Of a path the last two parts: the rest is the user's own."""
+    """Where an exception came from, and what it says. Paths are cut to their last two parts: the rest is private."""
     frames = traceback.extract_tb(error.__traceback__)[-LAST_FRAMES:]
     places = [f"{'/'.join(Path(x.filename).parts[-2:])}:{x.lineno} in {x.name}: {x.line}" for x in frames]
     return "\n".join([*places, f"{type(error).__name__}: {error}"])

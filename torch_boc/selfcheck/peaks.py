@@ -1,4 +1,4 @@
-"""Check 6: language models shift their logits by one position, and that makes no copy of them."""
+"""Check 6: language models shift their logits by one position, and the probe makes no copy of shifted logits."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ SHARE = 0.1
 
 @check("memory", f"the probe of logits[:, :-1] takes less than {SHARE:.0%} of the memory of the logits, so no copy")
 def peak(device: torch.device) -> Finding:
-    """The largest memory beside the logits, of a metric from its first update on and of `bag_of_coins`."""
+    """The largest memory, without that of the logits, of a new metric with one update, and of `bag_of_coins`."""
     need_cuda(device, "torch counts the memory of GPUs only")
     return measure(torch.randn(SEQUENCES, LENGTH, WORDS, dtype=torch.bfloat16, device=device))
 
@@ -35,7 +35,7 @@ def measure(logits: Tensor) -> Finding:
 
 
 def update_metric(logits: Tensor, target: Tensor) -> object:
-    """A new metric of logits with the words on the last axis."""
+    """A new metric, updated with logits whose last axis is that of the words."""
     metric = BoCMetric(dim=-1).to(logits.device)
     metric.update(logits, target)
     return metric
@@ -47,7 +47,7 @@ def probe(logits: Tensor, target: Tensor) -> object:
 
 
 def extra(device: torch.device, run: Callable[[], object]) -> int:
-    """Bytes that `run` takes at most, beside those that are taken before it."""
+    """The most bytes that `run` takes, without those that were taken before it."""
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

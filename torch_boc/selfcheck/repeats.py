@@ -29,7 +29,7 @@ def repeats(device: torch.device) -> Finding:
 
 
 def compute(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """All that must be the same, under the names of the parts of the library."""
+    """All values that must be the same, under the names of the parts of the library."""
     leaf = logits.detach().requires_grad_()
     coins = bag_of_coins(leaf)
     (gradient,) = torch.autograd.grad((coins.gap + coins.concentration).sum(), leaf)

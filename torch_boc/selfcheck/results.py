@@ -25,7 +25,7 @@ class Results(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """That all checks took together."""
+        """How many seconds all checks took together."""
         return sum(x.seconds for x in self.outcomes)
 
     def to_json(self) -> str:
@@ -39,7 +39,7 @@ class Results(NamedTuple):
         return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a JSON file, which appears when it is whole."""
+        """Write a JSON file, which appears only when it is complete."""
         with replacing(path) as temporary:
             temporary.write_text(self.to_json(), encoding="utf-8")
         return Path(path)
@@ -84,7 +84,7 @@ class Results(NamedTuple):
 
 
 def _said(outcome: Outcome) -> list[str]:
-    """What was found, and the note unless it is a traceback: those of failures come after the table."""
+    """What was found, and the note. The note of a failure is left out here, because it comes after the table."""
     note = "" if outcome.status == "failed" else outcome.note
     return [printable(text) for text in (outcome.found, note) if text]
 

@@ -1,4 +1,4 @@
-"""Check 7: how fast the probe is beside softmax, and how many bytes per second it reads."""
+"""Check 7: how fast the probe is compared with softmax, and how many bytes per second it reads."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ INSTRUCTIONS = "instructions per logit are left out: counting them needs ncu, se
 
 
 class Shape(NamedTuple):
-    """Logits on a GPU, and how long the probe may take, of the time of softmax."""
+    """Logits on a GPU, and how long the probe may take, as a multiple of the time of softmax."""
 
     rows: int
     classes: int
@@ -26,8 +26,8 @@ class Shape(NamedTuple):
     limit: float
 
 
-# Softmax reads and writes the logits, the probe reads them: it should be faster, except where rows are so short that
-# its results are as many bytes as the logits.
+# Softmax reads logits and writes as many results; the probe only reads them. So the probe should be faster, except for
+# rows that are so short that its results are as many bytes as the logits.
 SHAPES = (
     Shape(1_000_000, 10, torch.float32, 2.0),
     Shape(16_384, 1_000, torch.float32, 1.0),
@@ -35,13 +35,13 @@ SHAPES = (
     Shape(512, 50_257, torch.bfloat16, 1.0),
     Shape(256, 128_256, torch.bfloat16, 1.0),
 )
-# On a CPU fewer rows. Its limit is loose, because it may have no native library, and because others may use it.
+# A CPU gets fewer rows. Its limit is loose: there may be no native library, and other programs may use the CPU.
 CPU_PART, CPU_LIMIT = 64, 20.0
 
 
 @check("speed", "the probe takes no longer than softmax (twice as long at 10 classes; 20 times on a CPU)")
 def speed(device: torch.device) -> Finding:
-    """The best of several rounds in which both take turns."""
+    """Compare the best of several rounds, in which the probe and softmax take turns."""
     on_cpu = device.type == "cpu"
     shapes = [Shape(x.rows // CPU_PART, x.classes, x.dtype, CPU_LIMIT) if on_cpu else x for x in SHAPES]
     measured = [measure(shape, device, cpu_seconds if on_cpu else gpu_seconds) for shape in shapes]
@@ -55,7 +55,7 @@ def speed(device: torch.device) -> Finding:
 
 
 def measure(shape: Shape, device: torch.device, seconds: Callable[[Callable[[], object]], float]) -> dict[str, Any]:
-    """Times and bytes per second of both at one shape."""
+    """Times and bytes per second of the probe and of softmax at one shape."""
     logits = make_logits(*shape[:2], dtype=shape.dtype, device=device)
     copies = 0 if device.type == "cpu" else int(2 * CACHES / logits.nbytes)
     batches = cycle([logits, *(logits.clone() for _ in range(copies))])

@@ -9,7 +9,7 @@ from .outcomes import Finding, check
 
 SAMPLES, BATCH = 512, 32
 SHAPES = ((16, 64), (64, 50))  # of the weights: the last number is that of the classes
-SLEEP = 20_000_000  # cycles, about 10 ms: whoever does not wait reads a table before it is there
+SLEEP = 20_000_000  # cycles, about 10 ms: code that does not wait reads a table before it is ready
 LIMIT = 1e-9
 ONE_CARD = "there is one card only: the model is split over the card and the CPU"
 ALL_ON_CPU = "both halves are on the CPU: nothing is copied between devices"
@@ -25,7 +25,7 @@ class Halves(nn.Module):
         self.first, self.second = nn.Parameter(weights[0].to(first)), nn.Parameter(weights[1].to(second))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits, on the second device, late if that is a GPU."""
+        """The logits, on the second device; if that is a GPU, they come late."""
         hidden = (x @ self.first).relu().to(self.second.device)
         if hidden.device.type == "cuda":
             with torch.cuda.device(hidden.device):
@@ -35,7 +35,7 @@ class Halves(nn.Module):
 
 @check("split model", "BoCPredictor gives for a model on two devices what it gives for the same model on the CPU")
 def split(device: torch.device) -> Finding:
-    """Both orders of the two devices; float64, so that the tables differ by roundings alone."""
+    """Compare both orders of the two devices, in float64, so that the tables differ only by rounding."""
     cpu = torch.device("cpu")
     other = next(iter(other_cards(device)), cpu) if device != cpu else cpu
     expected = table(cpu, cpu)
@@ -55,7 +55,7 @@ def table(first: torch.device, second: torch.device) -> dict[str, Tensor]:
 
 
 def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
-    """The largest of all columns; infinite if a sample is missing or a number is not one."""
+    """The largest difference of all columns; infinite if a sample is missing or a number is NaN."""
     if any(found[name].shape != expected[name].shape for name in expected):
         return float("inf")
     off = [(found[name] - expected[name]).abs().nan_to_num(torch.inf).max() for name in expected]

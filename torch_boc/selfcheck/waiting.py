@@ -16,7 +16,7 @@ SAMPLES = (REPLAYS + 1) * ROWS
 
 @check("no waiting", "BoCMetric.update and CoherenceGap.update read nothing back from the GPU")
 def no_waiting(device: torch.device) -> Finding:
-    """Updates in the mode in which torch raises an error where the host waits; the first is before, and compiles."""
+    """Update in the mode in which torch raises an error if the host waits. An update before it compiles the kernels."""
     need_cuda(device, "there is nothing to wait for")
     metrics = [BoCMetric(CLASSES).to(device), CoherenceGap(CLASSES).to(device)]
     batches = [_batch(rows, device) for rows in (ROWS, ROWS, ROWS - 3)]

@@ -12,7 +12,7 @@ from ..data.finding import describe
 from ..functional.checks import as_indices
 from ..functional.evidence import gather
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
-from ..functional.tally import Counts
+from ..functional.tallies import Counts
 from .columns import PADDING, ColumnMetric, to_columns
 from .loop import Loop, is_causal
 from .predictions import Predictions, checked_predictions, first_of, without_columns

@@ -1,6 +1,6 @@
-"""One call of the native library each, with tensors on the CPU: nothing is checked here that the callers know.
+"""Functions that each call the native library once, with tensors on the CPU. Their callers check the arguments.
 
-Logits have shape (..., C) and any strides; they are copied only where neither the classes nor the rows lie side by side
+Logits have shape (..., C) and any strides; they are copied only if neither the classes nor the rows lie side by side
 (see `describe`). Results have the shape of the logits without the class axis.
 """
 
@@ -63,7 +63,7 @@ def coins_of(logits: Tensor) -> tuple[Tensor, ...]:
 def evidence(logits: Tensor, *, extras: bool, target: Tensor | None = None) -> tuple[Tensor | None, ...]:
     """Prediction, odds, loss, concentration, free gap, top, surprise, margin and distance; all but the first float64.
 
-    Surprise and margin are None without `extras`, the distance without a `target` of int64.
+    Surprise and margin are None without `extras`. The distance is None without a `target`, which must be int64.
     """
     prediction = _predictions(logits)
     odds = torch.empty_like(prediction, dtype=torch.float64)
@@ -77,7 +77,7 @@ def evidence(logits: Tensor, *, extras: bool, target: Tensor | None = None) -> t
 
 
 def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
-    """Some of `QUANTITIES` of each row, in float64, the prediction in int64."""
+    """The `QUANTITIES` with these names for each row: the prediction in int64, all others in float64."""
     prediction = _predictions(logits)
     real = torch.float64
     found = {x: prediction if x == "prediction" else torch.empty_like(prediction, dtype=real) for x in names}
@@ -89,7 +89,7 @@ def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
 
 
 def _predictions(logits: Tensor) -> Tensor:
-    """An empty tensor for the predictions. Sizes one by one are read faster than a shape."""
+    """An empty tensor for the predictions. Sizes as separate arguments are read faster than a shape."""
     shape = logits.shape[:-1]
     return logits.new_empty(*shape, dtype=torch.int64) if shape else logits.new_empty((), dtype=torch.int64)
 

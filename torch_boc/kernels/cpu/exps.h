@@ -2,7 +2,7 @@
 #pragma once
 #include "vectors.h"
 
-// Sums in float32, 16 at a time.
+// Sums in float32.
 struct Narrow {
     typedef float Real;
     typedef Floats Vector;
@@ -67,7 +67,7 @@ struct Narrow {
     }
 };
 
-// Sums in float64, 8 at a time.
+// Sums in float64.
 struct Wide {
     typedef double Real;
     typedef Doubles Vector;

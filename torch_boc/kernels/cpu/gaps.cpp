@@ -1,7 +1,7 @@
 // One call adds the gaps of a batch to the states of a CoherenceGap; functional/tally.py has the formulas.
 #include "tally.h"
 
-// The gap of 8 samples, or its forced or its free part.
+// The gap of a vector of samples, or its forced or its free part.
 static inline Doubles part_of(int32_t part, Doubles odds, Doubles loss, Doubles free, double rivals) {
     return part == 0 ? at_least_0(gap_of(odds, loss)) : part == 1 ? forced_gap_of(odds, rivals) : at_least_0(free);
 }

@@ -4,8 +4,7 @@
 
 template <typename Scalar, typename Vector> static inline void store_as(Scalar *p, Vector v) { memcpy(p, &v, sizeof v); }
 
-// All bits where a < b, for numbers whose difference fits. Compilers have no vectors as wide as ours for comparisons,
-// unless the processor has them.
+// All bits where a < b, for numbers whose difference fits.
 static inline Ints below_bits(Ints a, int32_t b) { return (a - b) >> 31; }
 static inline Ints choose(Ints bits, Ints a, Ints b) { return (bits & a) | (~bits & b); }
 
@@ -30,11 +29,9 @@ struct Float16Gradient : Float16 {
     static inline void store(uint16_t *p, Floats v) {
         store_as(p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     }
-#elif defined(__F16C__)
+#elif defined(__AVX2__) && defined(__F16C__)
     static inline void store(uint16_t *p, Floats v) {
-        __m256 half[2];
-        memcpy(half, &v, 64);
-        for (int i = 0; i < 2; i++) store_as(p + 8 * i, _mm256_cvtps_ph(half[i], _MM_FROUND_TO_NEAREST_INT));
+        store_as(p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
     }
 #else
     static inline void store(uint16_t *p, Floats v) {

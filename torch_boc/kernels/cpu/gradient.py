@@ -11,8 +11,8 @@ from .interface import describe, native, place
 def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Tensor:
     """The gradient of the logits in one pass: `kernels.rows.row_sums_backward` on a CPU.
 
-    `sums` are prediction, top, odds and mass; `grads` are those of all sums but the prediction, in the order and the
-    dtypes of `row_sums`, and None where there is none.
+    `sums` are prediction, top, odds and mass; `grads` are the gradients of all sums except the prediction, in the
+    order and the dtypes of `row_sums`, or None where there is no gradient.
     """
     out = empty_gradient(logits)
     if logits.numel():

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.tails import continued_steps
 from .library import library, threads
 
-# The dtypes of logits, by their numbers in the library.
+# The dtypes of logits, and the number of each in the library.
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
 # How many logits a vector of vectors.h holds; rows that are shorter are always transposed.
 LANES = 16
@@ -20,7 +20,7 @@ LANES = 16
 TALL_CLASSES = 47
 # Up to this many trials, the continued fraction does not overflow float64, and the table of binomials is exact enough.
 MOST_TRIALS = 1000
-# What is known of a row, in the order of columns.cpp.
+# The quantities of a row, in the order of columns.cpp.
 QUANTITIES = (
     "prediction", "odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap",
     "log_p_value", "p_value", "top", "energy", "logit_gap", "entropy",
@@ -44,7 +44,7 @@ _SIGNATURES = {
     "boc_gradient": _LOGITS + [_POINTER] * 12,
     "boc_log_tails": [_POINTER] * 4 + [_SIZE] + _TRIALS + [_NUMBER] * 2,
 }
-# These say whether there was memory left; the others return nothing.
+# These functions return whether they ran out of memory; the others return nothing.
 _MAY_FAIL = ("boc_tally", "boc_tally_evidence", "boc_gap_tally")
 
 
@@ -73,10 +73,11 @@ def table_for(trials: int, names: Sequence[str]) -> tuple[int, int, ctypes.Array
 
 
 def describe(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-    """The tensor whose memory is read, to be kept until then, and the first arguments of the functions.
+    """The tensor whose memory is read, and the first arguments of the functions. Keep the tensor until it is read.
 
-    It is the logits themselves if their rows lie in at most two regular steps, and either the classes of a row lie side
-    by side or the rows do, as the pixels of a picture whose class axis comes first.
+    The tensor is the logits themselves if their rows lie in at most two regular steps, and if either the classes of a
+    row lie side by side or the rows do, like the pixels of an image whose class axis comes first. Otherwise it is a
+    copy.
     """
     if logits.dim() == 2:
         (rows, classes), (stride, step) = logits.shape, logits.stride()

@@ -11,7 +11,7 @@ from .openmp import parallel_functions
 from .variants import FOLDER, digest, file_name, variants
 
 LIBRARIES = FOLDER / "lib"
-# How many of the variants, which are in order, the CPU can run: by what torch says of it. An unknown word means one.
+# How many of the variants, in their order, the CPU can run, by the capability that torch gives. Any other name means 1.
 _RUNNABLE = {"AVX2": 2, "AVX512": 3}
 
 
@@ -34,7 +34,7 @@ def variant() -> str | None:
 
 
 def why_not() -> str:
-    """Why there is no native path, and what helps; an empty text if there is one."""
+    """Why there is no native path, and what to do about it; an empty text if there is one."""
     return _chosen()[1]
 
 
@@ -47,7 +47,7 @@ def present() -> list[str]:
 def threads() -> int:
     """How many threads a kernel may use: as many as torch's operations, but 1 in a forked child.
 
-    The threads of OpenMP do not survive a fork, and whoever waits for them waits for ever.
+    The threads of OpenMP do not survive a fork, and a child that waits for them waits for ever.
     """
     return 1 if _in_fork else torch.get_num_threads()
 

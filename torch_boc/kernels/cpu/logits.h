@@ -70,12 +70,9 @@ struct Float16 : InOrder<Float16, Narrow> {
     static inline Floats load(const uint16_t *p) {
         return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
     }
-#elif defined(__F16C__)
+#elif defined(__AVX2__) && defined(__F16C__)
     static inline Floats load(const uint16_t *p) {
-        __m256 half[2];
-        for (int i = 0; i < 2; i++)
-            half[i] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p + 8 * i)));
-        return load_as<Floats>(half);
+        return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
     }
 #else
     static inline Floats load(const uint16_t *p) {

@@ -1,4 +1,4 @@
-// Logarithms, exponentials and rounding in float64, 8 at a time.
+// Logarithms, exponentials and rounding in float64, a vector at a time.
 #pragma once
 #include "exps.h"
 
@@ -20,8 +20,10 @@ struct Parts {
     Doubles n, f;
 };
 static inline Parts parts_of(Doubles x) {
-    const Longs n = ((Longs)x - 0x3fe6a09e667f3bcdLL) >> 52;
-    return {(Doubles)(n + 0x4338000000000000LL) - 0x1.8p52, (Doubles)((Longs)x - (n << 52)) - 1.0};
+    // n + 1023, in the low bits of 2^52; many processors shift without a sign only.
+    const Patterns shifted = ((Patterns)x + (0x3ff0000000000000ULL - 0x3fe6a09e667f3bcdULL)) >> 52;
+    const Doubles n = (Doubles)(shifted | 0x4330000000000000ULL) - (0x1p52 + 1023.0);
+    return {n, (Doubles)((Patterns)x - ((shifted - 1023) << 52)) - 1.0};
 }
 
 // log(x) for x >= 0.
@@ -42,11 +44,23 @@ static inline Doubles log_of_one_and(Doubles x) {
 // exp(x) for x <= 0.
 static inline Doubles exp_of(Doubles x) { return Wide::scaled_exp(x) * 0x1p-100; }
 
-// To the nearest integer, half to even. Not contracted with the product before it: that would round another number.
-static inline Doubles rounded(Doubles x) {
-    volatile Doubles exact = x;
-    return (exact + 0x1.8p52) - 0x1.8p52;
+// The same number, of which the compiler does not know where it comes from.
+static inline Doubles opaque(Doubles x) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(x));
+#elif defined(__SSE2__)
+    asm("" : "+x"(x));
+#elif defined(__aarch64__)
+    asm("" : "+w"(x));
+#else
+    volatile Doubles kept = x;
+    x = kept;
+#endif
+    return x;
 }
+
+// To the nearest integer, half to even. Not contracted with the product before it: that would round another number.
+static inline Doubles rounded(Doubles x) { return (opaque(x) + 0x1.8p52) - 0x1.8p52; }
 
 // Down and up to an integer, for 0 <= x < 2^51.
 static inline Doubles floor_of(Doubles x) {

@@ -1,4 +1,4 @@
-"""Finds the OpenMP that torch has loaded, so that native kernels share its threads and bring no second one."""
+"""Finds the OpenMP that torch has loaded, so that native kernels share its threads and load no second OpenMP."""
 
 import ctypes
 import re
@@ -11,7 +11,7 @@ _MAPS = Path("/proc/self/maps")
 
 @lru_cache(maxsize=1)
 def parallel_functions() -> tuple[ctypes.c_void_p, ...]:
-    """The places of the functions in `NAMES`, all of one OpenMP; an empty tuple if there is none."""
+    """The addresses of the functions in `NAMES`, all from one OpenMP; an empty tuple if there is none."""
     for path in (None, *_loaded()):
         try:
             home = ctypes.CDLL(path)
@@ -22,7 +22,7 @@ def parallel_functions() -> tuple[ctypes.c_void_p, ...]:
 
 
 def _loaded() -> list[str]:
-    """The libraries of this process that are an OpenMP by their names."""
+    """The libraries of this process whose names are those of an OpenMP."""
     lines = _MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines() if _MAPS.exists() else []
     paths = dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines)
     return [path for path in paths if re.match(r"lib(gomp|omp|iomp5)\b", Path(path).name)]

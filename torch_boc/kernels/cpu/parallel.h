@@ -15,7 +15,7 @@ extern Threads boc_threads __attribute__((visibility("hidden")));
 
 BOC_EXPORT void boc_use_threads(void *gomp_parallel, void *thread_num, void *num_threads);
 
-constexpr int64_t ALONE = 32768;  // up to so many logits, one thread is faster than several
+constexpr int64_t ALONE = 131072;  // up to so many logits, waking another thread costs more than it brings
 
 // How many threads work on `rows` rows of `each` logits, or of work like it; at least 1.
 static inline int32_t useful_threads(int64_t rows, int64_t each, int32_t threads) {

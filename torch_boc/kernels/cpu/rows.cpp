@@ -1,4 +1,4 @@
-// The sums of rows of many classes: each vector holds 16 classes of one row, or 8 in float64.
+// The sums of rows of many classes: each vector holds several classes of one row.
 #include "rows.h"
 
 #include "sums.h"

@@ -1,4 +1,4 @@
-// Binomial log tails, 8 at a time; core/tails.py says how they are computed.
+// Binomial log tails, a vector at a time; core/tails.py says how they are computed.
 #pragma once
 #include <cfloat>
 
@@ -91,7 +91,7 @@ static inline Tails tails_of(Doubles wins, Doubles odds, const Chance &of, const
     return tails;
 }
 
-constexpr int MANY = 8;  // vectors of a block
+constexpr int MANY = 64 / WIDE;  // vectors of 64 numbers
 
 // The log tails of Pr{Binomial(k, 1 / (1 + odds)) >= wins}, and their derivatives in the odds if they are asked for, of
 // up to MANY vectors; there is room for an even number. In short loops: a processor then works on several vectors at

@@ -1,12 +1,13 @@
-// The sums of rows of few classes: each vector holds one class of 16 rows, or of 8 in float64.
+// The sums of rows of few classes: each vector holds one class of several rows.
 #pragma once
 #include "rows.h"
 #include "sums.h"
 
 constexpr int64_t MOST = 128;  // classes of a transposed row
+constexpr int64_t SHORT = 16;  // rows of fewer classes are always transposed: they may be shorter than a vector
 
 static inline bool is_tall(const Logits &logits) {
-    return logits.classes < LANES || (logits.classes <= logits.tall && logits.classes <= MOST);
+    return logits.classes < SHORT || (logits.classes <= logits.tall && logits.classes <= MOST);
 }
 
 template <typename Vector> static inline void store_wide(double *to, Vector values) {

@@ -22,13 +22,13 @@ def count_scores(
     histogram: Tensor,
     invalid: Tensor,
 ) -> None:
-    """Add to `histogram`, of shape (2, K, bins), one for each row and score, and to `invalid` the rows with a NaN.
+    """Count each row in `histogram`, of shape (2, K, bins), once for each score; count rows with a NaN in `invalid`.
 
     Args:
         logits: shape (..., C).
         flags: booleans, one for each row or one for all: true for the second half of the histogram.
-        names: the quantities of which the K scores are made.
-        signs: 1 or -1 for each, by which it is multiplied.
+        names: the quantities from which the K scores are made.
+        signs: 1 or -1 for each quantity, by which it is multiplied.
         trials: the number of flips, for the scores that are p-values.
         histogram: int64, contiguous; the bins are those of `functional.separation.score_bin`.
         invalid: int64, one element.
@@ -77,7 +77,7 @@ def tally_evidence(
     alpha: float,
     states: Sequence[Tensor],
 ) -> None:
-    """The same of samples whose numbers are there: the fields of Coins in float64, in place of their logits."""
+    """The same as `tally`, from the fields of Coins in float64 in place of the logits."""
     given = [x.contiguous() for x in numbers]
     rest = [None if x is None else x.contiguous() for x in (target, distance, counted)]
     if given[0].numel():
@@ -107,12 +107,12 @@ def gap_tally(
 
 @lru_cache(maxsize=16)
 def _number(value: int | None) -> ctypes.Array[ctypes.c_int64] | None:
-    """Memory with that number in it."""
+    """Memory that holds this number, or None for None."""
     return None if value is None else (ctypes.c_int64 * 1)(value)
 
 
 def _states(states: Sequence[Tensor]) -> tuple[int, ...]:
-    """The number of bins, and the places of the tensors of a tally."""
+    """The number of bins, and the addresses of the tensors of a tally."""
     counts, sums, gap_histogram, bin_counts, bin_sums = states
     _check(torch.int64, counts, gap_histogram, bin_counts)
     _check(torch.float64, sums, bin_sums)
@@ -120,7 +120,7 @@ def _states(states: Sequence[Tensor]) -> tuple[int, ...]:
 
 
 def _check(dtype: torch.dtype, *states: Tensor) -> None:
-    """Raise unless the library may write there."""
+    """Raise unless the library can write into these states."""
     for state in states:
         if state.dtype is not dtype or not state.is_contiguous():
             raise TypeError(f"expected contiguous states in {dtype}, got {state.dtype} with strides {state.stride()}")

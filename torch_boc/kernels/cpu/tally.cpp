@@ -7,21 +7,26 @@ static inline Longs equal_bin(Doubles score, double bins) {
     return __builtin_convertvector(place < 0.0 ? doubles(0.0) : place > bins - 1.0 ? doubles(bins - 1.0) : place, Longs);
 }
 
-// The place of a gap in the histogram, from a number that may be off by an ulp: where that could matter, which is
-// beside an edge, the C library has the last word.
-static inline int64_t gap_bin(double gap, double near) {
-    if (near <= 0.5) return 0;
-    const double edge = near - double(int64_t(near));
-    if (__builtin_expect(edge < 1e-9 || edge > 1.0 - 1e-9, 0))
-        near = (std::log10(gap) - LOWEST_DECADE) * BINS_PER_DECADE + 1.0;
-    return near < GAP_BINS - 1.0 ? int64_t(near) : GAP_BINS - 1;
-}
-static inline Doubles near_gap_bin(Doubles gap) {
-    const Doubles near = (log_of(gap) * 0.43429448190325182765 - LOWEST_DECADE) * BINS_PER_DECADE + 1.0;
-    return near < 0.0 ? doubles(0.0) : near > double(GAP_BINS) ? doubles(GAP_BINS) : near;
+// The place of a gap in the histogram, by the C library.
+static int64_t exact_gap_bin(double gap) {
+    const double number = (std::log10(gap) - LOWEST_DECADE) * BINS_PER_DECADE + 1.0;
+    return number > 0.0 ? number < GAP_BINS - 1.0 ? int64_t(number) : GAP_BINS - 1 : 0;
 }
 
-// What is known of 8 samples after the first look at them.
+// The places of several. The logarithm may be off by an ulp: where that could matter, which is beside an edge, the C
+// library has the last word.
+static inline Longs gap_bins(Doubles gap, Longs valid) {
+    Doubles number = (log_of(gap) * 0.43429448190325182765 - LOWEST_DECADE) * BINS_PER_DECADE + 1.0;
+    number = number < 0.0 ? doubles(0.0) : number > GAP_BINS - 0.5 ? doubles(GAP_BINS - 0.5) : number;
+    const Doubles whole = floor_of(number), rest = number - whole;
+    Longs places = __builtin_convertvector(whole, Longs);
+    const Longs doubtful = valid & (number > 0.5) & ((rest < 1e-9) | (rest > 1.0 - 1e-9));
+    for (uint32_t left = bits_of(doubtful); __builtin_expect(left, 0); left &= left - 1)
+        places[__builtin_ctz(left)] = exact_gap_bin(gap[__builtin_ctz(left)]);
+    return places;
+}
+
+// What is known of a vector of samples after the first look at them.
 struct Seen {
     Longs counted, valid, labelled, correct;
     Doubles share, free, gap, dominance, forced;
@@ -80,10 +85,10 @@ void Partial::add_labels(const Seen &now, Doubles confidence, Doubles log_loss) 
 
 void Partial::add_to_bins(const Seen &now, Doubles confidence, int64_t number) {
     const Longs by_confidence = equal_bin(confidence, double(number)), by_dominance = equal_bin(now.dominance, double(number));
-    const Doubles near = near_gap_bin(now.gap);
+    const Longs by_gap = gap_bins(now.gap, now.valid);
     for (uint32_t left = bits_of(now.valid); left; left &= left - 1) {
         const int lane = __builtin_ctz(left);
-        gap_histogram[gap_bin(now.gap[lane], near[lane])]++;
+        gap_histogram[by_gap[lane]]++;
         Bin &own = bins()[by_confidence[lane]];
         own.counts[0]++, own.sums[0] += confidence[lane], own.sums[1] += now.gap[lane];
         if (!now.labelled[lane]) continue;

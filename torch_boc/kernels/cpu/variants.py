@@ -1,4 +1,4 @@
-"""Which native libraries there are, and of what each is made. The build reads this file too: the standard library only.
+"""The native libraries, and how each is built. The build reads this file too, so it uses only the standard library.
 
 One library is built for each capability of the CPU that torch knows, so that one wheel serves all machines of its
 architecture.

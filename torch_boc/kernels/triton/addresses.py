@@ -9,7 +9,7 @@ This module needs Triton, and is imported when the first kernel is launched.
 import triton
 import triton.language as tl
 
-# These numbers differ from batch to batch. What the code depends on is whether they are None, and the constant `bits`.
+# These numbers differ from batch to batch. The code depends only on which of them are None, and on the constant `bits`.
 NUMBERS = ["rows", "classes", "inner", "jump", "stride", "step"]
 
 

@@ -40,7 +40,7 @@ def coins_of_sums(narrow, square, weight, placed, rivals):
     return lost, share, free
 
 
-# Rivals that are a constant, as the 1 of two classes would be, could not be converted.
+# Triton would make a constant of `rivals` if it is 1, for two classes, and a constant cannot be converted.
 @triton.jit(do_not_specialize=["size", "rivals"])
 def coins(
     odds, squares, mass, mass_squares, loss, concentration, free_gap, size, rivals, block: tl.constexpr

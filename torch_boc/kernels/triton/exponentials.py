@@ -1,6 +1,6 @@
 """Odds and losses of each class from its logit, and the top of a row, for all kernels.
 
-With the constant `fast`, float32 takes instructions of NVIDIA's GPUs that have no name in Triton. All are exact to one
+With the constant `fast`, float32 uses instructions of NVIDIA's GPUs that have no name in Triton. All are exact to one
 or two units in the last place for the arguments that they get here, as `tests/kernels/test_fast.py` shows. This module
 needs Triton, and is imported when the first kernel is launched.
 """
@@ -13,7 +13,7 @@ import triton.language as tl
 
 UP = tl.constexpr(2.0**100)
 DOWN = tl.constexpr(2.0**-100)
-# What is added to this is rounded to an integer, which is then in the low bits, 100 more than it was.
+# A number that is added to this is rounded to an integer. The low bits of the sum are this integer plus 100.
 ROUND = tl.constexpr(1.5 * 2.0**23 + 100.0)
 LOG2_E = tl.constexpr(1.44269502162933349609375)  # log2(e) in float32, and the rest
 LOG2_E_REST = tl.constexpr(1.92596299112661746887e-8)

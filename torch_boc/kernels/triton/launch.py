@@ -52,7 +52,7 @@ def launch(kernel: Any, grid: tuple[int, ...], like: Tensor, *arguments: Any, **
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether a CUDA graph is captured on the current stream of this device; nothing is opened on any device."""
+    """Whether a CUDA graph is captured on the current stream of this device; this opens no context."""
     if device.type != "cuda" or not torch.cuda.is_initialized():
         return False
     with torch.cuda.device(device):
@@ -60,7 +60,7 @@ def is_capturing(device: torch.device) -> bool:
 
 
 def is_warm(logits: Tensor) -> bool:
-    """Whether kernels can take these logits now: always, but while a graph is captured only logits as some before."""
+    """Whether kernels can take these logits now. While a graph is captured, they must be of a kind that came before."""
     return not is_capturing(logits.device) or _kind(logits) in _launched
 
 
@@ -83,7 +83,7 @@ def _check_loaded(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...]
 
 
 def check_pair(first: Tensor, odds: Tensor) -> None:
-    """Raise unless both have one shape and one device. Kernels get pointers, and cannot check it."""
+    """Raise unless both have one shape and one device. Kernels get pointers, and cannot check this."""
     if first.shape != odds.shape or first.device != odds.device:
         got = [f"{tuple(x.shape)} on {x.device}" for x in (first, odds)]
         raise ValueError(f"expected two tensors of one shape on one device, got {got[0]} and {got[1]}")
@@ -136,24 +136,27 @@ def launch_gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tens
     """The gradient of the logits in one launch: `kernels.rows.row_sums_backward` on a GPU."""
     out, (_, top, _, mass) = empty_gradient(logits), sums
     like = [top, top, mass, mass, mass, top, top]
-    # Of the sums for the concentration, and of the extras, either both have a gradient or none.
+    # The two sums for the concentration either both have a gradient or none; the same is true of the two extras.
     needed = [True, True, True] + [any(x is not None for x in grads[i : i + 2]) for i in (3, 3, 5, 5)]
     filled = [
         x if x is not None else torch.zeros_like(kind) if need else None
         for x, kind, need in zip(grads, like, needed, strict=True)
     ]
-    _launch("gradients", logits, [x if x is None else x.contiguous() for x in (*sums, *filled, out)])
+    arguments = [x if x is None else x.contiguous() for x in (*sums, *filled, out)]
+    _launch("gradients", logits, arguments, heavy=needed[3])
     return out
 
 
-def _launch(name: str, logits: Tensor, arguments: list[Tensor | None]) -> None:
+def _launch(name: str, logits: Tensor, arguments: list[Tensor | None], *, heavy: bool = False) -> None:
     """Start `short_<name>` or `long_<name>` on the rows of `logits`, if there are any."""
     if logits.numel() == 0:
         return
     logits = readable(logits)
     layout = layout_of(logits)
-    shape = geometry(layout.classes, logits.dtype, across=layout.across, gradients=name == "gradients")
-    options = {**shape, **_constants(logits, layout)}
+    options = {
+        **geometry(layout.classes, logits.dtype, across=layout.across, heavy=heavy),
+        **_constants(logits, layout),
+    }
     kernel = getattr(load(name), f"short_{name}" if "height" in options else f"long_{name}")
     grid = (-(-layout.rows // options.get("height", 1)),)
     launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)

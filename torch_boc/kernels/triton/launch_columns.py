@@ -47,8 +47,8 @@ def count_scores(
     Args:
         logits: (..., C).
         flags: (...), true for out-of-distribution; or one for all samples.
-        names: K of QUANTITIES in `columns.py`, of which the scores are made.
-        signs: 1 or -1 for each, by which it is multiplied.
+        names: K of the QUANTITIES in `columns.py`, from which the scores are made.
+        signs: 1 or -1 for each quantity, by which it is multiplied.
         trials: the number of coin flips of the p-value.
         histogram: (2, K, bins) in int64, to which the counts are added.
         invalid: int64, to which the number of samples with a score of NaN is added; they count nowhere else.

@@ -64,7 +64,7 @@ def tally_evidence(
     alpha: float,
     states: Sequence[Tensor],
 ) -> None:
-    """`tally` of samples whose logits were passed over before, in two launches.
+    """`tally` of samples whose logits were read before, in two launches.
 
     Args:
         coins: prediction, odds, loss, concentration and free gap, of any one shape.

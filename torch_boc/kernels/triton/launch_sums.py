@@ -1,4 +1,4 @@
-"""The launches that the tallies and the columns begin with, and what both ask of their arguments."""
+"""The first launches of the tallies and of the columns, and what both require of their arguments."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,13 +7,13 @@ from torch import Tensor
 
 from .launch import launch_rows, launch_spread
 
-# Rows of a block, one to a thread.
+# The rows of a block; each thread takes one row.
 BLOCK, WARPS = 128, 4
 OPTIONS = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}  # roundings as in torch
 
 
 class Sums(NamedTuple):
-    """The sums of each row; mass and mass_squares where asked for and of three or more classes."""
+    """The sums of each row; mass and mass_squares only if asked for, and only for three or more classes."""
 
     prediction: Tensor
     top: Tensor
@@ -41,7 +41,7 @@ def flat(x: Tensor | None) -> Tensor | None:
 
 
 def check_states(states: Sequence[Tensor]) -> None:
-    """Raise unless all states are contiguous and on one device. Kernels get pointers, and cannot check it."""
+    """Raise unless all states are contiguous and on one device. Kernels get pointers, and cannot check this."""
     if not all(x.is_contiguous() and x.device == states[0].device for x in states):
         got = ", ".join(f"strides {x.stride()} on {x.device}" for x in states)
         raise ValueError(f"expected contiguous states on one device, got {got}")

@@ -3,7 +3,7 @@
 A row that fits on the chip is read once and stays in registers. A longer one is read twice: first for its top, then,
 from the cache, for its sums. This module needs Triton, and is imported when the first kernel is launched.
 
-Classes that a block has and a row has not are -inf: what they add to the sums is less than what rounding takes.
+If a block has more classes than the row, the others are -inf: what they add to the sums is less than the rounding.
 """
 
 # mypy: ignore-errors
@@ -17,7 +17,7 @@ from .addresses import NUMBERS, along, count_of, is_row, start_of
 from .exponentials import DOWN, key_of, odds_and_losses, top_of
 
 DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
-# The first of so many logits is at an address where a vector may begin.
+# A vector may begin at every multiple of this many logits.
 ALIGNED = tl.constexpr(8)
 
 

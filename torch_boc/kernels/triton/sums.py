@@ -1,7 +1,7 @@
-"""How the Triton kernels add up over many rows, the same to the last bit in every run.
+"""How the Triton kernels add up over many rows, with the same result to the last bit in every run.
 
-Counts are whole numbers, whose sum is the same in any order: they are added to the states at once, each program its
-own. Sums of floats go to a table first, a column for each program, and `collect` adds its rows up in a fixed order.
+Counts are whole numbers, whose sum is the same in any order: each program adds its counts directly to the states. Sums
+of floats go to a table first, with a column for each program, and `collect` adds up its rows in a fixed order.
 This module needs Triton, and is imported when the first kernel is launched.
 """
 

@@ -1,7 +1,7 @@
 """The tally of a batch as Triton kernels; `functional/tally.py` says what is counted and summed.
 
 A program takes `turns` blocks of rows, one row to a thread, and counts and sums them without any other program. Counts
-are whole numbers, which are added to the states at once: their sum is the same in any order. The sums of the programs
+are whole numbers, which are added directly to the states: their sum is the same in any order. The sums of the programs
 go to a table, and `sums.collect` adds them up in a fixed order: the result is the same to the last bit in every run.
 
 The bins are a table of rows and bins, of which `width` bins fit into registers. Where there are more, the second axis
@@ -20,7 +20,7 @@ from .quantities import as_place, counted_rows, forced_gap_of, gap_of, log1p, re
 from .sums import add_count, add_counts, count_in_bins, sum_in_bins
 from .tails import log_p_and_slope
 
-# As in `functional/tally.py`: the counts, the sums, and the histogram of the gap with its room in a power of 2.
+# As in `functional/tally.py`: how many sums there are, and the bins of the gap. The room for these is a power of 2.
 SUMS = tl.constexpr(13)
 GAP_BINS = tl.constexpr(601)
 GAP_ROOM = tl.constexpr(1024)

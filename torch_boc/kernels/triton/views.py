@@ -36,7 +36,7 @@ class Layout(NamedTuple):
 
     @property
     def numbers(self) -> tuple[int | None, ...]:
-        """What kernels are given of it, in the order of their arguments; `bits` goes to them by name."""
+        """The numbers that kernels get, in the order of their arguments; `bits` goes to them by name."""
         return self[:6]
 
 
@@ -74,7 +74,7 @@ def layout_of(logits: Tensor) -> Layout:
 
 
 def _bits(numbers: list[int]) -> int:
-    """The number of zeros at the end of all of them in binary, but no more than are of use."""
+    """How many zeros all numbers have at their end in binary, but at most MOST_BITS."""
     joined = 1 << MOST_BITS
     for number in numbers:
         joined |= number

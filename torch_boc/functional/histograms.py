@@ -1,0 +1,113 @@
+"""Count scores in bins that cover all real numbers, for any number of samples."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from . import whole
+from .checks import bare, classes_last
+from .evidence import Evidence, flat, gather
+from .paths import decide
+from .score import need_extras, quantities_of, rank
+
+MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 except its sign
+
+
+def score_bin(scores: Tensor, bins: int) -> Tensor:
+    """The bin of each score, among `bins` bins that cover all real numbers.
+
+    The bits of a float, read as an integer, have the same order as the numbers, and the leading bits are the bin. A bin
+    holds the float32 numbers with the same sign, the same exponent (8 bits) and the same first bits of the fraction.
+    With 2**18 bins, these are 9 bits of the fraction: the numbers in a bin differ by less than 1/512 of their value.
+
+    Args:
+        scores: any shape; NaN is put into the bin of 0.
+        bins: a power of two, from 2 to 2**31.
+
+    Returns:
+        int64 in [0, bins). A higher score never has a lower bin.
+    """
+    number = torch.where(scores == 0, 0.0, scores).nan_to_num(0.0, math.inf, -math.inf)  # -0.0 and 0.0 differ in bits
+    pattern = number.to(torch.float32).view(torch.int32)
+    ordered = torch.where(pattern < 0, pattern ^ MAGNITUDE, pattern)
+    return (ordered >> (32 - _bits(bins))).long() + bins // 2
+
+
+def bin_centres(bins: int) -> Tensor:
+    """The middle of each bin of `score_bin`, counted in bits; NaN for bins that contain no number."""
+    step = 32 - _bits(bins)
+    ordered = (torch.arange(bins) - bins // 2 << step) + (1 << step >> 1)
+    pattern = torch.where(ordered < 0, ordered ^ MAGNITUDE, ordered)
+    return pattern.to(torch.int32).view(torch.float32).double()
+
+
+def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
+    """Count the in-distribution and the out-of-distribution samples in each bin of each score.
+
+    Args:
+        scores: (S, N); a sample with a NaN score is not counted.
+        ood: (N,) booleans, true for out-of-distribution.
+        bins: as for `score_bin`.
+
+    Returns:
+        int64 of shape (2, S, bins), in-distribution first.
+    """
+    total = scores.new_zeros(2, len(scores), bins, dtype=torch.int64)
+    add_histograms(total, scores, ood)
+    return total
+
+
+def add_histograms(total: Tensor, scores: Tensor, ood: Tensor) -> None:
+    """Add the `score_histograms` of a batch to `total`, in place."""
+    _, number, bins = total.shape
+    # One axis holds the bins of all scores of the in-distribution samples, then those of the others.
+    first = torch.arange(0, number * bins, bins, device=scores.device).unsqueeze(1)
+    place = score_bin(scores, bins) + (first + ood * (number * bins))
+    counted = (~scores.isnan().any(0)).long().expand_as(place)
+    total.view(-1).scatter_add_(0, place.reshape(-1), counted.reshape(-1))
+
+
+def add_scores(
+    total: Tensor,
+    invalid: Tensor,
+    preds: Tensor | Evidence,
+    ood: Tensor,
+    names: Sequence[str],
+    *,
+    dim: int = -1,
+    trials: int = 100,
+) -> None:
+    """Add the `score_histograms` of a batch to `total`, and its invalid rows to `invalid`, in place.
+
+    Args:
+        total: (2, S, bins), the histograms so far.
+        invalid: a scalar, the number of rows with NaN or +inf so far. These rows are in no histogram.
+        preds: logits of shape (..., C), or their evidence.
+        ood: (N,) booleans, true for out-of-distribution.
+        names: the S scores.
+        dim: the class axis of the logits; by default the last.
+        trials: the number of coin flips, for the scores that are p-values.
+    """
+    if isinstance(preds, Tensor):
+        rows = classes_last(bare(preds), dim)
+        if whole.count_scores(rows, decide(rows), ood, quantities_of(names), trials, (total, invalid)):
+            return
+        preds = gather(rows, trials=trials, extras=need_extras(names))
+    add_histograms(total, ranked(preds._replace(trials=trials), names, invalid), ood)
+
+
+def ranked(evidence: Evidence, names: Sequence[str], invalid: Tensor) -> Tensor:
+    """The numbers that rank the samples, of shape (S, N), NaN for samples that do not count; adds to `invalid`."""
+    values = torch.stack([*rank(evidence, names).values()]).flatten(1)
+    bad = values.isnan().any(0)
+    if evidence.counted is not None:
+        counted = flat(evidence.counted)
+        bad, values = bad & counted, values.masked_fill(~counted, math.nan)
+    invalid.add_(bad.sum())
+    return values
+
+
+def _bits(bins: int) -> int:
+    return bins.bit_length() - 1
