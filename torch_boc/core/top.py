@@ -17,10 +17,12 @@ def find_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     z = logits.to(accumulator(logits.dtype))
     classes = z.shape[-1]
     if torch.compiler.is_compiling() and classes <= 2**24:  # up to here float32 counts classes exactly
-        top = z.amax(-1, keepdim=True)
+        nan = z.isnan()
+        # The maximum of a row with a NaN is NaN in torch, but a number in some programs that run exported models.
+        top = torch.where(nan.any(-1, keepdim=True), torch.nan, z.amax(-1, keepdim=True))
         places = torch.arange(classes, dtype=z.dtype, device=z.device)
         # The first top or the first NaN, as torch.argmax finds it. Every row has at least one of them.
-        prediction = torch.where((z == top) | z.isnan(), places, classes - 1.0).amin(-1, keepdim=True).long()
+        prediction = torch.where((z == top) | nan, places, classes - 1.0).amin(-1, keepdim=True).long()
     elif z.device.type == "cpu" and classes >= TWO_STEP_CLASSES:
         top, prediction = _max_in_two_steps(z)
     else:
