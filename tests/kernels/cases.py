@@ -35,9 +35,13 @@ def sums(logits: Tensor, *, extras: bool = False) -> Rows:
 
 def odd_rows(classes: int, dtype: torch.dtype) -> Tensor:
     """Rows with a NaN, with one and two +inf, all -inf, some -inf, ties at the top, all equal, and an ordinary one."""
-    logits = make_logits(8, classes, dtype)
+    return make_odd(make_logits(8, classes, dtype))
+
+
+def make_odd(logits: Tensor) -> Tensor:
+    """The same logits, whose first seven rows become odd in place."""
     logits[0, 1] = math.nan
-    logits[1, classes // 2] = math.inf
+    logits[1, logits.shape[1] // 2] = math.inf
     logits[2, [0, -1]] = math.inf
     logits[3] = -math.inf
     logits[4, ::2] = -math.inf

@@ -1,12 +1,12 @@
 """Batches for the tests of the native calls: ordinary, flat, sharp and odd rows, and targets of every kind."""
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tests.functional.cases import random_logits
+from tests.kernels.cases import make_odd
 from torch_boc.core.coins import Coins
 from torch_boc.functional.evidence import Evidence
 from torch_boc.functional.tallies import Tally, empty_tally
@@ -25,17 +25,10 @@ class Batch(NamedTuple):
 
 
 def make_batch(classes: int, dtype: torch.dtype = torch.float32, rows: int = 70) -> Batch:
-    """Rows of several scales, from nearly tied to far apart; the first eight are odd, and so are some targets."""
+    """Rows of several scales, from nearly tied to far apart; the first seven are odd, and so are some targets."""
     logits = random_logits(rows, classes, scale=1.0, dtype=torch.float64, seed=classes)
     logits *= torch.tensor([3.0, 1e-4, 40.0, 0.5, 8.0, 200.0]).repeat(rows)[:rows, None]
-    logits = logits.clamp(-6e4, 6e4).to(dtype)
-    logits[0, 1] = math.nan
-    logits[1, classes // 2] = math.inf
-    logits[2, [0, -1]] = math.inf
-    logits[3] = -math.inf
-    logits[4, ::2] = -math.inf
-    logits[5, [0, -1]] = 60.0
-    logits[6] = 1.5
+    logits = make_odd(logits.clamp(-6e4, 6e4).to(dtype))
     target = torch.randint(classes, (rows,), generator=torch.Generator().manual_seed(0))
     target[::5] = logits.double().nan_to_num(0.0).argmax(-1)[::5]
     target[[3, 9, 11]] = IGNORED

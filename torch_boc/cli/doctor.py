@@ -31,8 +31,8 @@ def doctor(
     It compares the kernels with torch's own operations on a small batch, and times the probe beside torch.softmax. The
     exit code is 1 if a path computes wrongly, and 0 otherwise: a path that is missing is no fault.
 
-    With --gpu it runs the checks of `python -m torch_boc.selfcheck` on the GPU, which take less than two minutes, and
-    writes a file to attach to a report. The exit code is 1 if a check fails.
+    With --gpu it runs the checks of `python -m torch_boc.selfcheck` on the GPU, and writes a file to attach to a
+    report. The exit code is 1 if a check fails.
     """
     if gpu:
         _check_gpu(json)

@@ -13,8 +13,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the checks and print a table. The exit code is 0 if none failed, 1 if one did, and 2 for wrong options."""
     parser = argparse.ArgumentParser(
         prog="python -m torch_boc.selfcheck",
-        description="Check on this machine that torch_boc computes what it should, and how fast: ten checks, less than "
-        "two minutes on a GPU.",
+        description="Check on this machine that torch_boc computes what it should, and how fast: ten checks.",
     )
     parser.add_argument("--device", help="cuda, cuda:1, cpu; by default the GPU, or the CPU where there is none")
     parser.add_argument("--out", default=FILE, help="the file of results, by default %(default)s")

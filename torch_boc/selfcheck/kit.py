@@ -39,8 +39,7 @@ def run(
 ) -> Results:
     """Check on this machine that torch_boc computes what it should, and how fast.
 
-    A check that fails does not stop the others. On a GPU all of them take less than two minutes; on a CPU those that
-    need a GPU are skipped.
+    A check that fails does not stop the others. On a CPU the checks that need a GPU are skipped.
 
     Args:
         device: a CUDA device or the CPU; by default the current CUDA device, or the CPU where there is none.
