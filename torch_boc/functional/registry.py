@@ -34,6 +34,11 @@ def msp(evidence: Evidence) -> Tensor:
     return -evidence.coins.odds
 
 
+@register("log of the odds in favour of the prediction, which does not saturate", symbol="log odds")
+def log_odds(evidence: Evidence) -> Tensor:
+    return -evidence.coins.odds.log()
+
+
 @register("log sum exp of the logits, minus the energy at temperature 1", quantity="energy")
 def energy(evidence: Evidence) -> Tensor:
     return _given(evidence.top) + torch.log1p(evidence.coins.odds)

@@ -1,0 +1,189 @@
+"""The scores of held-out samples, counted in buffers: what a conformal test is calibrated with."""
+
+import copy
+import json
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..functional.checks import are_probabilities, bare, check_classes, classes_last, probabilities_message
+from ..functional.conformal import count_places, num_places
+from ..functional.evidence import Evidence
+from ..functional.placing import Placing, Scoring, check_scoring, place_samples
+
+
+class HeldOut(nn.Module):
+    """Counts of the scores of held-out samples. `ConformalTest` documents the arguments.
+
+    Attributes:
+        counts: a buffer of shape (groups, places) in int64.
+        invalid: a buffer, the number of rows with NaN or +inf, which are not counted.
+        num_classes: the number of classes, or None before the first batch.
+    """
+
+    counts: Tensor
+    invalid: Tensor
+
+    def __init__(self, scoring: Scoring, num_classes: int | None, dim: int, validate_args: bool) -> None:
+        super().__init__()
+        self.scoring, self.dim, self.validate_args = check_scoring(scoring), dim, validate_args
+        self._given_classes = None if num_classes is None else check_classes(num_classes)
+        self.num_classes = self._given_classes
+        self._rows = 0  # how many rows were given; the buffers are not read for it
+        self._looks_like_probabilities: Tensor | None = None
+        self.register_buffer("counts", self._empty(torch.device("cpu")))
+        self.register_buffer("invalid", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def samples(self) -> Tensor:
+        """The number of held-out samples in each group, int64, on the device."""
+        return self.counts.sum(-1)
+
+    def update(self, preds: Tensor | Evidence) -> None:
+        """Add a batch of held-out samples: logits of shape (..., C), or their evidence. No value is read back."""
+        if self._rows == 0:
+            self._follow(preds.coins.odds.device if isinstance(preds, Evidence) else preds.device)
+        placing = self.place(preds)
+        self.add(placing)
+        self.invalid.add_((~placing.valid).sum() if not isinstance(preds, Evidence) else _invalid(preds, placing))
+        self._rows += len(placing.place)
+
+    def merge(self, other: "HeldOut") -> Self:
+        """Add the held-out samples of another test with the same arguments, for example of another process."""
+        if other.scoring != self.scoring:
+            raise ValueError(
+                f"expected a test with {_described(self.scoring)}, got one with {_described(other.scoring)}"
+            )
+        if other.num_classes is not None:
+            self._agree_on_classes(other.num_classes)
+            self.counts.add_(other.counts.to(self.counts.device))
+            self.invalid.add_(other.invalid.to(self.invalid.device))
+        self._rows += other._rows
+        return self
+
+    def gathered(self, process_group: Any = None) -> Self:
+        """A copy with the held-out samples of all processes; a plain copy if torch.distributed is not in use.
+
+        All processes of the group must call it. This object stays as it is, so that no sample is counted twice.
+        """
+        whole = copy.deepcopy(self)
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return whole
+        known = torch.tensor([whole.num_classes or 0, whole._rows], device=whole.counts.device)
+        torch.distributed.all_reduce(known[:1], torch.distributed.ReduceOp.MAX, process_group)
+        torch.distributed.all_reduce(known[1:], torch.distributed.ReduceOp.SUM, process_group)
+        classes, whole._rows = known.tolist()
+        if classes:
+            whole._agree_on_classes(classes)
+        for buffer in (whole.counts, whole.invalid):
+            torch.distributed.all_reduce(buffer, torch.distributed.ReduceOp.SUM, process_group)
+        return whole
+
+    def reset(self) -> None:
+        """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
+        device = self.counts.device
+        self.num_classes, self._rows, self._looks_like_probabilities = self._given_classes, 0, None
+        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+            self.counts, self.invalid = self._empty(device), torch.zeros((), dtype=torch.int64, device=device)
+
+    def place(self, preds: Tensor | Evidence) -> Placing:
+        """Where the samples of a batch are; raises if they cannot be compared with the held-out ones."""
+        if isinstance(preds, Evidence):
+            device, classes = preds.coins.odds.device, preds.num_classes
+        else:
+            preds = classes_last(bare(preds), self.dim)
+            device, classes = preds.device, preds.shape[-1]
+        self._agree_on_classes(classes)
+        if device != self.counts.device:
+            raise ValueError(
+                f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
+            )
+        if isinstance(preds, Tensor):
+            self._look(preds)
+        return place_samples(preds, self.scoring)
+
+    def add(self, placing: Placing) -> None:
+        """Count the samples of a batch, of which `place` has said where they are."""
+        groups, places = self.counts.shape
+        self.counts.add_(count_places(placing.place, placing.valid, places, placing.group, groups))
+
+    def check_calibrated(self) -> None:
+        """Raise if there are no held-out samples."""
+        if self._rows == 0:
+            raise ValueError("expected held-out samples to compare with, got none; call calibrate(logits) first")
+
+    def _follow(self, device: torch.device) -> None:
+        """Move to the device of the first batch."""
+        if device != self.counts.device:
+            with torch.inference_mode(False):
+                self.to(device)
+
+    def _agree_on_classes(self, classes: int) -> None:
+        if self.num_classes is None:
+            self.num_classes = classes
+            if self.scoring.num_groups(classes) != len(self.counts):
+                with torch.inference_mode(False):
+                    self.counts = self._empty(self.counts.device)
+        elif classes != self.num_classes:
+            raise ValueError(
+                f"expected logits with {self.num_classes} classes, as in the first batch, got {classes}; "
+                "`dim` says where the classes are, and `reset` starts again"
+            )
+
+    def _empty(self, device: torch.device) -> Tensor:
+        shape = self.scoring.num_groups(self.num_classes), num_places(self.scoring.resolution)
+        return torch.zeros(shape, dtype=torch.int64, device=device)
+
+    def _look(self, rows: Tensor) -> None:
+        """See whether the first batch has probabilities. On a CPU, the error comes at once; elsewhere, later."""
+        if not self.validate_args or self._looks_like_probabilities is not None or torch.compiler.is_compiling():
+            return
+        if rows.numel() > 0:
+            self._looks_like_probabilities = are_probabilities(rows, -1)
+            if rows.device.type == "cpu":
+                self._refuse_probabilities()
+
+    def _refuse_probabilities(self) -> None:
+        if self._looks_like_probabilities is not None and bool(self._looks_like_probabilities):
+            self._looks_like_probabilities = None
+            remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
+            raise ValueError(probabilities_message("every row of the first batch", remedy))
+
+    def get_extra_state(self) -> Tensor:
+        """The arguments and the number of classes as bytes of JSON: a tensor, so that every file format can hold it."""
+        settings = {**self.scoring._asdict(), "num_classes": self.num_classes}
+        return torch.tensor(list(json.dumps(settings).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set the number of rows; the rest was compared and set before the buffers were loaded."""
+        self._rows = int(self.counts.sum()) + int(self.invalid)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state = state_dict.get(f"{prefix}_extra_state")
+        if state is not None:
+            settings = json.loads(bytes(state.tolist()).decode())
+            classes, saved = settings.pop("num_classes"), Scoring(**settings)
+            if saved != self.scoring:
+                expected, got = _described(self.scoring), _described(saved)
+                raise ValueError(f"expected the state of a test with {expected}, got that of one with {got}")
+            if self._given_classes is None:
+                self.reset()
+            if classes is not None:
+                self._agree_on_classes(classes)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """The arguments, for `print(module)`."""
+        return f"{_described(self.scoring)}, " + (f"{self._rows:,} held-out rows" if self._rows else "not calibrated")
+
+
+def _invalid(evidence: Evidence, placing: Placing) -> Tensor:
+    """The number of samples that count, but have no score."""
+    if evidence.counted is None:
+        return (~placing.valid).sum()
+    return (evidence.counted.reshape(-1) & ~placing.valid).sum()
+
+
+def _described(scoring: Scoring) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in scoring._asdict().items())
