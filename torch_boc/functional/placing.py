@@ -30,6 +30,10 @@ class Scoring(NamedTuple):
             return num_classes or 0
         return 1 if self.groups is None else len(STRATA) + 1
 
+    def impossible_groups(self, num_classes: int) -> int:
+        """How many of the first groups no sample can be in: a confidence is at least 1 / C."""
+        return sum(edge <= 1 / num_classes for edge in STRATA) if self.groups == "confidence" else 0
+
 
 class Placing(NamedTuple):
     """Where the samples of a batch are, with one axis.

@@ -1,6 +1,8 @@
 """A test that holds: valid p-values, flags and thresholds from held-out in-distribution samples."""
 
+import itertools
 import warnings
+from collections.abc import Sequence
 from typing import Self
 
 import torch
@@ -76,7 +78,7 @@ class ConformalTest(HeldOut):
         """
         self.reset()
         self.update(logits)
-        self._refuse_probabilities()
+        self.refuse_probabilities()
         if invalid := int(self.invalid):
             self.reset()
             raise ValueError(f"expected held-out logits without NaN and +inf, got {invalid} such rows; leave them out")
@@ -131,7 +133,7 @@ class ConformalTest(HeldOut):
         `rate_quantile` of the result tells how large the share of flagged in-distribution samples can be.
         """
         check_share("alpha", alpha)
-        self._refuse_probabilities()
+        self.refuse_probabilities()
         self.check_calibrated()
         if invalid := int(self.invalid):
             warnings.warn(f"{invalid} held-out rows of logits with NaN or +inf were left out", stacklevel=2)
@@ -188,11 +190,20 @@ class ConformalTest(HeldOut):
             return alpha
         samples = self.samples.tolist()
         ranks = [threshold_rank(n, alpha, confidence) for n in samples]
-        if few := [n for n, rank in zip(samples, ranks, strict=True) if rank == 0]:
-            where = f"{len(few)} of {len(samples)} groups have too few held-out samples, the smallest {min(few)}"
-            where = where if self.scoring.groups else f"{few[0]} held-out samples are too few"
-            raise_to = f"at confidence {confidence}" if confidence else f"which takes at least {int(1 / alpha)}"
-            warnings.warn(f"nothing can be flagged at alpha={alpha}, {raise_to}: {where}", stacklevel=4)
+        possible = slice(self.scoring.impossible_groups(self.num_classes or 2), None)
+        if few := [n for n, rank in zip(samples[possible], ranks[possible], strict=True) if rank == 0]:
+            self._warn_of_few(few, len(samples[possible]), alpha, confidence)
         if confidence is None:
             return alpha
         return torch.tensor(ranks, dtype=torch.float64, device=self.counts.device) / (self.samples + 1)
+
+    def _warn_of_few(self, few: Sequence[int], groups: int, alpha: float, confidence: float | None) -> None:
+        """Say that a level is below the smallest p-value, in groups with these numbers of held-out samples."""
+        needed = next(n for n in itertools.count(int(0.9 / alpha)) if threshold_rank(n, alpha, confidence) > 0)
+        level = f"alpha={alpha}" + (f" and confidence={confidence}" if confidence else "")
+        which = f"{few[0]}" if len(few) == 1 else f"{min(few)} to {max(few)}"
+        where = f" in {len(few)} of {groups} groups" if self.scoring.groups else ""
+        warnings.warn(
+            f"{which} held-out samples{where} cannot flag anything at {level}, which takes at least {needed}",
+            stacklevel=5,
+        )

@@ -1,6 +1,5 @@
 """An alarm that may be looked at after every sample: has the input drifted away from the held-out samples?"""
 
-import copy
 import math
 from collections.abc import Callable
 from typing import Self
@@ -42,10 +41,11 @@ class DriftMonitor(nn.Module):
 
     >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 999)[:, None] * torch.eye(3)[0])
     >>> monitor = DriftMonitor(test, alpha=0.01)
-    >>> evidence = monitor.update(torch.linspace(1, 5, 100)[torch.randperm(100), None] * torch.eye(3)[0])
+    >>> familiar = torch.linspace(1, 5, 100).view(4, 25).T.reshape(100, 1) * torch.eye(3)[0]
+    >>> evidence = monitor.update(familiar)
     >>> bool(monitor.alarm)
     False
-    >>> evidence = monitor.update(torch.linspace(1, 2, 100)[:, None] * torch.eye(3)[0])
+    >>> evidence = monitor.update(familiar / 3)
     >>> bool(monitor.alarm), monitor.change
     (True, 100)
     """
@@ -64,7 +64,7 @@ class DriftMonitor(nn.Module):
         if not (test is None or isinstance(test, ConformalTest)):
             raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
         self.alpha, self.seed = check_share("alpha", alpha), seed
-        self.test, self.own = copy.deepcopy(test), copy.deepcopy(test)
+        self.test, self.own = (None if test is None else test.clone() for _ in range(2))
         for name, value in self._start().items():
             self.register_buffer(name, value)
 
@@ -110,7 +110,7 @@ class DriftMonitor(nn.Module):
 
     def reset(self) -> None:
         """Forget the stream, and start again from the held-out samples."""
-        self.own = copy.deepcopy(self.test)
+        self.own = None if self.test is None else self.test.clone()
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
 

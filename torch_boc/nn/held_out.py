@@ -31,7 +31,7 @@ class HeldOut(nn.Module):
         self._given_classes = None if num_classes is None else check_classes(num_classes)
         self.num_classes = self._given_classes
         self._rows = 0  # how many rows were given; the buffers are not read for it
-        self._looks_like_probabilities: Tensor | None = None
+        self._looked_at: dict[str, Tensor] = {}  # which batches were searched for probabilities, and whether they are
         self.register_buffer("counts", self._empty(torch.device("cpu")))
         self.register_buffer("invalid", torch.zeros((), dtype=torch.int64))
 
@@ -44,7 +44,7 @@ class HeldOut(nn.Module):
         """Add a batch of held-out samples: logits of shape (..., C), or their evidence. No value is read back."""
         if self._rows == 0:
             self._follow(preds.coins.odds.device if isinstance(preds, Evidence) else preds.device)
-        placing = self.place(preds)
+        placing = self.place(preds, "held-out")
         self.add(placing)
         self.invalid.add_((~placing.valid).sum() if not isinstance(preds, Evidence) else _invalid(preds, placing))
         self._rows += len(placing.place)
@@ -67,7 +67,7 @@ class HeldOut(nn.Module):
 
         All processes of the group must call it. This object stays as it is, so that no sample is counted twice.
         """
-        whole = copy.deepcopy(self)
+        whole = self.clone()
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return whole
         known = torch.tensor([whole.num_classes or 0, whole._rows], device=whole.counts.device)
@@ -80,15 +80,26 @@ class HeldOut(nn.Module):
             torch.distributed.all_reduce(buffer, torch.distributed.ReduceOp.SUM, process_group)
         return whole
 
+    def clone(self) -> Self:
+        """A copy with buffers of its own."""
+        other = copy.copy(self)
+        with torch.inference_mode(False):
+            other._buffers = {name: x if x is None else x.clone() for name, x in self._buffers.items()}
+        other._looked_at = {}
+        return other
+
     def reset(self) -> None:
         """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
         device = self.counts.device
-        self.num_classes, self._rows, self._looks_like_probabilities = self._given_classes, 0, None
+        self.num_classes, self._rows, self._looked_at = self._given_classes, 0, {}
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
             self.counts, self.invalid = self._empty(device), torch.zeros((), dtype=torch.int64, device=device)
 
-    def place(self, preds: Tensor | Evidence) -> Placing:
-        """Where the samples of a batch are; raises if they cannot be compared with the held-out ones."""
+    def place(self, preds: Tensor | Evidence, kind: str = "new") -> Placing:
+        """Where the samples of a batch are; raises if they cannot be compared with the held-out ones.
+
+        The first batch of each `kind` is searched for probabilities.
+        """
         if isinstance(preds, Evidence):
             device, classes = preds.coins.odds.device, preds.num_classes
         else:
@@ -100,7 +111,7 @@ class HeldOut(nn.Module):
                 f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
             )
         if isinstance(preds, Tensor):
-            self._look(preds)
+            self._look(preds, kind)
         return place_samples(preds, self.scoring)
 
     def add(self, placing: Placing) -> None:
@@ -135,20 +146,21 @@ class HeldOut(nn.Module):
         shape = self.scoring.num_groups(self.num_classes), num_places(self.scoring.resolution)
         return torch.zeros(shape, dtype=torch.int64, device=device)
 
-    def _look(self, rows: Tensor) -> None:
+    def _look(self, rows: Tensor, kind: str) -> None:
         """See whether the first batch has probabilities. On a CPU, the error comes at once; elsewhere, later."""
-        if not self.validate_args or self._looks_like_probabilities is not None or torch.compiler.is_compiling():
+        if not self.validate_args or kind in self._looked_at or torch.compiler.is_compiling() or rows.numel() == 0:
             return
-        if rows.numel() > 0:
-            self._looks_like_probabilities = are_probabilities(rows, -1)
-            if rows.device.type == "cpu":
-                self._refuse_probabilities()
+        self._looked_at[kind] = are_probabilities(rows, -1)
+        if rows.device.type == "cpu":
+            self.refuse_probabilities()
 
-    def _refuse_probabilities(self) -> None:
-        if self._looks_like_probabilities is not None and bool(self._looks_like_probabilities):
-            self._looks_like_probabilities = None
-            remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
-            raise ValueError(probabilities_message("every row of the first batch", remedy))
+    def refuse_probabilities(self) -> None:
+        """Raise if the first batch has probabilities. It reads from the device."""
+        for kind, found in list(self._looked_at.items()):
+            if bool(found):
+                del self._looked_at[kind]
+                remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
+                raise ValueError(probabilities_message(f"every row of the first {kind} batch", remedy))
 
     def get_extra_state(self) -> Tensor:
         """The arguments and the number of classes as bytes of JSON: a tensor, so that every file format can hold it."""
