@@ -1,7 +1,8 @@
 """A test that holds: valid p-values, flags and thresholds from held-out in-distribution samples."""
 
 import warnings
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -65,8 +66,7 @@ class ConformalTest(HeldOut):
         validate_args: bool = True,
     ) -> None:
         super().__init__(Scoring(score, float(temperature), groups, resolution), num_classes, dim, validate_args)
-        self._sums: tuple[object, Tensor] | None = None  # the version of the counts, and their sums up to each place
-        self._known_levels: dict[tuple[object, float, float | None], Tensor | float] = {}
+        self._memory: tuple[Tensor, int, dict[object, Any]] | None = None  # counts, their version, what is known of them
 
     def calibrate(self, logits: Tensor) -> Self:
         """Take these held-out samples, of shape (..., C), in place of all earlier ones, and return the test.
@@ -159,27 +159,33 @@ class ConformalTest(HeldOut):
         return p.reshape(logits.movedim(self.dim, -1).shape[:-1]), placing.group
 
     def _sums_upto(self) -> Tensor:
-        """The sums of the counts up to each place, computed again only after the counts have changed."""
-        version = None if torch.compiler.is_compiling() else self._counts_version()
-        if version is None:
-            return self.counts.cumsum(-1)
-        if self._sums is None or self._sums[0] != version:
-            self._sums = version, self.counts.cumsum(-1)
-        return self._sums[1]
-
-    def _counts_version(self) -> object:
-        """What changes with the counts; None for a tensor of inference mode, whose changes torch does not count."""
-        return None if self.counts.is_inference() else (id(self.counts), self.counts._version)
+        """The sums of the counts up to each place."""
+        sums: Tensor = self._remembered("sums", lambda: self.counts.cumsum(-1))
+        return sums
 
     def _level(self, alpha: float, confidence: float | None) -> Tensor | float:
         """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group."""
         if torch.compiler.is_compiling() and confidence is None:
             return alpha
-        version = self._counts_version()
-        key = version, alpha, confidence
-        if version is None or key not in self._known_levels:
-            self._known_levels = {key: self._new_level(alpha, confidence)}
-        return self._known_levels[key]
+        level: Tensor | float = self._remembered((alpha, confidence), lambda: self._new_level(alpha, confidence))
+        return level
+
+    def _remembered(self, what: object, compute: Callable[[], Any]) -> Any:
+        """What `compute` returns, computed again only after the counts have changed."""
+        counts = self.counts
+        if torch.compiler.is_compiling() or counts.is_inference():  # torch does not count changes in inference mode
+            return compute()
+        # The tensor itself is compared: a new tensor may have the id of an earlier one.
+        if self._memory is None or self._memory[0] is not counts or self._memory[1] != counts._version:
+            self._memory = counts, counts._version, {}
+        known = self._memory[2]
+        if what not in known:
+            known[what] = compute()
+        return known[what]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold."""
+        return {**vars(self), "_memory": None}
 
     def _new_level(self, alpha: float, confidence: float | None) -> Tensor | float:
         if confidence is not None:
@@ -192,7 +198,7 @@ class ConformalTest(HeldOut):
             where = f"{len(few)} of {len(samples)} groups have too few held-out samples, the smallest {min(few)}"
             where = where if self.scoring.groups else f"{few[0]} held-out samples are too few"
             raise_to = f"at confidence {confidence}" if confidence else f"which takes at least {int(1 / alpha)}"
-            warnings.warn(f"nothing can be flagged at alpha={alpha}, {raise_to}: {where}", stacklevel=4)
+            warnings.warn(f"nothing can be flagged at alpha={alpha}, {raise_to}: {where}", stacklevel=6)
         if confidence is None:
             return alpha
         return torch.tensor(ranks, dtype=torch.float64, device=self.counts.device) / (self.samples + 1)
