@@ -60,11 +60,31 @@ def score_place(scores: Tensor, resolution: int) -> Tensor:
     >>> score_place(torch.tensor([-9.0, -1.0, 0.0, 1.0, 1.5, 2.0]), 2)
     tensor([ 25,  31, 160, 288, 289, 290])
     """
-    bins, half = 2**9 * resolution, num_places(resolution) // 2
-    signed = score_bin(scores, bins) - bins // 2
-    magnitude = torch.where(signed < 0, -1 - signed, signed) - (127 + LOWEST) * resolution
-    kept = magnitude.clamp(0, half - 1)
-    return torch.where(signed < 0, -1 - kept, kept) + half
+    half = num_places(resolution) // 2
+    if torch.compiler.is_exporting():
+        kept, negative = _steps_above_lowest(scores, resolution)
+    else:
+        bins = 2**9 * resolution
+        signed = score_bin(scores, bins) - bins // 2
+        negative = signed < 0
+        kept = (torch.where(negative, -1 - signed, signed) - (127 + LOWEST) * resolution).clamp(0, half - 1)
+    return torch.where(negative, -1 - kept, kept) + half
+
+
+def _steps_above_lowest(scores: Tensor, resolution: int) -> tuple[Tensor, Tensor]:
+    """How many places the magnitude of each score is above the lowest magnitude, and which scores are negative.
+
+    The bits of a float are read by comparisons with powers of two, because ONNX cannot see bits. Every step is exact.
+    """
+    number = scores.nan_to_num(0.0, torch.inf, -torch.inf).to(torch.float32).to(torch.float64)
+    below_highest = 2.0**HIGHEST * (1.0 - 2.0**-24)
+    rest = number.abs().clamp(2.0**LOWEST, below_highest) * 2.0**-LOWEST
+    exponent = torch.zeros_like(rest)
+    for step in (64, 32, 16, 8, 4, 2, 1):
+        reached = rest >= 2.0**step
+        rest = torch.where(reached, rest * 2.0**-step, rest)
+        exponent = torch.where(reached, exponent + step, exponent)
+    return (exponent * resolution + ((rest - 1.0) * resolution).floor()).long(), scores < 0
 
 
 def place_starts(resolution: int) -> Tensor:
