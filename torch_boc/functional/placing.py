@@ -82,11 +82,16 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
     else:
         number, *group = _numbers(preds, scoring)
         counted = None
+    return place_numbers(number, group[0] if group else None, scoring.resolution, counted)
+
+
+def place_numbers(number: Tensor, group: Tensor | None, resolution: int, counted: Tensor | None = None) -> Placing:
+    """The places of samples, from the numbers that rank them; NaN is not valid, and neither is what does not count."""
     number = flat(number)
     valid = ~number.isnan()
     return Placing(
-        score_place(number, scoring.resolution),
-        flat(group[0]) if group else None,
+        score_place(number, resolution),
+        None if group is None else flat(group),
         valid if counted is None else valid & counted,
     )
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.precision import widen
 from ..functional.conformal import adjusted_p_values, look_up_ranks, place_starts, rank_p_values
-from ..functional.placing import Scoring
+from ..functional.placing import Placing, Scoring
 from ..functional.score import find_score
 from ..functional.thresholds import Threshold, check_share, threshold_rank
 from .held_out import HeldOut
@@ -66,7 +66,8 @@ class ConformalTest(HeldOut):
         validate_args: bool = True,
     ) -> None:
         super().__init__(Scoring(score, float(temperature), groups, resolution), num_classes, dim, validate_args)
-        self._memory: tuple[Tensor, int, dict[object, Any]] | None = None  # counts, their version, what is known of them
+        # The counts, their version, and what was computed from them.
+        self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
 
     def calibrate(self, logits: Tensor) -> Self:
         """Take these held-out samples, of shape (..., C), in place of all earlier ones, and return the test.
@@ -145,17 +146,34 @@ class ConformalTest(HeldOut):
         found = Threshold(torch.where(ranks > 0, score, -torch.inf), ranks, samples)
         return found if self.scoring.groups else Threshold(*(x[0] for x in found))
 
+    def p_values_at(
+        self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The p-values of samples of which `place` has said where they are, with one axis."""
+        self.check_calibrated()
+        ranks = look_up_ranks(self.counts, self._sums_upto(), placing.place, placing.group)
+        uniform = None
+        if smoothed:
+            uniform = widen(torch.rand(placing.place.shape, generator=generator, device=placing.place.device))
+        return torch.where(placing.valid, rank_p_values(ranks, uniform), torch.nan)
+
+    def check_level(self, alpha: float) -> float:
+        """Return `alpha` if samples can be tested at this level, or raise; warn if it is too low to flag any sample.
+
+        It reads the number of held-out samples from the device.
+        """
+        check_share("alpha", alpha)
+        self.check_calibrated()
+        self._level(alpha, None)
+        return alpha
+
     def _p_values(
         self, logits: Tensor, smoothed: bool = False, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """The p-values, and the group of each sample with one axis."""
         self.check_calibrated()
         placing = self.place(logits)
-        ranks = look_up_ranks(self.counts, self._sums_upto(), placing.place, placing.group)
-        uniform = None
-        if smoothed:
-            uniform = widen(torch.rand(placing.place.shape, generator=generator, device=logits.device))
-        p = torch.where(placing.valid, rank_p_values(ranks, uniform), torch.nan)
+        p = self.p_values_at(placing, smoothed=smoothed, generator=generator)
         return p.reshape(logits.movedim(self.dim, -1).shape[:-1]), placing.group
 
     def _sums_upto(self) -> Tensor:

@@ -110,7 +110,8 @@ class DriftMonitor(nn.Module):
 
     def reset(self) -> None:
         """Forget the stream, and start again from the held-out samples."""
-        self.own = copy.deepcopy(self.test)
+        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+            self.own = copy.deepcopy(self.test)
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
 
