@@ -16,7 +16,7 @@ from torch_boc import BoCClassifier, BoCProbe, ConformalTest, functional
 from torch_boc.functional.columns import COLUMNS, sample_columns
 from torch_boc.functional.conformal import place_starts, score_place
 from torch_boc.nn import ProbeOutput, ScreenedOutput
-from torch_boc.nn.screening import SCREENED, screened_columns
+from torch_boc.nn.screening import SCREENED, SampleColumns
 
 GROUPS = [None, "prediction", "confidence"]
 
@@ -120,9 +120,7 @@ def test_bad_arguments():
             BoCClassifier(linear(), test=calibrated(), alpha=alpha)
     with pytest.raises(ValueError, match="expected a test for the column 'review', got none; give test="):
         BoCClassifier(linear(), columns=["gap", "review"])
-    with pytest.raises(
-        ValueError, match=r"expected 'p_in_distribution' or 'review' among .*got \['gap'\]"
-    ):
+    with pytest.raises(ValueError, match=r"expected 'p_in_distribution' or 'review' among .*got \['gap'\]"):
         BoCClassifier(linear(), columns=["gap"], test=calibrated())
     with pytest.raises(ValueError, match=r"names among prediction, .*, p_in_distribution, review, got 'gip'"):
         BoCClassifier(linear(), columns=["gip", "review"], test=calibrated())
@@ -134,9 +132,7 @@ def test_a_level_that_is_too_low_is_said_at_once():
     few = ConformalTest().calibrate(logits(50))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(
-            UserWarning, match=r"nothing can be flagged at alpha=0.01, .*: 50 held"
-        ):
+        with pytest.raises(UserWarning, match=r"nothing can be flagged at alpha=0.01, .*: 50 held"):
             BoCClassifier(linear(), test=few, alpha=0.01)
         BoCClassifier(linear(), test=few, alpha=0.05)
         BoCClassifier(linear(), test=ConformalTest(), alpha=0.01)  # its samples come later
@@ -168,7 +164,7 @@ def test_screened_columns_are_those_of_both(names, temperature, score, groups):
     test, x = calibrated(score, temperature=temperature, groups=groups), logits(70)
     x[2, 2] = torch.inf
     chosen = ("review", *names, "p_in_distribution")
-    found = screened_columns(x, test, alpha=0.1, trials=20, columns=chosen)
+    found = SampleColumns(chosen, trials=20, test=test, alpha=0.1)(x)
     assert tuple(found) == chosen
     want = {"p_in_distribution": test(x), "review": test.flag(x, 0.1)}
     want |= sample_columns(x, trials=20, columns=names) if names else {}
@@ -184,10 +180,10 @@ def test_columns_and_test_read_the_logits_once(score, call, groups, monkeypatch)
     calls = count_native_calls(monkeypatch)
     if functional.scores[score].quantity is not None:
         call = "columns"
-    screened_columns(logits(30), test, alpha=0.1, trials=20, columns=names)
+    SampleColumns(names, test=test)(logits(30))
     assert calls == [call]
     passes = count_passes(monkeypatch)
-    screened_columns(logits(30), test, alpha=0.1, trials=20, columns=names)
+    SampleColumns(names, test=test)(logits(30))
     assert len(passes) == 1
 
 

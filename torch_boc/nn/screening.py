@@ -1,9 +1,12 @@
 """A conformal test beside the probe: which columns it adds, and their values."""
 
+import copy
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
+from ..functional.checks import check_trials
 from ..functional.columns import COLUMNS, check_columns, sample_columns
 from ..functional.placing import Placing, place_samples
 from ..functional.screening import columns_and_places
@@ -46,24 +49,60 @@ def screen(test: ConformalTest, rows: Tensor, alpha: float) -> dict[str, Tensor]
     return {name: column.reshape(rows.shape[:-1]) for name, column in verdict.items()}
 
 
-def screened_columns(
-    logits: Tensor, test: ConformalTest | None, *, alpha: float, trials: int, columns: tuple[str, ...]
-) -> dict[str, Tensor]:
-    """The columns of the probe and of the test for logits of shape (N, C), from one pass if there is no temperature.
+class SampleColumns:
+    """Makes the columns of samples: those of the probe and, with a test, `p_in_distribution` and `review`.
+
+    The logits are read once for both, unless the test has a temperature. The test is copied, and follows the logits to
+    their device. No value is read back.
 
     Args:
-        logits: the samples.
+        columns: which columns, in this order; by default all.
+        trials: the number of coin flips of the paper's p-value.
         test: a calibrated test, or None.
         alpha: the level of `review`.
-        trials: the number of coin flips of the p-value.
-        columns: names that `check_screened_columns` has returned for this test.
+
+    >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 99)[:, None] * torch.eye(3)[0])
+    >>> SampleColumns(["prediction", "review"], test=test)(torch.tensor([[0.9, 0.0, 0.0], [0.0, 3.1, 0.0]]))
+    {'prediction': tensor([0, 1]), 'review': tensor([ True, False])}
     """
-    if test is None:
-        return sample_columns(logits, trials=trials, columns=columns)
-    own = [name for name in columns if name in COLUMNS]
-    found, placing = columns_and_places(test.comparable(logits, dim=-1), test.scoring, own, trials)
-    found |= _verdict(test, placing, alpha)
-    return {name: found[name] for name in columns}
+
+    def __init__(
+        self,
+        columns: Iterable[str] | None = None,
+        *,
+        trials: int = 100,
+        test: ConformalTest | None = None,
+        alpha: float = 0.05,
+    ) -> None:
+        self.trials, self.alpha = check_trials(trials), alpha
+        self.test = copy.deepcopy(check_test(test, alpha))
+        self.names = check_screened_columns(columns, test)
+        self._own = [name for name in self.names if name in COLUMNS]
+        if self.test is not None:
+            self.test.check_calibrated()
+            self.test.validate_args = False  # it could make the host wait for the first batch
+
+    def __call__(self, logits: Tensor) -> dict[str, Tensor]:
+        """The columns for logits of shape (N, C)."""
+        if self.test is None:
+            return sample_columns(logits, trials=self.trials, columns=self.names)
+        self.to(logits.device)
+        rows = self.test.comparable(logits, dim=-1)
+        found, placing = columns_and_places(rows, self.test.scoring, self._own, self.trials)
+        found |= _verdict(self.test, placing, self.alpha)
+        return {name: found[name] for name in self.names}
+
+    def of_nothing(self) -> dict[str, Tensor]:
+        """The columns of no samples, on the CPU."""
+        classes = 2 if self.test is None else self.test.num_classes or 2
+        device = None if self.test is None else self.test.counts.device
+        return {name: column.cpu() for name, column in self(torch.zeros(0, classes, device=device)).items()}
+
+    def to(self, device: torch.device) -> None:
+        """Move the test to a device, if it is on another one."""
+        if self.test is not None and self.test.counts.device != device:
+            with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+                self.test.to(device)
 
 
 def _verdict(test: ConformalTest, placing: Placing, alpha: float) -> dict[str, Tensor]:
