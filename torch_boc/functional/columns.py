@@ -31,15 +31,21 @@ _COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
 COLUMNS = tuple(_COLUMNS)
 
 
-def check_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Return `columns` without repetitions if all are known, or raise. None means all known columns."""
+def check_columns(columns: Iterable[str] | None, more: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return `columns` without repetitions if all are known, or raise. None means all known columns.
+
+    Args:
+        columns: names.
+        more: further names that are known.
+    """
+    known = (*COLUMNS, *more)
     if columns is None:
-        return COLUMNS
+        return known
     names = [columns] if isinstance(columns, str) else list(columns)
-    unknown = [name for name in names if name not in _COLUMNS]
+    unknown = [name for name in names if name not in known]
     if isinstance(columns, str) or unknown or not names:
         got = repr(columns) if isinstance(columns, str) or not names else ", ".join(map(repr, unknown))
-        raise ValueError(f"expected columns as a list of names among {', '.join(COLUMNS)}, got {got}")
+        raise ValueError(f"expected columns as a list of names among {', '.join(known)}, got {got}")
     return tuple(dict.fromkeys(names))
 
 

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from ..core.precision import widen
 from .bins import count
-from .histograms import MAGNITUDE, score_bin
+from .histograms import MAGNITUDE
 
 # Numbers whose magnitude is below 2**LOWEST, or at least 2**HIGHEST, share the outermost places of their sign.
-LOWEST, HIGHEST = -64, 16
+LOWEST, HIGHEST = -32, 16
 # The confidences that separate the groups of `groups="confidence"`.
 STRATA = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
@@ -48,32 +48,53 @@ def num_places(resolution: int) -> int:
 def score_place(scores: Tensor, resolution: int) -> Tensor:
     """The place of each score. A higher score never has a lower place.
 
-    The places are bins of `score_bin`, of which those of extreme magnitudes are joined.
+    The bits of a float32, read as an integer, have the order of the magnitudes, and the leading bits are the place, as
+    in `score_bin`; the places of extreme magnitudes are joined.
 
     Args:
-        scores: any shape; NaN has the place of 0.
+        scores: any shape; NaN has any place.
         resolution: the number of places between a number and its double, a power of two.
 
     Returns:
         int64 in [0, num_places(resolution)).
 
     >>> score_place(torch.tensor([-9.0, -1.0, 0.0, 1.0, 1.5, 2.0]), 2)
-    tensor([ 25,  31, 160, 288, 289, 290])
+    tensor([ 25,  31,  96, 160, 161, 162])
     """
-    bins, half = 2**9 * resolution, num_places(resolution) // 2
-    signed = score_bin(scores, bins) - bins // 2
-    magnitude = torch.where(signed < 0, -1 - signed, signed) - (127 + LOWEST) * resolution
-    kept = magnitude.clamp(0, half - 1)
-    return torch.where(signed < 0, -1 - kept, kept) + half
+    half = num_places(resolution) // 2
+    if torch.compiler.is_exporting():
+        kept, negative = _steps_above_lowest(scores, resolution)
+    else:
+        pattern = (scores.to(torch.float32) + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
+        first = (127 + LOWEST) * resolution
+        kept = ((pattern & MAGNITUDE) >> _fraction_bits(resolution)).clamp_(first, first + half - 1) - first
+        negative = pattern < 0
+    return torch.where(negative, half - 1 - kept, half + kept).long()
+
+
+def _steps_above_lowest(scores: Tensor, resolution: int) -> tuple[Tensor, Tensor]:
+    """How many places the magnitude of each score is above the lowest magnitude, and which scores are negative.
+
+    The bits of a float are read by comparisons with powers of two, because ONNX cannot see bits. Every step is exact.
+    """
+    number = scores.nan_to_num(torch.inf, torch.inf, -torch.inf).to(torch.float32).to(torch.float64)
+    below_highest = 2.0**HIGHEST * (1.0 - 2.0**-24)
+    rest = number.abs().clamp(2.0**LOWEST, below_highest) * 2.0**-LOWEST
+    exponent = torch.zeros_like(rest)
+    for step in (32, 16, 8, 4, 2, 1):
+        reached = rest >= 2.0**step
+        rest = torch.where(reached, rest * 2.0**-step, rest)
+        exponent = torch.where(reached, exponent + step, exponent)
+    return (exponent * resolution + ((rest - 1.0) * resolution).floor()).long(), number < 0
 
 
 def place_starts(resolution: int) -> Tensor:
     """The lowest number of each place, in float64. A score is in a lower place if it is below this number.
 
-    >>> place_starts(2)[torch.tensor([0, 160, 288, 289, 290])]
+    >>> place_starts(2)[torch.tensor([0, 96, 160, 161, 162])]
     tensor([  -inf, 0.0000, 1.0000, 1.5000, 2.0000], dtype=torch.float64)
     """
-    half, step = num_places(resolution) // 2, 23 - (resolution.bit_length() - 1)
+    half, step = num_places(resolution) // 2, _fraction_bits(resolution)
     signed = torch.arange(-half, half)
     offset = (127 + LOWEST) * resolution
     ordered = torch.where(signed < 0, signed - offset, signed + offset) << step
@@ -81,6 +102,11 @@ def place_starts(resolution: int) -> Tensor:
     starts = pattern.to(torch.int32).view(torch.float32).double()
     starts[half], starts[0] = 0.0, -torch.inf
     return starts
+
+
+def _fraction_bits(resolution: int) -> int:
+    """How many bits of a float32 do not matter for its place."""
+    return 23 - (resolution.bit_length() - 1)
 
 
 def count_places(place: Tensor, valid: Tensor, places: int, group: Tensor | None = None, groups: int = 1) -> Tensor:
@@ -131,6 +157,33 @@ def rank_p_values(ranks: Ranks, uniform: Tensor | None = None) -> Tensor:
     """
     share = 1.0 if uniform is None else uniform
     return (widen(ranks.below) + share * widen(ranks.equal + 1)) / widen(ranks.total + 1)
+
+
+def place_p_values(counts: Tensor) -> Tensor:
+    """The conservative p-value of a sample at each place, of shape (groups, places), from the counts of `count_places`.
+
+    >>> place_p_values(torch.tensor([[1, 2, 96]]))
+    tensor([[0.0200, 0.0400, 1.0000]], dtype=torch.float64)
+    """
+    upto = counts.cumsum(-1)
+    return rank_p_values(Ranks(upto - counts, counts, upto[:, -1:]))
+
+
+def discovery_level(p: Tensor, tested: Tensor, fdr: float) -> Tensor:
+    """The largest p-value that the procedure of Benjamini and Hochberg rejects; -1 if it rejects none.
+
+    Nothing is sorted but the p-values of the places, however many samples are tested.
+
+    Args:
+        p: (groups, places), from `place_p_values`.
+        tested: (groups, places), the number of tested samples at each place.
+        fdr: the expected share of false discoveries.
+    """
+    rising, order = p.reshape(-1).sort()
+    number = tested.reshape(-1).index_select(0, order)
+    upto = widen(number.cumsum(0))
+    adjusted = rising * upto[-1] / upto
+    return torch.where((number > 0) & (adjusted <= fdr), rising, -1.0).amax()
 
 
 def confidence_stratum(odds: Tensor) -> Tensor:

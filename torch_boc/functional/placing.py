@@ -22,7 +22,17 @@ class Scoring(NamedTuple):
     score: str
     temperature: float = 1.0
     groups: str | None = None
-    resolution: int = 64
+    resolution: int = 256
+
+    @property
+    def name(self) -> str:
+        """The name of the score in the registry."""
+        return self.score.removeprefix("-")
+
+    @property
+    def sign(self) -> int:
+        """-1 if samples with a high score are the unfamiliar ones."""
+        return -1 if self.score.startswith("-") else 1
 
     def num_groups(self, num_classes: int | None) -> int:
         """The number of groups; 0 if it is not known before the number of classes is."""
@@ -56,11 +66,11 @@ class Placing(NamedTuple):
 
 def check_scoring(scoring: Scoring) -> Scoring:
     """Return `scoring` if a test can be made of it, or raise."""
-    name, temperature, groups, resolution = scoring
+    name, (_, temperature, groups, resolution) = scoring.name, scoring
     if current_name(name) not in scores:
-        raise ValueError(f"expected score among {', '.join(scores)}, got {name!r}")
+        raise ValueError(f"expected score among {', '.join(scores)}, got {scoring.score!r}")
     if find_score(name).upside_down:
-        raise ValueError(f"expected a score that is higher in-distribution, got {name!r}; log_p_value is the other way")
+        raise ValueError(f"expected a score that is higher in-distribution, got {name!r}; use 'log_p_value'")
     if not (temperature > 0 and math.isfinite(temperature)):
         raise ValueError(f"expected temperature as a positive number, got {temperature}")
     if groups not in GROUPINGS:
@@ -86,11 +96,16 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
     else:
         number, *group = _numbers(preds, scoring)
         counted = None
+    return place_numbers(number * scoring.sign, group[0] if group else None, scoring.resolution, counted)
+
+
+def place_numbers(number: Tensor, group: Tensor | None, resolution: int, counted: Tensor | None = None) -> Placing:
+    """The places of samples, from the numbers that rank them; NaN is not valid, and neither is what does not count."""
     number = flat(number)
     valid = ~number.isnan()
     return Placing(
-        score_place(number, scoring.resolution),
-        flat(group[0]) if group else None,
+        score_place(number, resolution),
+        None if group is None else flat(group),
         valid if counted is None else valid & counted,
     )
 
@@ -108,12 +123,12 @@ def _numbers(rows: Tensor, scoring: Scoring) -> tuple[Tensor, ...]:
 
 def _numbers_at_one(rows: Tensor, scoring: Scoring) -> tuple[Tensor, ...]:
     if scoring.groups is None:
-        return tuple(unsaturated_scores(rows, [scoring.score]).values())
-    return _numbers_of(gather(rows, extras=need_extras([scoring.score])), scoring)
+        return tuple(unsaturated_scores(rows, [scoring.name]).values())
+    return _numbers_of(gather(rows, extras=need_extras([scoring.name])), scoring)
 
 
 def _numbers_of(evidence: Evidence, scoring: Scoring) -> tuple[Tensor, ...]:
-    (number,) = rank(evidence, [scoring.score]).values()
+    (number,) = rank(evidence, [scoring.name]).values()
     if scoring.groups is None:
         return (number,)
     by_class = scoring.groups == "prediction"

@@ -3,6 +3,16 @@
 from ..data.finding import find_logits
 from .conformal import ConformalTest
 from .drift import DriftMonitor
-from .probe import BoCClassifier, BoCOutput, BoCProbe, ProbeOutput
+from .outputs import BoCOutput, ProbeOutput, ScreenedOutput
+from .probe import BoCClassifier, BoCProbe
 
-__all__ = ["BoCClassifier", "BoCOutput", "BoCProbe", "ConformalTest", "DriftMonitor", "ProbeOutput", "find_logits"]
+__all__ = [
+    "BoCClassifier",
+    "BoCOutput",
+    "BoCProbe",
+    "ConformalTest",
+    "DriftMonitor",
+    "ProbeOutput",
+    "ScreenedOutput",
+    "find_logits",
+]

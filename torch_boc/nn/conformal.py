@@ -2,15 +2,22 @@
 
 import itertools
 import warnings
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from ..functional.conformal import adjusted_p_values, look_up_ranks, place_starts, rank_p_values
-from ..functional.placing import Scoring
+from ..functional.conformal import (
+    count_places,
+    discovery_level,
+    look_up_ranks,
+    place_p_values,
+    place_starts,
+    rank_p_values,
+)
+from ..functional.placing import Placing, Scoring
 from ..functional.score import find_score
 from ..functional.thresholds import Threshold, check_share, threshold_rank
 from .held_out import HeldOut
@@ -25,21 +32,24 @@ class ConformalTest(HeldOut):
     unfamiliar samples are found depends on the score. With n held-out samples, no p-value is below 1 / (n + 1).
 
     Calibrate it with samples that the classifier was not trained on: with `calibrate(logits)`, or with `update(batch)`
-    for each batch of a validation loop. The state is a buffer of counts, 80 KiB for each group whatever the number of
-    samples. It is saved, moved and exported with the module. `merge` adds the counts of another test, and `gathered`
-    those of all processes. Do not put a test that is being calibrated into a module that DistributedDataParallel wraps,
-    because that overwrites the buffers of all processes with those of the first.
+    for each batch of a validation loop. The state is a buffer of counts, whatever the number of samples: 192 KiB, or 24
+    KiB for each class with `groups="prediction"`. It is saved, moved and exported with the module. `merge` adds the
+    counts of another test, and `gathered` those of all processes. Do not put a test that is being calibrated into a
+    module that DistributedDataParallel wraps, because that overwrites the buffers of all processes with those of the
+    first.
 
     Args:
-        score: a name in `torch_boc.functional.scores`. Samples with low scores get small p-values.
+        score: a name in `torch_boc.functional.scores`. Samples with low scores get small p-values; with "-" before the
+            name, those with high scores do.
         temperature: the logits are divided by this number before they are scored; `score="dominance"` with a
             temperature of 4 is the tempered coins.
         groups: None, or what a sample must have in common with the held-out samples that it is compared with:
             "prediction", the predicted class, or "confidence", about the same confidence. The test is then valid within
             each group. Each group needs held-out samples; `flag` and `threshold` warn if a group has too few.
         num_classes: the number of classes, checked against the logits; by default that of the first batch.
-        resolution: the number of places between a number and its double, a power of two. Scores in one place are ties.
-            64 places separate scores that differ by more than 1/64 of their value.
+        resolution: the number of places between a number and its double, a power of two. Scores in one place are ties:
+            256 places, the default, separate scores that differ by more than 1/256 of their value. The default for
+            `groups="prediction"` is 32.
         dim: the class axis; by default the last.
         validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
             it comes from `calibrate` or `threshold`, so that `update` and `test` never wait for the device.
@@ -48,11 +58,11 @@ class ConformalTest(HeldOut):
     >>> test = ConformalTest(score="max_logit").calibrate(held_out)
     >>> new = torch.tensor([[0.9, 0.0, 0.0], [3.1, 0.0, 0.0]])
     >>> test(new)
-    tensor([0.0100, 0.5400], dtype=torch.float64)
+    tensor([0.0100, 0.5300], dtype=torch.float64)
     >>> test.flag(new, alpha=0.05)
     tensor([ True, False])
     >>> test.threshold(0.05).score
-    tensor(1.1562, dtype=torch.float64)
+    tensor(1.1602, dtype=torch.float64)
     """
 
     def __init__(
@@ -62,13 +72,14 @@ class ConformalTest(HeldOut):
         groups: str | None = None,
         *,
         num_classes: int | None = None,
-        resolution: int = 64,
+        resolution: int | None = None,
         dim: int = -1,
         validate_args: bool = True,
     ) -> None:
-        super().__init__(Scoring(score, float(temperature), groups, resolution), num_classes, dim, validate_args)
-        self._sums: tuple[object, Tensor] | None = None  # the version of the counts, and their sums up to each place
-        self._known_levels: dict[tuple[object, float, float | None], Tensor | float] = {}
+        fine = resolution if resolution is not None else 32 if groups == "prediction" else 256
+        super().__init__(Scoring(score, float(temperature), groups, fine), num_classes, dim, validate_args)
+        # The counts, their version, and what was computed from them.
+        self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
 
     def calibrate(self, logits: Tensor) -> Self:
         """Take these held-out samples, of shape (..., C), in place of all earlier ones, and return the test.
@@ -124,11 +135,17 @@ class ConformalTest(HeldOut):
         few. Rows with NaN or +inf are found, too, and do not count among the m.
         """
         check_share("fdr", fdr)
-        p = self.test(logits)
-        return ~(adjusted_p_values(p.reshape(-1)) > fdr).reshape(p.shape)
+        self.check_calibrated()
+        placing = self.place(logits)
+        groups, places = self.counts.shape
+        tested = count_places(placing.place, placing.valid, places, placing.group, groups)
+        level = discovery_level(self._table(), tested, fdr)
+        return ~(self.p_values_at(placing) > level).reshape(logits.movedim(self.dim, -1).shape[:-1])
 
     def threshold(self, alpha: float = 0.05, *, confidence: float | None = None) -> Threshold:
         """The score below which `flag` flags a sample; one for each group if there are groups.
+
+        If the score has "-" before its name, it is minus the score.
 
         `rate_quantile` of the result tells how large the share of flagged in-distribution samples can be.
         """
@@ -143,9 +160,34 @@ class ConformalTest(HeldOut):
         place = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the place of the k-th lowest score
         starts = place_starts(self.scoring.resolution)[place.clamp_max(self.counts.shape[-1] - 1)]
         number = torch.where(ranks > 0, starts, -torch.inf)
-        score = find_score(self.scoring.score).value(number)
+        sign = self.scoring.sign
+        score = sign * find_score(self.scoring.name).value(sign * number)
         found = Threshold(torch.where(ranks > 0, score, -torch.inf), ranks, samples)
         return found if self.scoring.groups else Threshold(*(x[0] for x in found))
+
+    def p_values_at(
+        self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The p-values of samples of which `place` has said where they are, with one axis."""
+        self.check_calibrated()
+        place, group, valid = placing
+        if smoothed:
+            ranks = look_up_ranks(self.counts, self.counts.cumsum(-1), place, group)
+            p = rank_p_values(ranks, widen(torch.rand(place.shape, generator=generator, device=place.device)))
+        else:
+            key = place if group is None else group * self.counts.shape[-1] + place
+            p = self._table().reshape(-1).index_select(0, key)
+        return torch.where(valid, p, torch.nan)
+
+    def check_level(self, alpha: float) -> float:
+        """Return `alpha` if samples can be tested at this level, or raise; warn if it is too low to flag any sample.
+
+        It reads the number of held-out samples from the device.
+        """
+        check_share("alpha", alpha)
+        self.check_calibrated()
+        self._level(alpha, None)
+        return alpha
 
     def _p_values(
         self, logits: Tensor, smoothed: bool = False, generator: torch.Generator | None = None
@@ -153,35 +195,37 @@ class ConformalTest(HeldOut):
         """The p-values, and the group of each sample with one axis."""
         self.check_calibrated()
         placing = self.place(logits)
-        ranks = look_up_ranks(self.counts, self._sums_upto(), placing.place, placing.group)
-        uniform = None
-        if smoothed:
-            uniform = widen(torch.rand(placing.place.shape, generator=generator, device=logits.device))
-        p = torch.where(placing.valid, rank_p_values(ranks, uniform), torch.nan)
+        p = self.p_values_at(placing, smoothed=smoothed, generator=generator)
         return p.reshape(logits.movedim(self.dim, -1).shape[:-1]), placing.group
 
-    def _sums_upto(self) -> Tensor:
-        """The sums of the counts up to each place, computed again only after the counts have changed."""
-        version = None if torch.compiler.is_compiling() else self._counts_version()
-        if version is None:
-            return self.counts.cumsum(-1)
-        if self._sums is None or self._sums[0] != version:
-            self._sums = version, self.counts.cumsum(-1)
-        return self._sums[1]
-
-    def _counts_version(self) -> object:
-        """What changes with the counts; None for a tensor of inference mode, whose changes torch does not count."""
-        return None if self.counts.is_inference() else (id(self.counts), self.counts._version)
+    def _table(self) -> Tensor:
+        """The p-value of each place."""
+        table: Tensor = self._remembered("table", lambda: place_p_values(self.counts))
+        return table
 
     def _level(self, alpha: float, confidence: float | None) -> Tensor | float:
         """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group."""
         if torch.compiler.is_compiling() and confidence is None:
             return alpha
-        version = self._counts_version()
-        key = version, alpha, confidence
-        if version is None or key not in self._known_levels:
-            self._known_levels = {key: self._new_level(alpha, confidence)}
-        return self._known_levels[key]
+        level: Tensor | float = self._remembered((alpha, confidence), lambda: self._new_level(alpha, confidence))
+        return level
+
+    def _remembered(self, what: object, compute: Callable[[], Any]) -> Any:
+        """What `compute` returns, computed again only after the counts have changed."""
+        counts = self.counts
+        if torch.compiler.is_compiling() or counts.is_inference():  # torch does not count changes in inference mode
+            return compute()
+        # The tensor itself is compared: a new tensor may have the id of an earlier one.
+        if self._memory is None or self._memory[0] is not counts or self._memory[1] != counts._version:
+            self._memory = counts, counts._version, {}
+        known = self._memory[2]
+        if what not in known:
+            known[what] = compute()
+        return known[what]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold."""
+        return {**vars(self), "_memory": None}
 
     def _new_level(self, alpha: float, confidence: float | None) -> Tensor | float:
         if confidence is not None:
@@ -203,7 +247,7 @@ class ConformalTest(HeldOut):
         level = f"alpha={alpha}" + (f" and confidence={confidence}" if confidence else "")
         which = f"{few[0]}" if len(few) == 1 else f"{min(few)} to {max(few)}"
         where = f" in {len(few)} of {groups} groups" if self.scoring.groups else ""
+        few_samples = f"{which} held-out samples are too few"
         warnings.warn(
-            f"{which} held-out samples{where} cannot flag anything at {level}, which takes at least {needed}",
-            stacklevel=5,
+            f"nothing can be flagged{where} at {level}, which takes at least {needed}: {few_samples}", stacklevel=7
         )

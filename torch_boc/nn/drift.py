@@ -15,7 +15,7 @@ from ..functional.thresholds import check_share
 from .conformal import ConformalTest
 
 # So many samples are compared with each other at once: a square of booleans of this size.
-PIECE = 1024
+PIECE = 256
 
 
 class DriftMonitor(nn.Module):
@@ -92,8 +92,9 @@ class DriftMonitor(nn.Module):
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         self.own.check_calibrated()
         placing = self.own.place(logits)
-        paths = [self._bet(self._rank(piece)) for piece in placing.pieces(PIECE)]
-        return torch.cat(paths) if paths else self.evidence.new_zeros(0)
+        uniform = seeded_uniforms(self.seed, self.seen + placing.valid.cumsum(0) - 1).split(PIECE)
+        ranked = [self._rank(*piece) for piece in zip(placing.pieces(PIECE), uniform, strict=False)]
+        return self._bet(torch.cat(ranked) if ranked else self.evidence.new_zeros(0))
 
     def update_p_values(self, p: Tensor) -> Tensor:
         """Add p-values that were made elsewhere: independent and uniform in (0, 1) if nothing has changed.
@@ -114,13 +115,12 @@ class DriftMonitor(nn.Module):
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
 
-    def _rank(self, placing: Placing) -> Tensor:
+    def _rank(self, placing: Placing, uniform: Tensor) -> Tensor:
         """The smoothed p-value of each sample among all before it, which it then joins; NaN if it is not valid."""
         assert self.own is not None
         place, group, valid = placing
         ranks = look_up_ranks(self.own.counts, self.own.counts.cumsum(-1), place, group)
         ranks = stream_ranks(ranks, place, group, valid)
-        uniform = seeded_uniforms(self.seed, self.seen + valid.cumsum(0) - 1)
         self.own.add(placing)
         return torch.where(valid, rank_p_values(ranks, uniform), torch.nan)
 

@@ -12,6 +12,8 @@ from ..functional.conformal import count_places, num_places
 from ..functional.evidence import Evidence
 from ..functional.placing import Placing, Scoring, check_scoring, place_samples
 
+MOST_CLASSES = 2**62
+
 
 class HeldOut(nn.Module):
     """Counts of the scores of held-out samples. `ConformalTest` documents the arguments.
@@ -40,13 +42,29 @@ class HeldOut(nn.Module):
         """The number of held-out samples in each group, int64, on the device."""
         return self.counts.sum(-1)
 
-    def update(self, preds: Tensor | Evidence) -> None:
-        """Add a batch of held-out samples: logits of shape (..., C), or their evidence. No value is read back."""
+    @property
+    def calibrated(self) -> bool:
+        """Whether there are held-out samples; the device is not asked."""
+        return self._rows > 0
+
+    def update(self, preds: Tensor | Evidence, counted: Tensor | None = None) -> None:
+        """Add a batch of held-out samples. No value is read back.
+
+        Args:
+            preds: logits of shape (..., C), or their evidence.
+            counted: booleans of shape (...), which samples count; by default all, or those that the evidence counts.
+        """
         if self._rows == 0:
             self._follow(preds.coins.odds.device if isinstance(preds, Evidence) else preds.device)
         placing = self.place(preds, "held-out")
+        if counted is None and isinstance(preds, Evidence):
+            counted = preds.counted
+        unplaced = ~placing.valid
+        if counted is not None:
+            counted = counted.reshape(-1)
+            placing, unplaced = placing._replace(valid=placing.valid & counted), unplaced & counted
         self.add(placing)
-        self.invalid.add_((~placing.valid).sum() if not isinstance(preds, Evidence) else _invalid(preds, placing))
+        self.invalid.add_(unplaced.sum())
         self._rows += len(placing.place)
 
     def merge(self, other: "HeldOut") -> Self:
@@ -68,16 +86,9 @@ class HeldOut(nn.Module):
         All processes of the group must call it. This object stays as it is, so that no sample is counted twice.
         """
         whole = self.clone()
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return whole
-        known = torch.tensor([whole.num_classes or 0, whole._rows], device=whole.counts.device)
-        torch.distributed.all_reduce(known[:1], torch.distributed.ReduceOp.MAX, process_group)
-        torch.distributed.all_reduce(known[1:], torch.distributed.ReduceOp.SUM, process_group)
-        classes, whole._rows = known.tolist()
-        if classes:
-            whole._agree_on_classes(classes)
-        for buffer in (whole.counts, whole.invalid):
-            torch.distributed.all_reduce(buffer, torch.distributed.ReduceOp.SUM, process_group)
+        with torch.inference_mode(False):  # as in `reset`
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                whole._add_other_processes(process_group)
         return whole
 
     def clone(self) -> Self:
@@ -87,6 +98,21 @@ class HeldOut(nn.Module):
             other._buffers = {name: x if x is None else x.clone() for name, x in self._buffers.items()}
         other._looked_at = {}
         return other
+
+    def _add_other_processes(self, process_group: Any) -> None:
+        """Add the held-out samples of the other processes; if the classes differ, all processes raise."""
+        own, device = self.num_classes, self.counts.device
+        bounds = torch.tensor([own or 0, -(own or MOST_CLASSES)], device=device)
+        torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX, process_group)
+        most, least = bounds.abs().tolist()
+        if 0 < most != least:
+            raise ValueError(f"expected the same number of classes in all processes, got {least} to {most}")
+        if most:
+            self._agree_on_classes(most)
+        rows = torch.tensor(self._rows, device=device)
+        for count in (self.counts, self.invalid, rows):
+            torch.distributed.all_reduce(count, torch.distributed.ReduceOp.SUM, process_group)
+        self._rows = int(rows)
 
     def reset(self) -> None:
         """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
@@ -100,19 +126,31 @@ class HeldOut(nn.Module):
 
         The first batch of each `kind` is searched for probabilities.
         """
-        if isinstance(preds, Evidence):
-            device, classes = preds.coins.odds.device, preds.num_classes
-        else:
-            preds = classes_last(bare(preds), self.dim)
-            device, classes = preds.device, preds.shape[-1]
+        if not isinstance(preds, Evidence):
+            return place_samples(self.comparable(preds, kind=kind), self.scoring)
+        self._compare(preds.coins.odds.device, preds.num_classes)
+        return place_samples(preds, self.scoring)
+
+    def comparable(self, logits: Tensor, dim: int | None = None, kind: str = "new") -> Tensor:
+        """The logits without a gradient and with the classes last; raises if they cannot be compared.
+
+        Args:
+            logits: the samples.
+            dim: the class axis, if it is not that of the test.
+            kind: as for `place`.
+        """
+        rows = classes_last(bare(logits), self.dim if dim is None else dim)
+        self._compare(rows.device, rows.shape[-1])
+        self._look(rows, kind)
+        return rows
+
+    def _compare(self, device: torch.device, classes: int) -> None:
+        """Raise if samples on this device, with so many classes, cannot be compared with the held-out ones."""
         self._agree_on_classes(classes)
         if device != self.counts.device:
             raise ValueError(
                 f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
             )
-        if isinstance(preds, Tensor):
-            self._look(preds, kind)
-        return place_samples(preds, self.scoring)
 
     def add(self, placing: Placing) -> None:
         """Count the samples of a batch, of which `place` has said where they are."""
@@ -148,7 +186,7 @@ class HeldOut(nn.Module):
 
     def _look(self, rows: Tensor, kind: str) -> None:
         """See whether the first batch has probabilities. On a CPU, the error comes at once; elsewhere, later."""
-        if not self.validate_args or kind in self._looked_at or torch.compiler.is_compiling() or rows.numel() == 0:
+        if torch.compiler.is_compiling() or not self.validate_args or kind in self._looked_at or rows.numel() == 0:
             return
         self._looked_at[kind] = are_probabilities(rows, -1)
         if rows.device.type == "cpu":
@@ -188,13 +226,6 @@ class HeldOut(nn.Module):
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""
         return f"{_described(self.scoring)}, " + (f"{self._rows:,} held-out rows" if self._rows else "not calibrated")
-
-
-def _invalid(evidence: Evidence, placing: Placing) -> Tensor:
-    """The number of samples that count, but have no score."""
-    if evidence.counted is None:
-        return (~placing.valid).sum()
-    return (evidence.counted.reshape(-1) & ~placing.valid).sum()
 
 
 def _described(scoring: Scoring) -> str:
