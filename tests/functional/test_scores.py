@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from mpmath import mp
 
 from tests import reference
 from tests.functional.cases import SCORES, as_tensor, confident_logits, random_logits
@@ -29,8 +30,47 @@ def entropy(z):
     return -(z.softmax(-1) * z.log_softmax(-1)).sum(-1)
 
 
+def distances(z):
+    """How far each rival is below the top, nearest first, exactly."""
+    with mp.workdps(40):
+        ordered = [sorted(map(mp.mpf, row), reverse=True) for row in z.tolist()]
+        return [[row[0] - rival for rival in row[1:]] for row in ordered]
+
+
+def log_odds(z):
+    with mp.workdps(40):
+        return as_tensor([-mp.log(mp.fsum(mp.exp(-x) for x in row)) for row in distances(z)])
+
+
+def minus_gen(z):
+    """GEN as it is published: the 100 largest probabilities, to the power of 0.1, and those of their complements."""
+    found = []
+    with mp.workdps(400):  # more digits than 1 - p loses
+        for row in distances(z):
+            weights = [mp.mpf(1), *(mp.exp(-x) for x in row)]
+            total, rest = mp.fsum(weights), mp.fsum(weights[1:])
+            chances = [(x / total, 1 - x / total) for x in weights[1:100]]
+            found.append(-mp.fsum((p * q) ** mp.mpf("0.1") for p, q in [(1 / total, rest / total), *chances]))
+        return as_tensor(found)
+
+
+def logit_gap_top(z):
+    number = {2: 1, 3: 1, 10: 5, 20: 10, 100: 20, 150: 30}[z.shape[-1]]
+    return as_tensor([sum(row[:number]) / number for row in distances(z)])
+
+
+def tempered(z, temperature=4):
+    with mp.workdps(40):
+        chances = [[1 / (1 + mp.exp(-x / temperature)) for x in row] for row in distances(z)]
+        return as_tensor([mp.fsum(row) / len(row) for row in chances])
+
+
 FORMULAS = {
     "msp": lambda z: z.softmax(-1).amax(-1),
+    "log_odds": log_odds,
+    "gen": minus_gen,
+    "logit_gap_top": logit_gap_top,
+    "tempered_dominance": tempered,
     "energy": lambda z: torch.logsumexp(z, -1),
     "max_logit": lambda z: z.amax(-1),
     "entropy": lambda z: -entropy(z),
@@ -70,7 +110,7 @@ def test_the_names_are_those_of_the_contract():
 
 
 @over_scores
-@pytest.mark.parametrize("classes", [2, 3, 10, 100])
+@pytest.mark.parametrize("classes", [2, 3, 10, 20, 100, 150])
 def test_each_score_is_its_formula(name, classes):
     z = random_logits(8, classes, seed=classes)
     torch.testing.assert_close(scores[name](z), FORMULAS[name](z), rtol=1e-10, atol=1e-13)
