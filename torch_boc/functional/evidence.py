@@ -4,7 +4,7 @@ One pass over the logits gathers it. A sample has a few numbers for any number o
 padded, gathered from several processes, and tallied later.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ from .shared_extras import shared_extras
 # The numbers that are computed only if they are asked for; the first two are sums of `core.rows`.
 SUMS = ("surprise", "margin")
 EXTRAS = (*SUMS, *MORE)
-_BASE = (*Coins._fields, "top", *SUMS, "distance")
+_NAMES = (*Coins._fields, "top", *SUMS, "distance", *MORE)
 
 
 class Evidence(NamedTuple):
@@ -43,7 +43,7 @@ class Evidence(NamedTuple):
         target: class indices, or None.
         distance: how far the target's logit is below the top, 0 for a target that is no class; None without targets.
         log_odds: minus the log of the odds against the prediction, also where these underflow.
-        tempered_loss: the sum over the rivals of the sigmoid of (z_j - z_top) / 4.
+        tempered_loss: the mean over the rivals of the sigmoid of (z_j - z_top) / 4.
         top_margin: the sum over the N nearest rivals of z_top - z_j; N is `core.extras.nearest_rivals`.
         gen: the sum over the 100 largest probabilities of (p_j (1 - p_j))^0.1.
     """
@@ -104,34 +104,36 @@ def gather(
 
 def _numbers(rows: Tensor, target: Tensor | None, extras: tuple[str, ...]) -> dict[str, Tensor]:
     """The fields of Coins and of Evidence by name, without those that are None."""
-    fused, more = decide(rows), tuple(name for name in extras if name in MORE)
-    names: list[str] = []
+    fused = decide(rows)
+    found: Any = whole.evidence_of(rows, fused, extras=extras, target=target)
+    if found is None:
+        found = (_by_blocks if is_plain(rows) else _by_parts)(rows, target, fused, extras)
+    return {name: x for name, x in zip(_NAMES, found, strict=True) if x is not None}
+
+
+def _by_blocks(rows: Tensor, target: Tensor | None, fused: Fused, extras: tuple[str, ...]) -> list[Tensor | None]:
+    """`_by_parts` of one piece after the other, so that each logit comes from memory once."""
+    present: list[bool] = []
 
     def numbers(z: Tensor, *labels: Tensor) -> tuple[Tensor, ...]:
-        found = _base_numbers(z, *(x.squeeze(-1) for x in labels), fused=fused, sums=len(more) < len(extras))
-        found.update(zip(more, extras_by_blocks(z, more), strict=True) if more else ())
-        names[:] = found
-        return tuple(found.values())
+        found = _by_parts(z, labels[0].squeeze(-1) if labels else None, fused, extras)
+        present[:] = [x is not None for x in found]
+        return tuple(x for x in found if x is not None)
 
-    columns = () if target is None else (target.unsqueeze(-1),)
-    # Everything is computed of one piece after the other, so that each logit comes from memory once.
-    values = (blockwise if more and is_plain(rows) else _whole)(numbers, rows, *columns)
-    return dict(zip(names, values, strict=True))
+    values = iter(blockwise(numbers, rows, *(() if target is None else (target.unsqueeze(-1),))))
+    return [next(values) if here else None for here in present]
 
 
-def _whole(function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
-    return function(*tensors)
-
-
-def _base_numbers(rows: Tensor, target: Tensor | None = None, *, fused: Fused, sums: bool) -> dict[str, Tensor]:
-    """The fields of Coins and of Evidence that every score has; with `sums`, also surprise and margin."""
-    found: Any = whole.evidence_of(rows, fused, extras=sums, target=target)
-    if found is None:
-        taken = widened(row_sums(rows, fused, extras=sums))
-        coins = coins_from_rows(taken, rows.shape[-1], fused)
-        distance = None if target is None else distance_below_top(rows, target, coins.prediction)
-        found = (*coins, taken.top, taken.surprise, taken.margin, distance)
-    return {name: x for name, x in zip(_BASE, found, strict=True) if x is not None}
+def _by_parts(rows: Tensor, target: Tensor | None, fused: Fused, extras: tuple[str, ...]) -> list[Tensor | None]:
+    """The numbers with the names `_NAMES`, from the sums of each row and those of `core.extras`."""
+    sums = widened(row_sums(rows, fused, extras=any(name in SUMS for name in extras)))
+    coins = coins_from_rows(sums, rows.shape[-1], fused)
+    distance = None if target is None else distance_below_top(rows, target, coins.prediction)
+    more = tuple(name for name in MORE if name in extras)
+    log_odds = whole.columns(rows, fused, ["log_odds"], 1) if "log_odds" in more or "gen" in more else None
+    known = {} if log_odds is None else {"log_odds": log_odds[0]}
+    found = dict(zip(more, extras_by_blocks(rows, more, **known) if more else (), strict=True))
+    return [*coins, sums.top, sums.surprise, sums.margin, distance, *(found.get(name) for name in MORE)]
 
 
 def check_extras(extras: bool | Iterable[str]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def msp(evidence: Evidence) -> Tensor:
     return -evidence.coins.odds
 
 
-@register("log of the odds in favour of the prediction, which does not saturate", extras=["log_odds"])
+@register("log of the odds in favour of the prediction, which does not saturate", extras=["log_odds"], quantity="log_odds")
 def log_odds(evidence: Evidence) -> Tensor:
     return _given(evidence.log_odds)
 
@@ -60,6 +60,7 @@ def entropy(evidence: Evidence) -> Tensor:
     "minus the generalized entropy of the 100 largest probabilities: the sum of (p (1 - p))^0.1",
     symbol="GEN",
     extras=["gen"],
+    quantity="-gen",
 )
 def gen(evidence: Evidence) -> Tensor:
     return -_given(evidence.gen)
@@ -74,7 +75,12 @@ def logit_gap(evidence: Evidence) -> Tensor:
     return _given(evidence.margin) / (evidence.num_classes - 1)
 
 
-@register("mean distance of the N nearest rivals below the top logit", symbol="logit gap, top N", extras=["top_margin"])
+@register(
+    "mean distance of the N nearest rivals below the top logit",
+    symbol="logit gap, top N",
+    extras=["top_margin"],
+    quantity="logit_gap_top",
+)
 def logit_gap_top(evidence: Evidence) -> Tensor:
     return _given(evidence.top_margin) / nearest_rivals(evidence.num_classes)
 
@@ -89,9 +95,10 @@ def dominance(evidence: Evidence) -> Tensor:
     symbol="q̄ at T = 4",
     value=_chance,
     extras=["tempered_loss"],
+    quantity="-tempered_loss",
 )
 def tempered_dominance(evidence: Evidence) -> Tensor:
-    return -_given(evidence.tempered_loss) / (evidence.num_classes - 1)
+    return -_given(evidence.tempered_loss)
 
 
 @register("minus the coherence gap", symbol="−Δ", quantity="-gap")
