@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from benchmarks.harness import RESULTS
@@ -27,11 +26,11 @@ from torch_boc.evaluation.bootstrap import random_numbers, with_intervals
 from torch_boc.evaluation.separation import Separation, paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins, choose_temperature, scores, tempered_dominance
 from torch_boc.functional.score import unsaturated_scores
-from torch_boc.storage.files import write_text
+from torch_boc.storage.files import replacing
 
 TABLE, PAGE = RESULTS / "scores.csv", RESULTS / "scores.md"
 FIXED = ("msp", "energy", "max_logit", "entropy", "gen", "logit_gap", "logit_gap_top", "dominance", "tempered_dominance")
-BASELINES = ("msp", "energy", "gen")
+BASELINES = ("msp", "energy", "gen", "tempered_dominance")
 REPLICATES, SEED, DECIMALS = 1000, 0, 6
 GRID = [2.0 ** (step / 8) for step in range(-16, 49)]
 
@@ -60,7 +59,7 @@ def table(names: Iterable[str], *, replicates: int = REPLICATES) -> pd.DataFrame
         held_out = next(iter(splits.values())).logits
         chosen = {rule: choose(held_out) for rule, choose in RULES.items()}
         rows += _of_entry(name, "all", entry.id, entry.ood, {}, replicates)
-        rows += _of_entry(name, "test", test, entry.ood, {"1": 1.0, "4": 4.0, **chosen}, replicates)
+        rows += _of_entry(name, "test", test, entry.ood, {"1": 1.0, **chosen}, replicates)
     return pd.DataFrame(rows)
 
 
@@ -88,7 +87,8 @@ def _ranked(sides: tuple[Tensor, Tensor], chosen: Mapping[str, float]) -> dict[s
     names = BASELINES if chosen else FIXED
     columns = [unsaturated_scores(side, names) for side in sides]
     for side, column in zip(sides, columns, strict=True):
-        column |= {f"T: {rule}": tempered_dominance(side, value) for rule, value in chosen.items()}
+        # The dominance of logits / T, as a number that does not saturate.
+        column |= {f"T: {rule}": unsaturated_scores(side / T, ["dominance"])["dominance"] for rule, T in chosen.items()}
     return {score: tuple(rank_scores(column[score]) for column in columns) for score in columns[0]}
 
 
@@ -101,10 +101,11 @@ def _values(result: Separation, around: tuple[float, float], baselines: Mapping[
 
 
 def main() -> None:
-    torch.set_num_threads(2)
-    found = table(zoo.names())
-    found.to_csv(TABLE, index=False)
-    write_text(PAGE, page(pd.read_csv(TABLE)))
+    """Write the table and the page."""
+    with replacing(TABLE) as temporary:
+        table(zoo.names()).to_csv(temporary, index=False)
+    with replacing(PAGE) as temporary:
+        temporary.write_text(page(pd.read_csv(TABLE)), encoding="utf-8")
     print(f"wrote {TABLE.name} and {PAGE.name}")
 
 

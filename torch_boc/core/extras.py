@@ -39,9 +39,10 @@ def nearest_rivals(num_classes: int) -> int:
 def extras_by_blocks(
     logits: Tensor, names: tuple[str, ...], *, log_odds: Tensor | None = None, temperature: float | Tensor = TEMPERATURE
 ) -> tuple[Tensor, ...]:
-    """The numbers with these names, of EXTRAS, for each row, in float64 (float32 on MPS).
+    """The logits, then the numbers with these names, of EXTRAS, for each row, in float64 (float32 on MPS).
 
-    Where autograd follows, only the logits are kept for backward, and each piece is computed again there.
+    Where autograd follows, only the logits are kept for backward, and each piece is computed again there. If something
+    else is computed from the logits too, compute it from those that are returned: then both share one gradient.
 
     Args:
         logits: shape (..., C).
@@ -52,9 +53,9 @@ def extras_by_blocks(
 
     given = () if log_odds is None else (log_odds.unsqueeze(-1),)
     if is_plain(logits):
-        return blockwise(lambda z, *known: _numbers(z, names, temperature, *known), logits, *given)
+        return logits, *blockwise(lambda z, *known: _numbers(z, names, temperature, *known), logits, *given)
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or not logits.requires_grad:
-        return _numbers(logits, names, temperature, *given)
+        return logits, *_numbers(logits, names, temperature, *given)
     found: tuple[Tensor, ...] = _Numbers.apply(logits, names, temperature)
     return found
 
@@ -64,23 +65,29 @@ class _Numbers(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, names: tuple[str, ...], temperature: float | Tensor) -> tuple[Tensor, ...]:
-        return blockwise(lambda z: _numbers(z, names, temperature), logits)
+        return logits.view_as(logits), *blockwise(lambda z: _numbers(z, names, temperature), logits)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         logits, ctx.names, ctx.temperature = inputs
         ctx.save_for_backward(logits)
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        def gradient(z: Tensor, *columns: Tensor) -> Tensor:
-            pull = torch.func.vjp(lambda x: _numbers(x, ctx.names, ctx.temperature), z)[1]
-            on_logits: Tensor = pull(tuple(x.squeeze(-1) for x in columns))[0]
-            return on_logits
-
+    def backward(ctx: Any, on_logits: Tensor | None, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
         (logits,) = ctx.saved_tensors
-        columns = (grad.unsqueeze(-1) for grad in grads)
-        return fill_blockwise(torch.empty_like(logits), gradient, logits, *columns), None, None
+        if all(grad is None for grad in grads):
+            return on_logits, None, None
+        nothing = next(torch.zeros_like(grad) for grad in grads if grad is not None)
+        columns = [(nothing if grad is None else grad).unsqueeze(-1) for grad in grads]
+
+        def gradient(z: Tensor, *given: Tensor) -> Tensor:
+            pull = torch.func.vjp(lambda x: _numbers(x, ctx.names, ctx.temperature), z)[1]
+            own: Tensor = pull(tuple(x.squeeze(-1) for x in given[: len(columns)]))[0]
+            return sum(given[len(columns) :], own)
+
+        others = () if on_logits is None else (on_logits,)
+        return fill_blockwise(torch.empty_like(logits), gradient, logits, *columns, *others), None, None
 
 
 def _numbers(

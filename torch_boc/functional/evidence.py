@@ -126,13 +126,14 @@ def _by_blocks(rows: Tensor, target: Tensor | None, fused: Fused, extras: tuple[
 
 def _by_parts(rows: Tensor, target: Tensor | None, fused: Fused, extras: tuple[str, ...]) -> list[Tensor | None]:
     """The numbers with the names `_NAMES`, from the sums of each row and those of `core.extras`."""
+    more, found = tuple(name for name in MORE if name in extras), {}
+    if more:
+        known = whole.columns(rows, fused, ["log_odds"], 1) if "log_odds" in more or "gen" in more else None
+        rows, *numbers = extras_by_blocks(rows, more, log_odds=None if known is None else known[0])
+        found = dict(zip(more, numbers, strict=True))
     sums = widened(row_sums(rows, fused, extras=any(name in SUMS for name in extras)))
     coins = coins_from_rows(sums, rows.shape[-1], fused)
     distance = None if target is None else distance_below_top(rows, target, coins.prediction)
-    more = tuple(name for name in MORE if name in extras)
-    log_odds = whole.columns(rows, fused, ["log_odds"], 1) if "log_odds" in more or "gen" in more else None
-    known = {} if log_odds is None else {"log_odds": log_odds[0]}
-    found = dict(zip(more, extras_by_blocks(rows, more, **known) if more else (), strict=True))
     return [*coins, sums.top, sums.surprise, sums.margin, distance, *(found.get(name) for name in MORE)]
 
 

@@ -1,7 +1,8 @@
 """The numbers of `core.extras` for logits whose classes are spread over processes; see `shards.py`.
 
-The log of the odds and the tempered loss take one number per row from each process. The other two need the largest
-logits of the whole row, and each process sends the largest of its own: 100, or a fifth of the classes if that is more.
+The log of the odds and the tempered loss take two numbers per row from each process. The other two need the largest
+logits of the whole row, and each process sends the largest of its own: 100, or more if N, the number of the nearest
+rivals, is more.
 """
 
 import torch
@@ -17,33 +18,29 @@ from .shards import Part
 
 def shared_extras(part: Part, sums: Rows, names: tuple[str, ...]) -> dict[str, Tensor]:
     """The numbers with these names for whole rows; `sums` are those of `shared_sums`, in float64."""
-    found = {}
+    if not names:
+        return {}
     with torch.no_grad():
-        if "log_odds" in names or "gen" in names:
-            found["log_odds"] = -_from_all(part, _own(part, sums, log_rest)).logsumexp(0)
-        if "tempered_loss" in names:
-            found["tempered_loss"] = _from_all(part, _own(part, sums, lambda x: tempered_loss(x, TEMPERATURE))).sum(0)
+        columns = sums.top.unsqueeze(-1), (sums.prediction - part.start).unsqueeze(-1)
+        rest, losses = _from_all(part, blockwise(_own_numbers, part.rows, *columns)[0]).unbind(-1)
+        found = {"log_odds": -rest.logsumexp(0), "tempered_loss": losses.sum(0) / (part.classes - 1)}
         if "top_margin" in names or "gen" in names:
-            below = _largest(part) - sums.top.unsqueeze(-1)
+            below = (_largest(part) - sums.top.unsqueeze(-1)).to(accumulator(part.rows.dtype))
             found["top_margin"] = top_margin(below, nearest_rivals(part.classes))
             is_first = torch.arange(below.shape[-1], device=below.device) == 0
-            found["gen"] = generalized_entropy(below.masked_fill(is_first, -torch.inf), -found.get("log_odds", sums.top))
-    undefined = sums.top - sums.top  # NaN where the top is NaN or infinite
-    return {name: found[name] + undefined for name in names}
+            found["gen"] = generalized_entropy(below.masked_fill(is_first, -torch.inf), -found["log_odds"])
+        undefined = sums.top - sums.top  # NaN where the top is NaN or infinite
+        return {name: found[name] + undefined for name in names}
 
 
-def _own(part: Part, sums: Rows, function) -> Tensor:  # type: ignore[no-untyped-def]
-    """`function` of how far the rivals of this process are below the top of the whole row."""
-
-    def numbers(rows: Tensor, top: Tensor, prediction: Tensor) -> tuple[Tensor]:
-        z = rows.to(accumulator(rows.dtype))
-        is_top = torch.arange(z.shape[-1], device=z.device) == prediction
-        # A process without classes has one rival that is infinitely far below.
-        far = z.new_full((*z.shape[:-1], 1), -torch.inf)
-        return (function(torch.cat([(z - top.to(z.dtype)).masked_fill(is_top, -torch.inf), far], -1)),)
-
-    columns = sums.top.unsqueeze(-1), (sums.prediction - part.start).unsqueeze(-1)
-    return blockwise(numbers, part.rows, *columns)[0]
+def _own_numbers(rows: Tensor, top: Tensor, prediction: Tensor) -> tuple[Tensor]:
+    """The log of the odds of the rivals that this process has, and their tempered losses, on the last axis."""
+    z = rows.to(accumulator(rows.dtype))
+    is_top = torch.arange(z.shape[-1], device=z.device) == prediction
+    rivals = (z - top.to(z.dtype)).masked_fill(is_top, -torch.inf)
+    # One more rival, infinitely far below: a process may have no classes.
+    rivals = torch.nn.functional.pad(rivals, (0, 1), value=-torch.inf)
+    return (torch.stack([log_rest(rivals), tempered_losses(rivals, TEMPERATURE)], -1),)
 
 
 def _largest(part: Part) -> Tensor:

@@ -60,7 +60,7 @@ def choose_temperature(logits: Tensor, *, dominance: float = 0.9, dim: int = -1)
 
     >>> logits = torch.tensor([[8.0, 4.0, 0.0, -4.0], [9.0, 0.0, 0.0, 0.0], [2.0, 1.0, 0.0, 0.0]])
     >>> round(choose_temperature(logits).item(), 3)
-    3.036
+    3.056
     """
     if not 0.5 < dominance < 1.0:
         raise ValueError(f"expected a dominance between 0.5 and 1, got {dominance}")
@@ -90,11 +90,11 @@ def _loss(rows: Tensor, temperature: float | Tensor) -> Tensor:
     if is_distributed(rows):
         return widen(bag_of_coins(rows / temperature).loss)
     if not is_plain(rows):
-        return extras_by_blocks(rows, ("tempered_loss",), temperature=temperature)[0]
+        return extras_by_blocks(rows, ("tempered_loss",), temperature=temperature)[1]
     return blockwise(lambda z: (_loss_of_piece(z, temperature),), rows)[0]
 
 
 def _loss_of_piece(rows: Tensor, temperature: float | Tensor) -> Tensor:
     scaled = rows.to(accumulator(rows.dtype)) / temperature
     found = whole.columns(scaled, decide(scaled), ["loss"], 1)
-    return extras_by_blocks(rows, ("tempered_loss",), temperature=temperature)[0] if found is None else found[0]
+    return extras_by_blocks(rows, ("tempered_loss",), temperature=temperature)[1] if found is None else found[0]
