@@ -1,9 +1,9 @@
-"""Which score ranks best on the networks of the zoo, and can the temperature of the coins be chosen without OOD samples?
+"""Which score ranks best on the networks of the zoo, and can the coins get a temperature without OOD samples?
 
     python -m benchmarks.scores        # writes results/scores.csv and results/scores.md
 
-The rules that choose a temperature were written down here before any of them was tried on an OOD set. Each sees held-out
-in-distribution logits only, without their targets:
+The rules that choose a temperature were written down here before any of them was tried on an OOD set. Each sees
+held-out in-distribution logits only, without their targets:
 
     median      T at which the median of q_T is 0.9; the rule of `choose_temperature`
     distance    half of the median `logit_gap`: the rivals of a typical sample are two temperatures below the top
@@ -29,7 +29,17 @@ from torch_boc.functional.score import unsaturated_scores
 from torch_boc.storage.files import replacing
 
 TABLE, PAGE = RESULTS / "scores.csv", RESULTS / "scores.md"
-FIXED = ("msp", "energy", "max_logit", "entropy", "gen", "logit_gap", "logit_gap_top", "dominance", "tempered_dominance")
+FIXED = (
+    "msp",
+    "energy",
+    "max_logit",
+    "entropy",
+    "gen",
+    "logit_gap",
+    "logit_gap_top",
+    "dominance",
+    "tempered_dominance",
+)
 BASELINES = ("msp", "energy", "gen", "tempered_dominance")
 REPLICATES, SEED, DECIMALS = 1000, 0, 6
 GRID = [2.0 ** (step / 8) for step in range(-16, 49)]
@@ -83,7 +93,7 @@ def _of_entry(
 
 
 def _ranked(sides: tuple[Tensor, Tensor], chosen: Mapping[str, float]) -> dict[str, Any]:
-    """Each score of both sides, ranked: those that choose nothing, or the baselines and the coins at each temperature."""
+    """Each score of both sides, ranked: all that choose nothing, or the baselines and the coins at each temperature."""
     names = BASELINES if chosen else FIXED
     columns = [unsaturated_scores(side, names) for side in sides]
     for side, column in zip(sides, columns, strict=True):

@@ -188,7 +188,7 @@ def test_strata_are_those_of_direct_sums(strata):
 
 
 def test_scores_stand_beside_the_quantities():
-    """Strange samples differ in their energy only: what the energy tells is found, and the concentration adds nothing."""
+    """Strange samples differ in their energy only: that is found, and the concentration adds nothing to it."""
     known, strange = made(1000, "even", seed=1) + 1.0, made(1000, "even", seed=2)
     table = beyond_confidence(known, strange, what=["concentration"], beside=["energy", "max_logit"], replicates=20)
     assert row(table, "alone", "max_logit")["auroc"] == 1.0

@@ -67,7 +67,9 @@ def beside_energy(energy, gain):
     what = ["energy", "energy", "energy_concentration"]
     rows = pd.DataFrame({"how": ["alone", "model", "model"], "what": what, "auroc": [energy, 0.85, 0.85 + gain]})
     rows["versus_without"] = [float("nan"), float("nan"), gain]
-    rows = rows.assign(versus_without_low=rows["versus_without"] - 0.01, versus_without_high=rows["versus_without"] + 0.01)
+    rows = rows.assign(
+        versus_without_low=rows["versus_without"] - 0.01, versus_without_high=rows["versus_without"] + 0.01
+    )
     return rows.assign(auroc_low=rows["auroc"] - 0.01, auroc_high=rows["auroc"] + 0.01)
 
 

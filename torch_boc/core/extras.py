@@ -10,7 +10,7 @@ With b_j = z_j - z_top over the rivals j, R = sum_j exp(b_j), and p_j the softma
 They are written in torch's operations, which autograd differentiates.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ def nearest_rivals(num_classes: int) -> int:
     """
     # These functions do not ask a compiler that does not know the number of classes which of the numbers is larger.
     few, many = torch.sym_min(num_classes // 2, 10), torch.sym_min(num_classes // 5, 200)
-    return torch.sym_max(few, many)  # type: ignore[no-any-return]
+    return cast(int, torch.sym_max(few, many))
 
 
 def extras_by_blocks(
@@ -50,7 +50,6 @@ def extras_by_blocks(
         log_odds: the log odds of each row, if they are known. Then there is no gradient.
         temperature: of the tempered loss.
     """
-
     given = () if log_odds is None else (log_odds.unsqueeze(-1),)
     if is_plain(logits):
         return logits, *blockwise(lambda z, *known: _numbers(z, names, temperature, *known), logits, *given)
@@ -61,7 +60,7 @@ def extras_by_blocks(
 
 
 class _Numbers(torch.autograd.Function):
-    """Saves only the logits, and computes each piece again in backward, so that it needs as little memory as forward."""
+    """Saves only the logits and computes each piece again, so that backward needs as little memory as forward."""
 
     @staticmethod
     def forward(logits: Tensor, names: tuple[str, ...], temperature: float | Tensor) -> tuple[Tensor, ...]:
@@ -110,7 +109,7 @@ def _numbers(
 
 
 def log_rest(rivals: Tensor) -> Tensor:
-    """log R of each row, relative to the second largest logit; -inf where R is 0."""
+    """The log of R of each row, relative to the second largest logit; -inf where R is 0."""
     second = rivals.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(rivals.dtype).min)
     total = (rivals - second).exp().sum(-1)
     nothing = total == 0.0
@@ -135,7 +134,7 @@ def generalized_entropy(rivals: Tensor, rest: Tensor) -> Tensor:
     """
     log_top = -torch.nn.functional.softplus(rest)
     # The top itself, at -inf, adds nothing, so that all classes may be taken for all rivals.
-    nearest = _largest(rivals, torch.sym_min(LARGEST, rivals.shape[-1]) - 1, beside=1)
+    nearest = _largest(rivals, cast(int, torch.sym_min(LARGEST, rivals.shape[-1])) - 1, beside=1)
     log_p = nearest.clamp_min(-1e30) + log_top.to(rivals.dtype).unsqueeze(-1)
     each = (EXPONENT * (log_p + torch.log1p(-log_p.exp()))).exp()
     return widen(each.sum(-1)) + (EXPONENT * (rest + 2.0 * log_top)).exp()

@@ -11,9 +11,9 @@ Confidence is represented by the odds, which do not saturate. Within a stratum t
 quantity that follows confidence, as the gap does, profits from this; therefore confidence itself is also compared in
 the strata. The concentration follows confidence least, so its numbers are the most informative.
 
-A model of confidence and a quantity has learnt from out-of-distribution samples. Scores that have learnt nothing, such as
-the energy, may still rank better. Therefore such scores stand beside the quantities, and the concentration is also asked
-for what it adds to confidence and such a score together.
+A model of confidence and a quantity has learnt from out-of-distribution samples. Scores that have learnt nothing, such
+as the energy, may still rank better. Therefore such scores stand beside the quantities, and the concentration is also
+asked for what it adds to confidence and such a score together.
 """
 
 import math

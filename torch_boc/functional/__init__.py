@@ -7,8 +7,8 @@ from .evidence import Evidence, gather
 from .registry import Score, compute_scores, scores
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
-from .tempered import choose_temperature, tempered_dominance
 from .tails import binomial_log_tail, binomial_tail
+from .tempered import choose_temperature, tempered_dominance
 from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins, structural_score
 
 __all__ = [

@@ -36,8 +36,8 @@ class Evidence(NamedTuple):
         num_classes: C.
         trials: the number of coin flips of the p-values.
         top: the largest logit of each sample; None if the evidence was not gathered from logits.
-        surprise: the sum over the rivals of u_j (z_top - z_j). This and the others of `extras` are None if they were not
-            asked for.
+        surprise: the sum over the rivals of u_j (z_top - z_j). This and the other `extras` of `gather` are None if they
+            were not asked for.
         margin: the sum over the rivals of z_top - z_j.
         counted: which samples count; None if all samples count.
         target: class indices, or None.

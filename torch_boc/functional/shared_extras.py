@@ -10,7 +10,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..core.blocks import blockwise
-from ..core.extras import LARGEST, TEMPERATURE, generalized_entropy, log_rest, nearest_rivals, tempered_losses, top_margin
+from ..core.extras import (
+    LARGEST,
+    TEMPERATURE,
+    generalized_entropy,
+    log_rest,
+    nearest_rivals,
+    tempered_losses,
+    top_margin,
+)
 from ..core.precision import accumulator, widen
 from ..core.rows import Rows
 from .shards import Part

@@ -18,8 +18,8 @@ from .cpu.calls import DTYPES, MOST_TRIALS, QUANTITIES
 from .dtensors import is_distributed
 from .trial import is_trusted
 from .triton import launch_numbers
-from .triton.launch_columns import ONLY_NATIVE
 from .triton.launch import available, interpreted, is_warm
+from .triton.launch_columns import ONLY_NATIVE
 
 PATHS = ("auto", "torch", "triton", "native")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -114,7 +114,9 @@ def launch_rows(logits: Tensor, extras: bool) -> list[Tensor]:
     return out
 
 
-def launch_spread(logits: Tensor, odds: Tensor, squares: Tensor, log_rest: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def launch_spread(
+    logits: Tensor, odds: Tensor, squares: Tensor, log_rest: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The sums for the concentration in one launch, which reads only the flat and the sharp rows again.
 
     The log of the odds of each row is written to `log_rest`, in float64, if that is given.
