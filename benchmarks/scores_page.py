@@ -25,8 +25,8 @@ RULES = (
 QUESTION = (
     "The paper leaves open (i) whether other scores in the style of BoC could exploit the geometry of the logits "
     "better. These lines say what the intervals below show, for these networks and these sets only. T = 4 was known to "
-    "do well on resnet20-cifar10, vit-cifar10 and roberta-agnews before the rules were written: for these three it is no choice "
-    "without OOD data, and the rules are."
+    "do well on resnet20-cifar10, vit-cifar10 and roberta-agnews before the rules were written: for these three it is "
+    "no choice without OOD data, and the rules are."
 )
 BASELINES = ("msp", "energy", "gen", "tempered_dominance")
 

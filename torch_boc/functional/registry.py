@@ -35,9 +35,7 @@ def msp(evidence: Evidence) -> Tensor:
     return -evidence.coins.odds
 
 
-@register(
-    "log of the odds in favour of the prediction, which does not saturate", extras=["log_odds"], quantity="log_odds"
-)
+@register("log of the odds for the prediction, which does not saturate", extras=["log_odds"], quantity="log_odds")
 def log_odds(evidence: Evidence) -> Tensor:
     return _given(evidence.log_odds)
 

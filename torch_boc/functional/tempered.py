@@ -45,8 +45,8 @@ def tempered_dominance(logits: Tensor, temperature: float | Tensor, *, dim: int 
 def choose_temperature(logits: Tensor, *, dominance: float = 0.9, dim: int = -1) -> Tensor:
     """The temperature at which the median dominance of in-distribution samples is 0.9.
 
-    At T = 1 the coins of a confident network are almost sure to be won, and differ little between samples. At a T that is
-    too large, they are nearly fair for all samples. The rule takes held-out in-distribution samples only: no
+    At T = 1 the coins of a confident network are almost sure to be won, and differ little between samples. At a large T
+    they are nearly fair for all samples. The rule takes held-out in-distribution samples only: no
     out-of-distribution sample and no target is needed. `benchmarks/results/scores.md` compares it with other rules.
 
     Args:

@@ -27,7 +27,7 @@ def coins_of(rows: Tensor, fused: Fused) -> Coins | None:
 
 
 def evidence_of(rows: Tensor, fused: Fused, *, extras: Sequence[str], target: Tensor | None) -> Numbers | None:
-    """The numbers of `Evidence`: coins, top, surprise, margin, distance, and those of `core.extras`, None if not asked."""
+    """The numbers of `Evidence`: coins, top, surprise, margin, distance and `core.extras`; None if not asked for."""
     if fused.direct is not calls or not _is_taken(rows, fused, target):
         return None
     return calls.evidence(rows, extras=extras, target=target)

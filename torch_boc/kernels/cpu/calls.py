@@ -62,7 +62,7 @@ def coins_of(logits: Tensor) -> tuple[Tensor, ...]:
 
 
 def evidence(logits: Tensor, *, extras: Collection[str], target: Tensor | None = None) -> tuple[Tensor | None, ...]:
-    """Prediction, odds, loss, concentration, free gap, top, surprise, margin, distance, and the numbers of `core.extras`.
+    """Prediction, odds, loss, concentration, free gap, top, surprise, margin, distance, and those of `core.extras`.
 
     All but the first are float64. Surprise, margin and the numbers of `core.extras` are None unless they are among the
     `extras`; one of surprise and margin brings both. The distance is None without a `target`, which must be int64.

@@ -23,7 +23,8 @@ MOST_TRIALS = 1000
 # The quantities of a row, in the order of columns.cpp.
 QUANTITIES = (
     "prediction", "odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap",
-    "log_p_value", "p_value", "top", "energy", "logit_gap", "entropy", "log_odds", "tempered_loss", "logit_gap_top", "gen",
+    "log_p_value", "p_value", "top", "energy", "logit_gap", "entropy", "log_odds", "tempered_loss", "logit_gap_top",
+    "gen",
 )  # fmt: skip
 
 _POINTER, _SIZE, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_double

@@ -10,7 +10,7 @@ from .launch import launch, load
 from .launch_sums import BLOCK, OPTIONS, Sums, check_states, flat, row_sums
 from .views import readable
 
-# Quantities that need the sums of `core/spread.py`, those that come with `extras`, the log of the odds, and the p-value.
+# Quantities that need the sums of `core/spread.py`, those that come with `extras`, the log of the odds, the p-value.
 NEED_SPREAD = {"concentration", "free_gap", "forced_gap"}
 NEED_EXTRAS = {"logit_gap", "entropy"}
 NEED_REST = {"log_odds"}
