@@ -300,9 +300,12 @@ def test_ties_and_order_do_not_matter(name, classes, path):
 @pytest.mark.parametrize("classes", [10, 300])
 def test_gen_is_that_of_pytorch_ood(classes):
     detectors = pytest.importorskip("pytorch_ood.detector")
-    z = random_logits(50, classes)
-    theirs = detectors.GEN(None, gamma=0.1, top_m=min(100, classes)).predict_features(z)
-    torch.testing.assert_close(scores["gen"](z), -theirs.to(f64), rtol=1e-6, atol=1e-6)
+    z, number = (
+        random_logits(50, classes, scale=1.0),
+        min(100, classes),
+    )  # no probability below 1e-7, which theirs clamps
+    theirs = detectors.GEN(None, gamma=0.1, M=100).predict_logits(z)  # the mean, not the sum
+    torch.testing.assert_close(scores["gen"](z), -number * theirs, rtol=1e-10, atol=0)
 
 
 def test_a_score_takes_only_the_extras_that_it_needs():
@@ -314,5 +317,7 @@ def test_a_score_takes_only_the_extras_that_it_needs():
     with pytest.raises(ValueError, match="expected evidence with the top logits and the sums"):
         scores["log_odds"].function(evidence)
     for wrong in ("gen", ["gem"]):
-        with pytest.raises(ValueError, match="expected extras as True, False or a list of names among surprise, margin"):
+        with pytest.raises(
+            ValueError, match="expected extras as True, False or a list of names among surprise, margin"
+        ):
             gather(random_logits(3, 4), extras=wrong)
