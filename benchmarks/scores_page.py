@@ -9,7 +9,7 @@ from torch_boc.report.words import number, symbol
 
 HEAD = (
     "Written by `python -m benchmarks.scores` from the logits in `torch_boc/zoo`; `scores.csv` has every number. "
-    "Brackets are 95 % intervals: bootstrap for an AUROC, DeLong's for the difference of two AUROCs on the same samples."
+    "Brackets are 95 % intervals: bootstrap for an AUROC, DeLong's for the difference of two on the same samples."
 )
 FIXED = (
     "AUROC of the test set against other data, and of right against wrong predictions on the test set itself. No score "

@@ -9,10 +9,12 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from tests.data.cases import labelled, unfamiliar
-from torch_boc.evaluation.beyond import BESIDE, KNOTS, QUANTITIES, SPLINE, _features, _model_scores, beyond_confidence
+from torch_boc.evaluation.beyond import BESIDE, QUANTITIES, beyond_confidence
+from torch_boc.evaluation.models import KNOTS, features_of, model_scores
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate
 from torch_boc.evaluation.strata import confidence_strata, interval_within, pairs_within, separate_within
 from torch_boc.functional import auroc, bag_of_coins, free_gap
+from torch_boc.report.results import SPLINE
 
 ALPHA = {"even": 5.0, "concentrated": 0.5}
 
@@ -103,15 +105,15 @@ def test_features_are_ranks_hinges_and_their_product():
     hinges = [(ranks.unsqueeze(2) - torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)).clamp_min(0)]
     expected = torch.cat([torch.cat([r.unsqueeze(1), h], 1) for r, h in zip(ranks, hinges[0], strict=True)], 1)
     expected = torch.cat([expected, ranks.prod(0).unsqueeze(1)], 1)
-    torch.testing.assert_close(_features([one, other], seen, 2), expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(_features([one], seen, 0), ranks[0].unsqueeze(1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(features_of([one, other], seen, 2), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(features_of([one], seen, 0), ranks[0].unsqueeze(1), rtol=0, atol=1e-12)
 
 
 def test_a_quantity_that_does_not_vary_among_the_samples_seen_is_no_feature():
     seen = torch.tensor([True, True, False])
     one, still = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0, 5.0, 6.0])
-    assert torch.equal(_features([one, still], seen, 3), _features([one], seen, 3))
-    assert _features([still], seen, 3).shape == (3, 0)
+    assert torch.equal(features_of([one, still], seen, 3), features_of([one], seen, 3))
+    assert features_of([still], seen, 3).shape == (3, 0)
 
 
 @pytest.mark.parametrize(("samples", "knots"), [(40, 1), (100, 4), (1000, KNOTS)])
@@ -120,11 +122,11 @@ def test_models_have_as_many_knots_as_there_are_samples_for(samples, knots, monk
 
     def watched(columns, seen, count):
         asked.append((len(columns), count))
-        return _features(columns, seen, count)
+        return features_of(columns, seen, count)
 
-    monkeypatch.setattr("torch_boc.evaluation.beyond._features", watched)
+    monkeypatch.setattr("torch_boc.evaluation.models.features_of", watched)
     pair = tuple(torch.randn(samples, generator=torch.Generator().manual_seed(i)) for i in (0, 1))
-    _model_scores({"confidence": pair, "gap": tuple(x.square() for x in pair)}, 2, 0)
+    model_scores({"confidence": pair, "gap": tuple(x.square() for x in pair)}, 2, 0)
     assert asked == [(1, 0)] * 2 + [(1, knots)] * 2 + [(2, knots)] * 2
 
 

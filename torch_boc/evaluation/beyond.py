@@ -17,16 +17,13 @@ asked for what it adds to confidence and such a score together.
 """
 
 import math
-import warnings
 from collections.abc import Collection, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._optional import require
-from ..calibration.base import require_sklearn
 from ..data.sets import LogitSet
 from ..functional.bounds import free_gap
 from ..functional.evidence import gather
@@ -37,19 +34,14 @@ from ..report.tables import BeyondRow
 from .bootstrap import random_numbers, with_intervals
 from .detection import LOST
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, single_set
-from .probing import ordered, row_blocks
+from .models import AND_CONCENTRATION, model_scores
+from .probing import row_blocks
 from .separation import paired_difference
 from .strata import Pair, confidence_strata, interval_within, pairs_within, separate_within
 
 QUANTITIES = ("confidence", "gap", "free_gap", "concentration")
 BESIDE = ("energy", "gen")
-AND_CONCENTRATION = "_concentration"
 WAYS = ("alone", "strata", "model")
-KNOTS = 9
-SAMPLES_A_KNOT = 50
-# scikit-learn's C. The penalty is weak: the gap follows confidence so closely that its coefficients must be large.
-INVERSE_PENALTY = 1e4
-DECIMALS = 9
 
 
 def beyond_confidence(
@@ -123,7 +115,7 @@ def beyond_confidence(
     rows: list[BeyondRow] = []
     for way in (way for way in WAYS if way in how):
         if way == "model":
-            found, places = _model_scores(columns, folds, seed, beside)
+            found, places = model_scores(columns, folds, seed, beside)
         else:
             found, places = columns, confidence_strata(columns["confidence"], strata if way == "strata" else 1)
         rows += _rows(way, found, places, replicates, seed)
@@ -169,59 +161,3 @@ def _of_block(logits: Tensor, beside: Sequence[str]) -> dict[str, Tensor]:
     free = free_gap(coins.odds, coins.concentration, evidence.num_classes)
     numbers = (-coins.odds, -coins.gap, -free, -coins.concentration)
     return {**dict(zip(QUANTITIES, numbers, strict=True)), **rank(evidence, beside)}
-
-
-def _model_scores(
-    columns: Mapping[str, Pair], folds: int, seed: int, beside: Sequence[str] = ()
-) -> tuple[dict[str, Pair], Pair]:
-    """The scores that each model gives to the samples that it has not seen, and the fold of each sample."""
-    sizes = [len(x) for x in columns["confidence"]]
-    folds = min(folds, *sizes)
-    drawn = [torch.from_numpy(random_numbers(seed, "folds", str(i)).permutation(n)) for i, n in enumerate(sizes)]
-    fold, known = torch.cat(drawn) % folds, torch.arange(sum(sizes)) < sizes[0]
-    if folds == 1:  # there is nothing to learn from: the two sets are put into different folds, without any pair
-        fold = known.long()
-    pooled = {name: torch.cat(pair) for name, pair in columns.items()}
-    said = {"confidence": [pooled["confidence"]], SPLINE: [pooled["confidence"]]}
-    said |= {name: [pooled["confidence"], x] for name, x in pooled.items() if name != "confidence"}
-    if "concentration" in pooled:
-        said |= {name + AND_CONCENTRATION: [*said[name], pooled["concentration"]] for name in beside}
-    found = {}
-    for name, chosen in said.items():
-        knots = 0 if name == "confidence" else min(KNOTS, len(known) // SAMPLES_A_KNOT)
-        score = torch.zeros(len(known), dtype=torch.float64)
-        for i in range(folds if folds > 1 else 0):
-            score[fold == i] = _fit_and_predict(chosen, known, fold != i, knots)
-        found[name] = (score[: sizes[0]], score[sizes[0] :])
-    return found, (fold[: sizes[0]], fold[sizes[0] :])
-
-
-def _fit_and_predict(columns: Sequence[Tensor], known: Tensor, seen: Tensor, knots: int) -> Tensor:
-    """Fit a model to the samples that are `seen`; returns the log-odds of being in-distribution for the others."""
-    features = _features(columns, seen, knots)
-    if not features.shape[1]:
-        return torch.zeros(int((~seen).sum()), dtype=torch.float64)
-    regression = require_sklearn().linear_model.LogisticRegression(C=INVERSE_PENALTY, solver="newton-cholesky")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # if the sets are perfectly separated, the search may not converge
-        regression.fit(features[seen].numpy(), known[seen].numpy())
-    said = torch.from_numpy(regression.decision_function(features[~seen].numpy()))
-    return said.round(decimals=DECIMALS)  # equal samples have equal scores, whatever the order of summation
-
-
-def _features(columns: Sequence[Tensor], seen: Tensor, knots: int) -> Tensor:
-    """For each quantity, its rank among the samples seen, in [0, 1], and hinge functions of the rank.
-
-    For each two quantities, the product of their ranks is added. Because of the ranks, the model is the same for
-    every increasing function of a quantity. A quantity that does not vary is left out.
-    """
-    ranks, found = [], []
-    for column in columns:
-        rising = ordered(column[seen])
-        if rising[0] < rising[-1]:
-            below, up_to = (torch.searchsorted(rising, column, right=right) for right in (False, True))
-            ranks.append((below + up_to).double() / (2 * len(rising)))
-            edges = torch.linspace(0, 1, knots + 2, dtype=torch.float64)[1:-1]
-            found += [ranks[-1].unsqueeze(1), (ranks[-1].unsqueeze(1) - edges).clamp_min(0)]
-    found += [(one * other).unsqueeze(1) for one, other in combinations(ranks, 2)]
-    return torch.cat(found, 1) if found else torch.empty(len(seen), 0)
