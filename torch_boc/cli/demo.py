@@ -69,7 +69,7 @@ def compare(entries: list["Entry"], progress: Callable[[str], None]) -> "Compari
         progress(f"{where}: beyond confidence")
         test, _ = entry.test_and_splits()
         for ood in list(entry.ood.values())[:1]:
-            beyond[entry.name] = beyond_confidence(test, ood, how=["strata", "model"], what=["concentration"])
+            beyond[entry.name] = beyond_confidence(test, ood, what=["concentration"], beside=["energy"])
     return Comparison(reports, beyond)
 
 

@@ -60,7 +60,7 @@ def probe(
     metric = BoCMetric(trials=trials, validate_args=False)
     with counting("probing", len(data)) as advance, _table(out) as write:
         for block, rows in _blocks(data):
-            evidence = metric.take(data.logits[rows], block.get("target"), extras=out is not None)
+            evidence = metric.take(data.logits[rows], block.get("target"), extras=("margin",) if out else ())
             metric.update(evidence)
             write({**block, **_columns(data, evidence)} if out is not None else {})
             advance(rows.stop - rows.start)

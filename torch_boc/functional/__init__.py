@@ -10,6 +10,7 @@ from .registry import Score, compute_scores, scores
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
 from .tails import binomial_log_tail, binomial_tail
+from .tempered import choose_temperature, tempered_dominance
 from .thresholds import Threshold
 from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins, structural_score
 
@@ -24,6 +25,7 @@ __all__ = [
     "binomial_log_tail",
     "binomial_tail",
     "boc_summary",
+    "choose_temperature",
     "compute_scores",
     "dominance_bounds",
     "expected_wins",
@@ -39,4 +41,5 @@ __all__ = [
     "sample_wins",
     "scores",
     "structural_score",
+    "tempered_dominance",
 ]

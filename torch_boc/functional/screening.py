@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core.precision import widen
 from . import whole
 from .checks import check_trials
-from .columns import columns_of, sample_columns
+from .columns import column_extras, columns_of, sample_columns
 from .conformal import confidence_stratum, place_p_values
 from .evidence import gather
 from .paths import decide
@@ -44,7 +44,7 @@ def columns_and_places(
     asked = tuple(dict.fromkeys((*names, quantity, *grouping)))
     found = whole.columns(rows, decide(rows), asked, check_trials(trials))
     if found is None:
-        extras = "logit_gap" in names or need_extras([scoring.name])
+        extras = {*column_extras(names), *need_extras([scoring.name])}
         evidence = gather(rows, trials=trials, extras=extras)
         return columns_of(evidence, names), place_samples(evidence, scoring)
     known = dict(zip(asked, found, strict=True))

@@ -175,4 +175,7 @@ class BeyondRow(NamedTuple):
     versus_confidence: float
     versus_confidence_low: float
     versus_confidence_high: float
+    versus_without: float
+    versus_without_low: float
+    versus_without_high: float
     pairs: int

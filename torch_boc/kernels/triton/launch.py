@@ -114,14 +114,19 @@ def launch_rows(logits: Tensor, extras: bool) -> list[Tensor]:
     return out
 
 
-def launch_spread(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """The sums for the concentration in one launch, which reads only the flat and the sharp rows again."""
+def launch_spread(
+    logits: Tensor, odds: Tensor, squares: Tensor, log_rest: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The sums for the concentration in one launch, which reads only the flat and the sharp rows again.
+
+    The log of the odds of each row is written to `log_rest`, in float64, if that is given.
+    """
     out = squares.new_empty(squares.shape), squares.new_empty(squares.shape)
     if logits.numel():
         logits = readable(logits)
         layout = layout_of(logits)
         options = {**spread_geometry(layout), **_constants(logits, layout)}
-        arguments = (logits, odds.contiguous(), squares.contiguous(), *out, *layout.numbers)
+        arguments = (logits, odds.contiguous(), squares.contiguous(), *out, log_rest, *layout.numbers)
         launch(load("spread").spread, (-(-layout.rows // options["height"]),), logits, *arguments, **options)
     return out
 

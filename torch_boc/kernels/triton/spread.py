@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from .addresses import NUMBERS, along, count_of, is_row, start_of
+from .quantities import log1p
 
 UP = tl.constexpr(2.0**100)
 DOWN = tl.constexpr(2.0**-100)
@@ -27,12 +28,13 @@ def lead_over(below):
 
 @triton.jit(do_not_specialize=NUMBERS)
 def spread(
-    logits, odds, squares, mass, mass_squares, rows, classes, inner, jump, stride, step,
+    logits, odds, squares, mass, mass_squares, log_rest, rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
     """`height` rows per program: the sums of the leads of flat rows, and those of sharp rows by their second logit.
 
-    For other rows the earlier sums are kept, and their logits are not read.
+    For other rows the earlier sums are kept, and their logits are not read. The log of the odds is stored as well if
+    `log_rest` is not None.
     """
     row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
     real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
@@ -40,6 +42,7 @@ def spread(
     product = tl.load(squares + row, mask=real, other=1.0)
     flat = weight > (classes - 1) * 0.5
     needed = real & (flat | (weight < DOWN))
+    rest = tl.log(weight)
     if tl.max(needed.to(tl.int32), 0) > 0:
         begin = logits + start_of(row, rows, inner, jump, stride, bits)[:, None]
         lane = tl.arange(0, width)[None, :]
@@ -63,9 +66,15 @@ def spread(
             sums += tl.where(inside, tl.where(flat[:, None], lead, share), 0.0)
             square = tl.where(flat[:, None], lead / (2.0 - lead) * (lead * UP), share * share)
             products += tl.where(inside, square, 0.0)
-        unit = tl.exp(tl.sum(second, 1).to(tl.float64))
-        weight = tl.where(needed, tl.sum(sums, 1).to(tl.float64) * tl.where(flat, 1.0, unit), weight)
+        far, total = tl.sum(second, 1).to(tl.float64), tl.sum(sums, 1).to(tl.float64)
+        unit = tl.exp(far)
+        rest = tl.where(needed & (flat == 0), far + tl.log(total), rest)
+        # One rival near the top: its lead, the total, has more digits than its odds.
+        rest = tl.where(flat & (classes == 2), log1p(-total), rest)
+        weight = tl.where(needed, total * tl.where(flat, 1.0, unit), weight)
         found = tl.sum(products, 1).to(tl.float64) * tl.where(flat, DOWN, unit * unit)
         product = tl.where(needed, found, product)
     tl.store(mass + row, weight, mask=real)
     tl.store(mass_squares + row, product, mask=real)
+    if log_rest is not None:
+        tl.store(log_rest + row, rest, mask=real)
