@@ -17,17 +17,18 @@ PAPER = "paper’s test"
 INTRODUCTION = (
     "The conformal p-value of a sample is the rank of its score among held-out samples. Of samples that are like the "
     "held-out ones, at most the level is flagged on average, whatever the network is. Valid is not powerful: how many "
-    "unfamiliar samples are flagged depends on the score. The paper’s test does not hold its level, because its null "
-    "hypothesis is false for three classes or more."
+    "unfamiliar samples are flagged depends on the score."
 )
+FALSE_NULL = "The paper’s test does not hold its level, because its null hypothesis is false for three classes or more."
+TRUE_NULL = "The paper’s test finds nothing where there are two classes, because the gap is then always 0."
 
 
 def introduction(results: Results) -> str:
     """What the test is, and what it was calibrated on."""
     rows = results.screening
-    if not len(rows):
-        return INTRODUCTION
-    return f"{INTRODUCTION} Here the test is calibrated on {_held_out(results, rows.iloc[0])}."
+    paper = FALSE_NULL if results.settings["classes"] > 2 else TRUE_NULL
+    where = f" Here the test is calibrated on {_held_out(results, rows.iloc[0])}." if len(rows) else ""
+    return f"{INTRODUCTION} {paper}{where}"
 
 
 def _held_out(results: Results, row: Any) -> str:
@@ -55,9 +56,10 @@ def flagged_table(alpha: float, results: Results) -> Table | None:
     rows = []
     for place, (_, row) in enumerate(tests[-1].iterrows()):
         rows.append([Cell(str(row["set"]), f"{int(row['samples']):,} samples"), *(_cell(x.iloc[place]) for x in tests)])
-    heading = f"Flagged at level {short_percent(alpha)}, by score" if alpha == TESTED_LEVELS[0] else ""
-    caption = "Share of samples that the conformal test of each score, and the paper’s test, flag at level "
-    return Table(f"{caption}{short_percent(alpha)}", ["set", *map(symbol, scores), PAPER], rows, heading)
+    level = short_percent(alpha)
+    heading = f"Flagged at level {level}, by score" if alpha == TESTED_LEVELS[0] else ""
+    caption = f"Share of samples that the conformal test of each score, and the paper’s test, flag at level {level}"
+    return Table(f"{caption}, with 95 % intervals", ["set", *map(symbol, scores), PAPER], rows, heading)
 
 
 def _cell(row: Any) -> Cell:
@@ -93,7 +95,8 @@ def threshold_table(results: Results) -> Table | None:
     titles = ["level", "below", "false alarms", f"below, {chance} sure", f"false alarms, {chance} sure"]
     caption = (
         f"Flag samples whose {symbol(score)} is below the threshold. The mean of the false-alarm rate is at most the "
-        f"level; with the second threshold, the rate itself is so for {chance} of all sets of held-out samples"
+        f"level; with the second threshold, the rate itself is so for {chance} of all sets of held-out samples. Small "
+        "type: where the rate is for 95 % of them"
     )
     return Table(caption, titles, rows)
 
@@ -119,8 +122,8 @@ def flagged_sentence(results: Results) -> Iterable[str]:
         yield f"{few} at level {short_percent(alpha)}; {paper}."
         return
     said = [f"{_value(known)} of {quoted(known['set'])}", *_others(others)]
-    yield f"At level {short_percent(alpha)} the conformal test of {symbol(scores[0])} flags {listed(said)}; {paper}."
-    yield from _power(others, alpha)
+    flags = f"At level {short_percent(alpha)} the conformal test of {symbol(scores[0])} flags {listed(said)}; {paper}."
+    yield " ".join([flags, *_power(others, alpha)])
 
 
 def _value(row: Any) -> str:
@@ -185,14 +188,32 @@ def _course(results: Results, name: str, rows: Any) -> str:
         return f"{turn}, there is no alarm within the {len(rows) - known:,} samples that follow"
     if alarm["kind"] == "id":
         return f"{turn}, there is a false alarm at sample {int(alarm['sample']):,}"
-    return f"{turn}, the alarm comes {int(alarm['sample']) - known:,} samples later"
+    later = int(alarm["sample"]) - known
+    return f"{turn}, the alarm comes {later:,} {'sample' if later == 1 else 'samples'} later"
 
 
 def stream_sentences(results: Results) -> Iterable[str]:
-    """When the alarm comes in a stream."""
-    for name, rows in _streams(results)[:FEW]:
-        chance = short_percent(float(rows["alpha"].iloc[0]))
-        yield f"In a stream that {_course(results, name, rows)} (chance of a false alarm: at most {chance})."
+    """When the alarm comes in a stream; one sentence for many OOD sets."""
+    streams = _streams(results)
+    if not streams:
+        return
+    chance = f"(chance of a false alarm: at most {short_percent(float(results.stream['alpha'].iloc[0]))})"
+    if len(streams) <= FEW:
+        yield from (f"In a stream that {_course(results, name, rows)} {chance}." for name, rows in streams)
+        return
+    delays = [delay for _, rows in streams if (delay := _delay(rows)) is not None]
+    which = f"streams that turn from {quoted(results.known)} to an OOD set"
+    if delays:
+        later = f"{min(delays):,} to {max(delays):,} samples later"
+        yield f"In {len(delays)} of {len(streams)} {which}, the alarm comes {later} {chance}."
+    else:
+        yield f"In none of {len(streams)} {which}, the alarm comes after the change {chance}."
+
+
+def _delay(rows: Any) -> int | None:
+    """How many samples after the change the alarm comes; None if it does not, or comes before."""
+    alarm = _alarm(rows)
+    return None if alarm is None or alarm["kind"] == "id" else int(alarm["sample"]) - int((rows["kind"] == "id").sum())
 
 
 def stream_figure(results: Results) -> Any:
@@ -211,7 +232,9 @@ def stream_figure(results: Results) -> Any:
     limit = -math.log10(rows["alpha"].iloc[0])
     axis.axhline(limit, color=GREY, linewidth=1, linestyle="--", label=f"alarm line, 1/α = {10**limit:g}")
     axis.axvline(known + 0.5, color=GREY, linewidth=1, linestyle=":", label=f"change after sample {known:,}")
-    axis.set(xlabel="sample of the stream", ylabel="evidence, log10 of the capital")
+    axis.set(xlabel="sample of the stream", ylabel="evidence")
+    axis.locator_params(axis="y", integer=True)
+    axis.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:.0f}}}$")
     return finish(figure, [axis], "upper left")
 
 
