@@ -13,6 +13,7 @@ from ..calibration.overlap import overlap_message
 from ..data.sets import LogitSet
 from ..functional.coins import bag_of_coins
 from ..functional.columns import sample_columns
+from ..functional.conformal import adjusted_p_values
 from ..functional.thresholds import check_share
 from ..storage.files import check_file
 from .console import working
@@ -105,10 +106,10 @@ def _test(
 ) -> Screened:
     columns = sample_columns(data.logits, trials=trials, columns=["prediction", "confidence", "p_value"])
     paper = columns.pop("p_value") <= alpha
-    columns["p_in_distribution"] = ready.test(data.logits)
+    columns["p_in_distribution"] = p = ready.test(data.logits)
     columns["review"] = ready.test.flag(data.logits, alpha, confidence=confidence)
     if fdr is not None:
-        columns["discovery"] = ready.test.discoveries(data.logits, fdr)
+        columns["discovery"] = adjusted_p_values(p) <= fdr
     return Screened(data.name, columns, paper)
 
 

@@ -45,15 +45,16 @@ def content_of(
 ) -> dict[str, Any]:
     """Everything that is printed, as JSON."""
     chances = {"rate_low": TAIL, "rate_high": 1 - TAIL}
+    grouped = ready.test.scoring.groups is not None  # a range for each of many groups would take long
     return {
         "held_out": ready.name,
         "held_out_samples": int(ready.test.samples.sum()),
         **ready.test.scoring._asdict(),
         **asked,
         "threshold": threshold.score.tolist(),
-        "group_samples": threshold.samples.tolist() if ready.test.scoring.groups else None,
+        "group_samples": threshold.samples.tolist() if grouped else None,
         "expected_rate": threshold.expected_rate.tolist(),
-        **{name: threshold.rate_quantile(chance).tolist() for name, chance in chances.items()},
+        **{name: None if grouped else threshold.rate_quantile(x).tolist() for name, x in chances.items()},
         "sets": [x.counts() for x in found],
         "output": None if out is None else str(out),
     }

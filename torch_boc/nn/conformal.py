@@ -192,7 +192,9 @@ class ConformalTest(HeldOut):
         if few := [n for n, rank in zip(samples, ranks, strict=True) if rank == 0]:
             where = f"{len(few)} of {len(samples)} groups have too few held-out samples, the smallest {min(few)}"
             where = where if self.scoring.groups else f"{few[0]} held-out samples are too few"
-            raise_to = f"at confidence {confidence}" if confidence else f"which takes at least {math.ceil(1 / alpha) - 1}"
+            raise_to = (
+                f"at confidence {confidence}" if confidence else f"which takes at least {math.ceil(1 / alpha) - 1}"
+            )
             warnings.warn(f"nothing can be flagged at alpha={alpha}, {raise_to}: {where}", stacklevel=4)
         if confidence is None:
             return alpha
