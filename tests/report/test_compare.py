@@ -12,6 +12,7 @@ import pytest
 from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.parts import Cell
+from torch_boc.report.rendering import html_text
 from torch_boc.report.report import Report
 from torch_boc.report.results import SPLINE
 from torch_boc.report.splits import LEAKING
@@ -146,8 +147,8 @@ def test_page_links_to_each_report(comparison, tmp_path):
         assert (tmp_path / folder / "report.html") in paths
         assert f"href='{folder}/report.html'" in source
         assert "href='../index.html'" in (tmp_path / folder / "report.html").read_text(encoding="utf-8")
-    for sentence in comparison.reports["no/targets"].verdict:
-        assert sentence[:30] in source
+    for sentence in comparison.sentences("no/targets"):
+        assert html_text(sentence[:30]) in source
 
 
 def test_nothing_to_compare():

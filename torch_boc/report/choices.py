@@ -18,3 +18,7 @@ COMPARED_SCORES = (
 )
 # The ROC curves of p-values lie close to the curve of the baseline, so they are dashed.
 DASHED = ("log_p_value", PAPER_SCORE)
+# What the conformal test compares, if the registry has it; sentences are about the first.
+TESTED_SCORES = tuple(name for name in ("log_odds", "energy", "gen", "tempered_dominance") if name in scores)
+# The levels at which shares are measured; sentences are about the first.
+TESTED_LEVELS = (0.05, 0.01)
