@@ -93,6 +93,18 @@ def test_intents_of_the_published_file(tmp_path, monkeypatch):
     assert (parts["test"], parts["oos_val"]) == ((["my balance please"], [1]), (["who invented paper"], [0]))
 
 
+def test_batches_of_similar_lengths_hold_every_text_once(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example = importlib.import_module("lightning_minilm_clinc150")
+    lengths = torch.randint(3, 30, (203,), generator=torch.Generator().manual_seed(0))
+    sampler = example.SimilarLengths([[0] * length for length in lengths.tolist()], 20)
+    first, second = torch.tensor(list(sampler)), torch.tensor(list(sampler))
+    assert first.tolist() != second.tolist()
+    assert first.sort().values.tolist() == list(range(203))
+    padded = sum(len(batch) * int(lengths[batch].max()) for batch in first.split(20))
+    assert padded < 1.2 * lengths.sum()
+
+
 def test_embeddings_stand_for_the_tokens(monkeypatch):
     """A frozen encoder sees each text once: its logits are those of the whole model, whatever the padding."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
