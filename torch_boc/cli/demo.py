@@ -28,7 +28,7 @@ def demo(
     """Reports on real logits of several models, side by side. With NAME, the whole report on one model.
 
     The calibrators are fitted on samples that the network has not seen (the first half of the test set, if there are no
-    others), and, where the model has them, on samples that it was trained on, as in the paper, which shows their effect.
+    others), and, where there are any, on samples that it was trained on, as in the paper, which shows their effect.
     """
     folder = choose_folder(out, json=json, files=_files(name))
     with working("loading libraries") as tell, warnings.catch_warnings():

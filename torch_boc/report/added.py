@@ -86,7 +86,9 @@ def dominance_sentence(results: Results) -> Iterable[str]:
     if sign > 0:
         yield f"Dominance q̄ used as a confidence is worse calibrated: {figures}."
     elif sign < 0:
-        said = f"Dominance q̄ used as a confidence is better calibrated, because confidence itself is too low: {figures}."
+        said = (
+            f"Dominance q̄ used as a confidence is better calibrated, because confidence itself is too low: {figures}."
+        )
         yield said + _too_high(results, float(other["ece"]))
     elif max(abs(other["ece_versus_msp_low"]), abs(other["ece_versus_msp_high"])) <= ALIKE:
         yield f"Dominance q̄ used as a confidence is calibrated about as well as confidence itself: {figures}."
@@ -100,4 +102,6 @@ def _too_high(results: Results, error: float) -> str:
     right = float(results.settings.get("accuracy", math.nan))
     if not mean - right > error / 2:
         return ""
-    return f" But q̄ itself is too high: it is {number(mean)} on average, and {number(right)} of the predictions are right."
+    return (
+        f" But q̄ itself is too high: it is {number(mean)} on average, and {number(right)} of the predictions are right."
+    )
