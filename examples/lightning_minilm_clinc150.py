@@ -2,7 +2,7 @@
 
     python examples/lightning_minilm_clinc150.py --smoke             # a minute on a CPU, a tiny model, made-up texts
     python examples/lightning_minilm_clinc150.py --data-dir data     # fine-tunes all of it: 20 minutes or so on a CPU
-    python examples/lightning_minilm_clinc150.py --data-dir data --frozen    # only a linear head: 2 minutes or so
+    python examples/lightning_minilm_clinc150.py --data-dir data --frozen    # only a linear head: a few minutes
     python examples/lightning_minilm_clinc150.py --data-dir data --resume    # goes on after the last whole epoch
 
 The data are the file data_full.json of CLINC150, from the folder data of its authors' repository, clinc/oos-eval on

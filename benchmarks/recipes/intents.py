@@ -10,8 +10,8 @@ from benchmarks.recipes.trained import ARRAYS, LICENCE, assemble, example, load_
 from torch_boc.data.sets import LogitSet
 
 CARD = {
-    "checkpoint": "last epoch, whose number was fixed before the run, so that the validation requests had no part in "
-    "the choice and test requests are exchangeable with them; the checkpoint itself is not redistributed",
+    "checkpoint": "last epoch, whose number was fixed before the run: the validation requests had no part in the "
+    "choice, so test requests are exchangeable with them if CLINC150 drew both alike; the checkpoint is not redistributed",
     "data": "CLINC150 test against its out-of-scope requests",
     "sources": {
         "CLINC150 test": "the 4,500 test requests of the 150 intents of CLINC150 (Larson et al. 2019, data_full.json), "
@@ -29,6 +29,11 @@ CARD = {
         "data": "CLINC150 is available from its authors under CC BY 3.0; no text is redistributed",
     },
 }
+SETTINGS = (
+    "the rate of the head, and embeddings of length 1, are one of six settings of a head on frozen embeddings, which "
+    "were compared with the test sets in view"
+)
+TUNED = "; the encoder was fine-tuned in one run with settings fixed before"
 HEAD = "with a linear head on the mean of its tokens, scaled to length 1"
 
 
@@ -47,11 +52,12 @@ def minilm_clinc150(data_dir: Path, cache_dir: Path, checkpoint: Path) -> tuple[
     frozen = facts["training"]["encoder_lr"] == 0
     how = {
         "model": f"MiniLM-L6 sentence encoder, {'frozen' if frozen else 'fine-tuned'}, {HEAD}",
+        "settings": SETTINGS if frozen else SETTINGS + TUNED,
         "trained_by": f"python examples/lightning_minilm_clinc150.py{' --frozen' if frozen else ''}",
     }
     cache = Cache(cache_dir / facts["checkpoint_sha256"][:12])
     sets = assemble(model, parts, cache, odin=False)
-    return {role: [shuffled(data) for data in group] for role, group in sets.items()}, CARD | how | facts
+    return {role: [shuffled(data) for data in group] for role, group in sets.items()}, how | CARD | facts
 
 
 def shuffled(data: LogitSet) -> LogitSet:
