@@ -11,7 +11,8 @@ from torch_boc.data.sets import LogitSet
 
 CARD = {
     "checkpoint": "last epoch, whose number was fixed before the run: the validation requests had no part in the "
-    "choice, so test requests are exchangeable with them if CLINC150 drew both alike; the checkpoint is not redistributed",
+    "choice, so test requests are exchangeable with them if CLINC150 drew both alike; the checkpoint is not "
+    "redistributed",
     "data": "CLINC150 test against its out-of-scope requests",
     "sources": {
         "CLINC150 test": "the 4,500 test requests of the 150 intents of CLINC150 (Larson et al. 2019, data_full.json), "
