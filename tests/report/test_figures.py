@@ -94,6 +94,7 @@ def tick_labels(axis):
 
 def test_reliability(drawn):
     (axis,) = drawn["reliability"].axes
+    assert not any(line.get_clip_on() for line in axis.lines[1:])  # points at an edge are whole
     assert legend(axis) == ["MSP", "temperature, held out", f"temperature, {LEAK}", "BoC"]
     assert len({each.get_color() for each in axis.lines[1:]}) == 4
     assert len(axis.collections) == 4  # the bands

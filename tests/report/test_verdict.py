@@ -230,6 +230,19 @@ def test_dominance_as_a_confidence(ece, words):
     assert words in sentence(results, "used as a confidence")
 
 
+@pytest.mark.parametrize(("mean", "said"), [(0.9986, True), (0.93, False)])
+def test_dominance_that_is_close_to_one_for_every_sample(mean, said):
+    """With many classes its error may be the smaller one, and it tells nothing all the same."""
+    results = changed(make_results(), "calibration", "method == 'BoC'", ece=0.0449)
+    results = changed(results, "calibration", "method == 'MSP'", ece=0.0663)
+    results = changed(results, "gaps", "kind == 'id'", dominance=mean)
+    results = dataclasses.replace(results, settings={**results.settings, "accuracy": 0.9538})
+    text = sentence(results, "used as a confidence")
+    assert "is better calibrated, because" in text
+    words = "But q̄ itself is too high: it is 0.9986 on average, and 0.9538 of the predictions are right."
+    assert text.endswith(words) == said
+
+
 def test_values_without_intervals():
     results = make_results()
     ends = {f"ece{name}{end}": NAN for name in ("", "_versus_msp", "_versus_best") for end in ("_low", "_high")}
