@@ -42,7 +42,8 @@ class DriftMonitor(nn.Module):
 
     >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 999)[:, None] * torch.eye(3)[0])
     >>> monitor = DriftMonitor(test, alpha=0.01)
-    >>> evidence = monitor.update(torch.linspace(1, 5, 100)[torch.randperm(100), None] * torch.eye(3)[0])
+    >>> order = torch.randperm(100, generator=torch.Generator().manual_seed(0))
+    >>> evidence = monitor.update(torch.linspace(1, 5, 100)[order, None] * torch.eye(3)[0])
     >>> bool(monitor.alarm)
     False
     >>> evidence = monitor.update(torch.linspace(1, 2, 100)[:, None] * torch.eye(3)[0])
@@ -78,12 +79,13 @@ class DriftMonitor(nn.Module):
         """After how many samples the change probably began; None without an alarm. It reads from the device."""
         return int(self.begin[self.rise.argmax()]) if bool(self.alarm) else None
 
-    def update(self, logits: Tensor) -> Tensor:
+    def update(self, logits: Tensor, *, dim: int | None = None) -> Tensor:
         """Add the next samples of the stream. No value is read back.
 
         Args:
             logits: shape (..., C). The order of several axes is that of `reshape`. No bet is placed on rows with NaN or
                 +inf; they are counted in `skipped`.
+            dim: the class axis, if it is not that of the test.
 
         Returns:
             The evidence after each sample, with one axis.
@@ -91,7 +93,7 @@ class DriftMonitor(nn.Module):
         if self.own is None:
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         self.own.check_calibrated()
-        placing = self.own.place(logits)
+        placing = self.own.place(logits, dim=dim)
         paths = [self._bet(self._rank(piece)) for piece in placing.pieces(PIECE)]
         return torch.cat(paths) if paths else self.evidence.new_zeros(0)
 
