@@ -107,6 +107,8 @@ def test_checkpoints_keep_the_test_of_their_weights(library, tmp_path):
     again.load_state_dict(saved["callbacks"][again.state_key])
     assert torch.equal(again.test.counts, callbacks[0].test.counts)
     assert BoCCallback().state_dict() == BoCCallback(test=True).state_dict() == {}
+    with pytest.raises((ValueError, RuntimeError), match=r"more than one stateful callback of type `BoCCallback`"):
+        trainer(library, tmp_path, again, BoCCallback(test=True))
 
 
 def test_the_sanity_check_calibrates_nothing(tmp_path):

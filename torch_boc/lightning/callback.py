@@ -128,8 +128,10 @@ class BoCCallback(Callback):
 
     @property
     def state_key(self) -> str:
-        """The name of the callback's state in checkpoints."""
-        return f"{type(self).__qualname__}{{'prefix': {self.prefix!r}}}"
+        """The name of the callback's state in checkpoints; it depends on the prefix alone."""
+        # A callback without a test has no state. Equal keys would be an error of Lightning, before ours in `setup`.
+        name = repr(self.prefix) if self.test is not None else f"{self.prefix!r}, 'stateless': {id(self)}"
+        return f"{type(self).__qualname__}{{'prefix': {name}}}"
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the test, if it is calibrated."""
