@@ -22,7 +22,6 @@ from tests.lightning.cases import (
 )
 from tests.passes import count_native_calls, count_passes
 from torch_boc import BoCPredictor, ConformalTest
-from torch_boc.functional.screening import flagged_share
 from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.loop import LoopMetrics
 from torch_boc.metrics import BoCMetric, BoCSeparation
@@ -149,6 +148,16 @@ def test_rows_without_a_score_are_flagged():
     assert loop.compute(("gap",))["near/flagged"] == pytest.approx(share(ConformalTest().calibrate(known), near))
 
 
+def test_the_number_of_flips_of_the_metric_is_not_that_of_the_test():
+    """A test scores samples in the same way wherever it is calibrated."""
+    known = 2 * torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+    how = {"test": ConformalTest("log_p_value"), "alpha": ALPHA}
+    loop = LoopMetrics([""], set(), BoCMetric(trials=7), BoCSeparation(), **how)
+    loop.update(0, known, None)
+    loop.compute(("gap",))
+    assert torch.equal(loop.test.counts, ConformalTest("log_p_value").calibrate(known).counts)
+
+
 def test_a_further_loader_has_its_share_too(tmp_path):
     module = classifier(lightning, perceptron())
     run = trainer(lightning, tmp_path, BoCCallback(test=True, alpha=ALPHA, keys=("gap",)))
@@ -253,14 +262,3 @@ def test_a_batch_is_passed_over_once(options, extras, monkeypatch, tmp_path):
     passes = count_passes(monkeypatch)
     trainer(lightning, tmp_path, callback).validate(module, [loader(KNOWN), loader(NEAR)], verbose=False)
     assert passes == [extras] * (len(loader(KNOWN)) + len(loader(NEAR)))
-
-
-@pytest.mark.parametrize("groups", [None, "prediction", "confidence"])
-def test_the_share_from_counts_is_the_mean_of_the_flags(groups):
-    generator = torch.Generator().manual_seed(0)
-    known, new = (scale * torch.randn(500, 5, generator=generator) for scale in (3.0, 1.0))
-    held_out, tested = (ConformalTest(groups=groups).calibrate(x) for x in (known, new))
-    for alpha in (0.01, 0.05, 0.5):
-        found = flagged_share(held_out.counts, tested.counts, alpha)
-        assert found == pytest.approx(held_out.flag(new, alpha).double().mean().item(), abs=1e-12)
-    assert flagged_share(held_out.counts, tested.counts * 0, 0.1).isnan()

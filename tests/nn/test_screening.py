@@ -14,7 +14,6 @@ from tests.nn.models import images, linear, vit
 from tests.passes import count_native_calls, count_passes
 from torch_boc import BoCClassifier, BoCProbe, ConformalTest, functional
 from torch_boc.functional.columns import COLUMNS, sample_columns
-from torch_boc.functional.conformal import place_starts, score_place
 from torch_boc.nn import ProbeOutput, ScreenedOutput
 from torch_boc.nn.screening import SCREENED, SampleColumns
 
@@ -219,21 +218,3 @@ def test_samples_that_do_not_count():
     want = ConformalTest()
     want.update(rows[counted])
     assert torch.equal(test.counts, want.counts)
-
-
-@pytest.mark.parametrize("resolution", [1, 64, 2**14])
-def test_exported_places_are_those_of_the_bits(resolution, monkeypatch):
-    starts = place_starts(resolution).float()
-    bits = torch.randint(-(2**31), 2**31, (100_000,), generator=torch.Generator().manual_seed(0))
-    special = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, -1e-60, 1e-60, 1e300, -1e300, 2.0**16, -(2.0**-64)]
-    numbers = torch.cat(
-        [
-            torch.tensor(special, dtype=torch.float64),
-            bits.to(torch.int32).view(torch.float32).double(),
-            starts.double(),
-            torch.nextafter(starts, torch.tensor(-torch.inf)).double(),
-        ]
-    )
-    want = score_place(numbers, resolution)
-    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
-    assert torch.equal(score_place(numbers, resolution), want)
