@@ -218,3 +218,27 @@ def test_samples_that_do_not_count():
     want = ConformalTest()
     want.update(rows[counted])
     assert torch.equal(test.counts, want.counts)
+
+
+@pytest.mark.parametrize("classes", [None, 5, 7])
+def test_processes_with_other_classes_fail_together(classes, monkeypatch):
+    """The other process has seen 5 classes or nothing; if one process alone raised, the other would wait for it."""
+    other = ConformalTest() if classes is None else ConformalTest().calibrate(logits(30, classes, seed=7))
+    bounds = torch.tensor([classes or 0, -(classes or 2**62)])
+    counts = iter([other.counts, other.invalid, torch.tensor(0 if classes is None else 30)])
+
+    def all_reduce(x, operation, group):
+        x.copy_(torch.maximum(x, bounds) if operation == torch.distributed.ReduceOp.MAX else x + next(counts))
+
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    test = ConformalTest().calibrate(logits(40))
+    if classes == 7:
+        with pytest.raises(ValueError, match="expected the same number of classes in all processes, got 5 to 7"):
+            test.gathered()
+        return
+    with torch.inference_mode():
+        whole = test.gathered()
+    assert torch.equal(whole.counts, test.counts + other.counts)
+    assert not whole.counts.is_inference()
+    assert int(whole.samples) == 40 + int(other.samples)
