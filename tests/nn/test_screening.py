@@ -14,7 +14,6 @@ from tests.nn.models import images, linear, vit
 from tests.passes import count_native_calls, count_passes
 from torch_boc import BoCClassifier, BoCProbe, ConformalTest, functional
 from torch_boc.functional.columns import COLUMNS, sample_columns
-from torch_boc.functional.conformal import place_starts, score_place
 from torch_boc.nn import ProbeOutput, ScreenedOutput
 from torch_boc.nn.screening import SCREENED, SampleColumns
 
@@ -222,20 +221,25 @@ def test_samples_that_do_not_count():
     assert torch.equal(test.counts, want.counts)
 
 
-@pytest.mark.parametrize("resolution", [1, 64, 2**14])
-def test_exported_places_are_those_of_the_bits(resolution, monkeypatch):
-    starts = place_starts(resolution).float()
-    bits = torch.randint(-(2**31), 2**31, (100_000,), generator=torch.Generator().manual_seed(0))
-    special = [0.0, -0.0, torch.inf, -torch.inf, -1e-60, 1e-60, 1e300, -1e300, 2.0**16, -(2.0**-64)]
-    numbers = torch.cat(
-        [
-            torch.tensor(special, dtype=torch.float64),
-            bits.to(torch.int32).view(torch.float32).double(),
-            starts.double(),
-            torch.nextafter(starts, torch.tensor(-torch.inf)).double(),
-        ]
-    )
-    numbers = numbers[~numbers.isnan()]  # these have any place, and never count
-    want = score_place(numbers, resolution)
-    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
-    assert torch.equal(score_place(numbers, resolution), want)
+@pytest.mark.parametrize("classes", [None, 5, 7])
+def test_processes_with_other_classes_fail_together(classes, monkeypatch):
+    """The other process has seen 5 classes or nothing; if one process alone raised, the other would wait for it."""
+    other = ConformalTest() if classes is None else ConformalTest().calibrate(logits(30, classes, seed=7))
+    bounds = torch.tensor([classes or 0, -(classes or 2**62)])
+    counts = iter([other.counts, other.invalid, torch.tensor(0 if classes is None else 30)])
+
+    def all_reduce(x, operation, group):
+        x.copy_(torch.maximum(x, bounds) if operation == torch.distributed.ReduceOp.MAX else x + next(counts))
+
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    test = ConformalTest().calibrate(logits(40))
+    if classes == 7:
+        with pytest.raises(ValueError, match="expected the same number of classes in all processes, got 5 to 7"):
+            test.gathered()
+        return
+    with torch.inference_mode():
+        whole = test.gathered()
+    assert torch.equal(whole.counts, test.counts + other.counts)
+    assert not whole.counts.is_inference()
+    assert int(whole.samples) == 40 + int(other.samples)

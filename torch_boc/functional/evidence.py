@@ -161,6 +161,16 @@ def _gather_part(
     return Evidence(coins, part.classes, trials, *numbers, counted, target, distance, **more)
 
 
+def every(evidence: Evidence, start: int, step: int) -> Evidence:
+    """The samples `start`, `start + step`, `start + 2 step` and so on of the first axis.
+
+    >>> every(gather(torch.eye(4)), 1, 2).coins.prediction
+    tensor([1, 3])
+    """
+    values = [x[start::step] if isinstance(x, Tensor) else x for x in evidence]
+    return Evidence(Coins(*(x[start::step] for x in evidence.coins)), *values[1:])  # type: ignore[arg-type]
+
+
 def settle(evidence: Evidence) -> tuple[Coins, Tensor, Tensor]:
     """The coins as flat tensors, which samples count, and which samples are left out as invalid (NaN or infinite)."""
     numbers = torch.stack([flat(x) for x in evidence.coins[1:]])

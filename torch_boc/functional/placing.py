@@ -14,6 +14,8 @@ from .score import current_name, find_score, need_extras, rank, scores, unsatura
 
 GROUPINGS = (None, "prediction", "confidence")
 FINEST = 2**14
+# The number of coin flips of scores that are p-values, whatever the evidence was gathered for.
+TRIALS = 100
 
 
 class Scoring(NamedTuple):
@@ -91,7 +93,7 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
     if isinstance(preds, Evidence):
         if scoring.temperature != 1.0:
             raise ValueError(f"expected logits for a temperature of {scoring.temperature}, got their evidence")
-        number, *group = _numbers_of(preds, scoring)
+        number, *group = _numbers_of(preds._replace(trials=TRIALS), scoring)
         counted = None if preds.counted is None else flat(preds.counted)
     else:
         number, *group = _numbers(preds, scoring)
@@ -123,8 +125,8 @@ def _numbers(rows: Tensor, scoring: Scoring) -> tuple[Tensor, ...]:
 
 def _numbers_at_one(rows: Tensor, scoring: Scoring) -> tuple[Tensor, ...]:
     if scoring.groups is None:
-        return tuple(unsaturated_scores(rows, [scoring.name]).values())
-    return _numbers_of(gather(rows, extras=need_extras([scoring.name])), scoring)
+        return tuple(unsaturated_scores(rows, [scoring.name], trials=TRIALS).values())
+    return _numbers_of(gather(rows, trials=TRIALS, extras=need_extras([scoring.name])), scoring)
 
 
 def _numbers_of(evidence: Evidence, scoring: Scoring) -> tuple[Tensor, ...]:

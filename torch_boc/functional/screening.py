@@ -12,7 +12,7 @@ from .columns import column_extras, columns_of, sample_columns
 from .conformal import confidence_stratum, place_p_values
 from .evidence import gather
 from .paths import decide
-from .placing import Placing, Scoring, place_numbers, place_samples
+from .placing import TRIALS, Placing, Scoring, place_numbers, place_samples
 from .score import need_extras, quantities_of
 
 # The quantity of the kernels that the group of a sample follows from.
@@ -42,7 +42,8 @@ def columns_and_places(
     (quantity,), (sign,) = quantities_of([scoring.name])
     grouping = _GROUP_QUANTITY[scoring.groups]
     asked = tuple(dict.fromkeys((*names, quantity, *grouping)))
-    found = whole.columns(rows, decide(rows), asked, check_trials(trials))
+    same_trials = trials == TRIALS or quantity not in ("log_p_value", "p_value")
+    found = whole.columns(rows, decide(rows), asked, check_trials(trials)) if same_trials else None
     if found is None:
         extras = {*column_extras(names), *need_extras([scoring.name])}
         evidence = gather(rows, trials=trials, extras=extras)

@@ -78,12 +78,13 @@ class DriftMonitor(nn.Module):
         """After how many samples the change probably began; None without an alarm. It reads from the device."""
         return int(self.begin[self.rise.argmax()]) if bool(self.alarm) else None
 
-    def update(self, logits: Tensor) -> Tensor:
+    def update(self, logits: Tensor, *, dim: int | None = None) -> Tensor:
         """Add the next samples of the stream. No value is read back.
 
         Args:
             logits: shape (..., C). The order of several axes is that of `reshape`. No bet is placed on rows with NaN or
                 +inf; they are counted in `skipped`.
+            dim: the class axis, if it is not that of the test.
 
         Returns:
             The evidence after each sample, with one axis.
@@ -91,7 +92,7 @@ class DriftMonitor(nn.Module):
         if self.own is None:
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         self.own.check_calibrated()
-        placing = self.own.place(logits)
+        placing = self.own.place(logits, dim=dim)
         uniform = seeded_uniforms(self.seed, self.seen + placing.valid.cumsum(0) - 1).split(PIECE)
         ranked = [self._rank(*piece) for piece in zip(placing.pieces(PIECE), uniform, strict=False)]
         return self._bet(torch.cat(ranked) if ranked else self.evidence.new_zeros(0))

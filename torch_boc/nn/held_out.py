@@ -121,13 +121,16 @@ class HeldOut(nn.Module):
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
             self.counts, self.invalid = self._empty(device), torch.zeros((), dtype=torch.int64, device=device)
 
-    def place(self, preds: Tensor | Evidence, kind: str = "new") -> Placing:
+    def place(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Placing:
         """Where the samples of a batch are; raises if they cannot be compared with the held-out ones.
 
-        The first batch of each `kind` is searched for probabilities.
+        Args:
+            preds: logits, or their evidence.
+            kind: the first batch of each kind is searched for probabilities.
+            dim: the class axis of the logits, if it is not that of the test.
         """
         if not isinstance(preds, Evidence):
-            return place_samples(self.comparable(preds, kind=kind), self.scoring)
+            return place_samples(self.comparable(preds, dim, kind), self.scoring)
         self._compare(preds.coins.odds.device, preds.num_classes)
         return place_samples(preds, self.scoring)
 

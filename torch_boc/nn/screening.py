@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..functional.checks import check_trials
 from ..functional.columns import COLUMNS, check_columns, sample_columns
-from ..functional.placing import Placing, place_samples
+from ..functional.placing import Placing
 from ..functional.screening import columns_and_places
 from ..functional.thresholds import check_share
 from .conformal import ConformalTest
@@ -45,7 +45,7 @@ def check_screened_columns(columns: Iterable[str] | None, test: ConformalTest | 
 
 def screen(test: ConformalTest, rows: Tensor, alpha: float) -> dict[str, Tensor]:
     """The columns of the test for logits of shape (..., C). No value is read back."""
-    verdict = _verdict(test, place_samples(test.comparable(rows, dim=-1), test.scoring), alpha)
+    verdict = _verdict(test, test.place(rows, dim=-1), alpha)
     return {name: column.reshape(rows.shape[:-1]) for name, column in verdict.items()}
 
 
