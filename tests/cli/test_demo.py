@@ -141,8 +141,8 @@ def test_every_model_of_the_zoo_is_shown(run, monkeypatch):
     assert all(f"\n{name}\n" in out for name in zoo.names())
     rows = rows_of(out)
     assert rows["minilm-clinc150"] == ["minilm-clinc150", "resnet20-cifar10"]
-    assert rows["AUROC, MSP"][1:] == ["0.8910"]
-    assert rows["AUROC, model of p̂ and ρ"][1:] == ["0.8948"]
+    assert rows["AUROC, MSP"][1:] == ["0.9709", "0.8910"]
+    assert rows["AUROC, model of p̂ and ρ"][1:] == ["0.9818", "0.8948"]
     assert "roberta-agnews  vit-cifar10" in out
 
 
