@@ -74,7 +74,7 @@ def test_all_models_side_by_side(run, tmp_path):
     assert rows["classes"][1:] == ["10", "4", "10"]
     assert rows["calibrated on"][1:] == ["held-out half", "validation", "validation"]
     assert rows["AUROC, ODIN"][2] == "–"
-    for name in ("ECE, temperature", "AUROC at equal p̂, −ρ", "gained by ρ", "forced by p̂, ID"):
+    for name in ("ECE, temperature", "AUROC at equal p̂, −ρ", "gained by ρ", "gained by ρ over both", "forced by p̂, ID"):
         assert len(rows[name]) == 4
     assert len(rows["ECE, temperature", "†"]) == len(rows["AUROC, s_BoC", "‡"]) == 5
     report = tmp_path / "boc-report"
@@ -110,8 +110,9 @@ def test_for_machines(run, tmp_path):
     alone = json.loads(run("demo", SMALL[1], "--json").out)
     beyond = content[SMALL[1]]["tables"].pop("beyond")
     assert content[SMALL[1]] == alone
-    assert beyond["how"] == ["strata", "strata", "model", "model", "model"]
-    assert beyond["what"] == ["confidence", "concentration", "confidence", "confidence_spline", "concentration"]
+    assert beyond["how"] == [*["alone"] * 3, *["strata"] * 3, *["model"] * 5]
+    models = ["confidence", "confidence_spline", "concentration", "energy", "energy_concentration"]
+    assert beyond["what"] == [*["confidence", "concentration", "energy"] * 2, *models]
 
 
 @pytest.mark.filterwarnings("ignore::torch_boc.calibration.LeakWarning")

@@ -85,9 +85,9 @@ def test_the_energy_stands_beside_the_models(energy, gain, said, unsaid):
     table = pd.concat([beyond(*BETTER), beside_energy(energy, gain)])
     comparison = Comparison({"a": Report(make_results())}, {"a": table})
     rows = {name.text: values[0].text for name, *values in comparison.table().rows}
-    assert rows["AUROC, model of p̂ and energy"] == "0.8500"
-    assert rows["AUROC, model of p̂, energy and ρ"] == f"{0.85 + gain:.4f}"
-    assert rows["gained by ρ beside energy"] == f"+{gain:.4f}"
+    assert rows["AUROC, p̂ and energy"] == "0.8500"
+    assert rows["AUROC, p̂, energy and ρ"] == f"{0.85 + gain:.4f}"
+    assert rows["gained by ρ over both"] == f"+{gain:.4f}"
     sentence = comparison.sentences("a")[-1]
     assert all(words in sentence for words in said)
     assert not any(words in sentence for words in unsaid)

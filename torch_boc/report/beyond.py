@@ -30,9 +30,9 @@ def beyond_rows() -> list[BeyondContrast]:
         (Cell("AUROC, model of p̂"), _alone),
         (Cell("AUROC, model of p̂ and ρ"), partial(_added, "auroc")),
         (Cell("gained by ρ"), partial(_added, "versus_confidence")),
-        (Cell("AUROC, model of p̂ and energy"), partial(_with_energy, "energy", "auroc")),
-        (Cell("AUROC, model of p̂, energy and ρ"), partial(_with_energy, WITH_ENERGY, "auroc")),
-        (Cell("gained by ρ beside energy"), partial(_with_energy, WITH_ENERGY, "versus_without")),
+        (Cell("AUROC, p̂ and energy"), partial(_with_energy, "energy", "auroc")),
+        (Cell("AUROC, p̂, energy and ρ"), partial(_with_energy, WITH_ENERGY, "auroc")),
+        (Cell("gained by ρ over both"), partial(_with_energy, WITH_ENERGY, "versus_without")),
     ]
 
 
