@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from tests.report.cases import LEAK, NAN, make_results
-from torch_boc.report.screening import SCREENING, flagged_table, stream_figure, threshold_table
+from torch_boc.report.screening import SCREENING, flagged_table, threshold_table
+from torch_boc.report.stream import stream_figure
 from torch_boc.report.topics import verdict
 
 
