@@ -42,7 +42,8 @@ class DriftMonitor(nn.Module):
 
     >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 999)[:, None] * torch.eye(3)[0])
     >>> monitor = DriftMonitor(test, alpha=0.01)
-    >>> evidence = monitor.update(torch.linspace(1, 5, 100)[torch.randperm(100), None] * torch.eye(3)[0])
+    >>> mixed = torch.linspace(1, 5, 100)[torch.randperm(100, generator=torch.Generator().manual_seed(1))]
+    >>> evidence = monitor.update(mixed[:, None] * torch.eye(3)[0])
     >>> bool(monitor.alarm)
     False
     >>> evidence = monitor.update(torch.linspace(1, 2, 100)[:, None] * torch.eye(3)[0])
