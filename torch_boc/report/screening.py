@@ -85,8 +85,8 @@ def threshold_table(results: Results) -> Table | None:
     titles = ["level", "below", "false alarms", f"below, {chance} sure", f"false alarms, {chance} sure"]
     caption = (
         f"Flag samples whose {symbol(score)} is below the threshold. The mean of the false-alarm rate is at most the "
-        f"level; with the second threshold, the rate itself is so for {chance} of all sets of held-out samples. Small "
-        "type: where the rate is for 95 % of them"
+        f"level; with the second threshold, the rate itself is so for {chance} of all sets of held-out samples. The "
+        "ranges hold 95 % of these sets"
     )
     return Table(caption, titles, rows)
 
@@ -128,18 +128,19 @@ def _others(rows: list[Any]) -> list[str]:
 
 
 def _power(rows: list[Any], alpha: float) -> Iterable[str]:
-    """What a valid test does not find."""
+    """What a valid test does not find, in one sentence."""
     blind = [quoted(row["set"]) for row in rows if row["flagged_low"] <= alpha]
     weak = [row for row in rows if row["flagged_low"] > alpha and row["flagged_high"] < 0.5]
-    if blind:
-        yield (
-            f"Valid is not powerful: of {listed(blind)} no more than the level is shown to be flagged, so this score "
-            "does not tell single samples there from familiar ones."
-        )
+    said = []
     if weak:
         missed = listed([f"{percent(1 - row['flagged'])} of {quoted(row['set'])}" for row in weak[:FEW]])
         more = f" (and most of {len(weak) - FEW} more OOD sets)" if len(weak) > FEW else ""
-        yield f"Valid is not powerful: {missed}{more} are not flagged."
+        said.append(f"{missed}{more} are not flagged")
+    if blind:
+        shown = f"of {listed(blind)} no more than the level is shown to be flagged"
+        said.append(f"{shown}, so this score does not tell single samples there from familiar ones")
+    if said:
+        yield f"Valid is not powerful: {'; '.join(said)}."
 
 
 def broken_sentence(results: Results) -> Iterable[str]:

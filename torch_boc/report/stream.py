@@ -47,7 +47,8 @@ def stream_sentences(results: Results) -> Iterable[str]:
     delays = [delay for _, rows in streams if (delay := _delay(rows)) is not None]
     which = f"streams that turn from {quoted(results.known)} to an OOD set"
     if delays:
-        later = f"{min(delays):,} to {max(delays):,} samples later"
+        ends = dict.fromkeys([f"{min(delays):,}", f"{max(delays):,}"])
+        later = f"{' to '.join(ends)} samples later"
         yield f"In {len(delays)} of {len(streams)} {which}, the alarm comes {later} {chance}."
     else:
         yield f"In none of {len(streams)} {which}, the alarm comes after the change {chance}."
@@ -78,7 +79,8 @@ def stream_figure(results: Results) -> Any:
     axis.set(xlabel="sample of the stream", ylabel="evidence")
     axis.locator_params(axis="y", integer=True)
     axis.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:.0f}}}$")
-    return finish(figure, [axis], "upper left")
+    # The legend is below the axis, because it would hide the alarm line.
+    return finish(figure, [axis], "upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
 def describe_stream(results: Results) -> str:
