@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from tests.report.cases import LEAK, NAN, make_results
-from torch_boc.report.screening import SCREENING, flagged_table, stream_figure, threshold_table
+from torch_boc.report.screening import SCREENING, flagged_table, threshold_table
+from torch_boc.report.stream import stream_figure
 from torch_boc.report.topics import verdict
 
 
@@ -101,7 +102,7 @@ def test_many_sets_share_a_sentence():
     results = make_results((), ("a", "b", "c"))
     assert "and 27.0 % to 27.0 % of each of 3 OOD sets;" in flags(results)
     (text,) = sentences(results, "stream")
-    assert text.startswith("In 3 of 3 streams that turn from “test” to an OOD set, the alarm comes 31 to 31 samples")
+    assert text.startswith("In 3 of 3 streams that turn from “test” to an OOD set, the alarm comes 31 samples later")
 
 
 @pytest.mark.parametrize(

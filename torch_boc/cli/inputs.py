@@ -23,13 +23,11 @@ class FileReader:
         probabilities: whether files hold probabilities instead of logits.
         classes: names of the classes with commas between them, or a file with one name in each line.
         progress: called with a few words when a file is being read.
-        first: the option of the file that the others are compared with, for messages.
     """
 
     probabilities: bool = False
     classes: str | None = None
     progress: Callable[[str], object] = lambda message: None
-    first: str = "--id"
 
     def read(
         self, path: Path, name: str | None = None, *, like: LogitSet | None = None, labelled: bool = False
@@ -46,7 +44,7 @@ class FileReader:
         names = None if self.classes is None else class_names(self.classes)
         data = read_logits(path, name, from_probabilities=self.probabilities, classes=names)
         if like is not None and data.num_classes != like.num_classes:
-            raise ValueError(f"{path}: expected {like.num_classes} classes, as in {self.first}, got {data.num_classes}")
+            raise ValueError(f"{path}: expected {like.num_classes} classes, as in --id, got {data.num_classes}")
         if labelled and data.target is None:
             raise ValueError(f"{path}: expected targets beside the logits, got none; add an array or a column 'target'")
         return data

@@ -70,7 +70,7 @@ def monitor(
     if state is not None:
         check_file(state)
     with working("reading"):
-        files = FileReader(probabilities, classes, first="--calibration")
+        files = FileReader(probabilities, classes)
         wanted = Wanted(calibration, kept, score, temperature, groups)
         known = state is not None and state.exists() and not any(x is not None for x in wanted)
         stream = Stream(None if known else ready_test(wanted, files), alpha, state, probabilities=probabilities)

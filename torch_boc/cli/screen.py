@@ -61,7 +61,7 @@ def screen(
     """
     _check(paths, calibration, out, save, alpha=alpha, confidence=confidence, fdr=fdr)
     with working("reading") as tell:
-        files = FileReader(probabilities, classes, tell, first="--calibration")
+        files = FileReader(probabilities, classes, tell)
         ready = ready_test(Wanted(calibration, kept, score, temperature, groups), files)
         sets = [check_classes(files.read(path), ready, path) for path in paths]
         labelled = all(data.target is not None for data in sets)

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from ..plots import CYCLE, GREY
-from .axes import SETS, figure_text, finish, panels
 from .choices import TESTED_LEVELS
 from .claims import LEVEL
 from .parts import NOTHING, Cell, ContrastRow, Figure, Table, Topic, present
 from .results import Results
-from .words import FEW, distinct_names, listed, number, p_text, percent, quoted, symbol
+from .stream import describe_stream, stream_figure, stream_sentences
+from .words import FEW, distinct_names, listed, number, p_text, percent, quoted, short_percent, symbol
 
 PAPER = "paper’s test"
 INTRODUCTION = (
@@ -71,15 +70,6 @@ def _interval(row: Any, column: str) -> str:
     return f"{number(low, 1)} to {number(high, 1)} %"
 
 
-def short_percent(share: float) -> str:
-    """A level in percent.
-
-    >>> short_percent(0.05), short_percent(0.001)
-    ('5 %', '0.1 %')
-    """
-    return f"{100 * share:g} %"
-
-
 def threshold_table(results: Results) -> Table | None:
     """The thresholds of the first score at the common levels."""
     table = results.thresholds
@@ -95,8 +85,8 @@ def threshold_table(results: Results) -> Table | None:
     titles = ["level", "below", "false alarms", f"below, {chance} sure", f"false alarms, {chance} sure"]
     caption = (
         f"Flag samples whose {symbol(score)} is below the threshold. The mean of the false-alarm rate is at most the "
-        f"level; with the second threshold, the rate itself is so for {chance} of all sets of held-out samples. Small "
-        "type: where the rate is for 95 % of them"
+        f"level; with the second threshold, the rate itself is so for {chance} of all sets of held-out samples. The "
+        "ranges hold 95 % of these sets"
     )
     return Table(caption, titles, rows)
 
@@ -138,18 +128,19 @@ def _others(rows: list[Any]) -> list[str]:
 
 
 def _power(rows: list[Any], alpha: float) -> Iterable[str]:
-    """What a valid test does not find."""
+    """What a valid test does not find, in one sentence."""
     blind = [quoted(row["set"]) for row in rows if row["flagged_low"] <= alpha]
     weak = [row for row in rows if row["flagged_low"] > alpha and row["flagged_high"] < 0.5]
-    if blind:
-        yield (
-            f"Valid is not powerful: of {listed(blind)} no more than the level is shown to be flagged, so this score "
-            "does not tell single samples there from familiar ones."
-        )
+    said = []
     if weak:
         missed = listed([f"{percent(1 - row['flagged'])} of {quoted(row['set'])}" for row in weak[:FEW]])
         more = f" (and most of {len(weak) - FEW} more OOD sets)" if len(weak) > FEW else ""
-        yield f"Valid is not powerful: {missed}{more} are not flagged."
+        said.append(f"{missed}{more} are not flagged")
+    if blind:
+        shown = f"of {listed(blind)} no more than the level is shown to be flagged"
+        said.append(f"{shown}, so this score does not tell single samples there from familiar ones")
+    if said:
+        yield f"Valid is not powerful: {'; '.join(said)}."
 
 
 def broken_sentence(results: Results) -> Iterable[str]:
@@ -165,82 +156,6 @@ def broken_sentence(results: Results) -> Iterable[str]:
             f"{symbol(row['score'])} flags {_value(row)} of {quoted(row['set'])}, more than chance explains "
             f"(p {p_text(corrected)}). The held-out samples {quoted(row['held_out'])} are not like it."
         )
-
-
-def _streams(results: Results) -> list[tuple[str, Any]]:
-    """The streams by OOD set."""
-    table = results.stream
-    return [(name, table[table["ood"] == name]) for name in distinct_names(table["ood"])[:SETS]]
-
-
-def _alarm(rows: Any) -> Any:
-    """The row of the alarm, or None."""
-    reached = rows[rows["evidence"] >= -rows["alpha"].map(math.log)]
-    return reached.iloc[0] if len(reached) else None
-
-
-def _course(results: Results, name: str, rows: Any) -> str:
-    """What happens in a stream, in words."""
-    known = int((rows["kind"] == "id").sum())
-    turn = f"turns from {quoted(results.known)} to {quoted(name)} after {known:,} samples"
-    alarm = _alarm(rows)
-    if alarm is None:
-        return f"{turn}, there is no alarm within the {len(rows) - known:,} samples that follow"
-    if alarm["kind"] == "id":
-        return f"{turn}, there is a false alarm at sample {int(alarm['sample']):,}"
-    later = int(alarm["sample"]) - known
-    return f"{turn}, the alarm comes {later:,} {'sample' if later == 1 else 'samples'} later"
-
-
-def stream_sentences(results: Results) -> Iterable[str]:
-    """When the alarm comes in a stream; one sentence for many OOD sets."""
-    streams = _streams(results)
-    if not streams:
-        return
-    chance = f"(chance of a false alarm: at most {short_percent(float(results.stream['alpha'].iloc[0]))})"
-    if len(streams) <= FEW:
-        yield from (f"In a stream that {_course(results, name, rows)} {chance}." for name, rows in streams)
-        return
-    delays = [delay for _, rows in streams if (delay := _delay(rows)) is not None]
-    which = f"streams that turn from {quoted(results.known)} to an OOD set"
-    if delays:
-        later = f"{min(delays):,} to {max(delays):,} samples later"
-        yield f"In {len(delays)} of {len(streams)} {which}, the alarm comes {later} {chance}."
-    else:
-        yield f"In none of {len(streams)} {which}, the alarm comes after the change {chance}."
-
-
-def _delay(rows: Any) -> int | None:
-    """How many samples after the change the alarm comes; None if it does not, or comes before."""
-    alarm = _alarm(rows)
-    return None if alarm is None or alarm["kind"] == "id" else int(alarm["sample"]) - int((rows["kind"] == "id").sum())
-
-
-def stream_figure(results: Results) -> Any:
-    """The evidence over a stream that turns from the test set to an OOD set."""
-    streams = _streams(results)
-    if not streams:
-        return None
-    figure, (axis,) = panels(1)
-    for (name, rows), colour in zip(streams, CYCLE, strict=False):
-        alarm, known = _alarm(rows), int((rows["kind"] == "id").sum())
-        late = "no alarm" if alarm is None else f"alarm at sample {int(alarm['sample']):,}"
-        evidence = rows["evidence"] / math.log(10)
-        axis.plot(rows["sample"], evidence, color=colour, linewidth=1.4, label=f"{figure_text(name)}: {late}")
-        if alarm is not None:
-            axis.plot([alarm["sample"]], [alarm["evidence"] / math.log(10)], "o", color=colour, markersize=6)
-    limit = -math.log10(rows["alpha"].iloc[0])
-    axis.axhline(limit, color=GREY, linewidth=1, linestyle="--", label=f"alarm line, 1/α = {10**limit:g}")
-    axis.axvline(known + 0.5, color=GREY, linewidth=1, linestyle=":", label=f"change after sample {known:,}")
-    axis.set(xlabel="sample of the stream", ylabel="evidence")
-    axis.locator_params(axis="y", integer=True)
-    axis.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:.0f}}}$")
-    return finish(figure, [axis], "upper left")
-
-
-def _describe(results: Results) -> str:
-    parts = [f"in one that {_course(results, name, rows)}" for name, rows in _streams(results)]
-    return f"Evidence over streams of samples: {'; '.join(parts)}"
 
 
 def _contrast() -> Iterable[ContrastRow]:
@@ -274,7 +189,7 @@ SCREENING = Topic(
             stream_figure,
             "The evidence of a drift monitor over a stream that turns from the test set to an OOD set. Without drift "
             "it ever reaches the alarm line with a chance of at most α.",
-            _describe,
+            describe_stream,
         ),
     ),
     sentences=(flagged_sentence, broken_sentence),
