@@ -28,7 +28,8 @@ TESTS: dict[str, dict[str, object]] = {
     "ρ at equal confidence": {"score": "-concentration", "groups": "confidence"},
 }
 LEVELS, RATES, ALPHA = (0.05, 0.01), (0.1, 0.2), 0.01
-STREAMS, LENGTH, BEFORE, MIXED = 200, 2_000, 1_000, 0.3
+STREAMS, LENGTH, MIXED = 200, 2_000, 0.3
+BEFORE, AFTER = (0, 1_000), 1_000  # samples before and after the change
 INTRODUCTION = """# Decisions on the zoo
 
 Written by `python -m benchmarks.decisions` from the logits that come with the package. A test is calibrated on held-out
@@ -50,12 +51,15 @@ log odds, the energy and GEN: how many were found, and the share of test samples
 """
 STREAM = f"""## Alarms
 
-{STREAMS} streams for each row, `DriftMonitor` with alpha = {ALPHA}: {BEFORE:,} test samples, then OOD samples only, or
-OOD samples with a chance of {MIXED:.0%}. The columns are the samples after the change until the alarm (median, and for
-90 % of the streams), how far the estimated begin is from the truth (median), how many streams had an alarm before the
-change, and false alarms among {STREAMS} streams of {LENGTH:,} test samples, drawn by chance together with the held-out
-ones: at most {ALPHA:.0%} of them may have one.
+{STREAMS} streams for each row, `DriftMonitor` with alpha = {ALPHA}: test samples before the change, then OOD samples
+only, or OOD samples with a chance of {MIXED:.0%}. The columns are the samples after the change until the alarm (median,
+and for 90 % of the streams), how far the estimated begin is from the truth (median), and how many streams had an alarm
+before the change. The last column is for {STREAMS} streams of {LENGTH:,} test samples without a change, drawn by chance
+together with the held-out ones: the chance of an alarm is at most {ALPHA:.0%} for each.
 """
+
+
+Parts = tuple[Tensor, Tensor, Tensor]
 
 
 def share(flags: Tensor) -> str:
@@ -64,7 +68,7 @@ def share(flags: Tensor) -> str:
     return f"{100 * flags.double().mean():.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def parts(entry: zoo.Entry) -> tuple[Tensor, Tensor, Tensor]:
+def parts(entry: zoo.Entry) -> Parts:
     """The logits of held-out, test and OOD samples."""
     test, splits = entry.test_and_splits()
     (ood,) = entry.ood.values()
@@ -108,17 +112,18 @@ def draw(logits: Tensor, size: int, generator: torch.Generator) -> Tensor:
     return logits[torch.randperm(len(logits), generator=generator)[:size]]
 
 
-def alarms(held_out: Tensor, known: Tensor, unknown: Tensor, chance: float, seed: int) -> tuple[float, float]:
+def alarms(logits: Parts, first: int, chance: float, seed: int) -> tuple[float, float]:
     """Samples after the change until the alarm, and how far its estimated begin is from it; inf without an alarm."""
+    held_out, known, unknown = logits
     generator = torch.Generator().manual_seed(seed)
-    before, after = draw(known, 2 * BEFORE, generator).split(BEFORE)
+    before, after = draw(known, first + AFTER, generator).split([first, AFTER])
     foreign = torch.rand(len(after), generator=generator) < chance
     stream = torch.cat([before, torch.where(foreign[:, None], draw(unknown, len(after), generator), after)])
     monitor = DriftMonitor(ConformalTest().calibrate(held_out), ALPHA, seed=seed)
     monitor.update(stream)
     at = int(monitor.alarm_at)
     begin = monitor.change
-    return (at - BEFORE if at else math.inf), (math.inf if begin is None else abs(begin - BEFORE))
+    return (at - first if at else math.inf), (math.inf if begin is None else abs(begin - first))
 
 
 def false_alarms(held_out: Tensor, known: Tensor) -> int:
@@ -138,16 +143,18 @@ def quantile(values: Sequence[float], chance: float) -> str:
     return "none" if math.isinf(found) else f"{found:.0f}"
 
 
-def stream_row(entry: zoo.Entry) -> list[str]:
+def stream_rows(entry: zoo.Entry) -> Iterator[list[str]]:
     """How soon an alarm comes, and how often without a reason."""
-    held_out, known, unknown = parts(entry)
-    cells = [entry.name]
-    for chance in (1.0, MIXED):
-        found = [alarms(held_out, known, unknown, chance, seed) for seed in range(STREAMS)]
-        early = sum(at <= 0 for at, _ in found)
-        late = [at if at > 0 else math.inf for at, _ in found]
-        cells += [f"{quantile(late, 0.5)} ({quantile(late, 0.9)})", quantile([x for _, x in found], 0.5), str(early)]
-    return [*cells, str(false_alarms(held_out, known))]
+    logits = parts(entry)
+    without_reason = str(false_alarms(*logits[:2]))
+    for first in BEFORE:
+        cells = [entry.name, f"{first:,}"]
+        for chance in (1.0, MIXED):
+            found = [alarms(logits, first, chance, seed) for seed in range(STREAMS)]
+            late = [at if at > 0 else math.inf for at, _ in found]
+            begin, early = quantile([x for _, x in found], 0.5), sum(at <= 0 for at, _ in found)
+            cells += [f"{quantile(late, 0.5)} ({quantile(late, 0.9)})", begin, str(early)]
+        yield [*cells, without_reason]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -163,7 +170,7 @@ def page() -> str:
         warnings.simplefilter("ignore", UserWarning)  # groups with few held-out samples
         levels = [row for entry in entries for row in level_rows(entry)]
         found = [row for entry in entries for row in discovery_rows(entry)]
-        streams = [stream_row(entry) for entry in entries]
+        streams = [row for entry in entries for row in stream_rows(entry)]
     of_levels = [f"{what} at {level:.0%}" for level in LEVELS for what in ("test set", "OOD set")]
     of_rates = [f"{what} at {rate:.0%}" for rate in RATES for what in ("found", "false")]
     of_streams = [
@@ -183,7 +190,7 @@ def page() -> str:
             table(["network", "test", *of_rates], found),
             "",
             STREAM,
-            table(["network", *of_streams, "false alarms"], streams),
+            table(["network", "before", *of_streams, "false alarms"], streams),
             "",
         ]
     )

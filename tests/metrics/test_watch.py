@@ -215,8 +215,10 @@ def test_a_monitor_in_inference_mode_and_out_of_it():
 
 
 def test_a_monitor_reads_nothing_back_unless_an_alarm_is_asked_for():
-    model = linear()
-    with watch(model, monitor=monitor()), NoHostSync():
+    model, ours = linear(), monitor()
+    with watch(model, monitor=ours):
+        model(stream(20))  # the first batch is searched for probabilities
+    with watch(model, monitor=ours), NoHostSync():
         model(stream(20))
     with watch(model, monitor=monitor(), on_alarm=print), pytest.raises(HostSyncError), NoHostSync():
         model(stream(20))

@@ -107,7 +107,8 @@ def _numbers(rows: Tensor, target: Tensor | None, extras: tuple[str, ...]) -> di
     fused = decide(rows)
     found: Any = whole.evidence_of(rows, fused, extras=extras, target=target)
     if found is None:
-        found = (_by_blocks if is_plain(rows) else _by_parts)(rows, target, fused, extras)
+        in_blocks = is_plain(rows) and any(name in MORE for name in extras)  # the other sums make their own blocks
+        found = (_by_blocks if in_blocks else _by_parts)(rows, target, fused, extras)
     return {name: x for name, x in zip(_NAMES, found, strict=True) if x is not None}
 
 
