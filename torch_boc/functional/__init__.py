@@ -12,9 +12,11 @@ from .summary import boc_summary
 from .tails import binomial_log_tail, binomial_tail
 from .tempered import choose_temperature, tempered_dominance
 from .thresholds import Threshold
+from .top_k import CoinBounds, coins_from_top_k
 from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins, structural_score
 
 __all__ = [
+    "CoinBounds",
     "Coins",
     "Evidence",
     "Score",
@@ -26,6 +28,7 @@ __all__ = [
     "binomial_tail",
     "boc_summary",
     "choose_temperature",
+    "coins_from_top_k",
     "compute_scores",
     "dominance_bounds",
     "expected_wins",

@@ -1,0 +1,139 @@
+"""Bounds from the k largest log-probabilities: they contain the truth, are exact with all classes, and are tight."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.dispatch import NoHostSync
+from tests.functional.cases import random_logits
+from torch_boc.functional import bag_of_coins, coins_from_top_k, p_value
+
+# The true numbers, and how they lie between the two ends.
+RISING, FALLING = ("loss",), ("dominance", "gap", "free_gap")
+
+
+def top(logits, k):
+    return logits.log_softmax(-1).topk(k, -1).values
+
+
+def assert_between(logits, k):
+    """The concentration is compared with more room, because its width of bounds may be tiny."""
+    bounds, coins = coins_from_top_k(top(logits, k), num_classes=logits.shape[-1]), bag_of_coins(logits)
+    torch.testing.assert_close(bounds.lower.odds, coins.odds, rtol=1e-9, atol=1e-12)
+    for names, (low, high) in ((RISING, bounds), (FALLING, bounds[::-1])):
+        for name in names:
+            value, slack = getattr(coins, name), 1e-9 * getattr(coins, name).abs() + 1e-12
+            assert (getattr(low, name) <= value + slack).all(), name
+            assert (getattr(high, name) >= value - slack).all(), name
+    for name in ("odds", "loss", "concentration", "free_gap"):
+        assert getattr(bounds.upper, name).isfinite().all()
+
+
+@given(st.data())
+def test_bounds_contain_the_truth(data):
+    classes = data.draw(st.integers(3, 40))
+    scale, seed = data.draw(st.sampled_from([0.01, 1.0, 5.0, 30.0])), data.draw(st.integers(0, 10**6))
+    assert_between(random_logits(5, classes, scale=scale, seed=seed), data.draw(st.integers(1, classes)))
+
+
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_bounds_contain_the_truth_in_a_hundred_thousand_rows(k):
+    for seed in range(10):
+        logits = random_logits(10_000, 50, scale=0.5 + seed, seed=seed)
+        assert_between(logits, k)
+
+
+def test_all_classes_give_the_coins_themselves():
+    logits = random_logits(30, 12)
+    coins = bag_of_coins(logits)
+    for end in coins_from_top_k(logits.log_softmax(-1), num_classes=12):
+        for name in ("prediction", "odds", "loss", "concentration", "free_gap"):
+            torch.testing.assert_close(getattr(end, name), getattr(coins, name), rtol=1e-9, atol=1e-10)
+
+
+def test_the_ends_are_reached():
+    """By rows whose rest is even, and whose rest is on one class as likely as the last that is given."""
+    even = torch.tensor([[4.0, 2.0, 1.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
+    few = torch.tensor([[4.0, 2.0, 2.0, -math.inf, -math.inf, -math.inf]], dtype=torch.float64)
+    for logits, end in ((even, 1), (few, 0)):
+        bounds = coins_from_top_k(top(logits, 2), num_classes=6)
+        torch.testing.assert_close(bounds[end].loss, bag_of_coins(logits).loss, rtol=1e-9, atol=0)
+        assert bounds.lower.loss < bounds.upper.loss
+
+
+def test_more_given_classes_never_widen_the_bounds():
+    logits = random_logits(200, 30)
+    widths = []
+    for k in (1, 3, 10, 29, 30):
+        bounds = coins_from_top_k(top(logits, k), num_classes=30)
+        widths.append(bounds.upper.loss - bounds.lower.loss)
+    assert all((wide + 1e-12 >= narrow).all() for wide, narrow in pairwise(widths))
+    assert widths[-1].abs().max() < 1e-12
+
+
+def test_about_another_class_than_the_largest():
+    logits = random_logits(50, 9)
+    values, classes = logits.log_softmax(-1).topk(4, -1)
+    index = torch.arange(50) % 4
+    bounds = coins_from_top_k(values, num_classes=9, index=index)
+    own = classes.gather(-1, index[:, None])
+    u = (logits - logits.gather(-1, own)).exp().scatter(-1, own, 0.0)
+    loss = (u / (1 + u)).sum(-1) / 8
+    assert (bounds.lower.loss <= loss + 1e-9).all()
+    assert (bounds.upper.loss >= loss - 1e-9).all()
+    torch.testing.assert_close(bounds.lower.odds, u.sum(-1), rtol=1e-9, atol=0)
+    torch.testing.assert_close(bounds.lower.confidence, logits.softmax(-1).gather(-1, own).squeeze(-1))
+    assert bounds.lower.concentration.isnan().tolist() == (index > 0).tolist()
+
+
+def test_rows_with_fewer_and_in_any_order():
+    values = top(random_logits(20, 15), 6)
+    short = values.clone()
+    short[:, 4:] = -math.inf
+    expected = coins_from_top_k(values[:, :4], num_classes=15)
+    for found in (coins_from_top_k(short, num_classes=15), coins_from_top_k(short.flip(-1), num_classes=15)):
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one.loss, other.loss)
+
+
+def test_rounded_logarithms_keep_the_given_rivals():
+    """In float32 the logarithm of 1 - 1e-9 is 0, but the rivals still tell the odds."""
+    values = torch.tensor([[0.0, -21.0, -22.0]])
+    lower, upper = coins_from_top_k(values, num_classes=50_000)
+    expected = math.exp(-21) + math.exp(-22)
+    assert lower.odds.item() == pytest.approx(expected, rel=1e-6)
+    assert 0 < lower.loss <= upper.loss
+
+
+def test_p_values_follow():
+    logits = random_logits(40, 100)
+    bounds, coins = coins_from_top_k(top(logits, 20), num_classes=100), bag_of_coins(logits)
+    assert (p_value(bounds.lower) <= p_value(coins) + 1e-9).all()
+    assert (p_value(bounds.upper) >= p_value(coins) - 1e-9).all()
+
+
+def test_device_and_compilation():
+    with FakeTensorMode(), NoHostSync():
+        found = coins_from_top_k(torch.empty(7, 20, device="cuda"), num_classes=128_256)
+        assert found.lower.loss.device.type == "cuda"
+    values = top(random_logits(4, 9), 3)
+    torch.compiler.reset()
+    compiled = torch.compile(coins_from_top_k, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(
+        compiled(values, num_classes=9).upper.loss, coins_from_top_k(values, num_classes=9).upper.loss
+    )
+    torch.compiler.reset()
+
+
+def test_bad_input():
+    with pytest.raises(TypeError, match="expected logprobs as a floating-point tensor, got list"):
+        coins_from_top_k([0.0], num_classes=3)
+    with pytest.raises(ValueError, match=r"expected 1 to 3 log-probabilities on the last axis, got shape \(2, 4\)"):
+        coins_from_top_k(torch.zeros(2, 4), num_classes=3)
+    with pytest.raises(ValueError, match=r"expected index in int64 of shape \(2,\), got torch.int64 of shape \(3,\)"):
+        coins_from_top_k(torch.zeros(2, 4), num_classes=5, index=torch.zeros(3, dtype=torch.int64))
