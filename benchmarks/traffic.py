@@ -24,21 +24,22 @@ ROW_INSTRUCTIONS = {
     (10, torch.float32): (734, 0),
     (100, torch.float32): (609, 0),
     (1000, torch.float32): (474, 0),
-    (50257, torch.float32): (275, 162),
-    (128256, torch.float32): (266, 162),
+    (50257, torch.float32): (357, 163),
+    (128256, torch.float32): (350, 165),
     (10, torch.bfloat16): (750, 0),
     (100, torch.bfloat16): (625, 0),
     (1000, torch.bfloat16): (488, 0),
-    (50257, torch.bfloat16): (273, 180),
-    (128256, torch.bfloat16): (266, 178),
+    (50257, torch.bfloat16): (352, 179),
+    (128256, torch.bfloat16): (345, 181),
 }
 
 
 class Gpu(NamedTuple):
     """A device by its name in torch, with published peaks: bytes per second, and float64 operations per second.
 
-    The latter without tensor cores. Beside them the bytes of the L2 cache, how many threads run at once, and how many
-    instructions of a warp are started per second: four in each cycle of each multiprocessor, at the boost clock.
+    The latter without tensor cores. Beside them the bytes of the L2 cache, how many threads run at once, how many
+    instructions of a warp are started per second: four in each cycle of each multiprocessor, at the boost clock; and
+    how many multiprocessors there are.
     """
 
     device: str
@@ -47,17 +48,18 @@ class Gpu(NamedTuple):
     cache: int
     threads: int
     issue: float
+    processors: int
 
 
 GPUS = {
-    "A100": Gpu("A100-SXM4-80GB", 2039e9, 9.7e12, 40 * 2**20, 108 * 2048, 108 * 4 * 1.41e9),
-    "H100": Gpu("H100 80GB HBM3", 3350e9, 34e12, 50 * 2**20, 132 * 2048, 132 * 4 * 1.98e9),
+    "A100": Gpu("A100-SXM4-80GB", 2039e9, 9.7e12, 40 * 2**20, 108 * 2048, 108 * 4 * 1.41e9, 108),
+    "H100": Gpu("H100 80GB HBM3", 3350e9, 34e12, 50 * 2**20, 132 * 2048, 132 * 4 * 1.98e9, 132),
 }
 # Cards whose float64 is 64 or 32 times as slow as their float32.
 SLOW_FLOAT64 = {
-    "RTX 4090": Gpu("RTX 4090", 1008e9, 1.29e12, 72 * 2**20, 128 * 1536, 128 * 4 * 2.52e9),
-    "L4": Gpu("NVIDIA L4", 300e9, 0.473e12, 48 * 2**20, 58 * 1536, 58 * 4 * 2.04e9),
-    "T4": Gpu("Tesla T4", 320e9, 0.253e12, 4 * 2**20, 40 * 1024, 40 * 4 * 1.59e9),
+    "RTX 4090": Gpu("RTX 4090", 1008e9, 1.29e12, 72 * 2**20, 128 * 1536, 128 * 4 * 2.52e9, 128),
+    "L4": Gpu("NVIDIA L4", 300e9, 0.473e12, 48 * 2**20, 58 * 1536, 58 * 4 * 2.04e9, 58),
+    "T4": Gpu("Tesla T4", 320e9, 0.253e12, 4 * 2**20, 40 * 1024, 40 * 4 * 1.59e9, 40),
 }
 CARDS = GPUS | SLOW_FLOAT64
 
@@ -116,6 +118,19 @@ def row_instructions(logits: Tensor) -> int:
     program, block = ROW_INSTRUCTIONS[classes, logits.dtype]
     each = program + block * -(-classes // how["width"])
     return -(-rows // how.get("height", 1)) * how["num_warps"] * each
+
+
+def split_seconds(logits: Tensor, gpu: Gpu, parts: int) -> float:
+    """The least time of the instructions for few long rows, where the processor with the most programs decides.
+
+    Split rows have three launches, each with what a program has beside its blocks.
+    """
+    rows, classes = logits.shape
+    how = geometry(classes, logits.dtype)
+    program, block = ROW_INSTRUCTIONS[classes, logits.dtype]
+    blocks = -(-classes // how["width"])
+    each = program * (1 if parts == 1 else 3) + block * -(-blocks // parts)
+    return -(-rows * parts // gpu.processors) * how["num_warps"] * each * gpu.processors / gpu.issue
 
 
 def row_seconds(logits: Tensor, gpu: Gpu) -> float:

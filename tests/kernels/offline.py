@@ -46,7 +46,7 @@ def compile_spread(dtype: torch.dtype, *, target: tuple, classes: int = 1000) ->
     """The sums of flat and sharp rows as `launch.py` starts them."""
     logits = torch.empty(3, classes, dtype=dtype)
     odds, squares = torch.empty(3, dtype=accumulator(dtype)), torch.empty(3, dtype=torch.float64)
-    return _compile_launch(lambda: launch.launch_spread(logits, odds, squares), target)
+    return _compile_launch(lambda: launch.launch_spread(logits, odds, odds, squares), target)
 
 
 def _start(name: str, logits: Tensor, extras: bool, spread: bool) -> None:

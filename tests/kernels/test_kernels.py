@@ -11,7 +11,7 @@ from tests.kernels.cases import needs_native
 from torch_boc.kernels.cpu import library
 
 HERE = Path(__file__).parent
-CHECKS = ("forward", "backward", "row_operators", "coin_checks", "tail_checks", "tail_operators")
+CHECKS = ("forward", "backward", "row_operators", "coin_checks", "tail_checks", "tail_operators", "split_checks")
 needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
 
 

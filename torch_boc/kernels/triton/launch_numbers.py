@@ -1,8 +1,9 @@
 """Launches of the Triton kernels that make tallies, columns and histograms of a batch of logits.
 
 Each function reads the logits once and adds to its states in place: `tally` in four launches, `columns` and
-`count_scores` in three. The arguments are those of the functions of the same names in `cpu/calls.py`. Nothing is read
-back, and all shapes follow from those of the arguments, so that a CUDA graph can hold it.
+`count_scores` in three; if there are few rows of very many classes, in three more. The arguments are those of the
+functions of the same names in `cpu/calls.py`. Nothing is read back, and all shapes follow from those of the arguments,
+so that a CUDA graph can hold it.
 """
 
 import struct

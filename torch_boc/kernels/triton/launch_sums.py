@@ -26,11 +26,11 @@ class Sums(NamedTuple):
 
 
 def row_sums(logits: Tensor, *, spread: bool, extras: bool = False) -> Sums:
-    """The sums of each row in one launch, or in two if those for the concentration are asked for."""
+    """The sums of each row in one launch, two with those for the concentration; three or five if rows are split."""
     prediction, top, odds, squares, *more = launch_rows(logits, extras)
     mass = mass_squares = surprise = margin = None
     if spread and logits.shape[-1] > 2:
-        mass, mass_squares = launch_spread(logits, odds, squares)
+        mass, mass_squares = launch_spread(logits, top, odds, squares)
     if extras:
         surprise, margin = more
     return Sums(prediction, top, odds, squares, mass, mass_squares, surprise, margin)
