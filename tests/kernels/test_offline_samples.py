@@ -84,6 +84,20 @@ def test_the_instructions_of_the_sums_are_as_counted(classes, dtype, target, tmp
 
 
 @over_nvidia
+@pytest.mark.parametrize(("odd", "even"), [(21, 20), (101, 100)])
+def test_narrow_rows_without_vectors_take_hardly_more_instructions(odd, even, target, tmp_path):
+    """Before a thread took four neighbours, 21 classes took twice as many as 20."""
+    counts = [
+        count(
+            compile_kernel("rows", classes, torch.float32, extras=False, target=target).asm["cubin"],
+            tmp_path / "kernel",
+        ).outside
+        for classes in (odd, even)
+    ]
+    assert counts[0] <= 1.1 * counts[1]
+
+
+@over_nvidia
 def test_the_product_that_is_rounded_is_not_fused(target):
     """Two roundings: that of k (1 - loss), and that to a whole number, by adding 1.5 * 2^52."""
     ptx = compile_tails("log_p_values", torch.float32, target=target).asm["ptx"]

@@ -19,7 +19,33 @@ from .blocks import aligned, find_top, is_inside, load_block
 from .exponentials import DOWN, key_of, odds_and_losses, top_of
 from .parts import JOIN, SUMS, TOPS, WHOLE, joined_top, owner, part_of, put, total
 
+NARROW = tl.constexpr(128)  # so many classes or fewer: a warp has several rows
 DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
+
+
+@triton.jit
+def _every_fourth(begin, real, classes, first: tl.constexpr, width: tl.constexpr):
+    """The columns first, first + 4, and so on."""
+    column = tl.arange(0, width // 4)[None, :] * 4 + first
+    return tl.load(begin + column, mask=real[:, None] & (column < classes), other=-float("inf"))
+
+
+@triton.jit
+def load_rows(begin, real, classes, stride, step, bits: tl.constexpr, width: tl.constexpr):
+    """Whole rows.
+
+    If narrow rows cannot be loaded in vectors, a thread loads four neighbouring logits one by one. Left to itself, the
+    compiler would give neighbours to different threads, and each sum of a row would take two more exchanges of threads.
+    """
+    if bits < 2 and width >= 4 and width <= NARROW and step is None and stride is not None:
+        even = tl.join(_every_fourth(begin, real, classes, 0, width), _every_fourth(begin, real, classes, 2, width))
+        odd = tl.join(_every_fourth(begin, real, classes, 1, width), _every_fourth(begin, real, classes, 3, width))
+        z = tl.reshape(tl.join(even, odd), [even.shape[0], width])
+    else:
+        column = tl.arange(0, width)[None, :]
+        inside = real[:, None] & (column < count_of(classes, stride, bits))
+        z = tl.load(begin + along(column, step, bits), mask=inside, other=-float("inf"))
+    return z
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -33,7 +59,7 @@ def short_rows(
     real = is_row(row, rows, stride, bits)
     inside = real[:, None] & (column < count_of(classes, stride, bits))
     start = start_of(row, rows, inner, jump, stride, bits)
-    z = tl.load(logits + start[:, None] + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype)
+    z = load_rows(logits + start[:, None], real, classes, stride, step, bits, width).to(dtype)
     best = top_of(z, 1, fast)
     undefined = best - best  # 0, or NaN where the top is infinite: such a row has no geometry
     place = tl.min(tl.where(z == best[:, None], column, width), 1)
