@@ -12,12 +12,14 @@ from torch_boc.core.tails import continued_steps
 from torch_boc.kernels import coins, row_sums
 from torch_boc.kernels.tails import empty_tails, log_p_value
 from torch_boc.kernels.triton.geometry import geometry
-from torch_boc.kernels.triton.launch import empty_gradient, empty_rows
+from torch_boc.kernels.triton.launch import MOST_TRIALS_IN_PAIRS, empty_gradient, empty_rows
 
 # Instructions of the float64 pipe in the PTX of the tail, a division taken as ten of them: in each step of the
 # continued fraction, and outside. tests/kernels/test_offline_samples.py counts them.
 STEP_INSTRUCTIONS = 16
 OTHER_INSTRUCTIONS = 345
+# Instructions of a step in pairs of float32, none of them of the float64 pipe, in the code for an A100.
+PAIR_INSTRUCTIONS = 80
 # Instructions of one warp in the code for an A100 of the sums, on the shortest way: those of a program, and of a long
 # row those of each block as well. tests/kernels/test_offline_samples.py counts them.
 ROW_INSTRUCTIONS = {
@@ -138,14 +140,20 @@ def row_seconds(logits: Tensor, gpu: Gpu) -> float:
     return max(rows_traffic(logits).least / gpu.bandwidth, row_instructions(logits) / gpu.issue)
 
 
-def tail_instructions(trials: int) -> int:
-    """Instructions of the float64 pipe for one tail."""
-    return OTHER_INSTRUCTIONS + STEP_INSTRUCTIONS * continued_steps(trials)
+def tail_instructions(trials: int, *, pairs: bool = False) -> int:
+    """Instructions of the float64 pipe for one tail; steps in pairs of float32 have none."""
+    return OTHER_INSTRUCTIONS + (0 if pairs else STEP_INSTRUCTIONS * continued_steps(trials))
 
 
 def tail_seconds(tails: int, trials: int, gpu: Gpu) -> float:
-    """The least time that the float64 pipe needs; its peak counts a fused multiply-add as two operations."""
-    return 2 * tails * tail_instructions(trials) / gpu.float64
+    """The least time that the float64 pipe needs; its peak counts a fused multiply-add as two operations.
+
+    Where float64 is slow, the steps are in pairs of float32 up to some trials, and may take longer than all else.
+    """
+    pairs = gpu in SLOW_FLOAT64.values() and trials <= MOST_TRIALS_IN_PAIRS
+    seconds = 2 * tails * tail_instructions(trials, pairs=pairs) / gpu.float64
+    steps = tails * PAIR_INSTRUCTIONS * continued_steps(trials) / (32 * gpu.issue) if pairs else 0.0
+    return max(seconds, steps)
 
 
 def probe_launches(logits: Tensor, trials: int = 100) -> tuple[int, int]:

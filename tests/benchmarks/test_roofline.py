@@ -69,6 +69,14 @@ def test_the_work_of_a_tail_grows_as_its_steps():
     assert more == traffic.STEP_INSTRUCTIONS * (continued_steps(1000) - 18)
 
 
+def test_slow_float64_has_the_steps_in_pairs():
+    slow, fast = traffic.SLOW_FLOAT64["RTX 4090"], traffic.GPUS["A100"]
+    for trials in (100, 1000):
+        assert traffic.tail_seconds(10, trials, slow) == 2 * 10 * traffic.OTHER_INSTRUCTIONS / slow.float64
+    for gpu, trials in ((slow, 1001), (fast, 100)):
+        assert traffic.tail_seconds(10, trials, gpu) == 2 * 10 * traffic.tail_instructions(trials) / gpu.float64
+
+
 def test_operators_are_counted_without_views_and_constants():
     x = meta(3, 3)
     with traffic._Operators() as seen:

@@ -126,20 +126,22 @@ def longest_load(ptx: str) -> int:
 
 
 def wide_instructions(ptx: str) -> tuple[int, int]:
-    """Instructions of the float64 pipe inside the loop of a kernel that has one, and outside; a division is ten."""
-    counts = [0, 0]
-    start, end = (ptx.index(label) for label in _loop(ptx))
+    """Instructions of the float64 pipe inside the loops of a kernel, and outside; a division is ten."""
+    inside, outside = 0, 0
     for found in re.finditer(r"\b(add|sub|mul|fma|setp|div)[\w.]*\.f64\b", ptx):
-        counts[not start < found.start() < end] += 10 if found.group(1) == "div" else 1
-    return counts[0], counts[1]
+        cost = 10 if found.group(1) == "div" else 1
+        if any(start < found.start() < end for start, end in loops(ptx)):
+            inside += cost
+        else:
+            outside += cost
+    return inside, outside
 
 
-def _loop(ptx: str) -> tuple[str, str]:
-    """Where the one loop begins, at a label, and the branch back to it."""
+def loops(ptx: str) -> list[tuple[int, int]]:
+    """Where each loop begins, at a label, and where the branch back to it is."""
     labels = re.findall(r"^(\$L__BB\w+):", ptx, re.MULTILINE)
-    back = [(f"{x}:", f"bra \t{x};") for x in labels if 0 < ptx.find(f"{x}:") < ptx.find(f"bra \t{x};")]
-    assert len(back) == 1, back
-    return back[0]
+    found = [(ptx.find(f"{x}:"), ptx.find(f"bra \t{x};")) for x in labels]
+    return [(start, end) for start, end in found if 0 < start < end]
 
 
 def assemble(ptx: str, path: Path) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from tests.kernels.recorded import watch
 from torch_boc.kernels.triton import launch
 from torch_boc.kernels.triton.geometry import parts_of
 
-pytestmark = pytest.mark.skipif(DEVICE == "cpu" and not forward.INTERPRETED, reason="nothing is split on a CPU")
 over_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 

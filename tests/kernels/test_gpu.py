@@ -13,7 +13,7 @@ import torch
 from tests.functional.cases import random_logits
 from tests.kernels.cases import INTERPRETED, make_logits
 from tests.kernels.recorded import watch
-from tests.kernels.test_kernels import CHECKS, run_checks
+from tests.kernels.test_kernels import TRITON_CHECKS, run_checks
 from tests.kernels.timing import best_times, gpu_seconds, report
 from torch_boc import BoCMetric, CoherenceGap
 from torch_boc.functional import bag_of_coins, log_p_value, sample_columns
@@ -27,7 +27,7 @@ UPDATE = ["short_rows", "spread", "tally", "collect"]
 ROWS, CLASSES = 300, 10
 
 
-@pytest.mark.parametrize("name", [*CHECKS, "number_checks"])
+@pytest.mark.parametrize("name", [*TRITON_CHECKS, "number_checks"])
 def test_on_the_gpu(name):
     run_checks(name, TRITON_INTERPRET="0")
 

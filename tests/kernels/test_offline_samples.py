@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.traffic import OTHER_INSTRUCTIONS, ROW_INSTRUCTIONS, STEP_INSTRUCTIONS
+from benchmarks.traffic import OTHER_INSTRUCTIONS, PAIR_INSTRUCTIONS, ROW_INSTRUCTIONS, STEP_INSTRUCTIONS
 from tests.kernels.offline import (
     OFFLINE,
     assemble,
@@ -62,10 +62,12 @@ def test_the_spread_does_not_spill_and_leaves_at_once_where_no_row_is_flat(dtype
 
 @over_nvidia
 @over_kernels
-def test_the_work_is_as_counted(name, target):
+def test_the_work_is_as_counted(name, target, tmp_path):
     """No division and no logarithm within a step; what the page of the roofline says of both is what is compiled."""
-    step, other = wide_instructions(compile_tails(name, torch.float32, target=target).asm["ptx"])
-    assert step == STEP_INSTRUCTIONS
+    compiled = compile_tails(name, torch.float32, target=target)
+    step, other = wide_instructions(compiled.asm["ptx"])
+    assert step == STEP_INSTRUCTIONS  # none of them in the loop of the pairs
+    assert count(compiled.asm["cubin"], tmp_path / "kernel").loops[-1] == pytest.approx(PAIR_INSTRUCTIONS, rel=0.15)
     assert other == pytest.approx(OTHER_INSTRUCTIONS, rel=0.05)  # logarithm and exponential come with the compiler
 
 

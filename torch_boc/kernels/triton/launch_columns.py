@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...core.tails import continued_steps
-from .launch import launch, load
+from .launch import fraction_steps, launch, load
 from .launch_sums import BLOCK, OPTIONS, check_states, flat, row_sums
 from .views import readable
 
@@ -26,7 +25,7 @@ def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
     found = row_sums(logits, extras=bool(NEED_EXTRAS & {*names}), spread=bool(NEED_SPREAD & {*names}))
     if out and logits.numel():
         kernels = load("columns")
-        flips = _flips(trials, needed=bool(NEED_TRIALS & {*names}))
+        flips = _flips(logits, trials, needed=bool(NEED_TRIALS & {*names}))
         wanted = [out.get(name) for name in kernels.QUANTITIES]
         size = shape.numel()
         launch(kernels.columns, (-(-size // BLOCK),), logits, *found[1:], *wanted, size, rivals, *flips, **OPTIONS)
@@ -61,12 +60,12 @@ def count_scores(
     codes = sum(kernels.QUANTITIES.index(name) * kernels.DIGIT.value**i for i, name in enumerate(names))
     negative = sum(1 << i for i, sign in enumerate(signs) if sign < 0)
     size, rivals = logits.shape[:-1].numel(), logits.shape[-1] - 1
-    numbers = (size, rivals, *_flips(trials, needed=bool(NEED_TRIALS & known)))
+    numbers = (size, rivals, *_flips(logits, trials, needed=bool(NEED_TRIALS & known)))
     arguments = (*found[1:], flat(flags), histogram, invalid, *numbers, int(flags.numel() > 1), bins)
     options = {"scores": len(names), "codes": codes, "negative": negative, **OPTIONS}
     grid = (-(-size // BLOCK),)
     launch(kernels.count_scores, grid, logits, *arguments, 33 - bins.bit_length(), **options)
 
 
-def _flips(trials: int, *, needed: bool) -> tuple[int | None, int | None]:
-    return (trials, continued_steps(trials)) if needed else (None, None)
+def _flips(logits: Tensor, trials: int, *, needed: bool) -> tuple[int | None, int | None]:
+    return (trials, fraction_steps(logits, trials)) if needed else (None, None)

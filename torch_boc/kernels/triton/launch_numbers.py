@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.tails import continued_steps
-from .launch import launch, load
+from .launch import fraction_steps, launch, load
 from .launch_columns import columns, count_scores
 from .launch_sums import BLOCK, OPTIONS, check_states, flat, row_sums
 from .views import layout_of, readable
@@ -89,7 +88,7 @@ def _tally(rows: list[Tensor | None], how: tuple[Any, ...], states: Sequence[Ten
     counts, sums, gap_histogram, bin_counts, bin_sums = states
     size, rivals, strides, ignore_index, trials, alpha = how
     bins = bin_sums.shape[1]
-    numbers = (size, rivals, *strides, ignore_index, trials, continued_steps(trials), _bits(alpha), bins)
+    numbers = (size, rivals, *strides, ignore_index, trials, fraction_steps(counts, trials), _bits(alpha), bins)
     programs, turns = _programs(size, sums.numel() + bin_sums.numel())
     table = sums.new_empty(sums.numel() + bin_sums.numel(), programs, dtype=torch.float64)
     width = _width(bins)
