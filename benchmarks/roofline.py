@@ -54,8 +54,8 @@ Fewer tails than fill the device take longer than their share: each is a chain o
 
 On cards with slow float64, up to {most:,} trials, the steps are computed in pairs of float32: {pair} instructions
 a step, none of them of the float64 pipe, with an error of at most 5e-12 beside float64. What is left to the float64
-pipe are {other} instructions in place of {before} for 100 trials. The p-values of an image still take longer than all else:
-those of {pixels:,} pixels, with 100 trials, at least {slow}."""
+pipe are {other} instructions in place of {before} for 100 trials. The p-values of an image still take longer than all
+else: those of {pixels:,} pixels, with 100 trials, at least {slow}."""
 LAUNCHES = """## The whole probe
 
 Coins and p-value of one batch are {count} launches where no gradient is needed: one for the sums, {between} for loss,

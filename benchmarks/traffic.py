@@ -11,8 +11,9 @@ from torch.utils._pytree import tree_leaves
 from torch_boc.core.tails import continued_steps
 from torch_boc.kernels import coins, row_sums
 from torch_boc.kernels.tails import empty_tails, log_p_value
+from torch_boc.kernels.triton.cards import MOST_TRIALS_IN_PAIRS
 from torch_boc.kernels.triton.geometry import geometry
-from torch_boc.kernels.triton.launch import MOST_TRIALS_IN_PAIRS, empty_gradient, empty_rows
+from torch_boc.kernels.triton.launch import empty_gradient, empty_rows
 
 # Instructions of the float64 pipe in the PTX of the tail, a division taken as ten of them: in each step of the
 # continued fraction, and outside. tests/kernels/test_offline_samples.py counts them.

@@ -7,15 +7,15 @@ from tests.kernels import tail_checks
 from tests.kernels.cases import INTERPRETED
 from torch_boc.core.tails import log_tail_and_slope
 from torch_boc.kernels.tails import log_tail
-from torch_boc.kernels.triton import launch
+from torch_boc.kernels.triton import cards
 
-FEW_TRIALS = [1, 2, 3, 100, launch.MOST_TRIALS_IN_PAIRS]
+FEW_TRIALS = [1, 2, 3, 100, cards.MOST_TRIALS_IN_PAIRS]
 
 
 @pytest.fixture(autouse=True)
 def slow_float64(monkeypatch):
     """The interpreter rounds a fused multiply-add twice, so it gets one by float64, whose product is exact."""
-    monkeypatch.setattr(launch, "has_slow_float64", lambda device: True)
+    monkeypatch.setattr(cards, "has_slow_float64", lambda device: True)
     if INTERPRETED:
         from torch_boc.kernels.triton import pairs
 
@@ -25,8 +25,8 @@ def slow_float64(monkeypatch):
 
 def test_pairs_are_taken_up_to_some_trials():
     odds = torch.ones(3)
-    assert launch.fraction_steps(odds, 100) == -18
-    assert launch.fraction_steps(odds, launch.MOST_TRIALS_IN_PAIRS + 1) > 0
+    assert cards.fraction_steps(odds, 100) == -18
+    assert cards.fraction_steps(odds, cards.MOST_TRIALS_IN_PAIRS + 1) > 0
 
 
 @pytest.mark.parametrize("trials", FEW_TRIALS)
@@ -53,5 +53,5 @@ def test_it_is_another_computation():
     wins, odds = tail_checks.tensor([3.0, 60.0, 97.0]), tail_checks.tensor([20.0, 1.1, 0.06])
     in_pairs = log_tail(wins, 100, odds)[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "has_slow_float64", lambda device: False)
+        patch.setattr(cards, "has_slow_float64", lambda device: False)
         assert not torch.equal(log_tail(wins, 100, odds)[0], in_pairs)

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .cpu import calls as native
-from .triton.launch import check_pair, fraction_steps, launch, load, on_triton
+from .triton.cards import fraction_steps
+from .triton.launch import check_pair, launch, load, on_triton
 
 # One thread for each tail, because a tail needs much computation and little reading.
 BLOCK, WARPS = 128, 4

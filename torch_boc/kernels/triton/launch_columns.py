@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .launch import fraction_steps, launch, load
+from .cards import fraction_steps
+from .launch import launch, load
 from .launch_sums import BLOCK, OPTIONS, check_states, flat, row_sums
 from .views import readable
 

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .launch import fraction_steps, launch, load
+from .cards import fraction_steps
+from .launch import launch, load
 from .launch_columns import columns, count_scores
 from .launch_sums import BLOCK, OPTIONS, check_states, flat, row_sums
 from .views import layout_of, readable

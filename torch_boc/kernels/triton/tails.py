@@ -111,7 +111,7 @@ def _log_multiple(ratio, count, trials, chance, other):
 def log_tail_and_slope(wins, trials, odds, steps):
     """The log tail and its derivative in `odds`, for whole `wins`.
 
-    If `steps` is negative, that many steps are computed in pairs of float32; `launch.fraction_steps` decides it.
+    If `steps` is negative, that many steps are computed in pairs of float32; `cards.fraction_steps` decides it.
     """
     real, sure = odds >= 0.0, odds == 0.0
     odds = tl.where(odds < TINY, TINY, odds)  # the derivative has a finite limit at 0, but would be 0/0 there
