@@ -113,7 +113,8 @@ def long_rows(
         amount, distance = tl.sum(surprises, 0).to(tl.float64) * DOWN, tl.sum(margins, 0).to(tl.float64)
     if stage == TOPS:
         put(table, 0, row, rows, parts, best)
-        put(table, 1, row, rows, parts, tl.where(key < 0, key, key + low))
+        # A part without classes has no top, and its key is its end, which is negative too.
+        put(table, 1, row, rows, parts, tl.where((key < 0) & (key != end), key, key + low))
     if stage == SUMS:
         put(table, 2, row, rows, parts, weight)
         put(table, 3, row, rows, parts, product)
