@@ -179,7 +179,9 @@ def beyond_study(n: int, repetitions: int) -> list[Row]:
         numbers, found = random_numbers(0, "beyond", case, str(n)), []
         for _ in range(repetitions):
             sets = made_logits(n, numbers, evenness=1.0), made_logits(n, numbers, evenness=evenness, doubt=-0.4)
-            table = beyond_confidence(*sets, how=["strata", "model"], what=["concentration"], replicates=REPLICATES)
+            table = beyond_confidence(
+                *sets, how=["strata", "model"], what=["concentration"], beside=(), replicates=REPLICATES
+            )
             table = table[table["what"] == "concentration"].set_index("how")
             found.append([*table.loc["strata", ["auroc_low", "auroc_high"]], *_gain(table)])
         low, high, gain, gain_low, gain_high = numpy.array(found).T

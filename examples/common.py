@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,19 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 HELD_OUT = 5000
 
 
-def arguments(description: str, **defaults: Any) -> argparse.Namespace:
-    """The command line; `defaults` are those of the example."""
+def arguments(description: str, options: Mapping[str, Any] | None = None, **defaults: Any) -> argparse.Namespace:
+    """The command line; `options` are those that only this example has, and `defaults` are its defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a minute on a CPU with synthetic images, no downloads")
-    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where CIFAR-10 and SVHN are, or go")
+    parser.add_argument("--smoke", action="store_true", help="a minute on a CPU with made-up data, no downloads")
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where the data are, or go")
     parser.add_argument("--output-dir", type=Path, help="logs and checkpoints")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--lr", type=float)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --output-dir")
+    for name, settings in (options or {}).items():
+        parser.add_argument(name, **settings)
     parser.set_defaults(**defaults, output_dir=Path("lightning_logs") / Path(parser.prog).stem)
     if "--smoke" in sys.argv:
         folder = Path(tempfile.gettempdir()) / f"torch_boc-{os.getpid()}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
     from .metrics import BoCMetric, BoCSeparation, CoherenceGap, watch
-    from .nn import BoCClassifier, BoCProbe
+    from .nn import BoCClassifier, BoCProbe, ConformalTest, DriftMonitor
 
 __version__ = "0.1.0"
 
@@ -37,6 +37,8 @@ __all__ = [
     "BoCSeparation",
     "CoherenceGap",
     "Coins",
+    "ConformalTest",
+    "DriftMonitor",
     "__version__",
     "bag_of_coins",
     "calibration",
@@ -66,6 +68,8 @@ _HOMES = {
     "BoCSeparation": "metrics",
     "CoherenceGap": "metrics",
     "Coins": "functional",
+    "ConformalTest": "nn",
+    "DriftMonitor": "nn",
     "bag_of_coins": "functional",
     "watch": "metrics",
 }

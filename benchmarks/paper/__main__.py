@@ -16,7 +16,7 @@ def main() -> None:
         print(f"computing {name}", flush=True)
         found[name] = compute(entry)
     experiments = [(paper, found.get(paper.entry)) for paper in papers]
-    curves = read_curves()
+    curves = read_curves(names=[paper.entry for paper in papers])
     drawn = {"comparison": figures.comparison(experiments)}
     drawn |= {"beyond": figures.beyond(list(found.values()))} if found else {}
     drawn |= {"training": figures.training(curves)} if curves else {}

@@ -6,7 +6,7 @@ A run that was interrupted has several files: give all of them, oldest first; of
 
 import argparse
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.harness import RESULTS
@@ -49,10 +49,12 @@ def convert(sources: Sequence[Path], path: Path) -> None:
         writer.writerows(curve)
 
 
-def read_curves(folder: Path = TRAINING) -> dict[str, Curve]:
-    """The committed curves by name; none if there is no folder."""
+def read_curves(folder: Path = TRAINING, *, names: Container[str] | None = None) -> dict[str, Curve]:
+    """The committed curves by name, or those among `names`; none if there is no folder."""
     found = {}
     for path in sorted(folder.glob("*.csv")):
+        if names is not None and path.stem not in names:
+            continue
         with path.open(newline="", encoding="utf-8") as file:
             found[path.stem] = epochs(csv.DictReader(file))
     return found

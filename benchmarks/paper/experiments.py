@@ -142,7 +142,7 @@ def _compute(entry: Entry, replicates: int) -> Ours:
             half, rest = entry.held_out()
             held_out = evaluate(rest, calibration={half.name: half}, replicates=replicates).results
     tables = {
-        name: beyond_confidence(entry.id, data, strata=STRATA, replicates=replicates)
+        name: beyond_confidence(entry.id, data, beside=(), strata=STRATA, replicates=replicates)
         for name, data in entry.ood.items()
     }
     return Ours(entry, results, held_out, tables)

@@ -5,8 +5,8 @@ from typing import Any
 
 from benchmarks.paper.curves import GAP, Curve, ood_of
 from benchmarks.paper.experiments import METHODS, Ours, calibration_of
-from torch_boc.evaluation.beyond import SPLINE
 from torch_boc.report.parts import Cell, Table
+from torch_boc.report.results import SPLINE
 from torch_boc.report.words import interval_text, number, p_text, percent, symbol
 
 NLL = "val/boc/nll"

@@ -1,13 +1,14 @@
 """Write data sets in the layouts that the examples read: `python -m benchmarks.recipes.layouts DATA OUT`.
 
-DATA is a folder with a `load.py` whose `images(name)` and `news(name)` give arrays and texts. OUT gets
-cifar10_train.npz, cifar10_test.npz and svhn_test.npz (arrays x, y), and train.csv and test.csv of AG News and
-dbpedia.csv of DBPedia (class from 1, title, text; no header), as their makers publish them.
+DATA is a folder with a `load.py` whose `images(name)`, `news(name)` and `intents()` give arrays and texts. OUT gets
+cifar10_train.npz, cifar10_test.npz and svhn_test.npz (arrays x, y), train.csv and test.csv of AG News and dbpedia.csv
+of DBPedia (class from 1, title, text; no header), and data_full.json of CLINC150, as their makers publish them.
 """
 
 import argparse
 import csv
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,13 @@ def write_news(load: Any, name: str, path: Path) -> None:
         csv.writer(file).writerows((int(label) + 1, "", text) for text, label in zip(texts, labels, strict=True))
 
 
+def write_intents(load: Any, path: Path) -> None:
+    """All parts of CLINC150: lists of [text, intent] by the name of the part."""
+    parts = {part: list(zip(*rows, strict=True)) for part, rows in load.intents().items()}
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(parts, ensure_ascii=False), encoding="utf-8")
+
+
 def main() -> None:
     """Write what is not there yet."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -57,6 +65,8 @@ def main() -> None:
     for stem, name in NEWS.items():
         if not (args.out / f"{stem}.csv").exists():
             write_news(load, name, args.out / f"{stem}.csv")
+    if not (args.out / "data_full.json").exists():
+        write_intents(load, args.out / "data_full.json")
 
 
 if __name__ == "__main__":

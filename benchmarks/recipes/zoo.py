@@ -4,8 +4,9 @@ Needs a folder with the images, the checkpoint and a load.py that reads the imag
 
     python -m benchmarks.recipes.zoo vit-cifar10 --data-dir DATA --checkpoint RUN/best.ckpt
 
-and roberta-agnews, are those of models that the examples trained, on data as `benchmarks.recipes.layouts` writes them.
-Pieces that are done are kept in `--cache`, so that an interrupted run goes on where it was.
+roberta-agnews and minilm-clinc150 (RUN/last.ckpt), are those of models that the examples trained, on data as
+`benchmarks.recipes.layouts` writes them. Pieces that are done are kept in `--cache`, so that an interrupted run goes on
+where it was.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.recipes.entries import Cache, Sets, save_entry
+from benchmarks.recipes.intents import minilm_clinc150
 from benchmarks.recipes.layouts import reader
 from benchmarks.recipes.trained import roberta_agnews, vit_cifar10
 from torch_boc.data.sets import LogitSet
@@ -107,7 +109,12 @@ def resnet20_cifar10(data_dir: Path, cache_dir: Path, checkpoint: Path | None = 
     return sets, RESNET20_CARD | {"checkpoint_sha256": digest}
 
 
-RECIPES = {"resnet20-cifar10": resnet20_cifar10, "vit-cifar10": vit_cifar10, "roberta-agnews": roberta_agnews}
+RECIPES = {
+    "resnet20-cifar10": resnet20_cifar10,
+    "vit-cifar10": vit_cifar10,
+    "roberta-agnews": roberta_agnews,
+    "minilm-clinc150": minilm_clinc150,
+}
 
 
 def main() -> None:

@@ -82,7 +82,9 @@ def test_committed_page_is_that_of_the_zoo():
     """If this fails, the page is out of date: run `python -m benchmarks.paper`."""
     papers = published()
     found = {name: compute(x) for name, x in available(papers).items()}
-    text = page([(paper, found.get(paper.entry)) for paper in papers], read_curves())
+    curves = read_curves(names=[paper.entry for paper in papers])
+    assert set(curves) < set(found)
+    text = page([(paper, found.get(paper.entry)) for paper in papers], curves)
     assert_same_page(text, (FOLDER / "README.md").read_text(encoding="utf-8"))
 
 
@@ -284,6 +286,12 @@ def test_curves_without_gaps(tmp_path):
     assert read_curves(tmp_path / "absent") == {}
 
 
+def test_curves_of_other_entries_are_left_out(metrics, tmp_path):
+    for name in ("vit-cifar10", "minilm-clinc150"):
+        convert([metrics], tmp_path / f"training/{name}.csv")
+    assert list(read_curves(tmp_path / "training", names=["vit-cifar10", "absent"])) == ["vit-cifar10"]
+
+
 def test_figures_show_what_there_is(everything, nothing, metrics, tmp_path):
     convert([metrics], tmp_path / "training" / "vit-cifar10.csv")
     drawn = [
@@ -334,7 +342,7 @@ def test_training_curves_of_several_models(metrics, tmp_path, count):
 def test_command_writes_the_page(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(command, "FOLDER", tmp_path)
     monkeypatch.setattr(command, "available", lambda papers: {})
-    monkeypatch.setattr(command, "read_curves", dict)
+    monkeypatch.setattr(command, "read_curves", lambda names: {})
     command.main()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "comparison.png"]
     assert "not run: ViT, ResNet, RoBERTa" in capsys.readouterr().out

@@ -74,7 +74,7 @@ def test_all_models_side_by_side(run, tmp_path):
     assert rows["classes"][1:] == ["10", "4", "10"]
     assert rows["calibrated on"][1:] == ["held-out half", "validation", "validation"]
     assert rows["AUROC, ODIN"][2] == "–"
-    for name in ("ECE, temperature", "AUROC at equal p̂, −ρ", "gained by ρ", "forced by p̂, ID"):
+    for name in ("ECE, temperature", "AUROC at equal p̂, −ρ", "gained by ρ", "gained by ρ over both", "forced by p̂, ID"):
         assert len(rows[name]) == 4
     assert len(rows["ECE, temperature", "†"]) == len(rows["AUROC, s_BoC", "‡"]) == 5
     report = tmp_path / "boc-report"
@@ -110,8 +110,9 @@ def test_for_machines(run, tmp_path):
     alone = json.loads(run("demo", SMALL[1], "--json").out)
     beyond = content[SMALL[1]]["tables"].pop("beyond")
     assert content[SMALL[1]] == alone
-    assert beyond["how"] == ["strata", "strata", "model", "model", "model"]
-    assert beyond["what"] == ["confidence", "concentration", "confidence", "confidence_spline", "concentration"]
+    assert beyond["how"] == [*["alone"] * 3, *["strata"] * 3, *["model"] * 5]
+    models = ["confidence", "confidence_spline", "concentration", "energy", "energy_concentration"]
+    assert beyond["what"] == [*["confidence", "concentration", "energy"] * 2, *models]
 
 
 @pytest.mark.filterwarnings("ignore::torch_boc.calibration.LeakWarning")
@@ -140,8 +141,10 @@ def test_every_model_of_the_zoo_is_shown(run, monkeypatch):
     assert max(map(cell_len, out.splitlines())) <= 80
     assert all(f"\n{name}\n" in out for name in zoo.names())
     rows = rows_of(out)
-    assert rows["AUROC, MSP"][1:3] == ["0.8910", "0.7592"]
-    assert rows["AUROC, model of p̂ and ρ"][1:3] == ["0.8948", "0.8128"]
+    assert rows["minilm-clinc150"] == ["minilm-clinc150", "resnet20-cifar10"]
+    assert rows["AUROC, MSP"][1:] == ["0.9709", "0.8910"]
+    assert rows["AUROC, model of p̂ and ρ"][1:] == ["0.9818", "0.8948"]
+    assert "roberta-agnews  vit-cifar10" in out
 
 
 @pytest.mark.usefixtures("few_replicates")
@@ -160,13 +163,21 @@ def test_the_resnet_in_full(run, tmp_path):
     assert {path.name for path in (tmp_path / "boc-report").iterdir()} >= {*FILES, "reliability.png", "roc.png"}
 
 
-@pytest.mark.parametrize(("width", "parts"), [(80, 1), (68, 1), (67, 2), (40, 3)])
-def test_models_that_do_not_fit_go_below(width, parts):
-    names = ["resnet20-cifar10", "roberta-agnews", "vit-cifar10"]
-    rows = [[Cell(f"AUROC, number {i}", mark="odd" if i else ""), *[Cell("0.1234")] * 3] for i in range(2)]
+@pytest.mark.parametrize(
+    ("names", "width", "parts"),
+    [
+        (SMALL, 80, [3]),
+        (SMALL, 68, [3]),
+        (SMALL, 67, [2, 1]),
+        (SMALL, 40, [1, 1, 1]),
+        (("minilm-clinc150", *SMALL), 80, [2, 2]),
+    ],
+)
+def test_models_that_do_not_fit_go_below(names, width, parts):
+    rows = [[Cell(f"AUROC, number {i}", mark="odd" if i else ""), *[Cell("0.1234")] * len(names)] for i in range(2)]
     found = render.cut_to_width(Table("", ["", *names], rows), width)
-    assert [title for part in found for title in part.columns if title] == names
-    assert len(found) == parts
+    assert [title for part in found for title in part.columns if title] == list(names)
+    assert [len(part.columns) - 1 for part in found] == parts
     for part in found:
         console = Console(width=width, record=True, file=StringIO())
         console.print(render.terminal_table(part, width))

@@ -44,7 +44,7 @@ def test_beyond_confidence_refuses_them(pairs, name):
     with pytest.raises(ValueError, match=f"^{name}: {REFUSED}"):
         beyond_confidence(**sets)
     both = {key: pairs[key][0].softmax(1) for key in ("id", "ood")}
-    options = {"how": ["alone"], "replicates": 10}
+    options = {"how": ["alone"], "beside": ["gen"], "replicates": 10}  # of the energy nothing is left
     found = beyond_confidence(**both, from_probabilities=True, **options)
     expected = beyond_confidence(pairs["id"][0], pairs["ood"][0], **options)
     assert found["auroc"].tolist() == pytest.approx(expected["auroc"].tolist(), abs=2e-3)

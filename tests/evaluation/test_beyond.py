@@ -9,10 +9,12 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from tests.data.cases import labelled, unfamiliar
-from torch_boc.evaluation.beyond import KNOTS, QUANTITIES, SPLINE, _features, _model_scores, beyond_confidence
+from torch_boc.evaluation.beyond import BESIDE, QUANTITIES, beyond_confidence
+from torch_boc.evaluation.models import KNOTS, features_of, model_scores
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate
 from torch_boc.evaluation.strata import confidence_strata, interval_within, pairs_within, separate_within
-from torch_boc.functional import bag_of_coins, free_gap
+from torch_boc.functional import auroc, bag_of_coins, free_gap
+from torch_boc.report.results import SPLINE
 
 ALPHA = {"even": 5.0, "concentrated": 0.5}
 
@@ -46,10 +48,14 @@ def uninformative():
 
 
 def test_rows_and_columns(informative):
-    how = ["alone"] * 4 + ["strata"] * 4 + ["model"] * 5
+    how = ["alone"] * 6 + ["strata"] * 6 + ["model"] * 9
     assert informative["how"].tolist() == how
-    assert informative["what"].tolist() == [*QUANTITIES, *QUANTITIES, "confidence", SPLINE, *QUANTITIES[1:]]
-    assert informative.notna().all(axis=None)
+    known = [*QUANTITIES, *BESIDE]
+    both = ["energy_concentration", "gen_concentration"]
+    assert informative["what"].tolist() == [*known, *known, "confidence", SPLINE, *known[1:], *both]
+    added = [name for name in informative if name.startswith("versus_without")]
+    assert informative.drop(columns=added).notna().all(axis=None)
+    assert informative[added].notna().all(axis=1).equals(informative["what"].isin(both))
     assert (informative["auroc_low"] <= informative["auroc"]).all()
     assert (informative["auroc"] <= informative["auroc_high"]).all()
     assert informative["pairs"].iloc[0] == 3000 * 4000
@@ -57,7 +63,7 @@ def test_rows_and_columns(informative):
 
 def test_fewer_ways_and_quantities_give_the_same_rows(informative):
     sets = made(3000, "even", seed=1), made(4000, "concentrated", seed=2)
-    some = beyond_confidence(*sets, how=["model"], what=["concentration"], replicates=200)
+    some = beyond_confidence(*sets, how=["model"], what=["concentration"], beside=[], replicates=200)
     wanted = informative["what"].isin(["confidence", SPLINE, "concentration"]) & (informative["how"] == "model")
     pd.testing.assert_frame_equal(some, informative[wanted].reset_index(drop=True))
 
@@ -99,15 +105,15 @@ def test_features_are_ranks_hinges_and_their_product():
     hinges = [(ranks.unsqueeze(2) - torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)).clamp_min(0)]
     expected = torch.cat([torch.cat([r.unsqueeze(1), h], 1) for r, h in zip(ranks, hinges[0], strict=True)], 1)
     expected = torch.cat([expected, ranks.prod(0).unsqueeze(1)], 1)
-    torch.testing.assert_close(_features([one, other], seen, 2), expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(_features([one], seen, 0), ranks[0].unsqueeze(1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(features_of([one, other], seen, 2), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(features_of([one], seen, 0), ranks[0].unsqueeze(1), rtol=0, atol=1e-12)
 
 
 def test_a_quantity_that_does_not_vary_among_the_samples_seen_is_no_feature():
     seen = torch.tensor([True, True, False])
     one, still = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0, 5.0, 6.0])
-    assert torch.equal(_features([one, still], seen, 3), _features([one], seen, 3))
-    assert _features([still], seen, 3).shape == (3, 0)
+    assert torch.equal(features_of([one, still], seen, 3), features_of([one], seen, 3))
+    assert features_of([still], seen, 3).shape == (3, 0)
 
 
 @pytest.mark.parametrize(("samples", "knots"), [(40, 1), (100, 4), (1000, KNOTS)])
@@ -116,11 +122,11 @@ def test_models_have_as_many_knots_as_there_are_samples_for(samples, knots, monk
 
     def watched(columns, seen, count):
         asked.append((len(columns), count))
-        return _features(columns, seen, count)
+        return features_of(columns, seen, count)
 
-    monkeypatch.setattr("torch_boc.evaluation.beyond._features", watched)
+    monkeypatch.setattr("torch_boc.evaluation.models.features_of", watched)
     pair = tuple(torch.randn(samples, generator=torch.Generator().manual_seed(i)) for i in (0, 1))
-    _model_scores({"confidence": pair, "gap": tuple(x.square() for x in pair)}, 2, 0)
+    model_scores({"confidence": pair, "gap": tuple(x.square() for x in pair)}, 2, 0)
     assert asked == [(1, 0)] * 2 + [(1, knots)] * 2 + [(2, knots)] * 2
 
 
@@ -130,8 +136,8 @@ def test_five_folds_are_the_default():
         beyond_confidence(*sets, how=["model"], replicates=5, **x) for x in ({}, {"folds": 5}, {"folds": 4})
     )
     pd.testing.assert_frame_equal(plain, five)
-    assert plain["pairs"].tolist() == [5 * 24 * 28] * 5
-    assert four["pairs"].tolist() == [4 * 30 * 35] * 5
+    assert plain["pairs"].tolist() == [5 * 24 * 28] * 9
+    assert four["pairs"].tolist() == [4 * 30 * 35] * 9
 
 
 def test_thin_strata_leave_less_of_confidence():
@@ -183,6 +189,31 @@ def test_strata_are_those_of_direct_sums(strata):
         assert row(table, "strata", what)["pairs"] == pairs
 
 
+def test_scores_stand_beside_the_quantities():
+    """Strange samples differ in their energy only: that is found, and the concentration adds nothing to it."""
+    known, strange = made(1000, "even", seed=1) + 1.0, made(1000, "even", seed=2)
+    table = beyond_confidence(known, strange, what=["concentration"], beside=["energy", "max_logit"], replicates=20)
+    assert row(table, "alone", "max_logit")["auroc"] == 1.0
+    assert row(table, "alone", "energy")["auroc"] == pytest.approx(
+        float(auroc(known.logsumexp(1), strange.logsumexp(1))), abs=1e-12
+    )
+    assert row(table, "model", "energy")["auroc"] > 0.95
+    assert row(table, "model", "energy_concentration")["versus_without_low"] < 1e-3
+
+
+def test_what_the_concentration_adds_to_the_energy_is_found(informative):
+    both, energy = (row(informative, "model", what) for what in ("energy_concentration", "energy"))
+    assert both["versus_without"] == pytest.approx(both["auroc"] - energy["auroc"], abs=1e-9)
+    assert both["versus_without_low"] > 0.1
+
+
+def test_probabilities_have_no_energy():
+    pair = labelled(60)[0].softmax(1), unfamiliar(60).softmax(1)
+    table = beyond_confidence(*pair, from_probabilities=True, replicates=5)
+    assert "energy" not in set(table["what"])
+    assert "gen_concentration" in set(table["what"])
+
+
 def test_alone_is_the_auroc_of_sklearn(uninformative):
     coins = [bag_of_coins(made(n, "even", doubt=d, seed=s)) for n, d, s in ((3000, -2.0, 3), (4000, -0.5, 4))]
     truth = [1] * 3000 + [0] * 4000
@@ -232,9 +263,9 @@ def test_equal_confidences_share_a_stratum():
 
 def test_shifts_and_permutations_of_classes_change_nothing():
     known, strange = labelled(300)[0].double(), unfamiliar(300).double()
-    one = beyond_confidence(known, strange, replicates=20)
+    one = beyond_confidence(known, strange, beside=(), replicates=20)  # the energy is not the same after a shift
     order = torch.tensor([3, 1, 4, 0, 2])
-    other = beyond_confidence(known[:, order] + 8.0, strange[:, order] - 4.0, replicates=20)
+    other = beyond_confidence(known[:, order] + 8.0, strange[:, order] - 4.0, beside=(), replicates=20)
     for column in ("auroc", "versus_confidence"):
         assert one[column].tolist() == pytest.approx(other[column].tolist(), abs=2e-3)
     assert one["auroc"][:8].tolist() == pytest.approx(other["auroc"][:8].tolist(), abs=1e-4)
@@ -243,16 +274,16 @@ def test_shifts_and_permutations_of_classes_change_nothing():
 def test_swapped_sets_turn_round():
     known, strange = labelled(200)[0], unfamiliar(300)
     one, other = beyond_confidence(known, strange, replicates=5), beyond_confidence(strange, known, replicates=5)
-    assert one["auroc"][:8].tolist() == pytest.approx((1 - other["auroc"][:8]).tolist(), abs=1e-12)
+    assert one["auroc"][:12].tolist() == pytest.approx((1 - other["auroc"][:12]).tolist(), abs=1e-12)
 
 
 def test_seed_decides_and_nothing_else():
     known, strange = labelled(200)[0], unfamiliar(200)
     one, same, other = (beyond_confidence(known, strange, replicates=20, seed=seed) for seed in (1, 1, 2))
     assert one.equals(same)
-    assert one["auroc"][:8].equals(other["auroc"][:8])
-    assert not one["auroc"][8:].equals(other["auroc"][8:])
-    assert not one["auroc_low"][:8].equals(other["auroc_low"][:8])
+    assert one["auroc"][:12].equals(other["auroc"][:12])
+    assert not one["auroc"][12:].equals(other["auroc"][12:])
+    assert not one["auroc_low"][:12].equals(other["auroc_low"][:12])
 
 
 def test_sources_are_those_of_logit_sets():
@@ -262,7 +293,7 @@ def test_sources_are_those_of_logit_sets():
 
 
 def test_two_classes_have_nothing_beyond_confidence():
-    table = beyond_confidence(labelled(300, 2)[0], unfamiliar(300, 2), replicates=50)
+    table = beyond_confidence(labelled(300, 2)[0], unfamiliar(300, 2), beside=(), replicates=50)
     for how in ("alone", "strata"):
         for what in QUANTITIES[1:]:
             assert row(table, how, what)["auroc"] == 0.5

@@ -13,11 +13,15 @@ NAN, INF = math.nan, math.inf
 FLOAT_FIELDS = ("odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap")
 SCORES = (
     "msp",
+    "log_odds",
     "energy",
     "max_logit",
     "entropy",
+    "gen",
     "logit_gap",
+    "logit_gap_top",
     "dominance",
+    "tempered_dominance",
     "gap",
     "log_p_value",
     "concentration",

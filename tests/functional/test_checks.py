@@ -122,7 +122,7 @@ def test_bounds_need_two_classes(function, classes):
 
 
 def test_an_unknown_score_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"expected a score among msp, energy, .*structural_score, got 'mps'"):
+    with pytest.raises(ValueError, match=r"expected a score among msp, log_odds, .*structural_score, got 'mps'"):
         compute_scores(LOGITS, ["msp", "mps"])
 
 

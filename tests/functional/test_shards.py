@@ -240,6 +240,14 @@ def assert_same(actual, expected, *, rtol: float = 2e-6, atol: float = 1e-45) ->
             torch.testing.assert_close(x, y, rtol=0 if exact else rtol, atol=0 if exact else atol, equal_nan=True)
 
 
+def without_log_odds(*results):
+    """Results of `everything` without the log odds, then the log odds alone."""
+    named = [x._asdict() if hasattr(x, "_asdict") else x for x in results]
+    if not isinstance(named[0], dict) or "log_odds" not in named[0]:
+        return *results, (), ()
+    return *({k: v for k, v in x.items() if k != "log_odds"} for x in named), *(x["log_odds"] for x in named)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_with_half_of_the_classes_are_one_with_all(found, name):
     logits = CASES[name]
@@ -249,7 +257,9 @@ def test_two_processes_with_half_of_the_classes_are_one_with_all(found, name):
     for rank in range(2):
         for part, value in expected.items():
             powers = part in ("columns", "scores", "probe", "total")  # of a chance, in the tail of 100 flips
-            assert_same(found[rank][name][part], value, rtol=rounding * (20 if powers else 1))
+            actual, value, *logs = without_log_odds(found[rank][name][part], value)
+            assert_same(actual, value, rtol=rounding * (20 if powers else 1))
+            assert_same(*logs, rtol=rounding, atol=rounding / 10)  # the log of odds of about 1 is near 0
         assert_same(found[rank][name], found[0][name], rtol=0, atol=0)
 
 
@@ -257,8 +267,9 @@ def test_rows_that_are_replicated_or_sharded_need_no_exchange(found):
     x, target = make(6, 7), targets(make(6, 7))
     for rank, rows in enumerate(zip(x.chunk(2), target.chunk(2), strict=True)):
         result = found[rank]["placed"]
-        assert_same(result["replicated"], everything(x, target), rtol=0, atol=0)
-        assert_same(result["rows"], everything(*rows), rtol=0, atol=0)
+        # The native library and torch round exp differently, in the last bit of a p-value.
+        assert_same(result["replicated"], everything(x, target), rtol=1e-15, atol=0)
+        assert_same(result["rows"], everything(*rows), rtol=1e-15, atol=0)
         assert_same(result["own target"], gather(*rows), rtol=0, atol=0)
 
 
@@ -298,13 +309,16 @@ def test_processes_in_another_order(found):
 
 
 def test_no_logits_are_exchanged(found):
-    """Of 4 rows of 50,000 classes: the tops, then at most nine numbers a row. A metric also checks its first batch."""
+    """Of 4 rows of 50,000 classes: the tops, then at most nine numbers a row. A metric also checks its first batch.
+
+    GEN and LogitGap over the N nearest rivals need the largest logits of whole rows: 200 and the top, of two processes.
+    """
     for result in found:
         assert result["traffic"]["coins"] == (2, 4 * 6)
         assert result["traffic"]["columns"] == (2, 4 * 8)
         for name, (calls, largest) in result["traffic"].items():
             assert 2 <= calls <= 4, name
-            assert largest <= 4 * 9, name
+            assert largest <= (4 * 2 * 201 if name in ("evidence", "scores") else 4 * 9), name
 
 
 def test_probabilities_are_refused(found):

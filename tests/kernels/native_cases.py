@@ -8,7 +8,7 @@ from torch import Tensor
 from tests.functional.cases import random_logits
 from tests.kernels.cases import make_odd
 from torch_boc.core.coins import Coins
-from torch_boc.functional.evidence import Evidence
+from torch_boc.functional.evidence import EXTRAS, Evidence
 from torch_boc.functional.tallies import Tally, empty_tally
 from torch_boc.kernels.cpu import calls
 
@@ -38,10 +38,10 @@ def make_batch(classes: int, dtype: torch.dtype = torch.float32, rows: int = 70)
 
 def native_evidence(batch: Batch, *, trials: int = 100, ignore_index: int | None = IGNORED) -> Evidence:
     """What `functional.gather` gives, by the native library."""
-    numbers = calls.evidence(batch.logits, extras=True, target=batch.target)
+    numbers = calls.evidence(batch.logits, extras=EXTRAS, target=batch.target)
     counted = None if ignore_index is None else batch.target != ignore_index
     coins = Coins(*numbers[:5])
-    return Evidence(coins, batch.logits.shape[-1], trials, *numbers[5:8], counted, batch.target, numbers[8])
+    return Evidence(coins, batch.logits.shape[-1], trials, *numbers[5:8], counted, batch.target, *numbers[8:])
 
 
 def native_tally(batch: Batch, *, bins: int = 15, trials: int = 100, ignore_index: int | None = IGNORED) -> Tally:

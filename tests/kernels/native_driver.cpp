@@ -15,7 +15,7 @@ void boc_use_threads(void *, void *, void *);
 void boc_row_sums(LOGITS, int64_t *, void *, void *, double *, double *, double *, void *, void *);
 void boc_coins_of(LOGITS, int64_t *, void *, void *, void *, void *);
 void boc_evidence(LOGITS, const int64_t *, int64_t *, double *, double *, double *, double *, double *, double *,
-                  double *, double *);
+                  double *, double *, double *, double *, double *, double *);
 void boc_columns(LOGITS, TRIALS, void **);
 void boc_count_scores(LOGITS, TRIALS, const uint8_t *, int64_t, const int32_t *, const double *, int64_t, int32_t,
                       int64_t *, int64_t *);
@@ -88,7 +88,8 @@ static void run(int64_t rows, int64_t classes, int dtype, bool first, double sca
     boc_row_sums(GIVEN, prediction, a, b, c, d, e, f, g);
     boc_row_sums(GIVEN, prediction, a, b, c, d, e, nullptr, nullptr);
     boc_coins_of(GIVEN, prediction, a, b, c, d);
-    boc_evidence(GIVEN, target, prediction, a, b, c, d, e, f, g, h);
+    Buffer<double> more(4 * rows);
+    boc_evidence(GIVEN, target, prediction, a, b, c, d, e, f, g, h, more, more + rows, more + 2 * rows, more + 3 * rows);
     boc_tally_evidence(prediction, a, b, c, d, target, h, flags, rows, classes, 3, trials, 8, table, 0.05, bins, counts,
                        sums, places, bin_counts, bin_sums);
     boc_log_tails(b, a, e, f, rows, trials, 8, table, 1, 3);
@@ -98,11 +99,11 @@ static void run(int64_t rows, int64_t classes, int dtype, bool first, double sca
         boc_gap_tally(GIVEN, target, &ignored, part, classes, gaps, samples, &invalid);
         boc_gap_tally(GIVEN, nullptr, nullptr, part, 1, gaps, samples, &invalid);
     }
-    Buffer<double> all(15 * rows);
-    void *columns[15];
-    for (int k = 0; k < 15; k++) columns[k] = all.data + k * rows;
+    Buffer<double> all(19 * rows);
+    void *columns[19];
+    for (int k = 0; k < 19; k++) columns[k] = all.data + k * rows;
     boc_columns(GIVEN, trials, 8, table, columns);
-    const int32_t names[] = {1, 9, 14};
+    const int32_t names[] = {1, 9, 18};
     const double signs[] = {-1, 1, 1};
     Buffer<int64_t> histogram(2 * 3 * 256);
     boc_count_scores(GIVEN, trials, 8, table, flags, 1, names, signs, 3, 8, histogram, &invalid);

@@ -24,7 +24,7 @@ COLUMNS = ("prediction", "confidence", "dominance", "gap", "forced_gap", "free_g
            "log_p_value", "energy", "logit_gap")  # fmt: skip
 SCORES = {
     "msp": ("odds", -1), "energy": ("energy", 1), "max_logit": ("top", 1), "entropy": ("entropy", 1),
-    "logit_gap": ("logit_gap", 1), "dominance": ("loss", -1), "gap": ("gap", -1),
+    "logit_gap": ("logit_gap", 1), "dominance": ("loss", -1), "gap": ("gap", -1), "log_odds": ("log_odds", 1),
     "log_p_value": ("log_p_value", 1), "concentration": ("concentration", -1),
     "structural_score": ("log_p_value", -1),
 }  # fmt: skip
@@ -169,6 +169,20 @@ def test_columns(classes, dtype):
         torch.testing.assert_close(
             value.flatten().cpu(), expected[name], rtol=rtol, atol=1e-7 if limit > 1e-9 else 1e-12, equal_nan=True
         )
+
+
+@pytest.mark.parametrize(("classes", "dtype"), [(2, torch.float32), (10, torch.bfloat16), (1025, torch.float64)])
+def test_the_log_odds(classes, dtype):
+    """Also of rows whose odds underflow in float64, and of one without rivals."""
+    logits, _ = batch(20, classes, dtype)
+    logits = torch.cat([logits, logits[-3:]])
+    logits[-3:, 0] = torch.tensor([900.0, 1e4, 5.0])
+    logits[-1, 1:] = -torch.inf
+    (found,) = launch_numbers.columns(logits, ["log_odds"], 1)
+    assert found[-1] == torch.inf
+    expected = evidence(logits, extras=["log_odds"]).log_odds
+    exact = {"rtol": 1e-11, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-6, "atol": 2e-7}
+    torch.testing.assert_close(found.cpu(), expected, **exact, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["prediction", *QUANTITIES])

@@ -42,11 +42,14 @@ def compile_kernel(
     return _compile_launch(lambda: _start(name, logits, extras, spread), target)
 
 
-def compile_spread(dtype: torch.dtype, *, target: tuple, classes: int = 1000) -> Compiled:
-    """The sums of flat and sharp rows as `launch.py` starts them."""
-    logits = torch.empty(3, classes, dtype=dtype)
+def compile_spread(
+    dtype: torch.dtype, *, target: tuple, classes: int = 1000, log_rest: bool = False, across: bool = False
+) -> Compiled:
+    """The sums of flat and sharp rows, alone or with the log of the odds; the rows lie one after another, or across."""
+    logits = torch.empty(classes, 3, dtype=dtype).T if across else torch.empty(3, classes, dtype=dtype)
     odds, squares = torch.empty(3, dtype=accumulator(dtype)), torch.empty(3, dtype=torch.float64)
-    return _compile_launch(lambda: launch.launch_spread(logits, odds, odds, squares), target)
+    rest = torch.empty_like(squares) if log_rest else None
+    return _compile_launch(lambda: launch.launch_spread(logits, odds, odds, squares, rest), target)
 
 
 def _start(name: str, logits: Tensor, extras: bool, spread: bool) -> None:

@@ -5,9 +5,11 @@ import torch
 
 from tests.kernels import backward, forward
 from tests.kernels.cases import DEVICE, DTYPES, UNDEFINED, make_logits, odd_rows, sums
+from tests.kernels.number_checks import evidence
 from tests.kernels.recorded import watch
-from torch_boc.kernels.triton import launch
+from torch_boc.kernels.triton import launch, launch_columns
 from torch_boc.kernels.triton.geometry import parts_of
+from torch_boc.kernels.triton.parts import SOME_PARTS
 
 over_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -74,6 +76,55 @@ def test_the_sums_of_flat_and_of_sharp_rows(scale, dtype):
     forward.assert_same_sums(logits)
 
 
+def rows_of_any_odds(dtype):
+    """Ordinary and flat rows, sharp rows up to those whose odds underflow in float64, and rows with rivals of -inf."""
+    logits = make_logits(8, 17000, dtype)
+    logits[1] *= 1e-3
+    logits[2:7, 9000] = torch.tensor([90.0, 900.0, 1e4, 5.0, 1e3], dtype=dtype)
+    logits[3, :12_000] -= 300.0  # the largest rivals of the parts are far apart
+    logits[3, 9000] = 900.0
+    logits[5, :9000] = logits[5, 9001:] = -torch.inf
+    logits[6, 4096:9000] = logits[6, 9001:] = -torch.inf  # only the first part has rivals
+    logits[7, ::2] = -torch.inf
+    return logits
+
+
+def assert_log_odds(found, logits):
+    exact = {"rtol": 1e-11, "atol": 1e-12} if logits.dtype == torch.float64 else {"rtol": 1e-6, "atol": 2e-7}
+    expected = evidence(logits, extras=["log_odds"]).log_odds
+    torch.testing.assert_close(found.cpu(), expected, **exact, equal_nan=True)
+
+
+@over_dtypes
+def test_the_log_odds(dtype, monkeypatch):
+    monkeypatch.setattr(launch, "processors", lambda device: 80)
+    logits, started = torch.cat([rows_of_any_odds(dtype), odd_rows(17000, dtype)]), watch(monkeypatch)
+    (found,) = launch_columns.columns(logits, ["log_odds"], 1)
+    assert started == ["long_rows"] * 3 + ["spread"] * 2 + ["columns"]
+    assert found[5] == torch.inf
+    assert found[8:].isnan().tolist() == UNDEFINED
+    assert_log_odds(found, logits)
+
+
+def test_the_log_odds_of_rows_that_lie_across():
+    """One program reads several of them."""
+    logits = rows_of_any_odds(torch.float32).T.contiguous().T
+    (found,) = launch_columns.columns(logits, ["log_odds"], 1)
+    assert_log_odds(found, logits)
+
+
+def test_the_log_odds_of_rows_of_more_parts_than_are_joined_at_once(monkeypatch):
+    monkeypatch.setattr(launch, "processors", lambda device: 80)
+    logits = make_logits(2, 140_000)
+    assert parts_of(2, 140_000, 80) > SOME_PARTS.value
+    logits[0, 9000] = 900.0
+    logits[0, :9000] = -torch.inf
+    logits[1, 139_999] = 950.0  # in the last part, as is its largest rival
+    logits[1, 139_990] = 90.0
+    (found,) = launch_columns.columns(logits, ["log_odds"], 1)
+    assert_log_odds(found, logits)
+
+
 @pytest.mark.parametrize("names", [backward.FEW, backward.SPREAD, backward.EVERY], ids=["few", "spread", "every"])
 @over_dtypes
 def test_gradients(dtype, names):
@@ -98,3 +149,6 @@ def test_every_run_gives_the_same_bits():
     for other in others:
         for value, expected in zip(other, first, strict=True):
             assert torch.equal(value, expected)
+    logits = rows_of_any_odds(torch.float32)
+    first, second = (launch_columns.columns(logits, ["log_odds"], 1) for _ in range(2))
+    assert torch.equal(*first, *second)

@@ -25,6 +25,7 @@ LIMIT = {torch.float32: (3e-6, 3e-6), torch.float64: (1e-9, 1e-9)}
 # Below this, in float32, rounding x log2(e) alone costs more than that in exp(x).
 SMALL = {torch.float32: 1e-26, torch.float64: 1e-300}
 NUMBERS = ("odds", "loss", "concentration", "free_gap", "top", "surprise", "margin", "distance")
+NUMBERS += ("log_odds", "tempered_loss", "top_margin", "gen")
 
 
 def assert_same_numbers(actual, expected, dtype, name):
@@ -34,6 +35,8 @@ def assert_same_numbers(actual, expected, dtype, name):
         if name in ("concentration", "free_gap")
         else {"rtol": rtol, "atol": SMALL[accumulator(dtype)]}
     )
+    if name == "log_odds":  # which are near 0 where the odds are near 1
+        kind["atol"] = 0.1 * atol
     torch.testing.assert_close(actual, expected, **kind, equal_nan=True, msg=lambda text: f"{name}: {text}")
 
 
@@ -107,8 +110,9 @@ def test_columns(classes, trials):
     evidence = native_evidence(batch, trials=trials)
     with use("torch"):
         columns = columns_of(evidence)
-        scores = rank(evidence, ["max_logit", "entropy"])
-    expected = {**evidence.coins._asdict(), **columns, "top": scores["max_logit"], "entropy": scores["entropy"]}
+        scores = rank(evidence, ["max_logit", "entropy", "log_odds", "logit_gap_top"])
+    expected = {**evidence.coins._asdict(), **columns, **scores, "top": scores["max_logit"]}
+    expected |= {"tempered_loss": evidence.tempered_loss, "gen": evidence.gen}
     found = calls.columns(batch.logits, calls.QUANTITIES, trials)
     for name, value in zip(calls.QUANTITIES, found, strict=True):
         message = f"{name} is not what torch's operations give"
@@ -118,7 +122,8 @@ def test_columns(classes, trials):
 def test_a_few_columns_are_those_of_all():
     logits = make_batch(10).logits
     every = dict(zip(calls.QUANTITIES, calls.columns(logits, calls.QUANTITIES, 100), strict=True))
-    for names in (["gap"], ["p_value", "prediction"], ["energy"], ["logit_gap", "odds"], ["entropy"]):
+    groups = (["gap"], ["p_value", "prediction"], ["energy"], ["logit_gap", "odds"], ["entropy"], ["log_odds"], ["gen"])
+    for names in groups:
         for name, value in zip(names, calls.columns(logits, names, 100), strict=True):
             torch.testing.assert_close(value, every[name], rtol=0, atol=0, equal_nan=True)
 
@@ -126,8 +131,8 @@ def test_a_few_columns_are_those_of_all():
 @pytest.mark.parametrize("bins", [2, 2**10, 2**18])
 @pytest.mark.parametrize("classes", [2, 10, 1025])
 def test_scores_are_counted_in_bins(classes, bins):
-    names = ["odds", "energy", "log_p_value", "gap", "concentration", "logit_gap", "entropy"]
-    signs = [-1, 1, 1, -1, -1, 1, 1]
+    names = ["odds", "energy", "log_p_value", "gap", "concentration", "logit_gap", "entropy", "log_odds", "gen"]
+    signs = [-1, 1, 1, -1, -1, 1, 1, 1, -1]
     logits, ood = make_batch(classes, rows=300).logits, torch.arange(300) % 3 == 0
     histogram, invalid = torch.ones(2, len(names), bins, dtype=torch.int64), torch.tensor(5)
     calls.count_scores(logits, ood, names, signs, 100, histogram, invalid)
@@ -180,13 +185,13 @@ def test_no_rows(shape):
     logits = torch.zeros(shape)
     assert [x.shape for x in calls.coins_of(logits)] == [shape[:-1]] * 5
     assert [x.shape for x in calls.columns(logits, ["gap", "prediction"], 100)] == [shape[:-1]] * 2
-    assert calls.evidence(logits, extras=False)[6:] == (None, None, None)
+    assert calls.evidence(logits, extras=())[6:] == (None,) * 7
     assert [x.shape for x in calls.row_sums(logits, True)] == [shape[:-1]] * 8
 
 
 def test_the_distance_of_a_target_that_is_no_class_is_0():
     logits = torch.tensor([[1.0, 3.0, -math.inf]] * 4)
-    distance = calls.evidence(logits, extras=False, target=torch.tensor([0, 2, IGNORED, 3]))[8]
+    distance = calls.evidence(logits, extras=(), target=torch.tensor([0, 2, IGNORED, 3]))[8]
     assert distance.tolist() == [2.0, math.inf, 0.0, 0.0]
 
 

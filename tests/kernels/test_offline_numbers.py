@@ -13,7 +13,7 @@ from torch_boc.functional.tallies import empty_tally
 from torch_boc.kernels.triton import launch, launch_numbers
 
 pytestmark = OFFLINE
-QUANTITIES = ("confidence", "forced_gap", "p_value", "energy", "logit_gap", "entropy")
+QUANTITIES = ("confidence", "forced_gap", "p_value", "energy", "logit_gap", "entropy", "log_odds")
 
 
 def zeros(*shape, dtype=torch.int64):

@@ -47,17 +47,25 @@ def test_coins_do_not_spill_and_every_number_moves_once(dtype, target, tmp_path)
 
 
 @over_nvidia
+@pytest.mark.parametrize("log_rest", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_the_spread_does_not_spill_and_leaves_at_once_where_no_row_is_flat(dtype, target, tmp_path):
-    compiled = compile_spread(dtype, target=target)
+def test_the_spread_does_not_spill_and_leaves_at_once_where_no_row_is_flat(dtype, log_rest, target, tmp_path):
+    compiled = compile_spread(dtype, target=target, log_rest=log_rest)
     ptx = compiled.asm["ptx"]
     assert assemble(ptx, tmp_path / "kernel.ptx")[1] == 0
     first_branch = ptx.index("bra")
     wide = accumulator(dtype).itemsize
     assert moved_bytes(ptx[:first_branch], "ld") == wide + 8
-    # Beside odds and squares: the tops, two sums of parts, and the logits, of sharp rows twice.
+    # Beside odds and squares: the tops, three numbers of parts, one of them twice, and the logits, of sharp rows twice.
     block = compiled.elements * dtype.itemsize // compiled.threads
-    assert moved_bytes(ptx, "ld") == wide + 8 + wide + 2 * 8 + 2 * block
+    assert moved_bytes(ptx, "ld") == wide + 8 + wide + 4 * 8 + 2 * block
+
+
+@over_nvidia
+@over_dtypes
+def test_the_spread_of_rows_that_lie_across_does_not_spill(dtype, target, tmp_path):
+    compiled = compile_spread(dtype, target=target, classes=20_000, log_rest=True, across=True)
+    assert assemble(compiled.asm["ptx"], tmp_path / "kernel.ptx")[1] == 0
 
 
 @over_nvidia

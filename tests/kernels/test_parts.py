@@ -6,7 +6,7 @@ import torch
 from tests.kernels.offline import OFFLINE
 from tests.kernels.recorded import bind, record
 from tests.kernels.test_offline import A100
-from torch_boc.kernels.triton import launch
+from torch_boc.kernels.triton import launch, launch_sums
 from torch_boc.kernels.triton.geometry import LEAST_PARTS, MOST_PARTS, PART_CLASSES, Stage, parts_of
 
 
@@ -55,3 +55,13 @@ def test_the_stages(monkeypatch):
     assert split == [(*x, (20 if x[1] == Stage.JOIN else 20 * 5,)) for x in stages]
     assert same == keys
     assert started(monkeypatch, 1, 108)[1] == keys
+
+
+def test_the_log_odds_of_split_rows_have_the_code_of_whole_rows(monkeypatch):
+    launches = record(monkeypatch)
+    for processors in (1, 108):
+        monkeypatch.setattr(launch, "processors", lambda device, number=processors: number)
+        launch_sums.row_sums(torch.zeros(20, 50272), spread=False, log_rest=True)
+    spread = [x for x in launches if x.kernel.__name__ == "spread"]
+    assert [x.arguments[-1] for x in spread] == [Stage.WHOLE, Stage.SUMS, Stage.JOIN]
+    assert len({bind(x, A100)[2] for x in spread}) == 1

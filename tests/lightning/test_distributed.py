@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from tests.lightning.cases import LIBRARIES, QUIET, chosen, classifier, expected, logits_of, perceptron
-from tests.lightning.two_processes import FAR, KNOWN, MARK, NEAR
-from torch_boc import BoCSeparation
+from tests.lightning.two_processes import FAR, KNOWN, MARK, NEAR, SHARES
+from torch_boc import BoCSeparation, ConformalTest
 from torch_boc.functional.columns import sample_columns
 
 pytestmark = QUIET
@@ -73,6 +73,29 @@ def test_validation_is_that_of_one_process(run, module):
     assert "compute" not in said
 
 
+@pytest.mark.filterwarnings("ignore:nothing can be flagged")
+def test_the_tests_are_those_of_one_process(run, module):
+    """The counts bit for bit; in which half a sample is depends on its place in the share of its process."""
+    folder, _ = run
+    logged = torch.load(folder / "validate-0.pt")
+    first, second = (torch.load(folder / f"tests-{rank}.pt") for rank in (0, 1))
+    known = logits_of(module, KNOWN)
+    parts = [known[places.start : places.stop] for places in (SHARES[0][0], SHARES[1][0])]
+    even, odd = (torch.cat([part[start::2] for part in parts]) for start in (0, 1))
+    kinds = {"tested": ({"score": "msp"}, 0.1), "grouped": ({"groups": "prediction"}, 0.3)}
+    for (prefix, (options, alpha)), mine, other in zip(kinds.items(), first, second, strict=True):
+        whole = ConformalTest(**options).calibrate(known)
+        assert mine.keys() == other.keys() == whole.state_dict().keys()
+        for name, value in whole.state_dict().items():
+            assert torch.equal(mine[name], value)
+            assert torch.equal(other[name], value)
+        level = ConformalTest(**options).calibrate(even).flag(odd, alpha).double().mean().item()
+        assert logged[f"val/{prefix}/flagged"] == pytest.approx(level)
+        for name, data in (("near", NEAR), ("far", FAR)):
+            power = whole.flag(logits_of(module, data), alpha).double().mean().item()
+            assert logged[f"val/{prefix}/{name}/flagged"] == pytest.approx(power)
+
+
 def test_a_process_that_cannot_read_a_batch_keeps_no_other_waiting(run, module):
     """The second process reads nothing of loader 0, half of loader 1, and finds out late that loader 2 is wrong."""
     folder, said = run
@@ -83,6 +106,8 @@ def test_a_process_that_cannot_read_a_batch_keeps_no_other_waiting(run, module):
         for data, places in ((KNOWN, list(range(40))), (NEAR, [0, 1, 2, *range(11, 21)]))
     )
     want = {key: expected(module, known)[key] for key in ("samples", "gap", "nll")}
+    logits = logits_of(module, known)
+    want["flagged"] = ConformalTest().calibrate(logits[::2]).flag(logits[1::2]).double().mean().item()
     assert chosen(first, "val/boc/") == pytest.approx(want | {"skipped_batches": 2})
     found = chosen(first, "val/boc/near/")
     want = {key: expected(module, near)[key] for key in ("samples", "gap")}

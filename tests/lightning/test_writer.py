@@ -16,6 +16,7 @@ from tests.lightning.cases import (
     trainer,
     vit,
 )
+from torch_boc import ConformalTest
 from torch_boc.functional.columns import COLUMNS, sample_columns
 from torch_boc.lightning import BoCPredictionWriter
 
@@ -60,6 +61,22 @@ def test_chosen_columns(library, tmp_path):
     assert list(found) == ["index", "target", "free_gap", "prediction"]
     want = sample_columns(logits_of(module, DATA), columns=["free_gap"])["free_gap"]
     torch.testing.assert_close(found["free_gap"], want, rtol=1e-5, atol=1e-12)
+
+
+def test_columns_of_a_test(library, tmp_path):
+    module = classifier(library, perceptron())
+    test = ConformalTest().calibrate(logits_of(module, points(60, 5)))
+    out = predict(library, tmp_path, module, loader(DATA), test=test, alpha=0.2)
+    path, logits = out / "predictions-rank0.parquet", logits_of(module, DATA)
+    found = table(path)
+    assert list(found) == ["index", "target", *COLUMNS, "p_in_distribution", "review"]
+    torch.testing.assert_close(found["p_in_distribution"], test(logits), rtol=1e-12, atol=0)
+    assert torch.equal(found["review"], test.flag(logits, 0.2))
+    assert parquet.read_schema(path).metadata[b"alpha"] == b"0.2"
+    with pytest.raises(ValueError, match="expected a test for the column 'review', got none"):
+        BoCPredictionWriter(tmp_path, columns=["review"])
+    with pytest.raises(ValueError, match="expected held-out samples"):
+        BoCPredictionWriter(tmp_path, test=ConformalTest())
 
 
 def test_vit_and_several_loaders(library, tmp_path):

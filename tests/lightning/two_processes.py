@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from tests.lightning.cases import LIBRARIES, classifier, loader, perceptron, points
+from torch_boc import ConformalTest
 from torch_boc.lightning import BoCCallback, BoCPredictionWriter
 
 MARK = "library: "
@@ -59,7 +60,7 @@ class Failing:
 
 def validate_with_failures(library: Any, folder: Path, module: Any) -> None:
     """Save what each process logs of an epoch in which one of them cannot read everything."""
-    callback = BoCCallback(ood=OOD, keys=("samples", "gap", "nll"), plot_every_n_epochs=1)
+    callback = BoCCallback(ood=OOD, keys=("samples", "gap", "nll"), plot_every_n_epochs=1, test=True)
     run = trainer(library, folder / "failures", callback, use_distributed_sampler=False, logger=False)
     failing = Failing(run.global_rank)
     failing.callback, callback._source.logits = callback, failing
@@ -101,12 +102,15 @@ def work(library: Any, folder: Path) -> None:
     callbacks = (
         BoCCallback(ood=OOD, keys=("samples", "gap", "accuracy"), plot_every_n_epochs=1),
         BoCCallback(ood=OOD, keys=("gap",), prefix="binned", thresholds=2**12, logits="model.2"),
+        BoCCallback(ood=OOD, keys=("gap",), prefix="tested", test=ConformalTest("msp"), alpha=0.1),
+        BoCCallback(ood=OOD, keys=("gap",), prefix="grouped", test=ConformalTest(groups="prediction"), alpha=0.3),
     )
     options = {"enable_checkpointing": False, "logger": library.loggers.CSVLogger(folder)}
     run = trainer(library, folder, *callbacks, use_distributed_sampler=False, **options)
     shares = SHARES[run.global_rank]
     run.validate(module, [share(*part) for part in zip((KNOWN, NEAR, FAR), shares, strict=True)], verbose=False)
     torch.save(dict(run.callback_metrics), folder / f"validate-{run.global_rank}.pt")
+    torch.save([x.test.state_dict() for x in callbacks[2:]], folder / f"tests-{run.global_rank}.pt")
 
     writer = BoCPredictionWriter(folder / "predictions")
     trainer(library, folder, writer, **options).predict(module, loader(KNOWN, 4), return_predictions=False)

@@ -56,9 +56,9 @@ def test_bad_arguments_of_the_gap(arguments, match):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"scores": ("msp", "magic")}, "among msp, energy"),
-        ({"scores": "msp"}, "among msp, energy"),
-        ({"scores": ()}, "among msp, energy"),
+        ({"scores": ("msp", "magic")}, "among msp, log_odds, energy"),
+        ({"scores": "msp"}, "among msp, log_odds, energy"),
+        ({"scores": ()}, "among msp, log_odds, energy"),
         ({"thresholds": 7}, "power of two"),
         ({"thresholds": 0}, "power of two"),
         ({"exact_up_to": -1}, "number of samples"),

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tests.dispatch import HostSyncError, NoHostSync
 from tests.nn.models import images, linear, vit
-from torch_boc import BoCMetric, watch
+from torch_boc import BoCMetric, ConformalTest, DriftMonitor, watch
 from torch_boc.functional import boc_summary
 
 
@@ -132,3 +134,120 @@ def test_a_module_without_logits_is_an_error():
     with pytest.raises(TypeError, match=r"got a tuple of Tensor \(1, 2, 4\), tuple, .*; wrap the model"), watch(module):
         module(torch.ones(1, 2, 3))
     assert not module._forward_hooks
+
+
+def monitor(**options):
+    """It knows 500 samples of `linear` on normal inputs."""
+    with torch.no_grad():
+        held_out = linear()(torch.randn(500, 3, generator=torch.Generator().manual_seed(1)))
+    return DriftMonitor(ConformalTest(**options).calibrate(held_out), alpha=0.01)
+
+
+def stream(samples, scale=1.0, seed=2):
+    return scale * torch.randn(samples, 3, generator=torch.Generator().manual_seed(seed))
+
+
+def test_a_monitor_sees_every_call_and_no_metric_is_computed():
+    model, ours, alone = linear(), monitor(), monitor()
+    with watch(model, monitor=ours) as watching:
+        for x in stream(90).split(40):
+            alone.update(model(x).detach())
+    assert watching.monitor is ours
+    assert watching.metric is None
+    assert int(ours.seen) == 90
+    for name, value in alone.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-12, atol=0)
+    with pytest.raises(ValueError, match=r"got a monitor alone; .*watch\(module, BoCMetric\(\), monitor=monitor\)"):
+        watching.compute()
+
+
+def test_a_metric_and_a_monitor():
+    model, ours = linear(), monitor()
+    with watch(model, BoCMetric(), monitor=ours) as watching:
+        logits = model(stream(30))
+    assert_counts(watching, logits)
+    assert int(ours.seen) == 30
+    assert watch(linear()).monitor is None
+
+
+def test_the_alarm_is_told_once():
+    model, told = linear(), []
+    with watch(model, monitor=monitor(), on_alarm=told.append) as watching:
+        model(stream(40))
+        assert told == []
+        for x in stream(300, 0.05, seed=3).split(20):
+            model(x)
+            assert len(told) == int(watching.monitor.alarm)
+    assert told == [watching.monitor]
+    assert 30 <= watching.monitor.change <= 60  # it is an estimate
+
+
+def test_an_error_in_on_alarm_comes_out_and_removes_the_hook():
+    def stop(monitor):
+        raise RuntimeError(f"drift after {int(monitor.alarm_at)} samples")
+
+    model = linear()
+    with pytest.raises(RuntimeError, match="drift after"), watch(model, monitor=monitor(), on_alarm=stop):
+        model(stream(300, 0.05))
+    assert not model._forward_hooks
+
+
+@pytest.mark.parametrize("dim", [-1, 1])
+def test_a_monitor_of_logits_with_more_axes(dim):
+    """Whatever axis the test was calibrated with."""
+    model, alone = linear(), monitor()
+    with watch(model, monitor=monitor(dim=dim)) as watching:
+        logits = model(stream(24).reshape(4, 6, 3)).detach()
+    alone.update(logits.reshape(-1, 5))
+    torch.testing.assert_close(watching.monitor.evidence, alone.evidence)
+
+
+def test_a_monitor_in_inference_mode_and_out_of_it():
+    model, ours = linear(), monitor()
+    with watch(model, monitor=ours):
+        with torch.inference_mode():
+            model(stream(20))
+            ours.reset()
+            model(stream(20))
+        model(stream(20, seed=5)).sum().backward()
+    assert int(ours.seen) == 40
+    assert not any(x.is_inference() for x in ours.buffers())
+
+
+def test_a_monitor_reads_nothing_back_unless_an_alarm_is_asked_for():
+    model, ours = linear(), monitor()
+    with watch(model, monitor=ours):
+        model(stream(20))  # the first batch is searched for probabilities
+    with watch(model, monitor=ours), NoHostSync():
+        model(stream(20))
+    with watch(model, monitor=monitor(), on_alarm=print), pytest.raises(HostSyncError), NoHostSync():
+        model(stream(20))
+
+
+def test_the_monitor_follows_the_logits_to_their_device():
+    ours, model = monitor(), linear()
+    with watch(model, monitor=ours):
+        pass
+    assert ours.evidence.device.type == "cpu"
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        for module in (ours, ours.test, ours.own):
+            for name, buffer in list(module.named_buffers(recurse=False)):
+                setattr(module, name, torch.zeros(buffer.shape, dtype=buffer.dtype))
+        model = nn.Linear(3, 5, device="cuda")
+        with watch(model, monitor=ours):
+            model(torch.randn(4, 3, device="cuda"))
+    assert {x.device.type for x in ours.buffers()} == {"cuda"}
+
+
+def test_arguments_of_a_monitor_are_checked():
+    with pytest.raises(TypeError, match=r"expected monitor as a torch_boc.DriftMonitor, got ConformalTest"):
+        watch(linear(), monitor=monitor().test)
+    with pytest.raises(ValueError, match="expected a monitor with a test, got one without"):
+        watch(linear(), monitor=DriftMonitor())
+    with pytest.raises(ValueError, match="expected held-out samples"):
+        watch(linear(), monitor=DriftMonitor(ConformalTest()))
+    with pytest.raises(ValueError, match="expected a monitor for on_alarm, got none"):
+        watch(linear(), on_alarm=print)
+    model = linear(7)
+    with pytest.raises(ValueError, match="expected logits with 5 classes"), watch(model, monitor=monitor()):
+        model(stream(4))

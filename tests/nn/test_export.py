@@ -10,9 +10,9 @@ import torch
 from torch.export import Dim
 
 from tests.nn.models import images, linear, roberta, tokens, vit
-from torch_boc import BoCClassifier
+from torch_boc import BoCClassifier, ConformalTest
 from torch_boc.experiments.resnet import CifarResNet
-from torch_boc.nn import BoCOutput, ProbeOutput
+from torch_boc.nn import BoCOutput, ProbeOutput, ScreenedOutput
 
 NAMES = ("logits", *ProbeOutput._fields)
 BATCH = Dim.DYNAMIC
@@ -32,6 +32,75 @@ def assert_same(values, result, *, rtol=2e-5, atol=1e-6):
     for name, value, expected in zip(NAMES, values, flat(result), strict=False):
         assert value.dtype == expected.dtype
         torch.testing.assert_close(value, expected, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
+
+
+VERDICT = ("p_in_distribution", "review")
+
+
+def screened(model=None, **options):
+    """A classifier with a test that knows 200 held-out samples; with groups, only the columns of the test."""
+    held_out = 4 * torch.randn(200, 5, generator=torch.Generator().manual_seed(3))
+    test = ConformalTest(**options).calibrate(held_out)
+    columns = VERDICT if options else None  # to export the p-values of the probe takes time
+    return BoCClassifier(linear() if model is None else model, 1, columns=columns, test=test, alpha=0.2).eval()
+
+
+def assert_same_verdict(p, review, result):
+    """Every p-value but those of scores near the end of a place, which may round to the other side."""
+    assert ((p - result.p_in_distribution).abs() < 1e-12).double().mean() > 0.97
+    assert (review == result.review).double().mean() > 0.97
+    assert 0 < int(review.sum()) < len(review)
+
+
+GROUPS = pytest.mark.parametrize("groups", [None, "prediction", "confidence"])
+
+
+@GROUPS
+@pytest.mark.filterwarnings("ignore:nothing can be flagged")
+def test_a_test_is_compiled_with_the_classifier(groups):
+    classifier = screened(groups=groups) if groups else screened()
+    torch.compiler.reset()
+    compiled = torch.compile(classifier, fullgraph=True, dynamic=True, backend="eager" if groups else "inductor")
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for size in (150, 90):
+            x = torch.randn(size, 3)
+            result = compiled(x)
+            if not groups:
+                assert isinstance(result.probe, ScreenedOutput)
+                assert_same(flat(result)[:-2], classifier(x))
+            assert_same_verdict(result.p_in_distribution, result.review, classifier(x))
+    torch.compiler.reset()
+
+
+@GROUPS
+@pytest.mark.filterwarnings("ignore:nothing can be flagged")
+def test_a_test_is_exported_saved_and_loaded(groups):
+    classifier, x = screened(groups=groups) if groups else screened(), torch.randn(80, 3)
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: BATCH},)}), file)
+    file.seek(0)
+    program = torch.export.load(file)
+    assert torch.equal(program.state_dict["test.counts"], classifier.test.counts)
+    for size in (80, 200):
+        x = torch.randn(size, 3)
+        result = program.module()(x)
+        assert isinstance(result.probe, dict if groups else ScreenedOutput)
+        assert_same_verdict(result.p_in_distribution, result.review, classifier(x))
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": "prediction", "temperature": 2.0}, {"groups": "confidence"}])
+@pytest.mark.filterwarnings("ignore:nothing can be flagged")
+def test_onnxruntime_tests_as_eager_does(options, tmp_path):
+    classifier = screened(torch.nn.Identity(), **options)
+    inputs, names = ((torch.randn(6, 5),), {}), ("logits", *(VERDICT if options else ScreenedOutput._fields))
+    run = in_onnx(classifier, inputs, {"args": ({0: BATCH},)}, tmp_path / "screened.onnx", names)
+    logits = 3 * torch.randn(300, 5, generator=torch.Generator().manual_seed(1))
+    *_, p, review = run(logits)[: len(names)]
+    assert_same_verdict(p, review, classifier(logits))
+    logits[0, 0] = torch.nan
+    *_, p, review = run(logits[:2])[: len(names)]
+    assert p.isnan().tolist() == [True, False]
+    assert review[0]
 
 
 def test_compiled_in_one_graph_once_for_all_batch_sizes():
@@ -92,16 +161,16 @@ def test_an_exported_program_is_saved_and_loaded():
     assert_same(flat(result), classifier(x))
 
 
-def in_onnx(classifier, inputs, shapes, path):
+def in_onnx(classifier, inputs, shapes, path, names=NAMES):
     """The classifier as a function that onnxruntime runs."""
     import onnxruntime
 
     args, kwargs = inputs
     torch.onnx.export(
-        classifier, args, path, kwargs=kwargs, dynamo=True, verbose=False, dynamic_shapes=shapes, output_names=NAMES
+        classifier, args, path, kwargs=kwargs, dynamo=True, verbose=False, dynamic_shapes=shapes, output_names=names
     )
     session = onnxruntime.InferenceSession(path)
-    assert [x.name for x in session.get_outputs()][: len(NAMES)] == list(NAMES)
+    assert [x.name for x in session.get_outputs()][: len(names)] == list(names)
     assert all(isinstance(x.shape[0], str) for x in session.get_inputs()), "the batch axis is dynamic"
 
     def run(*args, **kwargs):

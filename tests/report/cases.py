@@ -44,6 +44,9 @@ def make_results(splits: tuple[str, ...] = (LEAK,), ood: tuple[str, ...] = ("svh
         reliability=reliability(splits) if targets else reliability(()).iloc[:0],
         roc=roc(ood),
         histograms=histograms(sets),
+        screening=screening(splits, ood),
+        thresholds=thresholds(),
+        stream=stream(ood),
     )
 
 
@@ -192,6 +195,45 @@ def histograms(sets: tuple[str, ...]) -> pd.DataFrame:
             weights = [math.exp(-steep * (39 - i if rising else i)) for i in range(40)]
             rows += [(score, name, i / 40, (i + 1) / 40, w / sum(weights)) for i, w in enumerate(weights)]
     return pd.DataFrame(rows, columns=["score", "set", "bin_low", "bin_high", "share"])
+
+
+def screening(splits: tuple[str, ...], ood: tuple[str, ...]) -> pd.DataFrame:
+    held_out = next((name for name in splits if name != LEAK), "")
+    shares = {
+        ("conformal", "log_odds"): (0.0472, 0.2702, 0.0076, 0.0466),
+        ("conformal", "energy"): (0.0496, 0.3052, 0.0072, 0.0478),
+        ("paper", ""): (0.1282, 0.6701, 0.1048, 0.5598),
+    }
+    rows = []
+    for (test, score), (known, other, rare_known, rare_other) in shares.items():
+        for alpha, pair in ((0.05, (known, other)), (0.01, (rare_known, rare_other))):
+            for name in ("test", *ood):
+                kind, share = ("id", pair[0]) if name == "test" else ("ood", pair[1])
+                chance = 0.6 if (test, kind) == ("conformal", "id") else NAN
+                size = 5000 if kind == "id" else 26_032
+                rows.append((test, score, alpha, held_out, 5000, name, kind, size, share, chance))
+    columns = "test score alpha held_out held_out_samples set kind samples flagged chance"
+    return with_interval(pd.DataFrame(rows, columns=columns.split()), "flagged", half=0.006)
+
+
+def thresholds() -> pd.DataFrame:
+    rows = [
+        (score, alpha, confidence, 5000, start - shift, alpha * factor)
+        for score, start in (("log_odds", 1.06), ("energy", 8.6))
+        for alpha in (0.1, 0.05, 0.01, 0.001)
+        for confidence, shift, factor in ((NAN, 0.0, 1.0), (0.99, 0.2, 0.86))
+    ]
+    table = pd.DataFrame(rows, columns=["score", "alpha", "confidence", "held_out_samples", "threshold", "rate"])
+    return with_interval(table, "rate", half=0.0002)
+
+
+def stream(ood: tuple[str, ...]) -> pd.DataFrame:
+    rows = [
+        (name, "log_odds", 0.01, i, "id" if i <= 300 else "ood", -2.0 if i <= 300 else -2.0 + 0.22 * (i - 300))
+        for name in ood
+        for i in range(1, 501)
+    ]
+    return pd.DataFrame(rows, columns=["ood", "score", "alpha", "sample", "kind", "evidence"])
 
 
 class Outline(HTMLParser):

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
-from torch_boc.evaluation.beyond import SPLINE
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.parts import Cell
+from torch_boc.report.rendering import html_text
 from torch_boc.report.report import Report
+from torch_boc.report.results import SPLINE
 from torch_boc.report.splits import LEAKING
 
 
@@ -60,6 +61,36 @@ def beyond(auroc, difference, low, high, within=0.5):
     table = pd.DataFrame({"how": how, "what": what, "auroc": [within, 0.76, 0.78, auroc]})
     table["versus_confidence"], table["versus_confidence_low"], table["versus_confidence_high"] = difference, low, high
     return table.assign(auroc_low=table["auroc"] - 0.01, auroc_high=table["auroc"] + 0.01)
+
+
+def beside_energy(energy, gain):
+    """The rows that the energy adds to `beyond`: alone, in a model with confidence, and with the concentration too."""
+    what = ["energy", "energy", "energy_concentration"]
+    rows = pd.DataFrame({"how": ["alone", "model", "model"], "what": what, "auroc": [energy, 0.85, 0.85 + gain]})
+    rows["versus_without"] = [float("nan"), float("nan"), gain]
+    rows = rows.assign(
+        versus_without_low=rows["versus_without"] - 0.01, versus_without_high=rows["versus_without"] + 0.01
+    )
+    return rows.assign(auroc_low=rows["auroc"] - 0.01, auroc_high=rows["auroc"] + 0.01)
+
+
+@pytest.mark.parametrize(
+    ("energy", "gain", "said", "unsaid"),
+    [
+        (0.84, 0.02, ["still energy (0.8400), which learnt nothing, ranks better.", "ρ adds: +0.0200 (+0.0100 to"], []),
+        (0.825, 0.001, ["To p̂ and energy together, ρ is not shown to add anything: +0.0010"], ["learnt nothing"]),
+    ],
+)
+def test_the_energy_stands_beside_the_models(energy, gain, said, unsaid):
+    table = pd.concat([beyond(*BETTER), beside_energy(energy, gain)])
+    comparison = Comparison({"a": Report(make_results())}, {"a": table})
+    rows = {name.text: values[0].text for name, *values in comparison.table().rows}
+    assert rows["AUROC, p̂ and energy"] == "0.8500"
+    assert rows["AUROC, p̂, energy and ρ"] == f"{0.85 + gain:.4f}"
+    assert rows["gained by ρ over both"] == f"+{gain:.4f}"
+    sentence = comparison.sentences("a")[-1]
+    assert all(words in sentence for words in said)
+    assert not any(words in sentence for words in unsaid)
 
 
 def test_what_is_beyond_confidence_has_rows_and_a_sentence():
@@ -116,8 +147,8 @@ def test_page_links_to_each_report(comparison, tmp_path):
         assert (tmp_path / folder / "report.html") in paths
         assert f"href='{folder}/report.html'" in source
         assert "href='../index.html'" in (tmp_path / folder / "report.html").read_text(encoding="utf-8")
-    for sentence in comparison.reports["no/targets"].verdict:
-        assert sentence[:30] in source
+    for sentence in comparison.sentences("no/targets"):
+        assert html_text(sentence[:30]) in source
 
 
 def test_nothing_to_compare():

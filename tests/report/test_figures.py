@@ -14,7 +14,7 @@ from torch_boc.report.gap import gap_figure
 from torch_boc.report.reliability import reliability_figure
 from torch_boc.report.topics import draw_figures
 
-ALL = ["reliability", "roc", "scores", "coherence", "gaps", "trials"]
+ALL = ["reliability", "roc", "scores", "stream", "coherence", "gaps", "trials"]
 MANY = ("svhn", "cifar100", "<b>x</b>", "$a_b$", "_hidden", "six", "a name that is far too long for any legend at all")
 
 
@@ -37,7 +37,7 @@ def drawn():
 )
 def test_every_combination_is_drawn_without_a_warning(splits, ood):
     made = draw_figures(make_results(splits, ood))
-    assert list(made) == [name for name in ALL if ood or name not in ("roc", "scores")]
+    assert list(made) == [name for name in ALL if ood or name not in ("roc", "scores", "stream")]
     for figure in made.values():
         figure.draw_without_rendering()
 
@@ -94,6 +94,7 @@ def tick_labels(axis):
 
 def test_reliability(drawn):
     (axis,) = drawn["reliability"].axes
+    assert not any(line.get_clip_on() for line in axis.lines[1:])  # points at an edge are whole
     assert legend(axis) == ["MSP", "temperature, held out", f"temperature, {LEAK}", "BoC"]
     assert len({each.get_color() for each in axis.lines[1:]}) == 4
     assert len(axis.collections) == 4  # the bands
@@ -225,6 +226,7 @@ def test_colours_are_those_safe_for_all(drawn):
 def test_empty_tables_leave_figures_out():
     results = make_results()
     empty = {
-        name: getattr(results, name).iloc[:0] for name in ("reliability", "roc", "coherence", "trials", "histograms")
+        name: getattr(results, name).iloc[:0]
+        for name in ("reliability", "roc", "coherence", "trials", "histograms", "stream")
     }
     assert draw_figures(type(results)(**{**vars(results), **empty})) == {}

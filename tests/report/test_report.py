@@ -32,9 +32,12 @@ def undrawn(monkeypatch):
 def test_tables_are_those_of_the_results(report):
     assert report.calibration is report.results.calibration
     assert report.ood is report.results.ood
-    assert list(report.diagnostics) == ["leaks", "overlaps", "gaps", "trials", "coherence", "reliability"]
+    assert list(report.diagnostics) == [
+        *("leaks", "overlaps", "gaps", "trials", "coherence", "reliability"),
+        *("screening", "thresholds", "stream"),
+    ]
     assert report.diagnostics["gaps"] is report.results.gaps
-    assert list(report.figures()) == ["reliability", "roc", "scores", "coherence", "gaps", "trials"]
+    assert list(report.figures()) == ["reliability", "roc", "scores", "stream", "coherence", "gaps", "trials"]
 
 
 def test_names_cannot_write_html_or_markdown(undrawn, tmp_path):
@@ -50,7 +53,7 @@ def test_names_cannot_write_html_or_markdown(undrawn, tmp_path):
 
 @pytest.mark.parametrize(
     ("splits", "ood", "targets", "tables"),
-    [((), (), False, 1), ((), (), True, 3), (("held out",), ("a", "b"), True, 6), ((), ("svhn",), False, 3)],
+    [((), (), False, 4), ((), (), True, 6), (("held out",), ("a", "b"), True, 9), ((), ("svhn",), False, 6)],
 )
 def test_missing_parts_are_left_out(splits, ood, targets, tables, undrawn, tmp_path):
     report = Report(make_results(splits, ood, targets))
@@ -71,9 +74,9 @@ def test_report_of_a_real_evaluation(classes, undrawn, tmp_path):
     split = more + 2 * torch.eye(classes)[target], target
     report = evaluate((logits, target), {"noise": other}, calibration=split, replicates=20)
     paths = report.save(tmp_path)
-    assert len(paths) == 9
+    assert len(paths) == 10
     outline = Outline(paths[0].read_text(encoding="utf-8"))
-    assert len(outline.all("img")) == 6
+    assert len(outline.all("img")) == 7
     assert "On “noise”" in outline.text
     assert ("With two classes" in outline.text) == (classes == 2)
     check_markdown(paths[1].read_text(encoding="utf-8"))
@@ -98,7 +101,7 @@ def check_markdown(text):
 def test_markdown(report):
     text = report.to_markdown()
     blocks = check_markdown(text)
-    assert len(blocks) == 5
+    assert len(blocks) == 8
     assert [line for line in text.split("\n") if line.startswith("#")][:3] == [
         "# Bag-of-Coins report",
         "## What this says",
@@ -148,7 +151,7 @@ def test_strict_values():
 def test_save(report, tmp_path):
     paths = report.save(tmp_path / "new" / "folder")
     names = ["report.html", "report.md", "report.json"]
-    names += [f"{name}.png" for name in ("reliability", "roc", "scores", "coherence", "gaps", "trials")]
+    names += [f"{name}.png" for name in ("reliability", "roc", "scores", "stream", "coherence", "gaps", "trials")]
     assert [path.name for path in paths] == names
     assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(names)
     for path in paths[3:]:
@@ -170,6 +173,6 @@ def test_short_forms(report):
     assert lines[0].startswith("Report: test 10,000, svhn 26,032, held out 5,000, training samples 5,000")
     assert lines[1:] == [f"- {sentence}" for sentence in report.verdict]
     fragment = Outline(report._repr_html_())
-    assert len(fragment.all("table")) == 2
+    assert len(fragment.all("table")) == 3
     assert len(fragment.all("li")) == len(report.verdict)
     assert len(report._repr_html_()) < 20_000

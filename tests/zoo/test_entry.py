@@ -46,6 +46,11 @@ def resnet20() -> zoo.Entry:
     return zoo.load("resnet20-cifar10")
 
 
+@pytest.fixture(scope="module")
+def minilm() -> zoo.Entry:
+    return zoo.load("minilm-clinc150")
+
+
 class TestEveryEntry:
     def test_sets_are_whole(self, entry):
         assert entry.id.target is not None
@@ -117,7 +122,7 @@ class TestSplits:
             halved = first == "held-out half"
             assert halved == all(map(is_training, entry.calibration))
             assert (test is entry.id) == (not halved)
-            assert others
+            assert bool(others) == any(map(is_training, entry.calibration))
 
     def test_without_any_split(self):
         data = LogitSet(2 * torch.eye(4), torch.arange(4), name="test")
@@ -169,6 +174,47 @@ class TestResNet20:
         """Mahalanobis: the value of the formula in NumPy, float64, on the float32 logits."""
         pair = resnet20.id.columns[column], resnet20.ood["svhn"].columns[column]
         assert auroc(*pair).item() == pytest.approx(value, abs=0.001)
+
+
+class TestMiniLM:
+    """A review queue: validation requests to calibrate on, test requests, and requests that are out of scope."""
+
+    def test_sets(self, minilm):
+        assert minilm.id.logits.shape == (4500, 150)
+        assert minilm.id.target.bincount().tolist() == [30] * 150
+        assert {name: len(data) for name, data in minilm.ood.items()} == {"out-of-scope": 1000}
+        assert minilm.ood["out-of-scope"].target is None
+        assert {name: len(data) for name, data in minilm.calibration.items()} == {"validation": 3000}
+        assert minilm.calibration["validation"].target.bincount().tolist() == [20] * 150
+
+    def test_numbers(self, minilm):
+        summary = boc_summary(minilm.id.logits, minilm.id.target)
+        strange = boc_summary(minilm.ood["out-of-scope"].logits)
+        expected = {"accuracy": 0.9658, "ece_confidence": 0.0199, "gap": 0.0531, "rejection_rate": 0.2696}
+        for name, value in expected.items():
+            assert summary[name].item() == pytest.approx(value, abs=0.002), name
+        assert strange["gap"].item() == pytest.approx(0.6005, abs=0.002)
+        assert summary["forced_gap"] > 0.99 * summary["gap"]
+
+    @pytest.mark.parametrize(
+        ("name", "area", "five", "one"), [("msp", 0.9709, 0.842, 0.587), ("energy", 0.9824, 0.907, 0.692)]
+    )
+    def test_ranks_among_validation_requests_keep_their_level(self, minilm, name, area, five, one):
+        """The share flagged in scope is at most about the level; out of scope it is many times that."""
+        held_out, known, strange = (
+            scores[name](data.logits).double().numpy()
+            for data in (minilm.calibration["validation"], minilm.id, minilm.ood["out-of-scope"])
+        )
+        assert auroc(*map(torch.from_numpy, (known, strange))).item() == pytest.approx(area, abs=0.002)
+        for level, share in ((0.05, five), (0.01, one)):
+            flagged = [(rank_p_values(held_out, x) <= level).mean() for x in (known, strange)]
+            assert flagged[0] <= level + 0.01
+            assert flagged[1] == pytest.approx(share, abs=0.005)
+
+
+def rank_p_values(held_out: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Conformal p-values: the rank of each value among those that were held out."""
+    return (np.searchsorted(np.sort(held_out), values, side="right") + 1) / (len(held_out) + 1)
 
 
 class TestFiles:

@@ -35,6 +35,10 @@ MEANING = {
         "the calibration split",
         "what is fitted on it has seen these targets, so its errors here are too low. Fit on other samples.",
     ),
+    "held-out": (
+        "the held-out samples of",
+        "they are compared with themselves, so their p-values are not valid. Calibrate on other samples.",
+    ),
     "ood": (
         "the out-of-distribution set",
         "a sample cannot be in both, and the AUROC is too close to 0.5. Leave them out of one of the two sets.",
@@ -110,7 +114,7 @@ def overlap_message(kind: str, shared: int, size: int, *, test: str, other: str)
     """The message that rows are shared: how many, what is wrong then, and what to do.
 
     Args:
-        kind: the kind of the other set: "calibration", "ood" or "train".
+        kind: the kind of the other set: "calibration", "held-out", "ood" or "train".
         shared: the number of rows of the test set that are also in the other set.
         size: the number of rows of the test set.
         test: the name of the test set in the message.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.blocks import blockwise
-from ..core.precision import accumulator, widen
+from ..core.precision import accumulator, moves_only, widen
 from .base import Calibrated, Calibrator, coins_of
 
 LOWEST, HIGHEST = 1e-3, 1e3
@@ -78,12 +78,7 @@ class TemperatureScaling(nn.Module, Calibrator):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move to another device with the module, but not to another dtype: float16 has only three digits."""
-
-        def move(x: Tensor) -> Tensor:
-            device = fn(torch.empty(0, device=x.device)).device
-            return (x.float() if device.type == "mps" else x).to(device)
-
-        super()._apply(move, recurse)
+        super()._apply(moves_only(fn), recurse)
         return self
 
 

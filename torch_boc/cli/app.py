@@ -14,8 +14,10 @@ from .console import say
 from .demo import demo
 from .doctor import UNHEALTHY, doctor
 from .experiment import experiment
+from .monitor import ALARM, monitor
 from .probe import probe
 from .report import report
+from .screen import screen
 from .spelling import lenient_output
 
 HELP = "Does a classifier's confidence agree with the geometry of its logits?"
@@ -23,7 +25,7 @@ EXPECTED = (ValueError, OSError, ImportError)
 FAILED, TOO_LITTLE_MEMORY = 2, 3
 CODES = (
     f"Exit codes: 0 success, {UNHEALTHY} the doctor found a fault, {FAILED} the input cannot be used, "
-    f"{TOO_LITTLE_MEMORY} too little memory, {INTERRUPTED} interrupted."
+    f"{TOO_LITTLE_MEMORY} too little memory, {ALARM} the monitor has raised an alarm, {INTERRUPTED} interrupted."
 )
 
 EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
@@ -43,6 +45,17 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "torch-boc probe logits.npz",
         "torch-boc probe logits.npz -o samples.parquet",
         "torch-boc probe logits.csv -o samples.csv --trials 200 --json",
+    ),
+    screen: (
+        "torch-boc screen new.npz --calibration val.npz -o flagged.parquet",
+        "torch-boc screen new.npz --calibration val.npz --alpha 0.01 --fdr 0.1",
+        "torch-boc screen a.npz b.npz --calibration val.npz --save-test test.pt",
+        "torch-boc screen new.csv --test test.pt --confidence 0.99 --json",
+    ),
+    monitor: (
+        "torch-boc monitor day1.npz day2.npz --calibration val.npz",
+        "torch-boc monitor day3.npz --calibration val.npz --state stream.pt",
+        "torch-boc monitor --calibration val.npz --until-alarm < logits.csv",
     ),
     experiment: (
         "torch-boc experiment vit",

@@ -27,8 +27,8 @@ def demo(
 ) -> None:
     """Reports on real logits of several models, side by side. With NAME, the whole report on one model.
 
-    The calibrators are fitted twice: on samples that the network has not seen (the first half of the test set, if there
-    are no others), and, as in the paper, on samples that it was trained on, which shows the effect of such samples.
+    The calibrators are fitted on samples that the network has not seen (the first half of the test set, if there are no
+    others), and, where there are any, on samples that it was trained on, as in the paper, which shows their effect.
     """
     folder = choose_folder(out, json=json, files=_files(name))
     with working("loading libraries") as tell, warnings.catch_warnings():
@@ -69,7 +69,7 @@ def compare(entries: list["Entry"], progress: Callable[[str], None]) -> "Compari
         progress(f"{where}: beyond confidence")
         test, _ = entry.test_and_splits()
         for ood in list(entry.ood.values())[:1]:
-            beyond[entry.name] = beyond_confidence(test, ood, how=["strata", "model"], what=["concentration"])
+            beyond[entry.name] = beyond_confidence(test, ood, what=["concentration"], beside=["energy"])
     return Comparison(reports, beyond)
 
 

@@ -8,6 +8,8 @@ import typer
 from ..functional.checks import MOST_TRIALS
 from .output import DEFAULT_FOLDER
 
+SCORE = "log_odds"
+
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -31,3 +33,24 @@ Trials = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of everything that is random.")]
 Replicates = Annotated[int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")]
+Calibration = Annotated[
+    Path | None,
+    typer.Option("--calibration", metavar="PATH", help="Held-out logits that the network was not trained on."),
+]
+KeptTest = Annotated[
+    Path | None,
+    typer.Option("--test", metavar="PATH", help="A test that `screen --save-test` has written, for --calibration."),
+]
+ScoreName = Annotated[
+    str | None, typer.Option("--score", metavar="NAME", help="What is compared: low is unfamiliar.", show_default=SCORE)
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature", metavar="T", help="Logits are divided by it before they are scored.", show_default="1"
+    ),
+]
+Groups = Annotated[
+    str | None,
+    typer.Option("--groups", metavar="KIND", help="Compare within groups: prediction or confidence."),
+]

@@ -2,8 +2,7 @@
 
 import json as json_format
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,18 +10,16 @@ import torch
 import typer
 from torch import Tensor
 
-from .._optional import require_pyarrow
 from ..core.blocks import block_elements
 from ..data.sets import LogitSet
 from ..evaluation.detection import LOST
 from ..functional.columns import columns_of
 from ..functional.evidence import Evidence
-from ..storage.files import check_file
-from ..storage.parquet import ParquetFile
 from .console import counting, put, screen, working
 from .inputs import ENDINGS, FileReader
 from .options import Classes, Probabilities, Trials
-from .output import csv_file, list_files
+from .output import list_files
+from .samples import check_output, sample_file
 
 SHOWN = {
     "accuracy": "accuracy",
@@ -52,28 +49,20 @@ def probe(
     file of that name is replaced. For probabilities there is no energy, because it is always 0 after a softmax.
     """
     if out is not None:
-        _check_output(out, path)
+        check_output(out, [path])
     with working(f"reading {path}"):
         data = FileReader(probabilities, classes).read(path)
     from ..metrics import BoCMetric
 
     metric = BoCMetric(trials=trials, validate_args=False)
-    with counting("probing", len(data)) as advance, _table(out) as write:
+    with counting("probing", len(data)) as advance, sample_file(out) as write:
         for block, rows in _blocks(data):
-            evidence = metric.take(data.logits[rows], block.get("target"), extras=out is not None)
+            evidence = metric.take(data.logits[rows], block.get("target"), extras=("margin",) if out else ())
             metric.update(evidence)
             write({**block, **_columns(data, evidence)} if out is not None else {})
             advance(rows.stop - rows.start)
     summary = {name: value.item() for name, value in metric.compute().items()}
     _print(data, summary, out, json=json)
-
-
-def _check_output(out: Path, source: Path) -> None:
-    if out.suffix.lower() not in (".parquet", ".csv"):
-        raise ValueError(f"{out}: expected an output that ends in .parquet or .csv, got {out.suffix or 'no ending'!r}")
-    check_file(out)
-    if out.exists() and source.exists() and out.samefile(source):
-        raise ValueError(f"{out}: expected an output that is not the input, got the same file; choose another path")
 
 
 def _columns(data: LogitSet, evidence: Evidence) -> dict[str, Tensor]:
@@ -89,20 +78,6 @@ def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:
         rows = slice(start, min(start + size, len(data)))
         known = {} if data.target is None else {"target": data.target[rows]}
         yield {"index": torch.arange(rows.start, rows.stop), **known}, rows
-
-
-@contextmanager
-def _table(out: Path | None) -> Iterator[Callable[[Mapping[str, Tensor]], None]]:
-    """A function that appends columns to the output file."""
-    if out is None:
-        yield lambda columns: None
-    elif out.suffix.lower() == ".csv":
-        arrow = require_pyarrow()
-        with csv_file(out) as write:
-            yield lambda columns: write(arrow.table({name: x.numpy() for name, x in columns.items()}))
-    else:
-        with ParquetFile(out) as file:
-            yield file.write
 
 
 def _print(data: LogitSet, summary: Mapping[str, float], out: Path | None, *, json: bool) -> None:

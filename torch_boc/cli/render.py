@@ -83,15 +83,22 @@ def spelled(table: parts.Table, encoding: str) -> parts.Table:
 
 
 def cut_to_width(table: parts.Table, width: int) -> list[parts.Table]:
-    """The table cut into parts that fit into the width. Each part has the names of the rows."""
+    """The table cut into parts of about equal size that fit into the width. Each part has the names of the rows."""
     first, *widths = _widths(table)
+    groups = _groups(widths, width - FRAME - first, len(widths))
+    groups = _groups(widths, width - FRAME - first, -(-len(widths) // len(groups)))
+    return [_only(table, [0, *(place + 1 for place in group)]) for group in groups]
+
+
+def _groups(widths: list[int], room: int, most: int) -> list[list[int]]:
+    """The places of the columns, in groups of at most `most` columns that fit into `room`."""
     groups: list[list[int]] = [[]]
     for place, _ in enumerate(widths):
-        taken = FRAME + first + sum(widths[i] + GUTTER for i in (*groups[-1], place))
-        if groups[-1] and taken > width:
+        taken = sum(widths[i] + GUTTER for i in (*groups[-1], place))
+        if groups[-1] and (taken > room or len(groups[-1]) == most):
             groups.append([])
         groups[-1].append(place)
-    return [_only(table, [0, *(place + 1 for place in group)]) for group in groups]
+    return groups
 
 
 def without(table: parts.Table, *titles: str) -> parts.Table:

@@ -1,5 +1,7 @@
 """Which dtype is used for which part of the work, and whether autograd or a compiler follows the computation."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,19 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 def widen(x: Tensor) -> Tensor:
     """`x` in float64, in which per-row work is done; in float32 on MPS, which has no float64."""
     return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
+
+
+def moves_only(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """What a module's `_apply` does to a tensor, without a change of its dtype: bfloat16 cannot hold a sum.
+
+    float64 becomes float32 on MPS, which has no float64.
+    """
+
+    def move(x: Tensor) -> Tensor:
+        device = change(torch.empty(0, device=x.device)).device
+        return (x.float() if device.type == "mps" and x.dtype == torch.float64 else x).to(device)
+
+    return move
 
 
 def is_plain(x: Tensor) -> bool:

@@ -10,9 +10,13 @@ the same question on three scales. The question is asked in two ways:
 Confidence is represented by the odds, which do not saturate. Within a stratum the confidence still varies a little. A
 quantity that follows confidence, as the gap does, profits from this; therefore confidence itself is also compared in
 the strata. The concentration follows confidence least, so its numbers are the most informative.
+
+A model of confidence and a quantity has learnt from out-of-distribution samples. Scores that have learnt nothing, such
+as the energy, may still rank better. Therefore such scores stand beside the quantities, and the concentration is also
+asked for what it adds to confidence and such a score together.
 """
 
-import warnings
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,26 +24,24 @@ import torch
 from torch import Tensor
 
 from .._optional import require
-from ..calibration.base import require_sklearn
-from ..core.coins import Coins
 from ..data.sets import LogitSet
 from ..functional.bounds import free_gap
 from ..functional.evidence import gather
+from ..functional.registry import scores
+from ..functional.score import need_extras, rank
 from ..report.results import SPLINE, frame
 from ..report.tables import BeyondRow
 from .bootstrap import random_numbers, with_intervals
+from .detection import LOST
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, single_set
-from .probing import ordered, row_blocks
+from .models import AND_CONCENTRATION, model_scores
+from .probing import row_blocks
 from .separation import paired_difference
 from .strata import Pair, confidence_strata, interval_within, pairs_within, separate_within
 
 QUANTITIES = ("confidence", "gap", "free_gap", "concentration")
+BESIDE = ("energy", "gen")
 WAYS = ("alone", "strata", "model")
-KNOTS = 9
-SAMPLES_A_KNOT = 50
-# scikit-learn's C. The penalty is weak: the gap follows confidence so closely that its coefficients must be large.
-INVERSE_PENALTY = 1e4
-DECIMALS = 9
 
 
 def beyond_confidence(
@@ -48,6 +50,7 @@ def beyond_confidence(
     *,
     how: Collection[str] = WAYS,
     what: Collection[str] = QUANTITIES[1:],
+    beside: Collection[str] = BESIDE,
     folds: int = 5,
     strata: int = 100,
     replicates: int = 1000,
@@ -61,6 +64,7 @@ def beyond_confidence(
         ood: the out-of-distribution set, as anything that `logit_set` takes.
         how: the ways to compare, among "alone", "strata" and "model". Fewer ways take less time.
         what: the quantities to compare with confidence, among "gap", "free_gap" and "concentration".
+        beside: scores of `torch_boc.functional.scores` to compare as well. From probabilities there is no energy.
         folds: the number of folds of the cross-validation. If the smaller set has fewer samples, it is that number.
         strata: the number of strata of confidence. Each has about as many samples of both sets together, and equal
             confidences are in the same stratum. With few strata, confidence still varies within each; with many, there
@@ -72,9 +76,9 @@ def beyond_confidence(
     Returns:
         A DataFrame with the columns of `torch_boc.report.tables.BeyondRow`. `how` is "alone", "strata" or "model".
         `what` is the quantity, with the sign for which higher = more in-distribution: confidence, -gap, -free_gap,
-        -concentration. `auroc` has an interval; 0.5 means that the quantity tells nothing, and below 0.5 it ranks
-        backwards. `versus_confidence` is the difference from the AUROC of confidence, with DeLong's paired interval.
-        `pairs` is the number of pairs of samples that were compared.
+        -concentration; or a score of `beside`. `auroc` has an interval; 0.5 means that the quantity tells nothing, and
+        below 0.5 it ranks backwards. `versus_confidence` is the difference from the AUROC of confidence, with DeLong's
+        paired interval. `pairs` is the number of pairs of samples that were compared.
 
         "strata": only samples of the same stratum are compared, and every pair has the same weight. The AUROC is NaN if
         there is no pair.
@@ -82,15 +86,17 @@ def beyond_confidence(
         "model": logistic regressions are judged on samples that they have not seen, fold by fold. The model
         "confidence" is linear in the rank of the confidence, so it is monotone. The model "confidence_spline" is
         piecewise linear in it. The other models add the quantity in the same way, and its product with confidence; they
-        are compared with the better of the first two. The intervals are for new samples and the same fits. If a set has
-        one sample only, there is no model, and the AUROC is NaN.
+        are compared with the better of the first two. A model such as "energy_concentration" knows confidence, the
+        energy and the concentration; `versus_without` is its difference from the model without the concentration, and
+        is NaN in all other rows. The intervals are for new samples and the same fits. If a set has one sample only,
+        there is no model, and the AUROC is NaN.
 
         The difference of a model from confidence is biased downwards, because the larger model has more to learn from
         the same samples. If the quantity tells nothing, about half of the intervals of the difference lie below 0, and
         a small true gain is found in strata long before it shows in a model.
 
     >>> logits = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
-    >>> table = beyond_confidence(3 * logits[:200], 2 * logits[200:], strata=10, replicates=20)
+    >>> table = beyond_confidence(3 * logits[:200], 2 * logits[200:], beside=(), strata=10, replicates=20)
     >>> table[["how", "what", "auroc"]].round(2).iloc[[0, 1, 4, 5]].to_dict("list")
     {'how': ['alone', 'alone', 'strata', 'strata'], 'what': ['confidence', 'gap', 'confidence', 'gap'],
     'auroc': [0.65, 0.63, 0.53, 0.46]}
@@ -101,93 +107,57 @@ def beyond_confidence(
         raise ValueError(f"expected folds as an integer of at least 2, got {folds}")
     check_names(how, WAYS, "how")
     check_names(what, QUANTITIES[1:], "what")
+    beside = _check_beside(beside, from_probabilities)
     kind, seed = {"from_probabilities": from_probabilities}, check_seed(seed)
     sets = (single_set(id, TEST, **kind), single_set(ood, "ood", **kind))
     check_sets(sets[0], {"ood": sets[1]})
-    columns = {name: pair for name, pair in _quantities(sets).items() if name == "confidence" or name in what}
+    columns = _quantities(sets, [name for name in QUANTITIES if name == "confidence" or name in what], beside)
     rows: list[BeyondRow] = []
     for way in (way for way in WAYS if way in how):
         if way == "model":
-            scores, places = _model_scores(columns, folds, seed)
+            found, places = model_scores(columns, folds, seed, beside)
         else:
-            scores, places = columns, confidence_strata(columns["confidence"], strata if way == "strata" else 1)
-        rows += _rows(way, scores, places, replicates, seed)
+            found, places = columns, confidence_strata(columns["confidence"], strata if way == "strata" else 1)
+        rows += _rows(way, found, places, replicates, seed)
     return frame(BeyondRow, rows)
 
 
-def _rows(how: str, scores: Mapping[str, Pair], places: Pair, replicates: int, seed: int) -> list[BeyondRow]:
-    found = {what: separate_within(pair, places) for what, pair in scores.items()}
+def _rows(how: str, given: Mapping[str, Pair], places: Pair, replicates: int, seed: int) -> list[BeyondRow]:
+    found = {what: separate_within(pair, places) for what, pair in given.items()}
     baseline = max((found[x] for x in ("confidence", SPLINE) if x in found), key=lambda x: x.auroc)
     rows = []
     for what, result in found.items():
         numbers = random_numbers(seed, "beyond", how, what)
         difference, low, high = paired_difference(result, baseline)
-        values = {"auroc": result.auroc, "versus_confidence": difference}
-        around = interval_within(result.auroc, scores[what], places, replicates, numbers)
-        columns = with_intervals(values, {"auroc": around, "versus_confidence": (low, high)})
+        without = found.get(what.removesuffix(AND_CONCENTRATION))
+        added = (math.nan,) * 3 if without is None or without is result else paired_difference(result, without)
+        values = {"auroc": result.auroc, "versus_confidence": difference, "versus_without": added[0]}
+        around = interval_within(result.auroc, given[what], places, replicates, numbers)
+        columns = with_intervals(
+            values, {"auroc": around, "versus_confidence": (low, high), "versus_without": (added[1], added[2])}
+        )
         rows.append(BeyondRow(how=how, what=what, pairs=pairs_within(places), **columns))
     return rows
 
 
-def _quantities(sets: tuple[LogitSet, LogitSet]) -> dict[str, Pair]:
-    """Each quantity for both sets, higher = more in-distribution."""
-    columns: list[tuple[Tensor, ...]] = []
+def _check_beside(names: Collection[str], from_probabilities: bool) -> list[str]:
+    """The scores to compare as well, without those of which probabilities leave nothing."""
+    check_names(names, tuple(scores), "beside")
+    return [name for name in scores if name in names and not (from_probabilities and name in LOST)]
+
+
+def _quantities(sets: tuple[LogitSet, LogitSet], names: Sequence[str], beside: Sequence[str]) -> dict[str, Pair]:
+    """Each quantity, and each score of `beside`, for both sets, higher = more in-distribution."""
+    columns = []
     for data in sets:
-        parts = [gather(logits).coins for logits, _ in row_blocks(data)]
-        coins = Coins(*(torch.cat(column) for column in zip(*parts, strict=True)))
-        free = free_gap(coins.odds, coins.concentration, data.num_classes)
-        columns.append((-coins.odds, -coins.gap, -free, -coins.concentration))
-    return {name: (columns[0][i], columns[1][i]) for i, name in enumerate(QUANTITIES)}
+        parts = [_of_block(logits, beside) for logits, _ in row_blocks(data)]
+        columns.append({name: torch.cat([part[name] for part in parts]) for name in (*names, *beside)})
+    return {name: (columns[0][name], columns[1][name]) for name in columns[0]}
 
 
-def _model_scores(columns: Mapping[str, Pair], folds: int, seed: int) -> tuple[dict[str, Pair], Pair]:
-    """The scores that each model gives to the samples that it has not seen, and the fold of each sample."""
-    sizes = [len(x) for x in columns["confidence"]]
-    folds = min(folds, *sizes)
-    drawn = [torch.from_numpy(random_numbers(seed, "folds", str(i)).permutation(n)) for i, n in enumerate(sizes)]
-    fold, known = torch.cat(drawn) % folds, torch.arange(sum(sizes)) < sizes[0]
-    if folds == 1:  # there is nothing to learn from: the two sets are put into different folds, without any pair
-        fold = known.long()
-    pooled = {name: torch.cat(pair) for name, pair in columns.items()}
-    said = {"confidence": [pooled["confidence"]], SPLINE: [pooled["confidence"]]}
-    said |= {name: [pooled["confidence"], x] for name, x in pooled.items() if name != "confidence"}
-    scores = {}
-    for name, chosen in said.items():
-        knots = 0 if name == "confidence" else min(KNOTS, len(known) // SAMPLES_A_KNOT)
-        score = torch.zeros(len(known), dtype=torch.float64)
-        for i in range(folds if folds > 1 else 0):
-            score[fold == i] = _fit_and_predict(chosen, known, fold != i, knots)
-        scores[name] = (score[: sizes[0]], score[sizes[0] :])
-    return scores, (fold[: sizes[0]], fold[sizes[0] :])
-
-
-def _fit_and_predict(columns: Sequence[Tensor], known: Tensor, seen: Tensor, knots: int) -> Tensor:
-    """Fit a model to the samples that are `seen`; returns the log-odds of being in-distribution for the others."""
-    features = _features(columns, seen, knots)
-    if not features.shape[1]:
-        return torch.zeros(int((~seen).sum()), dtype=torch.float64)
-    regression = require_sklearn().linear_model.LogisticRegression(C=INVERSE_PENALTY, solver="newton-cholesky")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # if the sets are perfectly separated, the search may not converge
-        regression.fit(features[seen].numpy(), known[seen].numpy())
-    said = torch.from_numpy(regression.decision_function(features[~seen].numpy()))
-    return said.round(decimals=DECIMALS)  # equal samples have equal scores, whatever the order of summation
-
-
-def _features(columns: Sequence[Tensor], seen: Tensor, knots: int) -> Tensor:
-    """For each quantity, its rank among the samples seen, in [0, 1], and hinge functions of the rank.
-
-    If there are two quantities, the product of their ranks is added. Because of the ranks, the model is the same for
-    every increasing function of a quantity. A quantity that does not vary is left out.
-    """
-    ranks, found = [], []
-    for column in columns:
-        rising = ordered(column[seen])
-        if rising[0] < rising[-1]:
-            below, up_to = (torch.searchsorted(rising, column, right=right) for right in (False, True))
-            ranks.append((below + up_to).double() / (2 * len(rising)))
-            edges = torch.linspace(0, 1, knots + 2, dtype=torch.float64)[1:-1]
-            found += [ranks[-1].unsqueeze(1), (ranks[-1].unsqueeze(1) - edges).clamp_min(0)]
-    if len(ranks) == 2:
-        found.append((ranks[0] * ranks[1]).unsqueeze(1))
-    return torch.cat(found, 1) if found else torch.empty(len(seen), 0)
+def _of_block(logits: Tensor, beside: Sequence[str]) -> dict[str, Tensor]:
+    evidence = gather(logits, extras=need_extras(beside))
+    coins = evidence.coins
+    free = free_gap(coins.odds, coins.concentration, evidence.num_classes)
+    numbers = (-coins.odds, -coins.gap, -free, -coins.concentration)
+    return {**dict(zip(QUANTITIES, numbers, strict=True)), **rank(evidence, beside)}

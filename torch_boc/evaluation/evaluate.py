@@ -21,6 +21,7 @@ from .leaks import leak_rows
 from .overlaps import overlap_rows
 from .probing import ProbedSet, probe_set
 from .reliability import calibration_tables
+from .screening import screening_tables
 
 
 def evaluate(
@@ -47,7 +48,8 @@ def evaluate(
             targets nothing is said of calibration.
         ood: the out-of-distribution sets: one set, or a mapping from names to sets.
         calibration: held-out logits with targets, on which calibrators are fitted: one set, or a mapping from names to
-            sets.
+            sets. The conformal test is calibrated on the first that does not look like training data, or on a random
+            half of the test set if there is none.
         train: training logits with targets. If they are given, Mahalanobis on logits is one of the detectors.
         trials: the number of coin flips, k.
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
@@ -57,7 +59,8 @@ def evaluate(
             Vector scaling takes the longest if there are many classes.
         bins: the number of equal bins of confidence.
         replicates: the number of bootstrap samples for the intervals of 95 %.
-        seed: the seed of the bootstrap and of the Monte Carlo trials. Nothing else is random.
+        seed: the seed of the bootstrap, of the Monte Carlo trials, and of the order of samples for the conformal test.
+            Nothing else is random.
         trial_counts: the numbers of coin flips to compare.
         progress: called with a few words when a step begins.
         title: what is evaluated, for the head of the report.
@@ -69,8 +72,8 @@ def evaluate(
 
     >>> logits, target = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 5
     >>> report = evaluate((logits + 2 * torch.eye(5)[target], target), {"noise": logits}, replicates=50)
-    >>> report.ood[["ood", "score", "auroc"]].round(2).head(2).to_dict("list")
-    {'ood': ['noise', 'noise'], 'score': ['msp', 'energy'], 'auroc': [0.68, 0.79]}
+    >>> report.ood.set_index("score")["auroc"].round(2).loc[["msp", "energy"]].to_dict()
+    {'msp': 0.68, 'energy': 0.79}
     """
     require("pandas", purpose="evaluation needs")  # an error comes before the work
     say = progress or (lambda message: None)
@@ -97,6 +100,8 @@ def evaluate(
     seen = [row.set for row in shared if row.suspicious and row.kind == "calibration"]
     calibrated, curves = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
     detected, roc, histograms = detection_tables(found, TEST, **how)
+    trusted = {row.split: splits[row.split] for row in leaks if not row.suspicious and row.split not in seen}
+    screened, thresholds, stream = screening_tables(sets, trusted, seed=seed, progress=say)
     rows: dict[str, Sequence[Any]] = {
         "calibration": calibrated,
         "ood": detected,
@@ -108,6 +113,9 @@ def evaluate(
         "reliability": curves,
         "roc": roc,
         "histograms": histograms,
+        "screening": screened,
+        "thresholds": thresholds,
+        "stream": stream,
     }
     settings: dict[str, Any] = {"title": printable(str(title)), "trials": trials, "bins": bins}
     settings |= {"replicates": replicates, "seed": seed}

@@ -1,24 +1,31 @@
 """The mathematics of the probe, as pure functions of tensors, on any device, with torch.compile and autograd."""
 
+from .betting import place_bets
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import Coins, bag_of_coins
 from .columns import sample_columns
+from .conformal import adjusted_p_values
 from .evidence import Evidence, gather
 from .registry import Score, compute_scores, scores
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
 from .tails import binomial_log_tail, binomial_tail
+from .tempered import choose_temperature, tempered_dominance
+from .thresholds import Threshold
 from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins, structural_score
 
 __all__ = [
     "Coins",
     "Evidence",
     "Score",
+    "Threshold",
+    "adjusted_p_values",
     "auroc",
     "bag_of_coins",
     "binomial_log_tail",
     "binomial_tail",
     "boc_summary",
+    "choose_temperature",
     "compute_scores",
     "dominance_bounds",
     "expected_wins",
@@ -29,8 +36,10 @@ __all__ = [
     "gather",
     "log_p_value",
     "p_value",
+    "place_bets",
     "sample_columns",
     "sample_wins",
     "scores",
     "structural_score",
+    "tempered_dominance",
 ]

@@ -31,15 +31,21 @@ _COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
 COLUMNS = tuple(_COLUMNS)
 
 
-def check_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Return `columns` without repetitions if all are known, or raise. None means all known columns."""
+def check_columns(columns: Iterable[str] | None, more: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return `columns` without repetitions if all are known, or raise. None means all known columns.
+
+    Args:
+        columns: names.
+        more: further names that are known.
+    """
+    known = (*COLUMNS, *more)
     if columns is None:
-        return COLUMNS
+        return known
     names = [columns] if isinstance(columns, str) else list(columns)
-    unknown = [name for name in names if name not in _COLUMNS]
+    unknown = [name for name in names if name not in known]
     if isinstance(columns, str) or unknown or not names:
         got = repr(columns) if isinstance(columns, str) or not names else ", ".join(map(repr, unknown))
-        raise ValueError(f"expected columns as a list of names among {', '.join(COLUMNS)}, got {got}")
+        raise ValueError(f"expected columns as a list of names among {', '.join(known)}, got {got}")
     return tuple(dict.fromkeys(names))
 
 
@@ -68,7 +74,12 @@ def sample_columns(
     found = whole.columns(rows, decide(rows), names, trials)
     if found is not None:
         return dict(zip(names, found, strict=True))
-    return columns_of(gather(rows, trials=trials, extras="logit_gap" in names), names)
+    return columns_of(gather(rows, trials=trials, extras=column_extras(names)), names)
+
+
+def column_extras(names: Iterable[str]) -> tuple[str, ...]:
+    """What these columns need as the `extras` of `gather`."""
+    return ("margin",) if "logit_gap" in names else ()
 
 
 def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] | None = None) -> dict[str, Tensor]:
@@ -89,7 +100,7 @@ def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] |
 
 
 def columns_of(evidence: Evidence, names: Iterable[str] = COLUMNS) -> dict[str, Tensor]:
-    """The columns from evidence; `logit_gap` needs evidence that was gathered with `extras`."""
+    """The columns from evidence; `logit_gap` needs evidence that was gathered with the extra `margin`."""
     found = {name: _COLUMNS[name](evidence) for name in names if name != "p_value"}
     if "p_value" in names:  # from the logarithm, if that was computed
         log_p = found.get("log_p_value")

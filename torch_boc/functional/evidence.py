@@ -4,18 +4,28 @@ One pass over the logits gathers it. A sample has a few numbers for any number o
 padded, gathered from several processes, and tallied later.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..core.blocks import blockwise
 from ..core.coins import Coins
-from ..core.precision import widen
+from ..core.extras import EXTRAS as MORE
+from ..core.extras import extras_by_blocks
+from ..core.precision import is_plain, widen
 from ..kernels.dtensors import is_distributed
 from . import whole
 from .checks import check_target, check_trials, classes_last
-from .paths import coins_from_rows, decide, row_sums, widened
+from .paths import Fused, coins_from_rows, decide, row_sums, widened
 from .shards import own_part, shared_sums
+from .shared_extras import shared_extras
+
+# The numbers that are computed only if they are asked for; the first two are sums of `core.rows`.
+SUMS = ("surprise", "margin")
+EXTRAS = (*SUMS, *MORE)
+_NAMES = (*Coins._fields, "top", *SUMS, "distance", *MORE)
 
 
 class Evidence(NamedTuple):
@@ -26,11 +36,16 @@ class Evidence(NamedTuple):
         num_classes: C.
         trials: the number of coin flips of the p-values.
         top: the largest logit of each sample; None if the evidence was not gathered from logits.
-        surprise: the sum over the rivals of u_j (z_top - z_j); None without `extras`.
-        margin: the sum over the rivals of z_top - z_j; None without `extras`.
+        surprise: the sum over the rivals of u_j (z_top - z_j). This and the other `extras` of `gather` are None if they
+            were not asked for.
+        margin: the sum over the rivals of z_top - z_j.
         counted: which samples count; None if all samples count.
         target: class indices, or None.
         distance: how far the target's logit is below the top, 0 for a target that is no class; None without targets.
+        log_odds: minus the log of the odds against the prediction, also where these underflow.
+        tempered_loss: the mean over the rivals of the sigmoid of (z_j - z_top) / 4.
+        top_margin: the sum over the N nearest rivals of z_top - z_j; N is `core.extras.nearest_rivals`.
+        gen: the sum over the 100 largest probabilities of (p_j (1 - p_j))^0.1.
     """
 
     coins: Coins
@@ -42,6 +57,10 @@ class Evidence(NamedTuple):
     counted: Tensor | None = None
     target: Tensor | None = None
     distance: Tensor | None = None
+    log_odds: Tensor | None = None
+    tempered_loss: Tensor | None = None
+    top_margin: Tensor | None = None
+    gen: Tensor | None = None
 
 
 def gather(
@@ -50,7 +69,7 @@ def gather(
     *,
     dim: int = -1,
     trials: int = 100,
-    extras: bool = False,
+    extras: bool | Iterable[str] = False,
     ignore_index: int | None = None,
 ) -> Evidence:
     """Gather the evidence of a batch in one pass over its logits, for scores, columns, tallies and metrics.
@@ -61,7 +80,8 @@ def gather(
             process, or a DTensor with the placements of the logits, replicated over the processes that share classes.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-values.
-        extras: whether to compute `surprise` and `margin`. Only `entropy` and `logit_gap` need them.
+        extras: the names of the numbers to compute that only some scores need, among `surprise`, `margin`, `log_odds`,
+            `tempered_loss`, `top_margin` and `gen`; True for all of them, False for none.
         ignore_index: samples with this target do not count.
 
     Returns:
@@ -71,34 +91,85 @@ def gather(
     >>> evidence.coins.prediction, evidence.top, evidence.distance
     (tensor([0]), tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
-    trials = check_trials(trials)
+    trials, extras = check_trials(trials), check_extras(extras)
     rows = classes_last(logits, dim)
     if is_distributed(rows):
         return _gather_part(rows, target, trials, extras, ignore_index)
     target = None if target is None else check_target(target, rows.shape[:-1])
     counted = None if ignore_index is None or target is None else target != ignore_index
-    fused, classes = decide(rows), rows.shape[-1]
-    found = whole.evidence_of(rows, fused, extras=extras, target=target)
-    if found is not None:
-        top, surprise, margin, distance = found[5:]
-        return Evidence(Coins(*found[:5]), classes, trials, top, surprise, margin, counted, target, distance)  # type: ignore[arg-type]
-    sums = widened(row_sums(rows, fused, extras=extras))
-    coins = coins_from_rows(sums, classes, fused)
+    found = _numbers(rows, target, extras)
+    coins = Coins(*(found.pop(name) for name in Coins._fields))
+    return Evidence(coins, rows.shape[-1], trials, counted=counted, target=target, **found)
+
+
+def _numbers(rows: Tensor, target: Tensor | None, extras: tuple[str, ...]) -> dict[str, Tensor]:
+    """The fields of Coins and of Evidence by name, without those that are None."""
+    fused = decide(rows)
+    found: Any = whole.evidence_of(rows, fused, extras=extras, target=target)
+    if found is None:
+        in_blocks = is_plain(rows) and any(name in MORE for name in extras)  # the other sums make their own blocks
+        found = (_by_blocks if in_blocks else _by_parts)(rows, target, fused, extras)
+    return {name: x for name, x in zip(_NAMES, found, strict=True) if x is not None}
+
+
+def _by_blocks(rows: Tensor, target: Tensor | None, fused: Fused, extras: tuple[str, ...]) -> list[Tensor | None]:
+    """`_by_parts` of one piece after the other, so that each logit comes from memory once."""
+    present: list[bool] = []
+
+    def numbers(z: Tensor, *labels: Tensor) -> tuple[Tensor, ...]:
+        found = _by_parts(z, labels[0].squeeze(-1) if labels else None, fused, extras)
+        present[:] = [x is not None for x in found]
+        return tuple(x for x in found if x is not None)
+
+    values = iter(blockwise(numbers, rows, *(() if target is None else (target.unsqueeze(-1),))))
+    return [next(values) if here else None for here in present]
+
+
+def _by_parts(rows: Tensor, target: Tensor | None, fused: Fused, extras: tuple[str, ...]) -> list[Tensor | None]:
+    """The numbers with the names `_NAMES`, from the sums of each row and those of `core.extras`."""
+    more, found = tuple(name for name in MORE if name in extras), {}
+    if more:
+        known = whole.columns(rows, fused, ["log_odds"], 1) if "log_odds" in more or "gen" in more else None
+        rows, *numbers = extras_by_blocks(rows, more, log_odds=None if known is None else known[0])
+        found = dict(zip(more, numbers, strict=True))
+    sums = widened(row_sums(rows, fused, extras=any(name in SUMS for name in extras)))
+    coins = coins_from_rows(sums, rows.shape[-1], fused)
     distance = None if target is None else distance_below_top(rows, target, coins.prediction)
-    return Evidence(coins, classes, trials, sums.top, sums.surprise, sums.margin, counted, target, distance)
+    return [*coins, sums.top, sums.surprise, sums.margin, distance, *(found.get(name) for name in MORE)]
 
 
-def _gather_part(rows: Tensor, target: Tensor | None, trials: int, extras: bool, ignore_index: int | None) -> Evidence:
+def check_extras(extras: bool | Iterable[str]) -> tuple[str, ...]:
+    """Return the names of `extras` in the order of EXTRAS, or raise."""
+    asked = {*EXTRAS} if extras is True else {*()} if extras is False else {*extras}
+    if isinstance(extras, str) or not asked <= {*EXTRAS}:
+        raise ValueError(f"expected extras as True, False or a list of names among {', '.join(EXTRAS)}, got {extras!r}")
+    return tuple(name for name in EXTRAS if name in asked)
+
+
+def _gather_part(
+    rows: Tensor, target: Tensor | None, trials: int, extras: tuple[str, ...], ignore_index: int | None
+) -> Evidence:
     """`gather` for logits that are a DTensor."""
     part = own_part(rows, target)
     if part.group is None:
         return gather(part.rows, part.target, trials=trials, extras=extras, ignore_index=ignore_index)
-    sums, distance = shared_sums(part, extras=extras)
+    sums, distance = shared_sums(part, extras=any(name in SUMS for name in extras))
     sums, target = widened(sums), part.target
     coins = coins_from_rows(sums, part.classes, decide(sums.odds))
     counted = None if target is None or ignore_index is None else target != ignore_index
     numbers = (sums.top, sums.surprise, sums.margin)
-    return Evidence(coins, part.classes, trials, *numbers, counted, target, distance)
+    more = shared_extras(part, sums, tuple(name for name in extras if name in MORE))
+    return Evidence(coins, part.classes, trials, *numbers, counted, target, distance, **more)
+
+
+def every(evidence: Evidence, start: int, step: int) -> Evidence:
+    """The samples `start`, `start + step`, `start + 2 step` and so on of the first axis.
+
+    >>> every(gather(torch.eye(4)), 1, 2).coins.prediction
+    tensor([1, 3])
+    """
+    values = [x[start::step] if isinstance(x, Tensor) else x for x in evidence]
+    return Evidence(Coins(*(x[start::step] for x in evidence.coins)), *values[1:])  # type: ignore[arg-type]
 
 
 def settle(evidence: Evidence) -> tuple[Coins, Tensor, Tensor]:

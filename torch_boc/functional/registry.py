@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ..core.coins import gap_of
+from ..core.extras import nearest_rivals
 from . import trials as test
 from .evidence import Evidence
 from .score import Score, compute_scores, current_name, find_score, quantities_of, rank, register, scores
@@ -34,6 +35,11 @@ def msp(evidence: Evidence) -> Tensor:
     return -evidence.coins.odds
 
 
+@register("log of the odds for the prediction, which does not saturate", extras=["log_odds"], quantity="log_odds")
+def log_odds(evidence: Evidence) -> Tensor:
+    return _given(evidence.log_odds)
+
+
 @register("log sum exp of the logits, minus the energy at temperature 1", quantity="energy")
 def energy(evidence: Evidence) -> Tensor:
     return _given(evidence.top) + torch.log1p(evidence.coins.odds)
@@ -44,22 +50,55 @@ def max_logit(evidence: Evidence) -> Tensor:
     return _given(evidence.top)
 
 
-@register("minus the entropy of the softmax", extras=True, quantity="entropy")
+@register("minus the entropy of the softmax", extras=["surprise"], quantity="entropy")
 def entropy(evidence: Evidence) -> Tensor:
     odds = evidence.coins.odds
     return -(torch.log1p(odds) + _given(evidence.surprise) / (1 + odds))
 
 
 @register(
-    "mean log-odds of the coins: mean distance of the rivals below the top logit", extras=True, quantity="logit_gap"
+    "minus the generalized entropy of the 100 largest probabilities: the sum of (p (1 - p))^0.1",
+    symbol="GEN",
+    extras=["gen"],
+    quantity="-gen",
+)
+def gen(evidence: Evidence) -> Tensor:
+    return -_given(evidence.gen)
+
+
+@register(
+    "mean log-odds of the coins: mean distance of the rivals below the top logit",
+    extras=["margin"],
+    quantity="logit_gap",
 )
 def logit_gap(evidence: Evidence) -> Tensor:
     return _given(evidence.margin) / (evidence.num_classes - 1)
 
 
+@register(
+    "mean distance of the N nearest rivals below the top logit",
+    symbol="logit gap, top N",
+    extras=["top_margin"],
+    quantity="logit_gap_top",
+)
+def logit_gap_top(evidence: Evidence) -> Tensor:
+    return _given(evidence.top_margin) / nearest_rivals(evidence.num_classes)
+
+
 @register("mean chance that the top class beats a rival", symbol="q̄", value=_chance, quantity="-loss")
 def dominance(evidence: Evidence) -> Tensor:
     return -evidence.coins.loss
+
+
+@register(
+    "mean chance that the top class beats a rival at temperature 4",
+    symbol="q̄ at T = 4",
+    value=_chance,
+    extras=["tempered_loss"],
+    quantity="-tempered_loss",
+)
+def tempered_dominance(evidence: Evidence) -> Tensor:
+    return -_given(evidence.tempered_loss)
 
 
 @register("minus the coherence gap", symbol="−Δ", quantity="-gap")

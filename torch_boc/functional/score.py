@@ -8,7 +8,7 @@ from torch import Tensor
 
 from . import whole
 from .checks import check_trials, classes_last
-from .evidence import Evidence, gather
+from .evidence import Evidence, check_extras, gather
 from .paths import decide
 
 
@@ -23,7 +23,7 @@ class Score:
         axis: the label of its values on an axis; by default the symbol.
         number: a number that ranks the samples like the score and does not saturate; for msp it is minus the odds.
         value: the score as a rising function of that number.
-        extras: whether the score needs the sums that `gather` computes only with `extras`.
+        extras: the numbers that the score needs of those that `gather` computes only if they are among its `extras`.
         quantity: the name of the number in `kernels.QUANTITIES`, with "-" before it if the number is minus that. None
             if no kernel computes the number; then its formula is used.
         upside_down: True for the paper's score. It is kept as published, and higher means less in-distribution.
@@ -35,7 +35,7 @@ class Score:
     value: Callable[[Tensor], Tensor]
     symbol: str
     axis: str
-    extras: bool = False
+    extras: tuple[str, ...] = ()
     quantity: str | None = None
     upside_down: bool = False
 
@@ -134,13 +134,13 @@ def quantities_of(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[int, ...
 
 
 def rank(evidence: Evidence, names: Iterable[str]) -> dict[str, Tensor]:
-    """`unsaturated_scores` from evidence, gathered with `extras` if `need_extras` says so."""
+    """`unsaturated_scores` from evidence, gathered with the `extras` that `need_extras` lists."""
     return {name: find_score(name).number(evidence) for name in names}
 
 
-def need_extras(names: Iterable[str]) -> bool:
-    """Whether one of these scores needs the sums that `gather` computes only with `extras`."""
-    return any(find_score(name).extras for name in names)
+def need_extras(names: Iterable[str]) -> tuple[str, ...]:
+    """What these scores need as the `extras` of `gather`."""
+    return check_extras({extra for name in names for extra in find_score(name).extras})
 
 
 def _checked(name: str) -> str:
@@ -159,7 +159,7 @@ def register(
     symbol: str | None = None,
     axis: str | None = None,
     value: Callable[[Tensor], Tensor] = _itself,
-    extras: bool = False,
+    extras: Iterable[str] = (),
     quantity: str | None = None,
     upside_down: bool = False,
 ) -> Callable[[Callable[[Evidence], Tensor]], Callable[[Evidence], Tensor]]:
@@ -168,7 +168,8 @@ def register(
     def add(number: Callable[[Evidence], Tensor]) -> Callable[[Evidence], Tensor]:
         name = number.__name__
         called = symbol or name.replace("_", " ")
-        registered[name] = Score(name, summary, number, value, called, axis or called, extras, quantity, upside_down)
+        needs = check_extras(extras)
+        registered[name] = Score(name, summary, number, value, called, axis or called, needs, quantity, upside_down)
         return number
 
     return add

@@ -26,8 +26,8 @@ def coins_of(rows: Tensor, fused: Fused) -> Coins | None:
     return Coins(*calls.coins_of(rows))
 
 
-def evidence_of(rows: Tensor, fused: Fused, *, extras: bool, target: Tensor | None) -> Numbers | None:
-    """The numbers of `Evidence`: coins and top; with `extras`, surprise and margin; with a target, the distance."""
+def evidence_of(rows: Tensor, fused: Fused, *, extras: Sequence[str], target: Tensor | None) -> Numbers | None:
+    """The numbers of `Evidence`: coins, top, surprise, margin, distance and `core.extras`; None if not asked for."""
     if fused.direct is not calls or not _is_taken(rows, fused, target):
         return None
     return calls.evidence(rows, extras=extras, target=target)
@@ -35,13 +35,10 @@ def evidence_of(rows: Tensor, fused: Fused, *, extras: bool, target: Tensor | No
 
 def columns(rows: Tensor, fused: Fused, names: Sequence[str], trials: int) -> list[Tensor] | None:
     """The quantities with these names for each row, in float64, if the kernels know all of them."""
-    if trials > fused.most_trials or not _is_taken(rows, fused) or not _QUANTITIES.issuperset(names):
+    if trials > fused.most_trials or not _is_taken(rows, fused) or not fused.quantities.issuperset(names):
         return None
     found: list[Tensor] = (fused.direct or kernels).columns(rows, names, trials)
     return found
-
-
-_QUANTITIES = frozenset(kernels.QUANTITIES)
 
 
 def add_tally(
@@ -97,7 +94,7 @@ def count_scores(
     rows: Tensor, fused: Fused, flags: Tensor, scores: tuple[Sequence[str], Sequence[int]], trials: int, states: Any
 ) -> bool:
     """Add a batch to the histogram and to the number of invalid rows; `scores` are the quantities and their signs."""
-    known = _QUANTITIES.issuperset(scores[0])
+    known = fused.quantities.issuperset(scores[0])
     if not known or trials > fused.most_trials or not _is_taken(rows, fused, flags, *states):
         return False
     (fused.direct or kernels).count_scores(rows, flags, *scores, trials, *states)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torchmetrics import Metric
 
+from ..nn import ConformalTest
 from .values import PLAIN_TYPES, ValueDigest
 
 # The attributes that every module has: its registries, and the mode, which is eval in every run.
@@ -121,7 +122,7 @@ def _extra_state(root: nn.Module) -> Iterator[tuple[str, Any]]:
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """The attributes of a module that are neither weights nor submodules, and the hooks of its forward."""
     for key, value in sorted(vars(module).items()):
-        if key not in OURS and not (_is_lightning(module) and key.startswith("_") and key != "_hparams"):
+        if key not in OURS and not (_has_private_state(module) and key.startswith("_") and key != "_hparams"):
             yield key, value
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     if hooks:
@@ -132,9 +133,12 @@ def _joined(*names: str) -> str:
     return ".".join(name for name in names if name)
 
 
-def _is_lightning(module: nn.Module) -> bool:
-    """Whether this is a module of Lightning, whose private attributes change while the trainer runs."""
-    return any(x.__name__ == "LightningModule" for x in type(module).__mro__)
+def _has_private_state(module: nn.Module) -> bool:
+    """Whether private attributes change while the module runs: those of Lightning's modules, and what a test remembers.
+
+    What a test answers depends on its buffers and public attributes.
+    """
+    return isinstance(module, ConformalTest) or any(x.__name__ == "LightningModule" for x in type(module).__mro__)
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from .. import __version__
 from .._optional import require, require_pyarrow
-from ..functional import sample_columns
-from ..functional.checks import are_probabilities, check_trials
-from ..functional.columns import check_columns
-from ..nn import find_logits
+from ..functional.checks import are_probabilities
+from ..nn import ConformalTest, find_logits
+from ..nn.screening import SampleColumns
 from ..storage.files import check_file
 from .batches import Batch, BatchReader
 from .device import Landing, device_of, evaluating, land
 from .finished import check_finished, describe_run, is_finished
 from .fitting import FittingPieces
+from .hashing import digest
 from .identity import warn_of
 from .loaders import as_loader, count_samples, describe_loader
 from .part_files import PartFiles
@@ -36,11 +36,12 @@ class BoCPredictor:
     """Runs a classifier over a loader and makes a row for each sample, in the order of the loader.
 
     The columns are `index` (samples are counted from 0), `target` if the loader has it, and those of
-    `torch_boc.functional.sample_columns`, all or the ones you choose. A loader yields x, (x, target) or mappings, as
-    tokenizers and processors make them. A data set or a tensor of all inputs may be given instead of a loader. The
-    model returns logits of shape (N, C), in any form that `torch_boc.data.find_logits` knows; probabilities are
-    refused. It runs in eval and inference mode, and afterwards its modules have their earlier modes again. If a batch
-    does not fit in memory, it is halved until it does.
+    `torch_boc.functional.sample_columns`, all or the ones you choose. With a `test`, there are also
+    `p_in_distribution`, the p-value of the test, and `review`, which is True where a person should look at the sample.
+    A loader yields x, (x, target) or mappings, as tokenizers and processors make them. A data set or a tensor of all
+    inputs may be given instead of a loader. The model returns logits of shape (N, C), in any form that
+    `torch_boc.data.find_logits` knows; probabilities are refused. It runs in eval and inference mode, and afterwards
+    its modules have their earlier modes again. If a batch does not fit in memory, it is halved until it does.
 
     Args:
         model: the classifier.
@@ -50,7 +51,9 @@ class BoCPredictor:
         trials: the number of coin flips of the p-value.
         progress: whether to show a progress bar, in a terminal or a notebook.
         batch_size: the batch size for data sets and tensors; a loader has its own.
-        columns: which columns of `sample_columns` to keep, in this order, after `index` and `target`.
+        columns: which columns to keep, in this order, after `index` and `target`; by default all.
+        test: a `ConformalTest`, calibrated with held-out samples of this model. It is copied to the predictor's device.
+        alpha: the level of `review`: at most this share of in-distribution samples is expected to be flagged.
 
     >>> predictor = BoCPredictor(torch.nn.Linear(5, 3), progress=False)
     >>> for table in predictor.predict([torch.randn(4, 5), torch.randn(2, 5)]):
@@ -70,6 +73,8 @@ class BoCPredictor:
         progress: bool = True,
         batch_size: int = 64,
         columns: Sequence[str] | None = None,
+        test: ConformalTest | None = None,
+        alpha: float = 0.05,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
@@ -77,12 +82,28 @@ class BoCPredictor:
             raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)
-        self.dtype, self.trials, self.progress, self.batch_size = dtype, check_trials(trials), progress, batch_size
-        self.columns = check_columns(columns)
+        self.dtype, self.progress, self.batch_size = dtype, progress, batch_size
+        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
+        self._probe.to(self.device)
         self._forward = torch.compile(model) if compile else model
         self._reader = BatchReader(model)
         self._ahead = 1 if self.device.type == "cuda" else 0
         self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
+
+    @property
+    def trials(self) -> int:
+        """The number of coin flips of the p-value."""
+        return self._probe.trials
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns after `index` and `target`."""
+        return self._probe.names
+
+    @property
+    def test(self) -> ConformalTest | None:
+        """The predictor's own copy of the test."""
+        return self._probe.test
 
     def predict(self, loader: Any) -> Iterator[dict[str, Tensor]]:
         """Yield a table for each batch: a dict of tensors on the CPU."""
@@ -102,11 +123,11 @@ class BoCPredictor:
 
         The file appears when it is complete, and its metadata say which run wrote it. With `resume`, an interrupted run
         leaves its finished rows in the folder `{path}.parts`, and the next run with `resume` continues after them. Rows
-        of two different runs are never mixed: the settings, all weights and buffers, the code and the plain attributes
-        of the model must be the same. All samples are read again and compared, but the model does not run on samples
-        that are done. A finished run is compared in the same way and not repeated. A difference is an error; to replace
-        a finished file, leave `resume` out. While a run writes, a second one is refused. What a model reads from
-        elsewhere (files, the environment, other modules of your program) is not compared.
+        of two different runs are never mixed: the settings, the test, all weights and buffers, the code and the plain
+        attributes of the model must be the same. All samples are read again and compared, but the model does not run on
+        samples that are done. A finished run is compared in the same way and not repeated. A difference is an error; to
+        replace a finished file, leave `resume` out. While a run writes, a second one is refused. What a model reads
+        from elsewhere (files, the environment, other modules of your program) is not compared.
 
         Args:
             loader: the samples.
@@ -118,9 +139,7 @@ class BoCPredictor:
         """
         require_pyarrow()
         path, loader = check_file(path), as_loader(loader, self.batch_size)
-        settings: dict[str, object] = {"torch_boc": __version__, "trials": self.trials, "dtype": str(self.dtype)}
-        settings |= {"columns": list(self._no_samples())} | describe_loader(loader)
-        run, unknown = describe_run(self.model, settings, run_id)
+        run, unknown = describe_run(self.model, self._settings() | describe_loader(loader), run_id)
         if resume and is_finished(path, run):
             warn_of(unknown)
             if run.tracked:
@@ -209,7 +228,7 @@ class BoCPredictor:
         if self._are_probabilities is None:
             self._are_probabilities = are_probabilities(logits, -1)
         # Outside of inference mode, so that users get ordinary tensors.
-        return sample_columns(logits, trials=self.trials, columns=self.columns)
+        return self._probe(logits)
 
     def _marks(self, loader: Iterable[Any]) -> Iterator[Tensor]:
         """The marks of all samples, batch by batch. The model does not run."""
@@ -221,4 +240,12 @@ class BoCPredictor:
                     bar.update(len(marks))
 
     def _no_samples(self) -> dict[str, Tensor]:
-        return {"index": torch.arange(0), **sample_columns(torch.zeros(0, 2), columns=self.columns)}
+        return {"index": torch.arange(0), **self._probe.of_nothing()}
+
+    def _settings(self) -> dict[str, object]:
+        """What must be the same in two runs, beside the model and the samples."""
+        settings: dict[str, object] = {"torch_boc": __version__, "trials": self.trials, "dtype": str(self.dtype)}
+        settings["columns"] = ["index", *self.columns]
+        if self.test is not None:
+            settings |= {"test": digest(self.test.state_dict().values()), "alpha": self._probe.alpha}
+        return settings

@@ -14,11 +14,12 @@ from torch.nn import Parameter
 
 from .cpu import calls
 from .cpu import library as native
-from .cpu.calls import DTYPES, MOST_TRIALS
+from .cpu.calls import DTYPES, MOST_TRIALS, QUANTITIES
 from .dtensors import is_distributed
 from .trial import is_trusted
 from .triton import launch_numbers
 from .triton.launch import available, interpreted, is_warm
+from .triton.launch_columns import ONLY_NATIVE
 
 PATHS = ("auto", "torch", "triton", "native")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -77,6 +78,7 @@ class Fused(NamedTuple):
         rows: the sums over the classes.
         numbers: what is computed from the sums of each row: the coins and the tails.
         most_trials: tails of more trials than this are computed by torch's operations.
+        quantities: the names of the numbers that `columns` and `count_scores` compute.
         direct: the module whose functions are called directly, without operators around them, because an operator costs
             more than a small batch; None if a mode, a tracer or a compiler has to see an operator.
     """
@@ -84,10 +86,12 @@ class Fused(NamedTuple):
     rows: bool
     numbers: bool
     most_trials: int
+    quantities: frozenset[str]
     direct: ModuleType | None
 
 
-_NOTHING = Fused(rows=False, numbers=False, most_trials=sys.maxsize, direct=None)
+_NATIVE, _TRITON = frozenset(QUANTITIES), frozenset(QUANTITIES) - ONLY_NATIVE
+_NOTHING = Fused(rows=False, numbers=False, most_trials=sys.maxsize, quantities=frozenset(), direct=None)
 
 
 def decide(x: Tensor) -> Fused:
@@ -99,7 +103,8 @@ def decide(x: Tensor) -> Fused:
     on_cpu = path != "triton" and x.device.type == "cpu"
     most_trials, module = (MOST_TRIALS, calls) if on_cpu else (sys.maxsize, launch_numbers)
     rows = x.dtype in dtypes and (on_cpu or path != "auto" or is_warm(x))
-    return Fused(rows, torch.float32 in dtypes, most_trials, module if _is_unwatched(x) else None)
+    quantities = _NATIVE if on_cpu else _TRITON
+    return Fused(rows, torch.float32 in dtypes, most_trials, quantities, module if _is_unwatched(x) else None)
 
 
 def _is_unwatched(x: Tensor) -> bool:

@@ -5,12 +5,14 @@ from typing import Any
 
 from ..functional.summary import SHORT_KEYS, check_keys
 from ..metrics import BoCMetric, BoCSeparation
+from ..nn import ConformalTest
 from ..plots import new_axes
 from .figures import publish
 from .libraries import Callback
 from .loaders import check_ood, check_places, has_loaders, loader_names, place_ood
 from .loop import LoopMetrics
 from .problems import Problems, explain
+from .screening import uncalibrated
 from .sources import LogitFunction, LogitSource
 
 DEFAULT_KEYS = (*SHORT_KEYS, "nll", "ece_confidence")
@@ -33,6 +35,15 @@ class BoCCallback(Callback):
     relied on, none are logged for it, and keys that had a value in an earlier epoch become NaN. If a target is not a
     class, the keys about targets have no value. Mistakes that are seen before training begins are always errors:
     unknown arguments, unknown names of submodules, and `ood` loaders that `fit` does not have.
+
+    With `test`, a conformal test is calibrated on the first validation loader in each epoch, which must hold
+    in-distribution samples that the network was not trained on. `val/boc/svhn/flagged` is the share of another loader
+    that the test flags at level `alpha`: the power. `val/boc/flagged` is the level that the test keeps: the share of
+    the odd samples of the first loader that a test flags which is calibrated with its even samples. It should be about
+    `alpha`. Scores are counted in 80 KiB for each loader and group (160 KiB for the first loader), in the same pass
+    over the logits. After the epoch, `callback.test` is a `ConformalTest` that is calibrated with all samples of the
+    first loader, for `BoCPredictor` or `BoCClassifier`. Checkpoints keep the test that belongs to their weights:
+    `torch.load(path)["callbacks"][callback.state_key]["test"]` is its state dict.
 
     With several loaders, Lightning requires the argument `dataloader_idx` in the step, as in
     `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs: `val/loss` becomes
@@ -65,7 +76,14 @@ class BoCCallback(Callback):
             MLflow loggers, or without any of these to PNG files in the log folder.
         on_error: "warn" to go on after a problem, as above; "raise" to stop with the error.
         ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
-        trials, alpha, bins, validate_args: as for `BoCMetric`.
+        test: True for a `ConformalTest` with its default score, or a `ConformalTest` with arguments of your own, whose
+            held-out samples are not used.
+        alpha: the level of `rejection_rate`, as for `BoCMetric`, and of `flagged`.
+        trials, bins, validate_args: as for `BoCMetric`.
+
+    Attributes:
+        test: the test of the last validation epoch; it is not calibrated before the first, nor if that failed. None
+            without a test.
 
     >>> callback = BoCCallback(logits="model.fc", ood={1: "svhn"})  # for Trainer(callbacks=[callback])
     >>> callback.keys
@@ -91,6 +109,7 @@ class BoCCallback(Callback):
         bins: int = 15,
         ignore_index: int | None = -100,
         validate_args: bool = True,
+        test: bool | ConformalTest | None = None,
     ) -> None:
         super().__init__()
         self.keys, self.prefix, self.ood = check_keys(DEFAULT_KEYS if keys is None else keys), prefix, check_ood(ood)
@@ -103,7 +122,25 @@ class BoCCallback(Callback):
         common: dict[str, Any] = {"trials": trials, "validate_args": validate_args}
         self._metric = BoCMetric(bins=bins, alpha=alpha, ignore_index=ignore_index, **common)
         self._separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
+        self._scoring, self._alpha = uncalibrated(test, alpha), alpha
+        self.test = uncalibrated(self._scoring, alpha)
         self._loops: dict[str, LoopMetrics] = {}
+
+    @property
+    def state_key(self) -> str:
+        """The name of the callback's state in checkpoints; it depends on the prefix alone."""
+        # A callback without a test has no state. Equal keys would be an error of Lightning, before ours in `setup`.
+        name = repr(self.prefix) if self.test is not None else f"{self.prefix!r}, 'stateless': {id(self)}"
+        return f"{type(self).__qualname__}{{'prefix': {name}}}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the test, if it is calibrated."""
+        return {} if self.test is None or not self.test.calibrated else {"test": self.test.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the test of a checkpoint, if there is one and this callback has a test."""
+        if self.test is not None and "test" in state_dict:
+            self.test.load_state_dict(state_dict["test"])
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse another callback that logs under the same names: Lightning would log the mean of both."""
@@ -180,13 +217,16 @@ class BoCCallback(Callback):
         if stage not in self._loops or self._loops[stage].loaders != named:
             with self._problems.tolerated(f"some ood loaders of {stage}"):
                 check_places(ood, names, stage)
-            how: dict[str, Any] = {"stage": stage, "problems": self._problems}
+            how: dict[str, Any] = {"stage": stage, "problems": self._problems, "alpha": self._alpha}
+            how["test"] = None if stage == "train" else self._scoring
             self._loops[stage] = LoopMetrics(named, set(present), self._metric, self._separation, **how)
         self._loops[stage].reset(module.device)
 
     def _finish(self, stage: str, trainer: Any, module: Any) -> None:
         # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
         self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
+        if stage == "val":  # without a new test, none that belongs to earlier weights is kept
+            self.test = self._loops["val"].test or uncalibrated(self._scoring, self._alpha)
         if not self._plot_due(trainer):
             return
         folder = trainer.log_dir or trainer.default_root_dir  # must be read in all processes

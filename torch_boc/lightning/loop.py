@@ -9,9 +9,11 @@ from torch import Tensor
 from ..functional.summary import LABELLED_KEYS
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.separation import NEGLIGIBLE_ERROR
+from ..nn import ConformalTest
 from .ledger import Account, Ledger
 from .one_loader import LoaderMetrics, unwarned
 from .problems import Problems
+from .screening import joined, share_flagged
 
 
 class LoopMetrics:
@@ -24,6 +26,11 @@ class LoopMetrics:
         separation: cloned for the first loader and each out-of-distribution one.
         stage: the name of the loop, for messages.
         problems: what to do about errors; by default they are raised.
+        test: how samples are scored for a conformal test; None for no test.
+        alpha: the level of the test.
+
+    Attributes:
+        test: after `compute`, a test that is calibrated with all samples of the first loader; None if that failed.
 
     >>> loop = LoopMetrics(["", "noise"], {1}, BoCMetric(), BoCSeparation(("msp",)))
     >>> loop.update(0, torch.tensor([[4.0, 0.0, 1.0]]), torch.tensor([0]))
@@ -42,6 +49,8 @@ class LoopMetrics:
         *,
         stage: str = "val",
         problems: Problems | None = None,
+        test: ConformalTest | None = None,
+        alpha: float = 0.05,
     ) -> None:
         self.loaders, self.ood, self.stage = list(loaders), sorted(ood), stage
         self.problems = problems or Problems("raise")
@@ -52,15 +61,20 @@ class LoopMetrics:
                 separation if ood and place in {0, *ood} else None,
                 ood=place in ood,
                 problems=self.problems,
+                test=test,
+                parts=2 if place == 0 else 1,
             )
             for place, name in enumerate(loaders)
         ]
+        self.test: ConformalTest | None = None
+        self._alpha = alpha
         self._ledger = Ledger(len(loaders))
         self._logged: dict[str, Tensor] = {}
         self._without: set[int] = set()  # the loaders without values that can be relied on
 
     def reset(self, device: torch.device) -> None:
         """Forget all samples, and move to the device of the coming ones."""
+        self.test = None
         self._ledger.to(device)
         for metrics in self.metrics:
             metrics.reset(device)
@@ -74,17 +88,18 @@ class LoopMetrics:
         self.metrics[loader].update(logits, target)
 
     def compute(self, keys: Sequence[str], *, if_labelled: bool = False) -> dict[str, Tensor]:
-        """The chosen keys of each loader, then shift, AUROC and FPR95 of each `ood` one; call it once after each reset.
+        """The chosen keys of each loader, then shift, AUROC and FPR95 of each `ood` one, then what the test flags.
 
-        In a distributed run, every process must call it, and all get the same values. With `if_labelled`, keys about
-        targets are left out if there are no targets; otherwise they are NaN. `skipped_batches` is there as soon as a
-        batch was skipped. A key that had a value in an earlier epoch and has none now is NaN, because otherwise
-        Lightning would continue to show the earlier value.
+        Call it once after each reset. In a distributed run, every process must call it, and all get the same values.
+        With `if_labelled`, keys about targets are left out if there are no targets; otherwise they are NaN.
+        `skipped_batches` is there as soon as a batch was skipped. A key that had a value in an earlier epoch and has
+        none now is NaN, because otherwise Lightning would continue to show the earlier value.
         """
         # Each process takes part in every exchange, also after an error; otherwise the others would wait for it.
         asked = not LABELLED_KEYS.isdisjoint(keys)
         summaries = [x.summary(labelled=asked and not x.ood) for x in self.metrics]
         apart = {place: self.metrics[place].separate(self.metrics[0]) for place in self.ood}
+        held_out = [x.held_out() for x in self.metrics]
         account = self._settle()
         self._without = {i for i, summary in enumerate(summaries) if not self._has_values(i, summary, account)}
         result: dict[str, Tensor] = {}
@@ -94,6 +109,7 @@ class LoopMetrics:
         for place in self._compared():
             shift = {"gap_shift": summaries[place]["gap"] - summaries[0]["gap"]}
             result |= self._named(place, shift | self._worth_saying(place, apart[place]))
+        result |= self._flagged(held_out)
         return self._completed(result | self._skipped(account, like=summaries[0]["samples"]))
 
     def figures(self, *, draw: bool) -> dict[str, Any]:
@@ -114,6 +130,20 @@ class LoopMetrics:
             with unwarned(), separation.sync_context(), self._drawing(name):
                 if draw:
                     found[name] = separation.plot()[0]
+        return found
+
+    def _flagged(self, held_out: list[list[ConformalTest]]) -> dict[str, Tensor]:
+        """The shares that the test flags: of a half of the first loader by its other half, of others by all of it."""
+        if 0 in self._without or not held_out[0]:
+            return {}
+        first, second = held_out[0]
+        self.test = joined([first, second])
+        found: dict[str, Tensor] = {}
+        for place, parts in enumerate(held_out):
+            if place not in self._without:
+                calibrated, tested = (self.test, parts) if place else (first, [second])
+                with self.problems.tolerated(f"`{self._name(place, 'flagged')}` of {self.stage}"):
+                    found |= self._named(place, {"flagged": share_flagged(calibrated, tested, self._alpha)})
         return found
 
     def _drawing(self, name: str) -> Any:

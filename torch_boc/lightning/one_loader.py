@@ -8,10 +8,13 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
+from ..functional.score import need_extras
 from ..functional.summary import LABELLED_KEYS, summarize
 from ..functional.tallies import Counts
 from ..metrics import BoCMetric, BoCSeparation
+from ..nn import ConformalTest
 from .problems import Problems
+from .screening import CountedScores
 
 
 class LoaderMetrics:
@@ -23,6 +26,8 @@ class LoaderMetrics:
         separation: it is cloned; or None.
         ood: whether the samples are out-of-distribution. Their targets do not count.
         problems: what to do about errors.
+        test: how samples are scored for a conformal test, or None.
+        parts: into how many parts the samples are cut for the test.
 
     Attributes:
         taken: how many batches were read.
@@ -31,10 +36,21 @@ class LoaderMetrics:
     """
 
     def __init__(
-        self, what: str, metric: BoCMetric, separation: BoCSeparation | None, *, ood: bool, problems: Problems
+        self,
+        what: str,
+        metric: BoCMetric,
+        separation: BoCSeparation | None,
+        *,
+        ood: bool,
+        problems: Problems,
+        test: ConformalTest | None = None,
+        parts: int = 1,
     ) -> None:
         self.what, self.ood, self.problems = what, ood, problems
         self.metric, self.separation = deepcopy(metric), deepcopy(separation)
+        self.scores = None if test is None else CountedScores(test, parts)
+        self._extras = {*(() if separation is None else separation.needs_extras)}
+        self._extras |= {*(() if test is None else need_extras([test.scoring.name]))}
         self.taken = self.lost = self.refused = 0
 
     def reset(self, device: torch.device) -> None:
@@ -44,6 +60,8 @@ class LoaderMetrics:
             if metric is not None:
                 metric.reset()
                 metric.to(device)
+        if self.scores is not None:
+            self.scores.reset(device)
 
     def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
         """Add a batch whose logits and targets `read` gives; if that fails, it is lost, or the error is raised."""
@@ -54,13 +72,16 @@ class LoaderMetrics:
 
     def update(self, logits: Tensor, target: Tensor | None) -> None:
         """Add a batch, without waiting for the device; its tensors are not needed any more when this returns."""
-        if self.separation is None:
+        if self.separation is None and self.scores is None:
             self.metric.update(logits, target)
-        else:  # one pass over the logits serves both
-            evidence = self.metric.take(logits, target, extras=self.separation.needs_extras)
+        else:  # one pass over the logits serves all
+            evidence = self.metric.take(logits, target, extras=self._extras)
             evidence = evidence._replace(target=None, distance=None) if self.ood else evidence
             self.metric.update(evidence)
-            self.separation.update(evidence, self.ood)
+            if self.separation is not None:
+                self.separation.update(evidence, self.ood)
+            if self.scores is not None:
+                self.scores.update(logits, evidence)
         self.taken += 1
 
     def summary(self, *, labelled: bool) -> dict[str, Tensor]:
@@ -88,6 +109,14 @@ class LoaderMetrics:
         found: dict[str, Tensor] = {}
         with unwarned(), self.relying():
             found |= self.separation.compute()
+        return found
+
+    def held_out(self) -> list[ConformalTest]:
+        """The scores for the test, over all processes; every process must call it. Empty if that fails."""
+        found: list[ConformalTest] = []
+        if self.scores is not None:
+            with self.relying():
+                found += self.scores.gathered()
         return found
 
     @contextmanager

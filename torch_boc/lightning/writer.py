@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from .._optional import require_pyarrow
-from ..functional.checks import check_trials
-from ..functional.columns import check_columns, sample_columns
+from ..nn import ConformalTest
+from ..nn.screening import SampleColumns
 from ..storage.parquet import ParquetFile
 from .libraries import BasePredictionWriter
 from .sources import LogitFunction, LogitSource
@@ -22,10 +22,10 @@ class BoCPredictionWriter(BasePredictionWriter):
 
     `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has a row for each sample: its `index` in the
     data set (not for data sets without indices), its `target` if the batch has one, and the columns of
-    `torch_boc.functional.sample_columns`. The files appear when all predictions are made; after an error there are
-    none. If the files cannot be written in the folder, the error comes before the first prediction.
-    `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A prediction that cannot be
-    read is always an error: a file without it would be wrong.
+    `torch_boc.functional.sample_columns`, and with a `test` `p_in_distribution` and `review`. The files appear when all
+    predictions are made; after an error there are none. If the files cannot be written in the folder, the error comes
+    before the first prediction. `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A
+    prediction that cannot be read is always an error: a file without it would be wrong.
 
     Args:
         output_dir: the folder; it is made if it does not exist.
@@ -33,7 +33,9 @@ class BoCPredictionWriter(BasePredictionWriter):
             submodule, or a function of (outputs, batch, module) that returns logits and targets (or None).
         binary: whether each sample has a single logit, as for `BoCCallback`.
         trials: the number of coin flips of the p-value.
-        columns: which columns of `sample_columns` to write, in this order, after `index` and `target`; by default all.
+        columns: which columns to write, in this order, after `index` and `target`; by default all.
+        test: a calibrated `ConformalTest`, as for `BoCPredictor`; it is copied.
+        alpha: the level of `review`.
 
     >>> import tempfile
     >>> writer = BoCPredictionWriter(tempfile.mkdtemp(), logits="model.classifier")
@@ -49,12 +51,24 @@ class BoCPredictionWriter(BasePredictionWriter):
         binary: bool = False,
         trials: int = 100,
         columns: Sequence[str] | None = None,
+        test: ConformalTest | None = None,
+        alpha: float = 0.05,
     ) -> None:
         super().__init__("batch")
         require_pyarrow()
-        self.output_dir, self.trials = Path(output_dir), check_trials(trials)
-        self.columns, self._source = check_columns(columns), LogitSource(logits, binary=binary)
+        self.output_dir, self._source = Path(output_dir), LogitSource(logits, binary=binary)
+        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
         self._files: dict[int, ParquetFile] = {}
+
+    @property
+    def trials(self) -> int:
+        """The number of coin flips of the p-value."""
+        return self._probe.trials
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns after `index` and `target`."""
+        return self._probe.names
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
         """Prepare a file for each loader. Files of a run with other processes or loaders in the folder are an error."""
@@ -67,7 +81,9 @@ class BoCPredictionWriter(BasePredictionWriter):
                 f"expected no predictions of another run in {self.output_dir}, got {', '.join(sorted(strangers))}; "
                 "remove them or choose another output_dir"
             )
-        metadata = {"trials": str(self.trials), "rank": str(trainer.global_rank), "processes": str(trainer.world_size)}
+        metadata = {"trials": str(self.trials)}
+        metadata |= {"rank": str(trainer.global_rank), "processes": str(trainer.world_size)}
+        metadata |= {} if self._probe.test is None else {"alpha": str(self._probe.alpha)}
         self._files = {loader: ParquetFile(self.output_dir / mine[loader], metadata) for loader in loaders}
         self._source.attach(pl_module)
 
@@ -87,7 +103,7 @@ class BoCPredictionWriter(BasePredictionWriter):
             raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
         indices = batch_indices if _are_known(trainer, batch_idx, dataloader_idx) else None
         columns = _index_column(indices, len(logits)) | ({} if target is None else {"target": target})
-        columns |= sample_columns(logits, trials=self.trials, columns=self.columns)
+        columns |= self._probe(logits)
         self._files[dataloader_idx].write(columns)
 
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:

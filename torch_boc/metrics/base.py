@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from ..core.precision import moves_only
 from ..functional.checks import are_probabilities, check_classes, check_logits, probabilities_message
 
 NAN_STRATEGIES = ("warn", "error", "ignore")
@@ -137,10 +138,5 @@ class ProbeMetric(Metric):
         warnings.warn(message, stacklevel=4)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> torch.nn.Module:
-        """Move the states with the module to another device, but not to another dtype: bfloat16 cannot hold a sum."""
-
-        def move(x: Tensor) -> Tensor:
-            device = fn(torch.empty(0, device=x.device)).device
-            return (x.float() if device.type == "mps" and x.dtype == torch.float64 else x).to(device)
-
-        return super()._apply(move, exclude_state)
+        """Move the states with the module to another device, but not to another dtype."""
+        return super()._apply(moves_only(fn), exclude_state)

@@ -1,6 +1,6 @@
 """The summary of the probe as a torchmetrics metric."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -77,10 +77,10 @@ class BoCMetric(ProbeMetric):
         for name, zeros in zip(self._names, empty_tally(bins), strict=True):
             self.add_state(name, zeros, dist_reduce_fx="sum")
 
-    def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool = False) -> Evidence:
+    def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool | Iterable[str] = False) -> Evidence:
         """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
 
-        With `extras`, the evidence also has what every score and every column needs.
+        `extras` are those of `gather`: True takes what every score and every column needs.
         """
         self._check(preds)
         how: dict[str, Any] = {"trials": self.trials, "extras": extras, "ignore_index": self.ignore_index}

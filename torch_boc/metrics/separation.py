@@ -91,8 +91,8 @@ class BoCSeparation(ScoreMetric):
         self.add_state(self._bins, [], dist_reduce_fx="cat")
 
     @property
-    def needs_extras(self) -> bool:
-        """Whether the evidence for `update` must be gathered with `extras`."""
+    def needs_extras(self) -> tuple[str, ...]:
+        """The `extras` with which the evidence for `update` must be gathered."""
         return need_extras(self.scores)
 
     def take(self, preds: Tensor) -> Evidence:

@@ -1,35 +1,67 @@
 """Watch the logits of a module while it runs in a loop that you did not write."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ..data.finding import classes_last, find_logits
+from ..nn import DriftMonitor
 from .coherence import BoCMetric
 
 
 class Watch:
-    """A forward hook that adds the logits of a module to a metric. Use it in a `with` block, or call `remove`.
+    """A forward hook that adds the logits of a module to a metric, a monitor, or both.
+
+    Use it in a `with` block, or call `remove`.
 
     Attributes:
-        metric: the metric that gets the logits of every call of the module.
+        metric: the metric that gets the logits of every call of the module, or None.
+        monitor: the monitor that gets them, or None.
     """
 
-    def __init__(self, module: nn.Module, metric: BoCMetric, dim: int | None = None) -> None:
-        self.metric, self.dim = metric, dim
+    def __init__(
+        self,
+        module: nn.Module,
+        metric: BoCMetric | None,
+        dim: int | None = None,
+        *,
+        monitor: DriftMonitor | None = None,
+        on_alarm: Callable[[DriftMonitor], Any] | None = None,
+    ) -> None:
+        self.metric, self.monitor, self.dim = metric, monitor, dim
+        self._on_alarm = on_alarm
         self._handle: RemovableHandle | None = module.register_forward_hook(self._add)
 
     def _add(self, module: nn.Module, args: Any, output: Any) -> None:
         logits = classes_last(find_logits(output).detach(), self.dim)
-        device = getattr(self.metric, "device", logits.device)
-        if device != logits.device:
-            self.metric.to(logits.device)
-        self.metric.update(logits.reshape(-1, logits.shape[-1]))  # the class axis of a metric is the second by default
+        rows = logits.reshape(-1, logits.shape[-1])  # the class axis of a metric is the second by default
+        if self.metric is not None:
+            if getattr(self.metric, "device", rows.device) != rows.device:
+                self.metric.to(rows.device)
+            self.metric.update(rows)
+        if self.monitor is not None:
+            self._add_to_monitor(self.monitor, rows)
+
+    def _add_to_monitor(self, monitor: DriftMonitor, rows: Tensor) -> None:
+        if monitor.evidence.device != rows.device:
+            with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+                monitor.to(rows.device)
+        monitor.update(rows, dim=-1)
+        if self._on_alarm is not None and bool(monitor.alarm):
+            on_alarm, self._on_alarm = self._on_alarm, None
+            on_alarm(monitor)
 
     def compute(self) -> dict[str, Tensor]:
         """The results of the metric so far."""
+        if self.metric is None:
+            raise ValueError(
+                "expected a metric to compute, got a monitor alone; read watching.monitor, or give both, as in "
+                "watch(module, BoCMetric(), monitor=monitor)"
+            )
         result: dict[str, Tensor] = self.metric.compute()
         return result
 
@@ -48,8 +80,15 @@ class Watch:
         self.remove()
 
 
-def watch(module: nn.Module, metric: BoCMetric | None = None, *, dim: int | None = None) -> Watch:
-    """Add the logits that `module` returns to a metric, at every call of the module.
+def watch(
+    module: nn.Module,
+    metric: BoCMetric | None = None,
+    *,
+    dim: int | None = None,
+    monitor: DriftMonitor | None = None,
+    on_alarm: Callable[[DriftMonitor], Any] | None = None,
+) -> Watch:
+    """Add the logits that `module` returns to a metric, a monitor, or both, at every call of the module.
 
     Every call of the module is one update. A module that runs several times in a step (gradient accumulation, a forward
     pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so the
@@ -57,13 +96,35 @@ def watch(module: nn.Module, metric: BoCMetric | None = None, *, dim: int | None
 
     Args:
         module: a module that returns logits in any form that `torch_boc.data.find_logits` knows.
-        metric: by default a new `BoCMetric`; the same metric may watch several modules.
+        metric: by default a new `BoCMetric`, or none if there is a monitor; the same metric may watch several modules.
         dim: the class axis; by default the last. Logits with four axes or more need this argument: 1 for segmentation.
+        monitor: a `DriftMonitor` with a test, which gets the samples in the order of the calls. The pixels or tokens of
+            one sample depend on each other, so that its alarm is valid only for logits with one row for each sample.
+        on_alarm: called once, with the monitor, after the call of the module in which the alarm was raised. For this
+            the host reads the alarm after every call. Without it, no value is read back.
 
     >>> model = torch.nn.Linear(5, 3)
     >>> with watch(model) as watching:
     ...     _ = model(torch.randn(8, 5))
     >>> watching.compute()["samples"]
     tensor(8., dtype=torch.float64)
+    >>> from torch_boc import ConformalTest
+    >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 999)[:, None] * torch.eye(3)[0])
+    >>> model = torch.nn.Identity()
+    >>> with watch(model, monitor=DriftMonitor(test), on_alarm=lambda monitor: print("drift")) as watching:
+    ...     for _ in range(5):
+    ...         _ = model(torch.linspace(1, 2, 20)[:, None] * torch.eye(3)[0])
+    drift
+    >>> int(watching.monitor.seen), watching.monitor.change
+    (100, 0)
     """
-    return Watch(module, BoCMetric() if metric is None else metric, dim)
+    if monitor is None:
+        if on_alarm is not None:
+            raise ValueError("expected a monitor for on_alarm, got none; give monitor=DriftMonitor(test)")
+        return Watch(module, BoCMetric() if metric is None else metric, dim)
+    if not isinstance(monitor, DriftMonitor):
+        raise TypeError(f"expected monitor as a torch_boc.DriftMonitor, got {type(monitor).__name__}")
+    if monitor.test is None:
+        raise ValueError("expected a monitor with a test, got one without; give DriftMonitor(test)")
+    monitor.test.check_calibrated()
+    return Watch(module, metric, dim, monitor=monitor, on_alarm=on_alarm)

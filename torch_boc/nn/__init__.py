@@ -1,6 +1,18 @@
 """Modules that put the probe after a classifier, or around one."""
 
 from ..data.finding import find_logits
-from .probe import BoCClassifier, BoCOutput, BoCProbe, ProbeOutput
+from .conformal import ConformalTest
+from .drift import DriftMonitor
+from .outputs import BoCOutput, ProbeOutput, ScreenedOutput
+from .probe import BoCClassifier, BoCProbe
 
-__all__ = ["BoCClassifier", "BoCOutput", "BoCProbe", "ProbeOutput", "find_logits"]
+__all__ = [
+    "BoCClassifier",
+    "BoCOutput",
+    "BoCProbe",
+    "ConformalTest",
+    "DriftMonitor",
+    "ProbeOutput",
+    "ScreenedOutput",
+    "find_logits",
+]

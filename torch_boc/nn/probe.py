@@ -1,42 +1,16 @@
 """Modules that put the probe after a classifier, or around one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.utils._pytree import _register_namedtuple
 
 from ..data.finding import classes_last, find_logits
 from ..functional.checks import check_trials
 from ..functional.columns import check_columns, probe_columns
-
-
-class ProbeOutput(NamedTuple):
-    """The numbers of the probe for each row of logits, without the class axis.
-
-    Attributes:
-        prediction: the top class, int64.
-        confidence: the largest softmax probability.
-        dominance: the mean chance that the top class beats a rival.
-        gap: the coherence gap, dominance - confidence.
-        forced_gap: the part of the gap that the confidence alone forces.
-        free_gap: the part that the geometry of the logits adds. This is the part that tells more than the confidence.
-        concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1].
-        p_value: the p-value of the expected wins, float64.
-        log_p_value: the logarithm of the p-value, float64; higher = more in-distribution.
-    """
-
-    prediction: Tensor
-    confidence: Tensor
-    dominance: Tensor
-    gap: Tensor
-    forced_gap: Tensor
-    free_gap: Tensor
-    concentration: Tensor
-    p_value: Tensor
-    log_p_value: Tensor
+from .conformal import ConformalTest
+from .outputs import BoCOutput, ProbeOutput, ScreenedOutput
+from .screening import SCREENED, check_screened_columns, check_test, screen
 
 
 class BoCProbe(nn.Module):
@@ -68,67 +42,69 @@ class BoCProbe(nn.Module):
         return f"trials={self.trials}" + ("" if self.columns is None else f", columns={list(self.columns)}")
 
 
-@dataclass
-class BoCOutput:
-    """What a wrapped classifier returns.
-
-    Attributes:
-        logits: the classifier's logits, as found in its output.
-        probe: what the probe says of them.
-        output: the classifier's own output, unchanged.
-    """
-
-    logits: Tensor
-    probe: ProbeOutput | dict[str, Tensor]
-    output: Any
-
-    def __getattr__(self, name: str) -> Any:
-        """Short names for the fields of the probe: `result.gap` is `result.probe.gap`."""
-        probe = self.__dict__.get("probe", ())
-        known = probe._asdict() if isinstance(probe, ProbeOutput) else dict(probe)
-        if name in known:
-            return known[name]
-        names = [field.name for field in fields(self)] + list(known or ProbeOutput._fields)
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; it has {', '.join(names)}")
-
-
-# torch.export can return only types that it knows how to take apart, and can save only those with a registered name.
-torch.export.register_dataclass(BoCOutput, serialized_type_name="torch_boc.nn.BoCOutput")
-_register_namedtuple(ProbeOutput, serialized_type_name="torch_boc.nn.ProbeOutput")
-
-
 class BoCClassifier(nn.Module):
     """A classifier that also returns the probe of its logits. All arguments of a call go to `model`.
 
     The names of the weights do not change: `classifier.model.load_state_dict` takes a checkpoint of the model.
 
+    With a `test`, the result has `p_in_distribution` and `review` as well, which is True where a person should look.
+    The test is a part of the module, and is saved, moved and exported with it. It may be calibrated later, for example
+    by `load_state_dict`, but before the first call.
+
     To deploy it: `torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: torch.export.Dim.DYNAMIC},)})`.
-    `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`; in the
-    ONNX model the model's own output comes after these.
+    `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`, or with
+    a test `["logits", *ScreenedOutput._fields]`; in the ONNX model the model's own output comes after these.
 
     Args:
         model: returns logits, in any form that `torch_boc.data.finding.find_logits` knows.
-        trials: the number of coin flips of the test.
+        trials: the number of coin flips of the paper's p-value.
         dim: the class axis; by default the last. Logits with four axes or more need it: 1 for segmentation.
-        columns: as for `BoCProbe`.
+        columns: as for `BoCProbe`; with a test, its columns can be chosen too.
+        test: a `ConformalTest`, calibrated with held-out samples of this model.
+        alpha: the largest share of in-distribution samples that `review` may expect to flag.
 
     >>> classifier = BoCClassifier(torch.nn.Linear(5, 3))
     >>> result = classifier(torch.ones(2, 5))
     >>> result.logits.shape, result.gap.shape
     (torch.Size([2, 3]), torch.Size([2]))
+    >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 99)[:, None] * torch.eye(3)[0])
+    >>> result = BoCClassifier(torch.nn.Identity(), test=test, alpha=0.05)(torch.tensor([[0.9, 0, 0], [3.1, 0, 0]]))
+    >>> result.p_in_distribution, result.review
+    (tensor([0.0100, 0.5300], dtype=torch.float64), tensor([ True, False]))
     """
 
     def __init__(
-        self, model: nn.Module, trials: int = 100, *, dim: int | None = None, columns: Sequence[str] | None = None
+        self,
+        model: nn.Module,
+        trials: int = 100,
+        *,
+        dim: int | None = None,
+        columns: Sequence[str] | None = None,
+        test: ConformalTest | None = None,
+        alpha: float = 0.05,
     ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
         self.model, self.dim = model, dim
-        self.probe = BoCProbe(trials, columns=columns)
+        self.test, self.alpha = check_test(test, alpha), alpha
+        self.columns = None if columns is None else check_screened_columns(columns, test)
+        own = None if self.columns is None else [name for name in self.columns if name not in SCREENED]
+        self.probe = None if own == [] else BoCProbe(trials, columns=own)
 
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
-        """The model's output, its logits, and what the probe says of them."""
+        """The model's output, its logits, and what the probe and the test say of them."""
         output = self.model(*args, **kwargs)
         logits = find_logits(output)
-        return BoCOutput(logits, self.probe(classes_last(logits, self.dim)), output)
+        rows = classes_last(logits, self.dim)
+        found = {} if self.probe is None else self.probe(rows)
+        return BoCOutput(logits, found if self.test is None else self._with_test(found, rows), output)
+
+    def _with_test(self, found: Any, rows: Tensor) -> ScreenedOutput | dict[str, Tensor]:
+        """The result of the probe, and that of the test."""
+        assert self.test is not None
+        tested = screen(self.test, rows, self.alpha)
+        if self.columns is None:
+            return ScreenedOutput(*found, **tested)
+        every = {**found, **tested}
+        return {name: every[name] for name in self.columns}

@@ -7,7 +7,7 @@ from typing import Any
 from .claims import shown
 from .parts import NOTHING, Cell, value_cell
 from .results import SPLINE
-from .words import interval_text, number, value_text
+from .words import interval_text, listed, number, symbol, value_text
 
 BEYOND_NOTE = (
     "Does the geometry of the logits tell anything that confidence does not? “At equal p̂” compares only samples of "
@@ -15,8 +15,11 @@ BEYOND_NOTE = (
     "matched rivals. Two models are also fitted to tell both sets apart, one by p̂ alone and one by p̂ and ρ. They are "
     "judged on samples that they have not seen; “gained by ρ” is the difference. It is biased downwards, because the "
     "second model has more to learn from the same samples. Therefore a small true gain is found at equal p̂ long "
-    "before it shows here, and an interval below 0 does not mean that ρ does harm."
+    "before it shows here, and an interval below 0 does not mean that ρ does harm. Such a model has learnt from OOD "
+    "samples; scores that have learnt nothing, such as the energy and GEN, may still rank better than p̂ and ρ do. Two "
+    "more models therefore know the energy as well, without ρ and with it."
 )
+WITH_ENERGY = "energy_concentration"
 BeyondContrast = tuple[Cell, Callable[[Any], Cell]]
 
 
@@ -27,6 +30,9 @@ def beyond_rows() -> list[BeyondContrast]:
         (Cell("AUROC, model of p̂"), _alone),
         (Cell("AUROC, model of p̂ and ρ"), partial(_added, "auroc")),
         (Cell("gained by ρ"), partial(_added, "versus_confidence")),
+        (Cell("AUROC, p̂ and energy"), partial(_with_energy, "energy", "auroc")),
+        (Cell("AUROC, p̂, energy and ρ"), partial(_with_energy, WITH_ENERGY, "auroc")),
+        (Cell("gained by ρ over both"), partial(_with_energy, WITH_ENERGY, "versus_without")),
     ]
 
 
@@ -39,8 +45,29 @@ def beyond_sentence(table: Any) -> str:
         f"In a model that knows p̂, ρ {tells}: {values}, a difference of "
         f"{value_text(row, 'versus_confidence', sign=True)}, which is biased downwards."
     )
-    strata = _strata(table)
-    return f"{_at_equal_confidence(strata.iloc[0])} {model}" if len(strata) else model
+    strata, unsupervised = _strata(table), _unsupervised(table, row["auroc"])
+    said = [_at_equal_confidence(strata.iloc[0])] if len(strata) else []
+    return " ".join([*said, model, *unsupervised, *_beside_energy(table)])
+
+
+def _unsupervised(table: Any, auroc: float) -> list[str]:
+    """Which scores that have learnt nothing rank better than the model of confidence and concentration."""
+    alone = table[(table["how"] == "alone") & table["what"].isin(["energy", "gen"]) & (table["auroc_low"] > auroc)]
+    names = [f"{symbol(row['what'])} ({number(row['auroc'])})" for _, row in alone.iterrows()]
+    if not names:
+        return []
+    ranks = "ranks" if len(names) == 1 else "rank"
+    return [f"That model has learnt from OOD samples, and still {listed(names)}, which learnt nothing, {ranks} better."]
+
+
+def _beside_energy(table: Any) -> list[str]:
+    """What the concentration adds to confidence and energy together."""
+    found = _models(table, WITH_ENERGY)
+    if not len(found) or found["versus_without"].isna().any():
+        return []
+    row = found.iloc[0]
+    adds = "adds" if row["versus_without_low"] > 0 else "is not shown to add anything"
+    return [f"To p̂ and energy together, ρ {adds}: {value_text(row, 'versus_without', sign=True)}."]
 
 
 def _at_equal_confidence(row: Any) -> str:
@@ -67,6 +94,10 @@ def _strata(table: Any) -> Any:
 
 def _added(column: str, table: Any) -> Cell:
     return NOTHING if table is None else value_cell(_models(table, "concentration"), column, sign=column != "auroc")
+
+
+def _with_energy(what: str, column: str, table: Any) -> Cell:
+    return NOTHING if table is None else value_cell(_models(table, what), column, sign=column != "auroc")
 
 
 def _models(table: Any, *quantities: str) -> Any:

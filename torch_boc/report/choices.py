@@ -13,8 +13,12 @@ SIMPLE = (BASELINE, "energy", "max_logit", "entropy")
 ROC_SCORES = (BASELINE, "energy", "log_p_value", PAPER_SCORE)
 HISTOGRAM_SCORES = (BASELINE, "energy", "log_p_value", "dominance", "logit_gap", "concentration")
 COMPARED_SCORES = (
-    *(BASELINE, "energy", "logit_gap", "log_p_value", "gap", "concentration", PAPER_SCORE),
+    *(BASELINE, "energy", "gen", "logit_gap", "tempered_dominance", "log_p_value", "gap", "concentration", PAPER_SCORE),
     *("odin", "mahalanobis"),
 )
 # The ROC curves of p-values lie close to the curve of the baseline, so they are dashed.
 DASHED = ("log_p_value", PAPER_SCORE)
+# What the conformal test compares, if the registry has it; sentences are about the first.
+TESTED_SCORES = tuple(name for name in ("log_odds", "energy", "gen", "tempered_dominance") if name in scores)
+# The levels at which shares are measured; sentences are about the first.
+TESTED_LEVELS = (0.05, 0.01)

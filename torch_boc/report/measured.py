@@ -52,4 +52,6 @@ def _intervals(results: Results) -> str:
         text += "; for the lower end of the ECE, what chance adds is subtracted"
     if len(results.ood):
         text += "; for AUROC vs MSP by DeLong’s method; wider, as for binomial counts, if few samples are on one side"
+    if len(results.screening):
+        text += "; for shares of flagged samples by Clopper and Pearson’s method"
     return text

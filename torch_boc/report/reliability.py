@@ -37,7 +37,9 @@ def reliability_figure(results: Results) -> Any:
         colour = SECOND_SPLIT if any(method == other.method for other in curves[:i]) else colour
         low, high = rows["accuracy_low"], rows["accuracy_high"]
         axis.fill_between(rows["confidence"], low, high, color=colour, alpha=0.18, linewidth=0)
-        axis.plot(rows["confidence"], rows["accuracy"], style, color=colour, markersize=4, linewidth=1.4, label=label)
+        # With many classes BoC has one point, at the right edge: it is drawn whole.
+        options = {"markersize": 4, "linewidth": 1.4, "clip_on": False}
+        axis.plot(rows["confidence"], rows["accuracy"], style, color=colour, label=label, **options)
     axis.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
     return finish(figure, [axis], "upper left")
 

@@ -19,7 +19,7 @@ from .measured import headline
 from .results import ROW_TYPES, Results
 from .topics import all_figures, draw_figures, verdict
 
-DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability")
+DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability", "screening", "thresholds", "stream")
 FILES = ("report.html", "report.md", "report.json", *(f"{figure.name}.png" for figure in all_figures()))
 LARGEST_SVG = 200_000
 TABLES = tuple(ROW_TYPES)
@@ -51,7 +51,10 @@ class Report:
 
     @property
     def diagnostics(self) -> dict[str, Any]:
-        """Further DataFrames by name: leaks, overlaps, gaps, trials, coherence, reliability."""
+        """Further DataFrames by name.
+
+        These are leaks, overlaps, gaps, trials, coherence, reliability, screening, thresholds and stream.
+        """
         return {name: getattr(self.results, name) for name in DIAGNOSTICS}
 
     @property
@@ -60,7 +63,7 @@ class Report:
         return verdict(self.results)
 
     def figures(self) -> dict[str, Any]:
-        """Figures of matplotlib by name: reliability, roc, scores, coherence, gaps and trials.
+        """Figures of matplotlib by name: reliability, roc, scores, stream, coherence, gaps and trials.
 
         A figure that has nothing to show is missing.
         """

@@ -15,6 +15,9 @@ from .tables import (
     OverlapRow,
     ReliabilityRow,
     RocRow,
+    ScreenRow,
+    StreamRow,
+    ThresholdRow,
     TrialRow,
 )
 
@@ -41,6 +44,9 @@ class Results:
         reliability: a `ReliabilityRow` for each calibration method and bin of its confidence.
         roc: a `RocRow` for each point of the curve of each OOD set and score.
         histograms: a `HistogramRow` for each score, set and bin.
+        screening: a `ScreenRow` for each test, score, level and set.
+        thresholds: a `ThresholdRow` for each score, level and confidence.
+        stream: a `StreamRow` for each OOD set and sample of a stream.
     """
 
     settings: Mapping[str, Any]
@@ -54,6 +60,9 @@ class Results:
     reliability: Annotated[Any, ReliabilityRow]
     roc: Annotated[Any, RocRow]
     histograms: Annotated[Any, HistogramRow]
+    screening: Annotated[Any, ScreenRow]
+    thresholds: Annotated[Any, ThresholdRow]
+    stream: Annotated[Any, StreamRow]
 
     @property
     def known(self) -> str:

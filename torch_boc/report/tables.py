@@ -164,6 +164,55 @@ class HistogramRow(NamedTuple):
     share: float
 
 
+class ScreenRow(NamedTuple):
+    """How many samples of one set a test flags at one level.
+
+    `flagged` has the interval of Clopper and Pearson, which is about these held-out samples. It is NaN if there are too
+    few held-out samples to flag any at this level.
+    """
+
+    test: str  # "conformal", or "paper" for the paper's test
+    score: str  # what the conformal test compares; "" for the paper's test
+    alpha: float  # the level
+    held_out: str  # the split that the test is calibrated on; "" for a random half of the test set
+    held_out_samples: int
+    set: str
+    kind: str  # "id" or "ood"
+    samples: int
+    flagged: float
+    flagged_low: float
+    flagged_high: float
+    chance: float  # of so many flagged samples or more, if they are like the held-out ones; NaN except for "id"
+
+
+class ThresholdRow(NamedTuple):
+    """The score below which the conformal test flags a sample.
+
+    `rate` is the expected share of flagged in-distribution samples. Its interval of 95 % is over sets of held-out
+    samples.
+    """
+
+    score: str
+    alpha: float
+    confidence: float  # the chance that the share is at most alpha; NaN if only its mean is
+    held_out_samples: int
+    threshold: float  # NaN if there are too few held-out samples
+    rate: float
+    rate_low: float
+    rate_high: float
+
+
+class StreamRow(NamedTuple):
+    """The evidence of a monitor after one sample of a stream that turns from the test set to an OOD set."""
+
+    ood: str
+    score: str
+    alpha: float  # the chance of a false alarm; the alarm is at an evidence of log(1 / alpha)
+    sample: int  # from 1 on
+    kind: str  # "id" or "ood", the set that the sample is from
+    evidence: float
+
+
 class BeyondRow(NamedTuple):
     """How well a quantity separates two sets: alone, at equal confidence or in a model. See `beyond_confidence`."""
 
@@ -175,4 +224,7 @@ class BeyondRow(NamedTuple):
     versus_confidence: float
     versus_confidence_low: float
     versus_confidence_high: float
+    versus_without: float
+    versus_without_low: float
+    versus_without_high: float
     pairs: int

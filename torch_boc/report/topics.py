@@ -13,8 +13,9 @@ from .flips import FLIPS
 from .gap import GAP
 from .parts import Caption, ContrastRow, Figure, Section, Table
 from .results import Results
+from .screening import SCREENING
 
-TOPICS = (CAVEATS, CALIBRATION, DETECTION, GAP, FLIPS)
+TOPICS = (CAVEATS, CALIBRATION, DETECTION, SCREENING, GAP, FLIPS)
 
 
 def sections(results: Results, drawn: Collection[str] = ()) -> list[Section]:

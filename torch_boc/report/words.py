@@ -43,6 +43,15 @@ def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
+def short_percent(share: float) -> str:
+    """A level in percent.
+
+    >>> short_percent(0.05), short_percent(0.001)
+    ('5 %', '0.1 %')
+    """
+    return f"{100 * share:g} %"
+
+
 def interval_text(row: Any, column: str, *, sign: bool = False) -> str:
     """The 95 % interval of a column, or "" if there is none."""
     low, high = (float(row.get(f"{column}_{end}", math.nan)) for end in ("low", "high"))

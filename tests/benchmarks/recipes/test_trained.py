@@ -1,6 +1,7 @@
 """Entries from models of the examples, on data as small as they can be."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from benchmarks.recipes import trained
 from benchmarks.recipes.entries import save_entry
+from benchmarks.recipes.intents import minilm_clinc150
 from torch_boc.zoo.entry import read_entry
 
 
@@ -78,3 +80,30 @@ def test_roberta(tmp_path, monkeypatch):
     with torch.inference_mode():
         expected = classifier.model(alone["input_ids"], alone["attention_mask"]).logits[0]
     torch.testing.assert_close(sets["id"][0].logits[3], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("encoder_lr", "how"), [(0.0, "frozen"), (1e-4, "fine-tuned")])
+def test_minilm(tmp_path, encoder_lr, how):
+    module = trained.example("lightning_minilm_clinc150")
+    sizes = {"train": 60, "val": 12, "test": 24, "oos_test": 9}
+    rows = {part: module.made_up(size, seed=size) for part, size in sizes.items()}
+    names = ["a", "b", "c", "d"]
+    published = {part: [[text, names[label]] for text, label in zip(*both, strict=True)] for part, both in rows.items()}
+    published["oos_test"] = [[text, "oos"] for text, _ in published["oos_test"]]
+    (tmp_path / "data_full.json").write_text(json.dumps(published))
+    torch.manual_seed(0)
+    tokenizer, encoder = module.tiny(rows["train"][0])
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    classifier = module.Classifier(0.1, encoder_lr, 4, **module.shape_of(encoder)).eval()
+    save_checkpoint(classifier, tmp_path / "last.ckpt")
+    sets, card = minilm_clinc150(tmp_path, tmp_path / "cache", tmp_path / "last.ckpt")
+    assert [len(sets[role][0]) for role in ("id", "ood", "calibration")] == [24, 9, 12]
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(42)).tolist()
+    assert sets["id"][0].target.tolist() == [rows["test"][1][place] for place in order]
+    assert sets["ood"][0].target is None
+    assert how in card["model"]
+    assert ("--frozen" in card["trained_by"]) == ("in one run" not in card["settings"]) == (how == "frozen")
+    alone = tokenizer([rows["test"][0][order[3]]], return_tensors="pt")
+    with torch.inference_mode():
+        expected = classifier.model(alone["input_ids"], alone["attention_mask"]).logits[0]
+    torch.testing.assert_close(sets["id"][0].logits[3], expected, rtol=1e-4, atol=1e-5)

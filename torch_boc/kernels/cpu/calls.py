@@ -5,12 +5,13 @@ Logits have shape (..., C) and any strides; they are copied only if neither the 
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from ...core import tails
+from ...core.extras import EXTRAS
 from ...core.precision import accumulator
 from .interface import DTYPES, LANES, MOST_TRIALS, QUANTITIES, describe, native, place, table_for, trials_table
 from .library import threads
@@ -60,14 +61,16 @@ def coins_of(logits: Tensor) -> tuple[Tensor, ...]:
     return out
 
 
-def evidence(logits: Tensor, *, extras: bool, target: Tensor | None = None) -> tuple[Tensor | None, ...]:
-    """Prediction, odds, loss, concentration, free gap, top, surprise, margin and distance; all but the first float64.
+def evidence(logits: Tensor, *, extras: Collection[str], target: Tensor | None = None) -> tuple[Tensor | None, ...]:
+    """Prediction, odds, loss, concentration, free gap, top, surprise, margin, distance, and those of `core.extras`.
 
-    Surprise and margin are None without `extras`. The distance is None without a `target`, which must be int64.
+    All but the first are float64. Surprise, margin and the numbers of `core.extras` are None unless they are among the
+    `extras`; one of surprise and margin brings both. The distance is None without a `target`, which must be int64.
     """
     prediction = _predictions(logits)
     odds = torch.empty_like(prediction, dtype=torch.float64)
-    asked = (True, True, True, True, extras, extras, target is not None)
+    sums, more = "surprise" in extras or "margin" in extras, (name in extras for name in EXTRAS)
+    asked = (True, True, True, True, sums, sums, target is not None, *more)
     out = prediction, odds, *(torch.empty_like(odds) if wanted else None for wanted in asked)
     if prediction.numel():
         logits, described = describe(logits)

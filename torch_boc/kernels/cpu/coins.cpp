@@ -27,7 +27,7 @@ static void row_sums(const Logits &logits, int32_t threads, int64_t *prediction,
     auto real = [](void *p) { return static_cast<Real *>(p); };
     const RowSums<Real> out = {prediction, real(top), real(odds), squares, mass, mass_squares, real(surprise),
                                real(margin)};
-    over_blocks(logits, surprise, threads,
+    over_blocks(logits, surprise ? MARGINS : 0, threads,
                 [&](int64_t at, int64_t count, const Block &block, int32_t) { out.keep(block, at, count); });
 }
 
@@ -49,7 +49,7 @@ static void coins_of(const Logits &logits, int32_t threads, int64_t *prediction,
                      void *concentration, void *free_gap) {
     auto real = [](void *p) { return static_cast<Real *>(p); };
     const double rivals = double(logits.classes - 1);
-    over_blocks(logits, false, threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
+    over_blocks(logits, 0, threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
         Numbers numbers;
         coins_of_block(block, count, rivals, numbers);
         for (int64_t i = 0; i < count; i++)
@@ -68,19 +68,38 @@ BOC_EXPORT void boc_coins_of(BOC_LOGITS, int64_t *prediction, void *odds, void *
     (dtype == 3 ? coins_of<double> : coins_of<float>)(logits, threads, prediction, odds, loss, concentration, free_gap);
 }
 
-// The fields of an Evidence in float64; surprise, margin, target and distance may be null.
+static void keep_log_odds(const Block &block, int64_t count, double rivals, double *log_odds, double *gen, int64_t at) {
+    double found[2][ROWS];
+    for (int64_t i = 0; i < count; i += WIDE) {
+        auto given = [&](const double *values) { return load_as<Doubles>(values + i); };
+        const Doubles odds = given(block.odds);
+        const Doubles logs = log_odds_of(odds, given(block.mass), given(block.relative), given(block.unit), rivals);
+        const Doubles sums = gen_of(given(block.powers), odds, logs);
+        memcpy(found[0] + i, &logs, sizeof logs), memcpy(found[1] + i, &sums, sizeof sums);
+    }
+    copy(found[0], count, log_odds, at), copy(found[1], count, gen, at);
+}
+
+// The fields of an Evidence in float64; target, and all from surprise on, may be null.
 BOC_EXPORT void boc_evidence(BOC_LOGITS, const int64_t *target, int64_t *prediction, double *odds, double *loss,
                              double *concentration, double *free_gap, double *top, double *surprise, double *margin,
-                             double *distance) {
-    BOC_DESCRIBED(0);
-    over_blocks(logits, surprise, threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
+                             double *distance, double *log_odds, double *tempered_loss, double *top_margin,
+                             double *gen) {
+    const int wanted = (surprise ? MARGINS : 0) | (tempered_loss ? TEMPERED : 0) | (top_margin ? NEAREST : 0) |
+                       (gen ? POWERS : 0);
+    BOC_DESCRIBED(work_of_extras(wanted, classes));
+    const double rivals = double(classes - 1);
+    over_blocks(logits, wanted, threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
         Numbers numbers;
-        coins_of_block(block, count, double(classes - 1), numbers);
+        coins_of_block(block, count, rivals, numbers);
         memcpy(prediction + at, block.prediction, sizeof(int64_t) * size_t(count));
         copy(block.odds, count, odds, at), copy(block.top, count, top, at);
         copy(numbers.loss, count, loss, at), copy(numbers.concentration, count, concentration, at);
         copy(numbers.free_gap, count, free_gap, at);
         copy(block.surprise, count, surprise, at), copy(block.margin, count, margin, at);
+        copy(block.tempered, count, tempered_loss, at), copy(block.nearest, count, top_margin, at);
+        for (int64_t i = 0; tempered_loss && i < count; i++) tempered_loss[at + i] /= rivals;
+        if (log_odds || gen) keep_log_odds(block, count, rivals, log_odds, gen, at);
         for (int64_t i = 0; distance && i < count; i++)
             distance[at + i] = distance_below(logits, at + i, logit_at(logits, at + i, block.prediction[i]), target[at + i]);
     });

@@ -40,6 +40,18 @@ static inline void coins_of_block(const Block &block, int64_t count, double riva
     }
 }
 
+// -log R of each row. The lead of one rival near the top has more digits than its odds.
+static inline Doubles log_odds_of(Doubles odds, Doubles mass, Doubles relative, Doubles unit, double rivals) {
+    const Doubles log_rest = unit + log_of(relative);
+    return -(rivals == 1.0 ? (odds > FLAT ? log_of_one_and(-mass) : log_rest) : log_rest);
+}
+
+// The generalized entropy: the rivals' part, and the top's, p (1 - p) = R / (1 + R)^2 of it.
+static inline Doubles gen_of(Doubles powers, Doubles odds, Doubles log_odds) {
+    const Doubles log_top = log_of_one_and(-odds / (1.0 + odds));
+    return powers + exp_of(0.1 * (2.0 * log_top - log_odds));
+}
+
 // What every function that reads logits is given; BOC_DESCRIBED makes `logits` of it, and decides on the threads by what
 // is to be done for each row beside reading it, in logits that could be read in the time.
 #define BOC_LOGITS                                                                                                     \
@@ -49,14 +61,15 @@ static inline void coins_of_block(const Block &block, int64_t count, double riva
     const Logits logits = {data, rows, classes, inner, stride, outer, step, dtype, tall};                              \
     threads = useful_threads(rows, classes + (beside), threads)
 constexpr int64_t TAIL = 64;  // of a tail
+static inline int64_t work_of_extras(int wanted, int64_t classes) { return wanted & ~MARGINS ? 8 * classes : 0; }
 
 // body(first, count, block, thread) for blocks of all rows, whose sums are in `block`.
-template <typename Body> static void over_blocks(const Logits &logits, bool extras, int32_t threads, const Body &body) {
+template <typename Body> static void over_blocks(const Logits &logits, int wanted, int32_t threads, const Body &body) {
     over_rows(logits.rows, grain_of(logits), threads, [&](int64_t first, int64_t last, int32_t thread) {
         Block block = {};
         for (int64_t i = first; i < last; i += ROWS) {
             const int64_t count = last - i < ROWS ? last - i : ROWS;
-            read_block(logits, i, count, extras, block);
+            read_block(logits, i, count, wanted, block);
             body(i, count, block, thread);
         }
     });

@@ -1,18 +1,23 @@
 // Columns of numbers for each row, and histograms of scores; functional/columns.py and functional/registry.py have the
 // formulas, functional/separation.py the bins.
 #include "coins.h"
+#include "extras.h"
 #include "tails.h"
 
 // In the order of QUANTITIES in calls.py; the prediction comes first there and is no double.
 enum Quantity {
     PREDICTION, ODDS, LOSS, CONCENTRATION, FREE_GAP, CONFIDENCE, DOMINANCE, GAP, FORCED_GAP, LOG_P_VALUE, P_VALUE, TOP,
-    ENERGY, LOGIT_GAP, ENTROPY, QUANTITIES
+    ENERGY, LOGIT_GAP, ENTROPY, LOG_ODDS, TEMPERED_LOSS, LOGIT_GAP_TOP, GEN, QUANTITIES
 };
 
 static inline bool is_asked(int64_t asked, Quantity which) { return asked >> which & 1; }
 
 static inline bool needs_tails(int64_t asked) { return is_asked(asked, LOG_P_VALUE) || is_asked(asked, P_VALUE); }
-static inline bool needs_extras(int64_t asked) { return is_asked(asked, LOGIT_GAP) || is_asked(asked, ENTROPY); }
+static inline int wanted_for(int64_t asked) {
+    const bool sums = is_asked(asked, LOGIT_GAP) || is_asked(asked, ENTROPY);
+    return (sums ? MARGINS : 0) | (is_asked(asked, TEMPERED_LOSS) ? TEMPERED : 0) |
+           (is_asked(asked, LOGIT_GAP_TOP) ? NEAREST : 0) | (is_asked(asked, GEN) ? POWERS : 0);
+}
 
 // A block of each quantity that is asked for; one bit of `asked` for each.
 struct alignas(64) Columns {
@@ -38,6 +43,11 @@ static void fill(Columns &out, int64_t count, const Block &block, double rivals,
         chances[v] = chance_of(odds), against[v] = odds, wins[v] = expected_wins(coins.loss, trials);
         put(ENERGY, top - chances[v].log_win);
         put(ENTROPY, chances[v].log_win - given(block.surprise) / (1.0 + odds));
+        if (!(asked >> LOG_ODDS)) continue;
+        const Doubles logs = log_odds_of(odds, given(block.mass), given(block.relative), given(block.unit), rivals);
+        put(LOG_ODDS, logs), put(GEN, gen_of(given(block.powers), odds, logs));
+        put(TEMPERED_LOSS, given(block.tempered) / rivals);
+        put(LOGIT_GAP_TOP, given(block.nearest) / double(nearest_rivals(int64_t(rivals) + 1)));
     }
     if (!needs_tails(asked)) return;
     Tails tails[MANY];
@@ -48,15 +58,17 @@ static void fill(Columns &out, int64_t count, const Block &block, double rivals,
     }
 }
 
-static inline int64_t work_of(int64_t asked) { return needs_tails(asked) ? TAIL : 0; }
+static inline int64_t work_of(int64_t asked, int64_t classes) {
+    return (needs_tails(asked) ? TAIL : 0) + work_of_extras(wanted_for(asked), classes);
+}
 
 // `columns` has a place for each quantity, in the order above; null for those that are not asked for.
 BOC_EXPORT void boc_columns(BOC_LOGITS, int64_t trials, int32_t half, const double *log_choices, void **columns) {
     const Trials of = {double(trials), half, log_choices};
     int64_t asked = 0;
     for (int which = 0; which < QUANTITIES; which++) asked |= int64_t(columns[which] != nullptr) << which;
-    BOC_DESCRIBED(work_of(asked));
-    over_blocks(logits, needs_extras(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
+    BOC_DESCRIBED(work_of(asked, classes));
+    over_blocks(logits, wanted_for(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
         Columns found;
         fill(found, count, block, double(classes - 1), of, asked);
         memcpy(found.of[PREDICTION], block.prediction, sizeof block.prediction);
@@ -84,8 +96,8 @@ BOC_EXPORT void boc_count_scores(BOC_LOGITS, int64_t trials, int32_t half, const
     const Trials of = {double(trials), half, log_choices};
     int64_t asked = 0;
     for (int64_t k = 0; k < scores; k++) asked |= int64_t(1) << names[k];
-    BOC_DESCRIBED(work_of(asked));
-    over_blocks(logits, needs_extras(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
+    BOC_DESCRIBED(work_of(asked, classes));
+    over_blocks(logits, wanted_for(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
         Columns found;
         int64_t undefined = 0;
         fill(found, count, block, double(classes - 1), of, asked);

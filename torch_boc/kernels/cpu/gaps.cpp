@@ -14,7 +14,7 @@ BOC_EXPORT int32_t boc_gap_tally(BOC_LOGITS, const int64_t *target, const int64_
     const double rivals = double(classes - 1);
     const Scratch scratch(size_t(2 * size + 1) * 8, threads);
     if (scratch.is_missing()) return 1;
-    over_blocks(logits, false, threads, [&](int64_t at, int64_t count, const Block &block, int32_t thread) {
+    over_blocks(logits, 0, threads, [&](int64_t at, int64_t count, const Block &block, int32_t thread) {
         double *sums = static_cast<double *>(scratch.of(thread));
         int64_t *counts = static_cast<int64_t *>(scratch.of(thread)) + size;
         Samples of;

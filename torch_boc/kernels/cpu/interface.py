@@ -23,7 +23,8 @@ MOST_TRIALS = 1000
 # The quantities of a row, in the order of columns.cpp.
 QUANTITIES = (
     "prediction", "odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap",
-    "log_p_value", "p_value", "top", "energy", "logit_gap", "entropy",
+    "log_p_value", "p_value", "top", "energy", "logit_gap", "entropy", "log_odds", "tempered_loss", "logit_gap_top",
+    "gen",
 )  # fmt: skip
 
 _POINTER, _SIZE, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_double
@@ -33,7 +34,7 @@ _STATES = [_REAL, _SIZE] + [_POINTER] * 5
 _SIGNATURES = {
     "boc_row_sums": _LOGITS + [_POINTER] * 8,
     "boc_coins_of": _LOGITS + [_POINTER] * 5,
-    "boc_evidence": _LOGITS + [_POINTER] * 10,
+    "boc_evidence": _LOGITS + [_POINTER] * 14,
     "boc_columns": _LOGITS + _TRIALS + [_POINTER],
     "boc_count_scores": _LOGITS + _TRIALS + [_POINTER, _SIZE, _POINTER, _POINTER, _SIZE, _NUMBER, _POINTER, _POINTER],
     "boc_tally": _LOGITS + [_POINTER] * 2 + _TRIALS + _STATES,

@@ -7,19 +7,6 @@
 constexpr int64_t LONG = 8192;  // from so many classes on, the processor does not prefetch the next row
 constexpr int64_t PART = 32;    // pairs of vectors added up before they join the sum: rounding grows with the longer
 
-// All vectors of a row: `each` of those that are full, and `final`, for the last ones, with a mask of what is the row's.
-template <typename Logit, typename Each>
-static inline void over_row(const typename Logit::type *row, int64_t classes, typename Logit::Real outside, Each each) {
-    typedef typename Logit::Vector Vector;
-    constexpr int64_t lanes = Logit::lanes;
-    const int64_t rest = classes % lanes;
-    for (int64_t j = 0; j + lanes <= classes; j += lanes) each(Logit::load(row + j));
-    if (rest) {
-        const Vector last = Logit::load(row + classes - lanes);
-        each(Logit::lane() >= Logit::index(lanes - rest) ? last : Logit::all(outside));
-    }
-}
-
 // The sums for the concentration of a flat row.
 template <typename Logit>
 __attribute__((noinline)) static void read_leads(const typename Logit::type *row, int64_t classes,
@@ -32,15 +19,14 @@ __attribute__((noinline)) static void read_leads(const typename Logit::type *row
 // The same of a sharp row.
 template <typename Logit>
 __attribute__((noinline)) static void read_relative(const typename Logit::type *row, int64_t classes,
-                                                    typename Logit::Real best, double *mass, double *squares) {
+                                                    typename Logit::Real best, Block &out, int i) {
     typedef typename Logit::Vector Vector;
     Vector seconds = Logit::all(Logit::lowest);
     over_row<Logit>(row, classes, best, [&](Vector z) { seconds = second_of(z - best, seconds); });
     const Vector second = Logit::all(largest_of(seconds));
     Spread<Logit> all;
     over_row<Logit>(row, classes, best, [&](Vector z) { all.add_relative(z - best, second); });
-    const double unit = exp_of_one(second[0]);
-    *mass = unit * sum_of(all.mass), *squares = unit * unit * sum_of(all.squares);
+    keep_relative(second[0], sum_of(all.mass), sum_of(all.squares), out, i);
 }
 
 // One row, at least a vector long: every class equal to the top is left out, and all of them but one are added again.
@@ -110,7 +96,7 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
     const Real odds = total * Logit::down + others + undefined;
     out.prediction[i] = undefined == undefined ? place : first_nan<Logit>(row, classes, 1, place);
     out.top[i] = best + undefined;
-    out.odds[i] = out.mass[i] = odds;
+    out.odds[i] = out.mass[i] = out.relative[i] = odds, out.unit[i] = 0.0;
     out.squares[i] = out.mass_squares[i] = double(sum_of(sums.squares)) * 0x1p-100 + 0.5 * others + undefined;
     if (EXTRAS) {
         out.surprise[i] = sum_of(sums.surprise) * Logit::down + undefined;
@@ -119,13 +105,13 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
     if (__builtin_expect(odds > (classes - 1) * FLAT, 0))
         read_leads<Logit>(row, classes, best, out.mass + i, out.mass_squares + i);
     else if (__builtin_expect(odds < SHARP, 0))
-        read_relative<Logit>(row, classes, best, out.mass + i, out.mass_squares + i);
+        read_relative<Logit>(row, classes, best, out, i);
 }
 
 template <typename Logit, bool EXTRAS>
 static void read_rows(const Logits &logits, int64_t first, int64_t count, Block &out) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
-    if (is_tall(logits) || (logits.step != 1 && logits.classes <= MOST))
+    if (is_turned(logits))
         return read_turned<Logit, EXTRAS>(logits, first, count, out);
     if (logits.step != 1) return read_in_place<Logit, EXTRAS>(logits, first, count, out);
     const auto *row = data + logits.start(first);
@@ -145,8 +131,9 @@ template <bool EXTRAS> static void read_dtype(const Logits &logits, int64_t firs
     }
 }
 
-void read_block(const Logits &logits, int64_t first, int64_t count, bool extras, Block &block) {
-    extras ? read_dtype<true>(logits, first, count, block) : read_dtype<false>(logits, first, count, block);
+void read_block(const Logits &logits, int64_t first, int64_t count, int wanted, Block &block) {
+    wanted & MARGINS ? read_dtype<true>(logits, first, count, block) : read_dtype<false>(logits, first, count, block);
+    if (wanted & ~MARGINS) read_extras(logits, first, count, wanted, block);
 }
 
 template <typename Logit> static double value_at(const void *data, int64_t place) {

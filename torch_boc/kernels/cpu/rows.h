@@ -4,14 +4,22 @@
 
 constexpr int ROWS = 64;  // of a block
 
-// In float64, which holds what was summed in float32 as it is.
+// What is wanted of a row beside what is always read: surprise and margin, and the numbers of extras.h.
+enum Wanted { MARGINS = 1, TEMPERED = 2, NEAREST = 4, POWERS = 8 };
+
+// In float64, which holds what was summed in float32 as it is. The odds are also `relative` times exp(unit), which does
+// not underflow. The last three are the sums of extras.h over the rivals.
 struct alignas(64) Block {
     int64_t prediction[ROWS];
     double top[ROWS], odds[ROWS], squares[ROWS], mass[ROWS], mass_squares[ROWS], surprise[ROWS], margin[ROWS];
+    double relative[ROWS], unit[ROWS], tempered[ROWS], nearest[ROWS], powers[ROWS];
 };
 
-// The sums of `count` rows from `first` on, at most ROWS; surprise and margin only with `extras`.
-void read_block(const Logits &logits, int64_t first, int64_t count, bool extras, Block &block);
+// The sums of `count` rows from `first` on, at most ROWS, and what else is `wanted`.
+void read_block(const Logits &logits, int64_t first, int64_t count, int wanted, Block &block);
+
+// Only what extras.h computes, after the sums were read.
+void read_extras(const Logits &logits, int64_t first, int64_t count, int wanted, Block &block);
 
 // The logit of a class, in float64.
 double logit_at(const Logits &logits, int64_t row, int64_t place);

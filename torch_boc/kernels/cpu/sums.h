@@ -60,5 +60,18 @@ static int64_t first_nan(const typename Logit::type *row, int64_t classes, int64
     return otherwise;
 }
 
+// All vectors of a row: in the last one, lanes that are not the row's hold `outside`.
+template <typename Logit, typename Each>
+static inline void over_row(const typename Logit::type *row, int64_t classes, typename Logit::Real outside, Each each) {
+    typedef typename Logit::Vector Vector;
+    constexpr int64_t lanes = Logit::lanes;
+    const int64_t rest = classes % lanes;
+    for (int64_t j = 0; j + lanes <= classes; j += lanes) each(Logit::load(row + j));
+    if (rest) {
+        const Vector last = Logit::load(row + classes - lanes);
+        each(Logit::lane() >= Logit::index(lanes - rest) ? last : Logit::all(outside));
+    }
+}
+
 // exp(x) in float64 for one x <= 0.
 static inline double exp_of_one(double x) { return (Wide::scaled_exp(doubles(x)) * 0x1p-100)[0]; }

@@ -10,6 +10,18 @@ static inline bool is_tall(const Logits &logits) {
     return logits.classes < SHORT || (logits.classes <= logits.tall && logits.classes <= MOST);
 }
 
+// Whether rows are copied with one class of each row after the other.
+static inline bool is_turned(const Logits &logits) {
+    return is_tall(logits) || (logits.step != 1 && logits.classes <= MOST);
+}
+
+// Keeps the sums of a sharp row, which are relative to its second largest logit.
+static inline void keep_relative(double second, double sum, double squares, Block &out, int i) {
+    const double unit = exp_of_one(second);
+    out.mass[i] = unit * sum, out.mass_squares[i] = unit * unit * squares;
+    out.relative[i] = sum, out.unit[i] = second;
+}
+
 template <typename Vector> static inline void store_wide(double *to, Vector values) {
     constexpr int lanes = int(sizeof(Vector) / sizeof(values[0]));
     for (int i = 0; i < lanes; i++) to[i] = values[i];
@@ -37,8 +49,7 @@ __attribute__((noinline)) static void spread_sharp(const typename Logit::type *c
     for (int64_t j = 0; j < classes; j++) all.add_relative(Logit::load(column + j * step) - best, second);
     for (int i = at; i < at + Logit::lanes; i++) {
         if (!(out.odds[i] < SHARP)) continue;
-        const double unit = exp_of_one(second[i - at]);
-        out.mass[i] = unit * all.mass[i - at], out.mass_squares[i] = unit * unit * all.squares[i - at];
+        keep_relative(second[i - at], all.mass[i - at], all.squares[i - at], out, i);
     }
 }
 
@@ -60,6 +71,7 @@ __attribute__((noinline)) static void read_column(const typename Logit::type *co
     const Vector undefined = (best - best) + (sums.odds - sums.odds), odds = sums.odds * Logit::down + undefined;
     store_wide(out.top + at, best + undefined);
     store_wide(out.odds + at, odds), store_wide(out.mass + at, odds);
+    store_wide(out.relative + at, odds), store_wide(out.unit + at, Vector{});
     for (int i = 0; i < Logit::lanes; i++) out.prediction[at + i] = place[i];
     for (int i = 0; i < Logit::lanes; i++)
         out.squares[at + i] = out.mass_squares[at + i] = double(sums.squares[i]) * 0x1p-100 + double(undefined[i]);
@@ -111,15 +123,23 @@ static void read_turned(const Logits &logits, int64_t first, int64_t count, Bloc
 }
 
 // Rows that lie side by side, read where they are: `inner` is at least a vector. A vector that would reach beyond
-// begins earlier, and its first rows are dropped.
+// begins earlier, by `shift`, and its first rows are dropped; `rows` of it count.
+struct Span {
+    int64_t shift, rows;
+};
+template <typename Logit> static inline Span span_of(const Logits &logits, int64_t row, int64_t count) {
+    const int64_t left = logits.inner - row % logits.inner, shift = left < Logit::lanes ? Logit::lanes - left : 0;
+    return {shift, Logit::lanes - shift < count ? Logit::lanes - shift : count};
+}
+
 template <typename Logit, bool EXTRAS>
 static void read_in_place(const Logits &logits, int64_t first, int64_t count, Block &out) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     for (int64_t i = 0, some; i < count; i += some) {
-        const int64_t within = (first + i) % logits.inner, left = logits.inner - within;
-        const int64_t shift = left < Logit::lanes ? Logit::lanes - left : 0;
+        const Span span = span_of<Logit>(logits, first + i, count - i);
+        const int64_t shift = span.shift;
         const auto *column = data + logits.start(first + i) - shift;
-        some = Logit::lanes - shift < count - i ? Logit::lanes - shift : count - i;
+        some = span.rows;
         if (some == Logit::lanes) {
             read_column<Logit, EXTRAS>(column, logits.classes, logits.step, out, int(i));
             continue;
@@ -127,9 +147,10 @@ static void read_in_place(const Logits &logits, int64_t first, int64_t count, Bl
         Block part = {};
         read_column<Logit, EXTRAS>(column, logits.classes, logits.step, part, 0);
         memcpy(out.prediction + i, part.prediction + shift, sizeof(int64_t) * size_t(some));
-        double *to[] = {out.top, out.odds, out.squares, out.mass, out.mass_squares, out.surprise, out.margin};
-        double *from[] = {part.top,  part.odds,         part.squares,  part.mass,
-                          part.mass_squares, part.surprise, part.margin};
-        for (int k = 0; k < 7; k++) memcpy(to[k] + i, from[k] + shift, sizeof(double) * size_t(some));
+        double *to[] = {out.top,      out.odds,   out.squares,  out.mass, out.mass_squares,
+                        out.surprise, out.margin, out.relative, out.unit};
+        double *from[] = {part.top,      part.odds,   part.squares,  part.mass, part.mass_squares,
+                          part.surprise, part.margin, part.relative, part.unit};
+        for (int k = 0; k < 9; k++) memcpy(to[k] + i, from[k] + shift, sizeof(double) * size_t(some));
     }
 }

@@ -130,7 +130,7 @@ BOC_EXPORT int32_t boc_tally(BOC_LOGITS, const int64_t *target, const int64_t *i
     const View view = {double(classes - 1), alpha, target != nullptr, bins, {double(trials), half, log_choices}};
     const States states = {counts, sums, gap_histogram, bin_counts, bin_sums};
     return in_parts(threads, bins, states, [&](const auto &partial) {
-        over_blocks(logits, false, threads, [&](int64_t at, int64_t count, const Block &block, int32_t thread) {
+        over_blocks(logits, 0, threads, [&](int64_t at, int64_t count, const Block &block, int32_t thread) {
             Samples samples;
             coins_of_block(block, count, view.rivals, samples);
             memcpy(samples.odds, block.odds, sizeof samples.odds);

@@ -122,14 +122,19 @@ def launch_rows(logits: Tensor, extras: bool) -> list[Tensor]:
     return out
 
 
-def launch_spread(logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """The sums for the concentration in one launch, two if rows are split; it reads only flat and sharp rows."""
+def launch_spread(
+    logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor, log_rest: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The sums for the concentration in one launch, two if rows are split; it reads only flat and sharp rows.
+
+    The log of the odds of each row is written to `log_rest`, in float64, if that is given.
+    """
     out = squares.new_empty(squares.shape), squares.new_empty(squares.shape)
     if logits.numel():
         logits = readable(logits)
         layout = layout_of(logits)
         options = {**spread_geometry(layout), **_constants(logits, layout)}
-        arguments = [logits, *(x.contiguous() for x in (top, odds, squares)), *out]
+        arguments = [logits, *(x.contiguous() for x in (top, odds, squares)), *out, log_rest]
         _launch_parts(load("spread").spread, arguments, layout, options, _STAGES["spread"])
     return out
 

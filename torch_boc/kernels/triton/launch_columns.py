@@ -7,13 +7,16 @@ from torch import Tensor
 
 from .cards import fraction_steps
 from .launch import launch, load
-from .launch_sums import BLOCK, OPTIONS, check_states, flat, row_sums
+from .launch_sums import BLOCK, OPTIONS, Sums, check_states, flat, row_sums
 from .views import readable
 
-# Quantities that need the sums of `core/spread.py`, the sums that come with `extras`, and the p-value.
+# Quantities that need the sums of `core/spread.py`, those that come with `extras`, the log of the odds, the p-value.
 NEED_SPREAD = {"concentration", "free_gap", "forced_gap"}
 NEED_EXTRAS = {"logit_gap", "entropy"}
+NEED_REST = {"log_odds"}
 NEED_TRIALS = {"log_p_value", "p_value"}
+# Quantities that the native library computes and these kernels do not.
+ONLY_NATIVE = {"tempered_loss", "logit_gap_top", "gen"}
 
 
 def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
@@ -23,7 +26,7 @@ def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
     """
     shape, rivals, logits = logits.shape[:-1], logits.shape[-1] - 1, readable(logits)
     out = {x: logits.new_empty(shape, dtype=torch.float64) for x in names if x != "prediction"}
-    found = row_sums(logits, extras=bool(NEED_EXTRAS & {*names}), spread=bool(NEED_SPREAD & {*names}))
+    found = _sums_for(logits, {*names})
     if out and logits.numel():
         kernels = load("columns")
         flips = _flips(logits, trials, needed=bool(NEED_TRIALS & {*names}))
@@ -57,7 +60,7 @@ def count_scores(
         return
     check_states((histogram, invalid))
     kernels, logits, bins, known = load("columns"), readable(logits), histogram.shape[-1], {*names}
-    found = row_sums(logits, extras=bool(NEED_EXTRAS & known), spread=bool(NEED_SPREAD & known))
+    found = _sums_for(logits, known)
     codes = sum(kernels.QUANTITIES.index(name) * kernels.DIGIT.value**i for i, name in enumerate(names))
     negative = sum(1 << i for i, sign in enumerate(signs) if sign < 0)
     size, rivals = logits.shape[:-1].numel(), logits.shape[-1] - 1
@@ -66,6 +69,12 @@ def count_scores(
     options = {"scores": len(names), "codes": codes, "negative": negative, **OPTIONS}
     grid = (-(-size // BLOCK),)
     launch(kernels.count_scores, grid, logits, *arguments, 33 - bins.bit_length(), **options)
+
+
+def _sums_for(logits: Tensor, names: set[str]) -> Sums:
+    """The sums that the quantities with these names need."""
+    extras, spread, log_rest = (bool(needed & names) for needed in (NEED_EXTRAS, NEED_SPREAD, NEED_REST))
+    return row_sums(logits, extras=extras, spread=spread, log_rest=log_rest)
 
 
 def _flips(logits: Tensor, trials: int, *, needed: bool) -> tuple[int | None, int | None]:

@@ -13,7 +13,10 @@ OPTIONS = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}  # rou
 
 
 class Sums(NamedTuple):
-    """The sums of each row; mass and mass_squares only if asked for, and only for three or more classes."""
+    """The sums of each row; mass and mass_squares only if asked for, and only for three or more classes.
+
+    `log_rest` is the log of the odds, which does not underflow.
+    """
 
     prediction: Tensor
     top: Tensor
@@ -23,17 +26,23 @@ class Sums(NamedTuple):
     mass_squares: Tensor | None
     surprise: Tensor | None
     margin: Tensor | None
+    log_rest: Tensor | None = None
 
 
-def row_sums(logits: Tensor, *, spread: bool, extras: bool = False) -> Sums:
-    """The sums of each row in one launch, two with those for the concentration; three or five if rows are split."""
+def row_sums(logits: Tensor, *, spread: bool, extras: bool = False, log_rest: bool = False) -> Sums:
+    """The sums of each row in one launch, two with those for the concentration or the log of the odds.
+
+    If rows are split, it takes three launches, or five.
+    """
     prediction, top, odds, squares, *more = launch_rows(logits, extras)
-    mass = mass_squares = surprise = margin = None
-    if spread and logits.shape[-1] > 2:
-        mass, mass_squares = launch_spread(logits, top, odds, squares)
+    mass = mass_squares = surprise = margin = rest = None
+    if log_rest:
+        rest = squares.new_empty(squares.shape)
+    if (spread and logits.shape[-1] > 2) or log_rest:
+        mass, mass_squares = launch_spread(logits, top, odds, squares, rest)
     if extras:
         surprise, margin = more
-    return Sums(prediction, top, odds, squares, mass, mass_squares, surprise, margin)
+    return Sums(prediction, top, odds, squares, mass, mass_squares, surprise, margin, rest)
 
 
 def flat(x: Tensor | None) -> Tensor | None:

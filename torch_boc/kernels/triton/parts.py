@@ -22,6 +22,8 @@ TOPS = tl.constexpr(int(Stage.TOPS))
 SUMS = tl.constexpr(int(Stage.SUMS))
 JOIN = tl.constexpr(int(Stage.JOIN))
 MOST_PARTS = tl.constexpr(PARTS)
+# So many parts of several rows are joined at once: more of them would need too many registers.
+SOME_PARTS = tl.constexpr(32)
 
 
 @triton.jit
@@ -56,11 +58,11 @@ def total(table, column: tl.constexpr, row, rows, parts):
 
 
 @triton.jit
-def totals(table, column: tl.constexpr, row, rows, parts, mask):
-    """The same for several rows."""
-    lane = tl.arange(0, MOST_PARTS)[None, :]
+def of_parts(table, column: tl.constexpr, row, rows, start, parts, mask, other):
+    """A number of SOME_PARTS of the parts of several rows, from part `start` on; `other` where there is no part."""
+    lane = start + tl.arange(0, SOME_PARTS)[None, :]
     place = table + ((column * rows + row) * parts)[:, None] + lane
-    return tl.sum(tl.load(place, mask=mask[:, None] & (lane < parts), other=0.0), 1)
+    return tl.load(place, mask=mask[:, None] & (lane < parts), other=other)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ from .coins import coins_of_sums
 
 @triton.jit
 def log1p(x):
-    """log(1 + x) of x >= 0, with the digits that the rounding of 1 + x loses."""
+    """log(1 + x) of x > -1, with the digits that the rounding of 1 + x loses."""
     total = 1.0 + x
     return tl.log(total) - ((total - 1.0) - x) / total
 

@@ -1,0 +1,276 @@
+"""`torch-boc monitor`: the evidence of the library, line by line, over interruptions, with a code of its own."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import torch_boc
+from tests.arrays import read_arrays
+from torch_boc.cli import monitor as command
+from torch_boc.cli.lines import parse_line, read_lines
+from torch_boc.nn import ConformalTest, DriftMonitor
+
+VAL = ("--calibration", "val.npz")
+
+
+def logits(path):
+    return torch.from_numpy(read_arrays(path)["logits"]).double()
+
+
+@pytest.fixture
+def turned(files):
+    """The samples of a stream that turns: 200 of the test set, then 200 of noise."""
+    return torch.cat([logits(files / "test.npz"), logits(files / "noise.npz")])
+
+
+@pytest.fixture
+def reference(files, turned):
+    """The monitor of the library after that stream."""
+    monitor = DriftMonitor(ConformalTest().calibrate(torch.from_numpy(read_arrays(files / "val.npz")["logits"])))
+    monitor.update(turned)
+    return monitor
+
+
+def csv_lines(rows):
+    return "".join(",".join(map(repr, row)) + "\n" for row in rows.tolist())
+
+
+def json_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows.tolist())
+
+
+class Slow(io.BytesIO):
+    """A stream of which a few bytes come at once, as from a pipe."""
+
+    def __init__(self, content, most):
+        super().__init__(content)
+        self.most = most
+
+    def read1(self, size=-1):
+        return super().read1(min(size, self.most))
+
+
+@pytest.fixture
+def feed(monkeypatch):
+    """Puts a text on standard input, of which at most `most` bytes come at once."""
+
+    def put(text, most=2**20):
+        content = text if isinstance(text, bytes) else text.encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Slow(content, most)))
+
+    return put
+
+
+def events(out):
+    return [json.loads(line, parse_constant=pytest.fail) for line in out.splitlines()]
+
+
+def last(out):
+    (found,) = [event for event in events(out) if event["event"] == "end"]
+    return found
+
+
+def test_files_in_order(run, files, reference):
+    code, out, err = run("monitor", "test.npz", "noise.npz", *VAL)
+    assert (code, err) == (4, "")
+    first, alarm, second, end = out.splitlines()
+    at = int(reference.alarm_at)
+    assert first.startswith("test: 200 samples so far: evidence 0.")
+    assert alarm.startswith(f"ALARM at sample {at}: evidence ")
+    assert "has reached 100; the change probably began after sample " in alarm
+    assert second.startswith("noise: 400 samples so far")
+    assert end.startswith(f"400 samples, alarm at sample {at};")
+    assert 200 < at < 300
+
+
+def test_without_a_drift_there_is_no_alarm(run, files):
+    code, out, err = run("monitor", "test.npz", *VAL)
+    assert (code, err) == (0, "")
+    assert "200 samples, no alarm: evidence never reached 100" in out
+
+
+@pytest.mark.parametrize("write", [csv_lines, json_lines])
+@pytest.mark.parametrize("most", [7, 1000, 2**20])
+def test_standard_input_gives_the_same_in_pieces_of_any_size(run, files, feed, turned, reference, write, most):
+    feed(write(turned), most)
+    code, out, _ = run("monitor", *VAL, "--json", "--every", "100")
+    assert code == 4
+    assert last(out)["log_evidence"] == pytest.approx(float(reference.evidence), rel=1e-9)
+    (alarm,) = [event for event in events(out) if event["event"] == "alarm"]
+    assert alarm["sample"] == int(reference.alarm_at)
+    assert [event["samples"] for event in events(out) if event["event"] == "progress"] == [100, 200, 300, 400]
+
+
+def test_the_alarm_is_the_same_whatever_comes_with_it(run, files, turned, feed):
+    """Its evidence and the begin of the change are those at the alarm, also if later samples came with it."""
+    texts = []
+    for most in (50, 2**20):
+        feed(csv_lines(turned), most)
+        texts.append([line for line in run("monitor", *VAL).out.splitlines() if line.startswith("ALARM")])
+    assert texts[0] == texts[1] != []
+
+
+def test_until_the_alarm(run, files, reference):
+    code, out, _ = run("monitor", "test.npz", "noise.npz", *VAL, "--until-alarm", "--state", "s.pt", "--json")
+    assert code == 4
+    assert last(out)["samples"] == int(reference.alarm_at)
+    code, out, _ = run("monitor", "test.npz", "noise.npz", "--state", "s.pt", "--until-alarm", "--json")
+    assert (code, [event["event"] for event in events(out)]) == (4, ["continued", "end"])
+    code, out, _ = run("monitor", "test.npz", "noise.npz", "--state", "s.pt", "--json")  # the rest
+    assert last(out)["samples"] == 400
+    assert last(out)["log_evidence"] == pytest.approx(float(reference.evidence), rel=1e-9)
+
+
+class TestState:
+    def test_another_day(self, run, files, reference):
+        assert run("monitor", "test.npz", *VAL, "--state", "new/s.pt").code == 0
+        (files / "val.npz").unlink()
+        code, out, err = run("monitor", "noise.npz", "--state", "new/s.pt", "--json")
+        assert (code, err) == (4, "")
+        assert last(out)["log_evidence"] == pytest.approx(float(reference.evidence), rel=1e-12)
+        assert [path.name for path in (files / "new").iterdir()] == ["s.pt"]
+
+    def test_a_file_that_was_taken_is_left_out_under_any_name(self, run, files, reference):
+        run("monitor", "test.npz", *VAL, "--state", "s.pt")
+        (files / "test.npz").rename(files / "again.npz")
+        code, out, _ = run("monitor", "again.npz", "noise.npz", "--state", "s.pt")
+        assert code == 4
+        assert "again: 200 samples are in the state already" in out
+        assert "400 samples, alarm" in out
+
+    @pytest.mark.parametrize("after", [1, 3, 5])
+    def test_an_interruption_loses_nothing(self, run, files, monkeypatch, reference, after):
+        """It comes in the middle of a file, when a batch was added and not yet saved."""
+        monkeypatch.setattr(command, "BATCH", 70)
+        update, calls = DriftMonitor.update, []
+
+        def interrupted(self, logits):
+            calls.append(len(logits))
+            result = update(self, logits)
+            if len(calls) > after:
+                raise KeyboardInterrupt
+            return result
+
+        monkeypatch.setattr(DriftMonitor, "update", interrupted)
+        code, _, err = run("monitor", "test.npz", "noise.npz", *VAL, "--state", "s.pt")
+        assert (code, err) == (130, "torch-boc: interrupted\n")
+        monkeypatch.setattr(DriftMonitor, "update", update)
+        code, out, _ = run("monitor", "test.npz", "noise.npz", *VAL, "--state", "s.pt", "--json")
+        assert code == 4
+        assert last(out)["samples"] == 400
+        assert last(out)["log_evidence"] == pytest.approx(float(reference.evidence), rel=1e-9)
+
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (("--alpha", "0.05"), "s.pt: expected --alpha 0.01, with which this stream began, got 0.05"),
+            (("--calibration", "fit.npz"), "s.pt: expected the test that this stream began with, got other held-out"),
+            ((*VAL, "--score", "energy"), "s.pt: expected the test that this stream began with"),
+            (("--probabilities",), "s.pt: expected logits, as at its calibration, got probabilities"),
+            (("--score", "energy"), "expected --calibration PATH or --test PATH"),
+        ],
+    )
+    def test_another_stream_is_refused(self, run, files, args, message):
+        run("monitor", "test.npz", *VAL, "--state", "s.pt")
+        before = (files / "s.pt").read_bytes()
+        code, out, err = run("monitor", "noise.npz", "--state", "s.pt", *args)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"torch-boc: error: {message}")
+        assert (files / "s.pt").read_bytes() == before
+
+    def test_a_kept_test(self, run, files, reference):
+        assert run("screen", "test.npz", *VAL, "--save-test", "t.pt").code == 0
+        code, out, _ = run("monitor", "test.npz", "noise.npz", "--test", "t.pt", "--json")
+        assert code == 4
+        assert last(out)["log_evidence"] == pytest.approx(float(reference.evidence), rel=1e-12)
+
+
+class TestBadLines:
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("1,2,x,4", "expected numbers with commas between them, or an array of JSON, got '1,2,x,4'"),
+            ("[1, 2, null, 4]", "expected numbers with commas between them, or an array of JSON"),
+            ("[1, 2", "expected numbers with commas between them"),
+            ("[[1, 2], 3, 4]", "expected numbers with commas between them"),
+            ("logit_0,logit_1", "expected numbers with commas between them"),
+            ("\x1b[31m", r"expected numbers with commas between them, or an array of JSON, got '\\x1b[31m'"),
+            ("1,2,3", "expected 4 numbers, one for each class, got 3"),
+        ],
+    )
+    def test_the_line_is_named_and_those_before_it_count(self, run, files, feed, turned, line, message):
+        text = csv_lines(turned[:50]) + "\n" + line + "\n" + csv_lines(turned[50:])
+        feed(text.encode())
+        code, out, err = run("monitor", *VAL, "--state", "s.pt")
+        assert (code, out) == (2, "")
+        assert err.startswith(f"torch-boc: error: standard input, line 52: {message}")
+        feed(b"")
+        assert last(run("monitor", "--state", "s.pt", "--json").out)["samples"] == 50
+
+    def test_rows_that_are_not_finite_are_left_out_and_counted(self, run, files, feed, turned, reference):
+        text = csv_lines(turned[:100]) + "nan,1,2,3\n[Infinity, 1, 2, 3]\r\n" + csv_lines(turned[100:]).rstrip("\n")
+        feed(b"\xef\xbb\xbf" + text.encode())
+        code, out, _ = run("monitor", "-", *VAL)
+        assert code == 4
+        assert f"400 samples (2 more with NaN or +inf left out), alarm at sample {int(reference.alarm_at)}" in out
+
+    def test_probabilities(self, run, files, feed, turned, reference):
+        feed(csv_lines(turned.softmax(1)).encode())
+        code, out, err = run("monitor", *VAL)
+        assert (code, out) == (2, "")
+        assert err.startswith("torch-boc: error: standard input: expected logits or log-probabilities, got probabil")
+        np.savez(files / "shares.npz", probs=logits(files / "val.npz").softmax(1).numpy())
+        feed((csv_lines(turned.softmax(1)) + "0.5,0.2,0,0\n").encode())
+        code, out, err = run("monitor", "--calibration", "shares.npz", "--probabilities")
+        assert code == 2
+        assert f"ALARM at sample {int(reference.alarm_at)}:" in out
+        assert "standard input, line 401: expected probabilities" in err
+
+    def test_numbers(self):
+        assert parse_line(" 1e3,-0.5,.25 ") == [1000.0, -0.5, 0.25]
+        with pytest.raises(ValueError, match="expected numbers"):
+            parse_line("[" * 100_000)
+        with pytest.raises(ValueError, match="expected numbers"):
+            parse_line("[true, 1]")
+
+    def test_nothing_is_no_sample(self):
+        assert list(read_lines(io.BytesIO(b"\n\n  \n"), 3)) == []
+
+
+def start(folder, *args):
+    """A command line as a process of its own, whose input stays open."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(torch_boc.__file__).parents[1])}
+    line = [sys.executable, "-m", "torch_boc.cli", *args]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(line, cwd=folder, env=environment, text=True, **pipes)
+
+
+@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_live_pipe_that_is_stopped_and_continued(run, files, feed, turned, reference, stop, code):
+    """Lines are taken before the input ends. After a stop, the next process goes on with the next line."""
+    process = start(files, "monitor", *VAL, "--state", "s.pt", "--every", "250", "--json")
+    try:
+        process.stdin.write(csv_lines(turned[:250]))
+        process.stdin.flush()
+        seen = [json.loads(process.stdout.readline())]
+        while seen[-1]["event"] != "progress":
+            seen.append(json.loads(process.stdout.readline()))
+        assert seen[-1]["samples"] == 250
+        process.send_signal(stop)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert err == ("torch-boc: interrupted\n" if stop == signal.SIGINT else "")
+    feed(csv_lines(turned[250:]).encode())
+    code, out, _ = run("monitor", "--state", "s.pt", "--json")
+    assert code == 4
+    assert last(out)["log_evidence"] == pytest.approx(float(reference.evidence), rel=1e-9)

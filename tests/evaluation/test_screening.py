@@ -1,0 +1,161 @@
+"""Level and power of the conformal test: laws, SciPy, and the numbers of the zoo."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import betabinom, hypergeom
+
+from tests.data.cases import labelled, logit_sets, unfamiliar
+from torch_boc import zoo
+from torch_boc.evaluation import LogitSet, evaluate
+from torch_boc.evaluation.probing import probe_set
+from torch_boc.evaluation.screening import STREAM_KNOWN, arrange, excess_chance, screening_tables
+from torch_boc.functional.thresholds import threshold_rank
+from torch_boc.nn import ConformalTest, DriftMonitor
+from torch_boc.report.choices import TESTED_LEVELS, TESTED_SCORES
+
+FAST = {"replicates": 10, "trial_counts": (20,), "methods": []}
+
+
+def screened(test, *others, trusted=None, **options):
+    return screening_tables([probe_set(x) for x in (test, *others)], trusted or {}, **options)
+
+
+def sets(samples=400):
+    test = LogitSet(*labelled(samples), name="id")
+    return test, LogitSet(unfamiliar(samples), name="noise"), {"val": LogitSet(*labelled(samples, seed=9), name="val")}
+
+
+@pytest.mark.parametrize(("flagged", "samples", "rank", "held_out"), [(1, 5, 1, 9), (60, 1000, 50, 999), (7, 7, 3, 50)])
+def test_excess_chance_is_that_of_the_beta_binomial_law(flagged, samples, rank, held_out):
+    found = excess_chance(flagged, samples, rank, held_out)
+    assert found == pytest.approx(betabinom.sf(flagged - 1, samples, rank, held_out + 1 - rank), rel=1e-8)
+    drawn = hypergeom(held_out + samples, held_out, flagged + rank - 1)
+    assert found == pytest.approx(drawn.cdf(rank - 1), rel=1e-8)
+
+
+def test_shares_are_those_of_the_test_itself():
+    test, noise, trusted = sets()
+    rows, _, _ = screened(test, noise, trusted=trusted)
+    for row in (row for row in rows if row.test == "conformal"):
+        made = ConformalTest(row.score).calibrate(trusted["val"].logits)
+        flagged = made.flag({"id": test, "noise": noise}[row.set].logits, row.alpha)
+        assert (row.flagged, row.samples, row.held_out) == (float(flagged.double().mean()), 400, "val")
+        assert row.flagged_low < row.flagged < row.flagged_high or row.flagged == 0
+        assert math.isnan(row.chance) == (row.kind == "ood")
+    assert {(row.test, row.score, row.alpha) for row in rows} == {
+        *(("conformal", score, alpha) for score in TESTED_SCORES for alpha in TESTED_LEVELS),
+        *(("paper", "", alpha) for alpha in TESTED_LEVELS),
+    }
+
+
+def test_without_a_split_two_halves_of_the_test_set_have_nothing_in_common():
+    test, noise, _ = sets(401)
+    probed = probe_set(test)
+    made = arrange(probed, {}, seed=1)
+    assert (len(made.held_out), len(made.known), made.name) == (200, 201, "")
+    both = torch.cat([made.held_out, test.logits[made.known]])
+    assert torch.equal(both.sort(0).values, test.logits.sort(0).values)
+    assert not torch.equal(made.known, arrange(probed, {}, seed=2).known)
+    rows, thresholds, _ = screened(test, noise)
+    assert {(row.samples, row.held_out_samples) for row in rows if row.kind == "id"} == {(201, 200)}
+    assert {row.held_out_samples for row in thresholds} == {200}
+
+
+def test_sorted_files_do_not_break_the_halves():
+    """The order of a file may be that of the scores: the first half would then not be like the second."""
+    logits, target = labelled(2000)
+    order = (logits.amax(1) - logits.mean(1)).sort().indices
+    rows, _, _ = screened(LogitSet(logits[order], target[order], name="id"))
+    assert all(row.chance > 0.001 for row in rows if row.test == "conformal")
+
+
+def test_thresholds_are_those_of_the_test_and_the_guarantee_costs_something():
+    test, noise, trusted = sets()
+    _, thresholds, _ = screened(test, noise, trusted=trusted)
+    for row in thresholds:
+        confidence = None if math.isnan(row.confidence) else row.confidence
+        if threshold_rank(400, row.alpha, confidence) == 0:
+            assert math.isnan(row.threshold)
+            continue
+        made = ConformalTest(row.score).calibrate(trusted["val"].logits).threshold(row.alpha, confidence=confidence)
+        assert row.threshold == float(made.score)
+        assert row.rate == pytest.approx(float(made.expected_rate))
+        assert row.rate_low == pytest.approx(float(made.rate_quantile(0.025)))
+        assert row.rate_high == pytest.approx(float(made.rate_quantile(0.975)))
+    plain, sure = thresholds[:2]
+    assert (plain.threshold > sure.threshold, plain.rate > sure.rate) == (True, True)
+
+
+def test_the_stream_is_that_of_a_monitor():
+    test, noise, trusted = sets()
+    _, _, stream = screened(test, noise, trusted=trusted, seed=3)
+    assert [row.kind for row in stream] == ["id"] * STREAM_KNOWN + ["ood"] * 200
+    assert [row.sample for row in stream] == list(range(1, 501))
+    monitor = DriftMonitor(ConformalTest().calibrate(trusted["val"].logits), stream[0].alpha, seed=3)
+    known = test.logits[arrange(probe_set(test), trusted, 3).known[:STREAM_KNOWN]]
+    assert [row.evidence for row in stream[:STREAM_KNOWN]] == pytest.approx(monitor.update(known).tolist())
+    assert stream[-1].evidence > math.log(100)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 30])
+def test_few_samples_are_no_error(samples):
+    logits, target = labelled(samples)
+    report = evaluate((logits, target), {"noise": unfamiliar(5)}, **FAST)
+    found = report.results.screening
+    assert len(found) == 0 if samples == 1 else found.query("test == 'conformal'")["flagged"].isna().all()
+    assert len(report.results.stream) == (0 if samples == 1 else samples - samples // 2 + 5)
+    assert report.to_json()
+
+
+def test_training_samples_are_not_used():
+    logits, target = labelled(600)
+    trained = (logits.flip(0) + 20 * torch.eye(logits.shape[1])[target.flip(0)], target.flip(0))
+    with pytest.warns(UserWarning, match="looks like training data"):
+        report = evaluate((logits, target), calibration={"fit": trained}, **FAST)
+    assert set(report.results.screening["held_out"]) == {""}
+    both = {"fit": trained, "val": labelled(600, seed=9)}
+    with pytest.warns(UserWarning, match="looks like training data"):
+        report = evaluate((logits, target), calibration=both, **FAST)
+    assert set(report.results.screening["held_out"]) == {"val"}
+
+
+def test_a_split_with_test_samples_is_not_used():
+    logits, target = labelled(600)
+    with pytest.warns(UserWarning, match="are also in the calibration split"):
+        report = evaluate((logits, target), calibration={"same": (logits, target)}, **FAST)
+    assert set(report.results.screening["held_out"]) == {""}
+
+
+def test_without_targets_a_split_cannot_be_trusted():
+    test, _ = logit_sets()
+    report = evaluate(test.logits, calibration={"val": labelled(400, seed=9)}, **FAST)
+    assert set(report.results.screening["held_out"]) == {""}
+
+
+def test_probabilities_have_no_energy():
+    test, noise, _ = sets()
+    shares = [x.logits.softmax(1) for x in (test, noise)]
+    report = evaluate(shares[0], shares[1], from_probabilities=True, **FAST)
+    assert "energy" not in set(report.results.screening["score"])
+    assert "log_odds" in set(report.results.screening["score"])
+
+
+@pytest.mark.parametrize(
+    ("name", "power", "paper"),
+    [("resnet20-cifar10", 0.264, 0.128), ("vit-cifar10", 0.107, 0.621), ("roberta-agnews", 0.177, 0.257)],
+)
+def test_the_zoo(name, power, paper):
+    entry = zoo.load(name)
+    test, splits = entry.test_and_splits()
+    first = next(iter(splits))
+    rows, _, stream = screened(test, *entry.ood.values(), trusted={first: splits[first]})
+    found = {(row.test, row.score, row.alpha, row.kind): row for row in rows}
+    assert found["conformal", "log_odds", 0.05, "ood"].flagged == pytest.approx(power, abs=0.01)
+    assert found["paper", "", 0.05, "id"].flagged == pytest.approx(paper, abs=0.001)
+    assert all(
+        row.flagged <= 0.057 and row.chance > 0.01 for row in rows if row.test == "conformal" and row.kind == "id"
+    )
+    alarm = next(row for row in stream if row.evidence >= -math.log(row.alpha))
+    assert STREAM_KNOWN < alarm.sample <= STREAM_KNOWN + 60

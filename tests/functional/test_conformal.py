@@ -1,0 +1,215 @@
+"""Conformal p-values: valid whatever the scores are, and the same for every order and every division into batches."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from crepes import martingales
+from crepes.base import p_values_batch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torch_boc.functional import adjusted_p_values
+from torch_boc.functional.conformal import (
+    STRATA,
+    Ranks,
+    confidence_stratum,
+    count_places,
+    look_up_ranks,
+    num_places,
+    place_starts,
+    rank_p_values,
+    score_place,
+    seeded_uniforms,
+    stream_ranks,
+)
+
+numbers = st.floats(allow_nan=False, width=32)
+few_values = st.lists(st.integers(0, 3), min_size=1, max_size=7)
+
+
+def count_all(place, places, group=None, groups=1):
+    return count_places(place, torch.ones_like(place, dtype=torch.bool), places, group, groups)
+
+
+def ranks_among(held_out, place, places):
+    counts = count_all(torch.tensor(held_out, dtype=torch.int64), places)
+    return look_up_ranks(counts, counts.cumsum(-1), place)
+
+
+@given(st.lists(numbers, min_size=2, max_size=20), st.sampled_from([1, 8, 64]))
+def test_a_higher_score_never_has_a_lower_place(values, resolution):
+    place = score_place(torch.tensor(sorted(values)), resolution)
+    assert (place.diff() >= 0).all()
+    assert place.min() >= 0
+    assert place.max() < num_places(resolution)
+
+
+@given(st.lists(st.floats(-6e4, 6e4, width=32), min_size=1, max_size=20), st.sampled_from([1, 64]))
+def test_a_place_is_between_its_start_and_the_next(values, resolution):
+    x, starts = torch.tensor(values), place_starts(resolution)
+    place = score_place(x, resolution)
+    assert (starts[place] <= x).all()
+    assert (torch.cat([starts, torch.tensor([math.inf])])[place + 1] > x).all()
+
+
+def test_starts_are_in_their_own_place_and_zero_has_one_sign():
+    starts = place_starts(64)
+    assert torch.equal(score_place(starts, 64), torch.arange(num_places(64)))
+    assert score_place(torch.tensor([-0.0]), 64) == score_place(torch.tensor([0.0]), 64)
+    assert score_place(torch.tensor([math.inf, -math.inf]), 64).tolist() == [num_places(64) - 1, 0]
+
+
+def test_scores_that_differ_by_a_64th_are_told_apart():
+    x = torch.logspace(-9, 4, 200, dtype=torch.float64)
+    for sign in (1, -1):
+        assert (score_place(sign * x, 64) != score_place(sign * x * (1 + 1 / 64), 64)).all()
+
+
+@given(few_values)
+def test_conservative_p_values_are_super_uniform(values):
+    """Exactly: each of n + 1 exchangeable samples is equally likely to be the one that is tested."""
+    p = []
+    for i, own in enumerate(values):
+        p.append(rank_p_values(ranks_among(values[:i] + values[i + 1 :], torch.tensor([own]), 4)).item())
+    for level in {0.05, 0.3, *p}:
+        assert sum(x <= level for x in p) / len(p) <= level + 1e-12
+
+
+@given(few_values, st.floats(0, 1))
+def test_smoothed_p_values_are_uniform(values, level):
+    """Exactly: given the ranks, a smoothed p-value is uniform between its values at U = 0 and at U = 1."""
+    chance = 0.0
+    for i, own in enumerate(values):
+        ranks = ranks_among(values[:i] + values[i + 1 :], torch.tensor([own]), 4)
+        low, high = (rank_p_values(ranks, torch.tensor([u], dtype=torch.float64)).item() for u in (0.0, 1.0))
+        chance += min(max((level - low) / (high - low), 0.0), 1.0) / len(values)
+    assert chance == pytest.approx(level, abs=1e-9)
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 6])
+def test_levels_hold_in_ten_thousand_simulated_runs(decimals):
+    """Each run draws 39 held-out samples and one more; few decimals make ties."""
+    draws = torch.randn(10_000, 40, generator=torch.Generator().manual_seed(1)).round(decimals=decimals)
+    p, smoothed = [], []
+    for i, row in enumerate(score_place(draws, 64)):
+        counts = count_all(row[1:], num_places(64))
+        ranks = look_up_ranks(counts, counts.cumsum(-1), row[:1])
+        p.append(rank_p_values(ranks))
+        smoothed.append(rank_p_values(ranks, seeded_uniforms(3, torch.tensor([i]))))
+    p, smoothed = torch.cat(p), torch.cat(smoothed)
+    for level in (0.025, 0.05, 0.1, 0.25, 0.5):
+        noise = 4 * math.sqrt(level * (1 - level) / 10_000)
+        assert (p <= level).double().mean() <= level + noise
+        assert abs((smoothed <= level).double().mean() - level) <= noise
+    assert scipy.stats.kstest(smoothed.numpy(), "uniform").pvalue > 1e-3
+
+
+@given(st.data())
+def test_counts_are_the_same_for_every_order_and_division(data):
+    place = torch.tensor(data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=30)))
+    order = torch.tensor(data.draw(st.permutations(range(len(place)))))
+    size = data.draw(st.integers(1, len(place)))
+    whole = count_all(place, 10)
+    assert torch.equal(sum(count_all(x, 10) for x in place[order].split(size)), whole)
+    assert whole.sum() == len(place)
+
+
+@given(st.data())
+def test_groups_are_tests_of_their_own(data):
+    size = data.draw(st.integers(1, 30))
+    place, group = (torch.tensor(data.draw(st.lists(st.integers(0, k), min_size=size, max_size=size))) for k in (9, 2))
+    counts = count_all(place, 10, group, 3)
+    p = rank_p_values(look_up_ranks(counts, counts.cumsum(-1), place, group))
+    for g in range(3):
+        alone = ranks_among(place[group == g].tolist(), place[group == g], 10)
+        assert torch.equal(p[group == g], rank_p_values(alone))
+
+
+def test_an_empty_group_gives_no_evidence():
+    counts = torch.zeros(2, 10, dtype=torch.int64)
+    ranks = look_up_ranks(counts, counts.cumsum(-1), torch.tensor([0, 5]), torch.tensor([0, 1]))
+    assert rank_p_values(ranks).tolist() == [1.0, 1.0]
+
+
+@given(st.data())
+def test_a_stream_is_ranked_as_one_sample_at_a_time(data):
+    size = data.draw(st.integers(1, 20))
+    place, group = (torch.tensor(data.draw(st.lists(st.integers(0, k), min_size=size, max_size=size))) for k in (4, 1))
+    valid = torch.tensor(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
+    counts = count_all(torch.arange(5).repeat(2), 5, torch.arange(10) // 5, 2)
+    batch = stream_ranks(look_up_ranks(counts, counts.cumsum(-1), place, group), place, group, valid)
+    for i in range(size):
+        one = slice(i, i + 1)
+        single = look_up_ranks(counts, counts.cumsum(-1), place[one], group[one])
+        assert [x[i].item() for x in batch] == [x.item() for x in single]
+        counts = counts + count_places(place[one], valid[one], 5, group[one], 2)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_adjusted_p_values_agree_with_scipy(p):
+    torch.testing.assert_close(
+        adjusted_p_values(torch.tensor(p, dtype=torch.float64)),
+        torch.from_numpy(scipy.stats.false_discovery_control(p)).double(),
+        rtol=1e-12,
+        atol=1e-15,
+    )
+
+
+def test_adjusted_p_values_leave_nan_out():
+    p = torch.tensor([0.01, math.nan, 0.04, 0.03, 0.5])
+    kept = ~p.isnan()
+    adjusted = adjusted_p_values(p)
+    torch.testing.assert_close(adjusted[kept], adjusted_p_values(p[kept]))
+    assert adjusted.isnan().tolist() == p.isnan().tolist()
+    assert adjusted_p_values(torch.zeros(0)).shape == (0,)
+
+
+def test_strata_are_those_of_the_confidence():
+    confidence = torch.tensor([0.1, 0.25, 0.3, 0.5, 0.999999])
+    strata = confidence_stratum((1 / confidence.double() - 1).clamp_min(0))
+    assert strata.tolist() == [0, 1, 1, 3, len(STRATA)]
+
+
+def test_seeded_numbers_are_uniform_and_independent():
+    index = torch.arange(100_000)
+    rows = torch.stack([seeded_uniforms(seed, index) for seed in range(4)])
+    assert ((rows > 0) & (rows < 1)).all()
+    for row in rows:
+        assert scipy.stats.kstest(row.numpy(), "uniform").pvalue > 1e-3
+    shifted = torch.cat([rows[:, :-1], rows[:, 1:]])
+    correlation = torch.corrcoef(shifted).fill_diagonal_(0.0)
+    assert correlation.abs().max() < 5 / math.sqrt(100_000)
+
+
+def test_seeded_numbers_depend_on_seed_and_index_alone():
+    index = torch.arange(50)
+    assert torch.equal(seeded_uniforms(5, index)[10:], seeded_uniforms(5, index[10:]))
+    assert (seeded_uniforms(5, index) != seeded_uniforms(6, index)).all()
+    assert len(set(itertools.chain(*(seeded_uniforms(s, index).tolist() for s in (0, -1, 2**60))))) == 150
+
+
+def test_p_values_are_never_below_the_floor():
+    ranks = Ranks(torch.tensor([0]), torch.tensor([0]), torch.tensor([99]))
+    assert rank_p_values(ranks).item() == 0.01
+
+
+def test_a_stream_has_the_p_values_of_crepes():
+    scores = torch.randn(300, generator=torch.Generator().manual_seed(0)).round(decimals=1)
+    place, nothing = score_place(scores, 64), torch.zeros(1, num_places(64), dtype=torch.int64)
+    ranks = stream_ranks(look_up_ranks(nothing, nothing, place), place, None, torch.ones_like(place, dtype=torch.bool))
+    uniform = torch.from_numpy(np.random.RandomState(7).rand(300))
+    # There, anomalous scores are high, so the signs turn.
+    expected = martingales.semi_online_p_values(-scores.double().numpy(), seed=7)
+    torch.testing.assert_close(rank_p_values(ranks, uniform), torch.from_numpy(expected), rtol=0, atol=1e-12)
+
+
+def test_p_values_agree_with_crepes():
+    generator = torch.Generator().manual_seed(0)
+    held_out, new = (torch.randn(n, generator=generator).round(decimals=1) for n in (200, 50))
+    ranks = ranks_among(score_place(held_out, 64).tolist(), score_place(new, 64), num_places(64))
+    found = p_values_batch(-held_out.numpy(), -new.numpy()[:, None], smoothing=False)
+    torch.testing.assert_close(rank_p_values(ranks), torch.from_numpy(found).double().reshape(-1), rtol=0, atol=1e-12)

@@ -1,0 +1,344 @@
+"""The conformal test as a module: what it promises, what it refuses, and that its calibration goes where it goes."""
+
+import copy
+import io
+import math
+import pickle
+import warnings
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.dispatch import NoHostSync
+from tests.functional.cases import random_logits
+from torch_boc import ConformalTest, zoo
+from torch_boc.functional import compute_scores, gather
+from torch_boc.functional.conformal import STRATA
+from torch_boc.functional.score import unsaturated_scores
+
+KINDS = {
+    "plain": {},
+    "energy": {"score": "energy"},
+    "tempered": {"score": "dominance", "temperature": 4.0},
+    "by class": {"groups": "prediction"},
+    "by confidence": {"score": "concentration", "groups": "confidence"},
+}
+kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
+
+
+@contextmanager
+def quiet():
+    """Groups with few held-out samples are not the point here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "nothing can be flagged in")
+        yield
+
+
+def held_out(rows=500, classes=5, **options):
+    return random_logits(rows, classes, seed=1, **options)
+
+
+def calibrated(rows=500, classes=5, **options):
+    return ConformalTest(**options).calibrate(held_out(rows, classes))
+
+
+def new(rows=60, classes=5, **options):
+    return random_logits(rows, classes, seed=2, **options)
+
+
+@kinds
+def test_p_values_are_the_ranks_of_scores(options):
+    """By sorting: exact up to the places, so scores are compared that are far enough apart."""
+    test = calibrated(**options, resolution=2**14)
+    z, others, name, temperature = new(), held_out(), test.scoring.score, test.scoring.temperature
+    own, known = (unsaturated_scores(x / temperature, [name])[name] for x in (z, others))
+    same = torch.ones(len(z), len(others), dtype=torch.bool)
+    if test.scoring.groups == "prediction":
+        same = z.argmax(-1)[:, None] == others.argmax(-1)
+    elif test.scoring.groups == "confidence":
+        strata = [
+            torch.bucketize(x.softmax(-1).amax(-1), torch.tensor(STRATA).double(), right=True) for x in (z, others)
+        ]
+        same = strata[0][:, None] == strata[1]
+    below = (same & (known <= own[:, None])).sum(1)
+    expected = (below + 1) / (same.sum(1) + 1).double()
+    floor = 2 / (same.sum(1) + 1)  # a tie in a place may count one or two more
+    assert ((test(z) - expected).abs() <= floor + 1e-12).all()
+
+
+POWER = {"resnet20-cifar10": 0.264, "vit-cifar10": 0.107, "roberta-agnews": 0.177}
+
+
+@pytest.mark.parametrize("name", POWER)
+@pytest.mark.parametrize("score", ["log_odds", "energy"])
+def test_levels_hold_on_real_logits(name, score):
+    """Valid is not powerful: the energy, with the higher AUROC on the ViT, finds 5 % at a level of 5 %."""
+    entry = zoo.load(name)
+    test_set, splits = entry.test_and_splits()
+    test = ConformalTest(score).calibrate(next(iter(splits.values())).logits)
+    for alpha in (0.01, 0.05, 0.2):
+        assert test.flag(test_set.logits, alpha).double().mean() <= alpha + 0.012
+    (ood,) = entry.ood.values()
+    if score == "log_odds":
+        assert test.flag(ood.logits, 0.05).double().mean() == pytest.approx(POWER[name], abs=0.01)
+
+
+@kinds
+def test_batches_in_any_order_and_merged_tests_are_one_calibration(options):
+    logits = held_out()
+    whole, by_batch, merged = (ConformalTest(**options) for _ in range(3))
+    whole.calibrate(logits)
+    for batch in logits.flip(0).split(37):
+        by_batch.update(batch)
+        part = ConformalTest(**options)
+        part.update(batch)
+        merged.merge(part)
+    assert torch.equal(whole.counts, by_batch.counts)
+    assert torch.equal(whole.counts, merged.counts)
+    assert torch.equal(whole(new()), merged(new()))
+
+
+@kinds
+def test_flags_are_scores_below_the_threshold(options):
+    test = calibrated(rows=4000, **options)
+    z = new(rows=500)
+    for how in ({}, {"confidence": 0.9}):
+        with quiet():
+            threshold = test.threshold(0.1, **how)
+        with quiet():
+            flags = test.flag(z, 0.1, **how)
+        score = compute_scores(z / test.scoring.temperature, [test.scoring.score])[test.scoring.score]
+        group = test.place(z).group
+        limit = threshold.score if group is None else threshold.score[group]
+        # The places are those of float32, and so is what is compared.
+        assert torch.equal(flags, score.float() < limit.float())
+        assert flags.any()
+
+
+def test_a_guaranteed_threshold_is_lower_and_keeps_the_rate():
+    test = calibrated(rows=3000)
+    plain, sure = test.threshold(0.05), test.threshold(0.05, confidence=0.99)
+    assert (plain.rank, sure.rank, plain.samples) == (150, 123, 3000)
+    assert sure.score <= plain.score
+    assert sure.rate_quantile(0.99) <= 0.05 < plain.rate_quantile(0.99)
+    assert test.flag(new(3000), 0.05, confidence=0.99).sum() <= test.flag(new(3000), 0.05).sum()
+
+
+def test_discoveries_are_those_of_benjamini_and_hochberg():
+    test = calibrated(rows=2000)
+    z = torch.cat([new(200), torch.zeros(40, 5) + 1e-3 * random_logits(40, 5)])
+    found = test.discoveries(z, fdr=0.1)
+    p, order = test(z).sort()
+    passed = p <= 0.1 * torch.arange(1, len(p) + 1) / len(p)
+    largest = int(passed.nonzero().max()) + 1
+    assert torch.equal(found.nonzero().squeeze(1), order[:largest].sort().values)
+    assert found[200:].all()
+
+
+def test_the_share_of_false_discoveries_is_kept():
+    shares = []
+    for seed in range(200):
+        known, z = random_logits(400, 5, seed=seed), random_logits(100, 5, seed=1000 + seed)
+        z[:20] *= 0.02
+        found = ConformalTest().calibrate(known).discoveries(z, fdr=0.2)
+        shares.append(found[20:].sum() / found.sum().clamp_min(1))
+    mean = torch.stack(shares).mean()
+    assert mean <= 0.2 * 0.8 + 4 * torch.stack(shares).std() / math.sqrt(200)
+
+
+def test_smoothed_p_values_come_from_the_generator():
+    test = calibrated(resolution=1)
+    draws = [test.test(new(), smoothed=True, generator=torch.Generator().manual_seed(s)) for s in (0, 0, 1)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert (draws[0] <= test(new())).all()
+
+
+def test_rows_that_cannot_be_scored_have_no_p_value_and_are_flagged():
+    test, z = calibrated(), new(4)
+    z[1, 2], z[2, 0] = math.nan, math.inf
+    assert test(z).isnan().tolist() == [False, True, True, False]
+    assert test.flag(z, 0.05)[1:3].all()
+    assert test.discoveries(z)[1:3].all()
+    test.update(z)
+    assert test.invalid == 2
+    assert test.samples.tolist() == [502]
+    with pytest.warns(match="2 held-out rows"):
+        test.threshold(0.05)
+
+
+def test_any_shape_and_class_axis():
+    test = calibrated()
+    z = new(12).reshape(3, 4, 5)
+    assert test(z).shape == (3, 4)
+    first = ConformalTest(dim=1).calibrate(held_out())
+    assert torch.equal(first(z.movedim(-1, 1)), test(z))
+    assert test(z[:0]).shape == (0, 4)
+
+
+def test_evidence_in_place_of_logits():
+    by_logits, by_evidence = (
+        ConformalTest("logit_gap", groups="confidence"),
+        ConformalTest("logit_gap", groups="confidence"),
+    )
+    logits, target = held_out(), torch.arange(500) % 5
+    logits[7, 1] = math.nan
+    by_evidence.update(gather(logits, target, extras=True, ignore_index=3))
+    by_logits.update(logits[target != 3])
+    assert torch.equal(by_logits.counts, by_evidence.counts)
+    assert by_logits.invalid == by_evidence.invalid == 1
+    with pytest.raises(ValueError, match=r"expected logits for a temperature of 2\.0"):
+        ConformalTest(temperature=2.0).update(gather(held_out()))
+
+
+@kinds
+def test_the_calibration_is_saved_loaded_copied_and_pickled(options):
+    test = calibrated(**options)
+    model = nn.Sequential(nn.Linear(3, 5), test)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = nn.Sequential(nn.Linear(3, 5), ConformalTest(**options))
+    other.load_state_dict(torch.load(file, weights_only=True))
+    x = random_logits(20, 3, dtype=torch.float32)
+    assert torch.equal(other(x), model(x))
+    for same in (copy.deepcopy(test), pickle.loads(pickle.dumps(test))):
+        assert torch.equal(same(new()), test(new()))
+    with pytest.raises(ValueError, match="expected logits with 5 classes, as in the first batch, got 6"):
+        other[1](torch.zeros(1, 6))
+
+
+def test_half_precision_leaves_the_counts():
+    test = calibrated().to(torch.bfloat16)
+    assert test.counts.dtype == torch.int64
+
+
+def test_the_state_of_another_test_is_refused():
+    with pytest.raises(ValueError, match=r"expected the state of a test with score='energy'.*got.*score='log_odds'"):
+        ConformalTest("energy").load_state_dict(calibrated().state_dict())
+    with pytest.raises(ValueError, match=r"expected a test with .*temperature=1.0.*got one with .*temperature=2.0"):
+        calibrated().merge(calibrated(temperature=2.0))
+
+
+BAD = {
+    "score": ({"score": "nothing"}, "expected score among msp"),
+    "upside down": ({"score": "structural_score"}, "expected a score that is higher in-distribution"),
+    "temperature": ({"temperature": 0.0}, "expected temperature as a positive number, got 0"),
+    "groups": ({"groups": "colour"}, "expected groups as None, 'prediction' or 'confidence', got 'colour'"),
+    "resolution": ({"resolution": 3}, "expected resolution as a power of two"),
+    "classes": ({"num_classes": 1}, "expected num_classes of at least 2"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        ConformalTest(**options)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, math.nan])
+def test_levels_outside_of_zero_and_one(alpha):
+    test = calibrated()
+    for call in (lambda: test.flag(new(), alpha), lambda: test.threshold(alpha)):
+        with pytest.raises(ValueError, match=r"expected alpha in \(0, 1\)"):
+            call()
+    with pytest.raises(ValueError, match=r"expected fdr in \(0, 1\)"):
+        test.discoveries(new(), alpha)
+    with pytest.raises(ValueError, match=r"expected confidence in \(0, 1\)"):
+        test.flag(new(), 0.05, confidence=alpha)
+
+
+def test_bad_calibrations():
+    with pytest.raises(ValueError, match="expected held-out samples to compare with, got none"):
+        ConformalTest()(new())
+    with pytest.raises(ValueError, match="expected held-out samples to compare with, got none"):
+        ConformalTest().calibrate(new(0))
+    bad = held_out()
+    bad[3, 3] = math.nan
+    with pytest.raises(ValueError, match="without NaN and \\+inf, got 1 such rows"):
+        ConformalTest().calibrate(bad)
+    with pytest.raises(ValueError, match="expected logits or log-probabilities, got probabilities"):
+        ConformalTest().calibrate(held_out().softmax(-1))
+    with pytest.raises(ValueError, match="expected logits with 4 classes"):
+        ConformalTest(num_classes=4).calibrate(held_out())
+    with pytest.raises(ValueError, match="expected logits with 5 classes, as in the first batch, got 4"):
+        calibrated()(new(classes=4))
+
+
+def test_probabilities_are_refused_by_a_loaded_test_too():
+    test = ConformalTest()
+    test.load_state_dict(calibrated().state_dict())
+    with pytest.raises(ValueError, match="expected logits or log-probabilities, got probabilities"):
+        test(new().softmax(-1))
+
+
+def test_too_few_held_out_samples_for_a_level():
+    test = calibrated(rows=98)
+    with pytest.warns(match=r"flagged at alpha=0\.01, which takes at least 99: 98 held-out samples are too few"):
+        assert not test.flag(new(), 0.01).any()
+    assert test.flag(new(), 0.01).shape == (60,)  # said once
+    with pytest.warns(match=r"at alpha=0\.04 and confidence=0\.99, which takes at least 113"):
+        assert test.threshold(0.04, confidence=0.99).score == -math.inf
+    with pytest.warns(match=r"nothing can be flagged in [1-5] of 5 groups at alpha"):
+        calibrated(rows=98, groups="prediction").flag(new(), 0.02)
+
+
+@kinds
+def test_nothing_is_read_back(options):
+    test = calibrated(**options)
+    with quiet():
+        test.flag(new(), 0.2)  # the first call reads the number of held-out samples
+    with NoHostSync():
+        test(new())
+        test.flag(new(), 0.2)
+        test.discoveries(new())
+        test.update(new())
+        test(new())
+
+
+@kinds
+def test_everything_stays_on_the_gpu(options):
+    with FakeTensorMode(), NoHostSync():
+        test = ConformalTest(**options)
+        for _ in range(2):
+            test.update(torch.empty(7, 5, device="cuda"))
+        p = test(torch.empty(9, 5, device="cuda", dtype=torch.bfloat16))
+        assert p.device.type == test.counts.device.type == "cuda"
+        assert p.dtype == torch.float64
+        assert test.flag(torch.empty(9, 5, device="cuda"), 0.1).device.type == "cuda"
+
+
+@kinds
+def test_it_compiles_in_one_graph_and_is_exported(options):
+    test, z = calibrated(**options), new(dtype=torch.float32)
+    expected = test(z)
+    torch.compiler.reset()
+    torch.testing.assert_close(torch.compile(test, fullgraph=True, backend="aot_eager")(z), expected)
+    torch.compiler.reset()
+    program = torch.export.export(test, (z,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    torch.testing.assert_close(torch.export.load(file).module()(z[:7]), expected[:7])
+    assert "counts" in program.state_dict
+
+
+def test_calibration_in_inference_mode_goes_on_outside_of_it():
+    for options in KINDS.values():
+        test = ConformalTest(**options)
+        with torch.inference_mode():
+            test.update(held_out())
+            test(new())
+        test.update(held_out())
+        assert test.samples.sum() == 1000
+        test.reset()
+        with pytest.raises(ValueError, match="got none"):
+            test(new())
+
+
+def test_logits_on_another_device():
+    with pytest.raises(ValueError, match="expected logits on cpu, where the counts are, got meta"):
+        calibrated()(torch.zeros(2, 5, device="meta"))

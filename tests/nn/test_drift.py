@@ -1,0 +1,241 @@
+"""The alarm on a stream: its level, how soon it comes, and that neither batches nor restarts change it."""
+
+import copy
+import io
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.dispatch import NoHostSync
+from tests.functional.cases import random_logits
+from torch_boc import ConformalTest, DriftMonitor, zoo
+from torch_boc.nn import drift
+
+KINDS = {"plain": {}, "by class": {"groups": "prediction"}, "rho": {"score": "concentration", "groups": "confidence"}}
+kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
+
+
+def calibrated(rows=400, **options):
+    return ConformalTest(**options).calibrate(random_logits(rows, 5, seed=1))
+
+
+def stream(rows=300):
+    """Samples like the held-out ones, of which the last third is flatter; one cannot be scored."""
+    logits = random_logits(rows, 5, seed=2)
+    logits[2 * rows // 3 :] *= 0.3
+    logits[rows // 2, 1] = math.nan
+    return logits
+
+
+@kinds
+@pytest.mark.parametrize("size", [1, 7, 300])
+def test_batches_of_any_size_give_the_same(options, size, monkeypatch):
+    one, other = DriftMonitor(calibrated(**options)), DriftMonitor(calibrated(**options))
+    expected = one.update(stream())
+    monkeypatch.setattr(drift, "PIECE", 64)
+    found = torch.cat([other.update(batch) for batch in stream().split(size)])
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    states = one.state_dict()
+    for name, value in other.state_dict().items():
+        torch.testing.assert_close(value, states[name], rtol=1e-9, atol=1e-9, msg=name)
+    assert one.seen == 299
+    assert one.skipped == 1
+
+
+def test_p_values_by_hand():
+    """Ranks among the held-out samples and all before; the numbers that break ties are those of the seed."""
+    test, logits = calibrated(), stream(40)
+    monitor, by_hand = DriftMonitor(test, seed=5), DriftMonitor(seed=5)
+    path, growing = monitor.update(logits), copy.deepcopy(test)
+    p = []
+    for row in logits:
+        smallest = drift.seeded_uniforms(5, torch.tensor([len(p)]))
+        low, high = growing.test(row[None], smoothed=False), growing.place(row[None])
+        if not high.valid:
+            continue
+        equal = growing.counts[0, high.place] + 1
+        p.append(low - (1 - smallest) * equal / (growing.samples + 1))
+        growing.update(row[None])
+    expected = by_hand.update_p_values(torch.cat(p))
+    torch.testing.assert_close(path[~logits.isnan().any(-1)], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("score", ["log_odds", "concentration"])
+def test_exchangeable_streams_raise_few_alarms(score):
+    """Held-out samples and stream are drawn anew 200 times; one alarm in ten would be allowed."""
+    groups = "confidence" if score == "concentration" else None
+    alarms = 0
+    for seed in range(200):
+        logits = random_logits(400, 5, seed=seed)
+        test = ConformalTest(score, groups=groups).calibrate(logits[:150])
+        monitor = DriftMonitor(test, alpha=0.1)
+        monitor.update(logits[150:])
+        alarms += int(monitor.alarm)
+    assert alarms <= 20 + 3 * math.sqrt(20)
+
+
+@pytest.mark.parametrize(("name", "full", "mixed"), [("resnet20-cifar10", 40, 300), ("roberta-agnews", 70, 500)])
+def test_real_drift_is_found_soon(name, full, mixed):
+    entry = zoo.load(name)
+    known, splits = entry.test_and_splits()
+    (ood,) = entry.ood.values()
+    start = DriftMonitor(ConformalTest().calibrate(next(iter(splits.values())).logits))
+    generator = torch.Generator().manual_seed(0)
+    known, unknown = (x.logits[torch.randperm(len(x), generator=generator)[:1500]] for x in (known, ood))
+    start.update(known[:1000])
+    assert not start.alarm
+    assert start.change is None
+    turned = copy.deepcopy(start)
+    turned.update(unknown[:500])
+    assert 0 < turned.alarm_at - 1000 <= full
+    assert abs(turned.change - 1000) <= 30
+    third = torch.rand(500, generator=generator) < 0.3
+    start.update(torch.where(third[:, None], unknown[:500], known[1000:]))
+    assert 0 < start.alarm_at - 1000 <= mixed
+
+
+def test_an_alarm_stays_and_a_reset_forgets():
+    monitor = DriftMonitor(calibrated())
+    before = copy.deepcopy(monitor.state_dict())
+    monitor.update(0.1 * random_logits(100, 5))
+    at = int(monitor.alarm_at)
+    assert monitor.alarm
+    assert 0 < at < 100
+    monitor.update(random_logits(3000, 5, seed=7))
+    assert monitor.evidence < monitor.peak
+    assert monitor.alarm
+    assert monitor.alarm_at == at
+    monitor.reset()
+    assert not monitor.alarm
+    for name, value in monitor.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_p_values_near_one_raise_an_alarm_too():
+    monitor = DriftMonitor(calibrated())
+    monitor.update(3 * random_logits(200, 5, seed=3))
+    assert monitor.alarm
+
+
+def test_the_test_of_the_user_is_not_touched():
+    test = calibrated()
+    counts = test.counts.clone()
+    monitor = DriftMonitor(test)
+    monitor.update(stream())
+    assert torch.equal(test.counts, counts)
+    test.update(stream())
+    monitor.reset()
+    assert monitor.own.samples.sum() == 400
+
+
+@kinds
+def test_state_dicts_continue_a_stream(options):
+    whole, first = DriftMonitor(calibrated(**options)), DriftMonitor(calibrated(**options))
+    expected = whole.update(stream())
+    first.update(stream()[:110])
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second = DriftMonitor(ConformalTest(**options))  # not calibrated: everything comes from the file
+    second.load_state_dict(torch.load(file, weights_only=True))
+    torch.testing.assert_close(second.update(stream()[110:]), expected[110:], rtol=1e-9, atol=1e-9)
+    assert torch.equal(pickle.loads(pickle.dumps(whole)).evidence, whole.evidence)
+
+
+PROCESS = """
+import sys, torch
+from tests.nn.test_drift import calibrated, stream
+from torch_boc import DriftMonitor
+from pathlib import Path
+monitor, path = DriftMonitor(calibrated()), Path(sys.argv[1])
+if path.exists():
+    monitor.load_state_dict(torch.load(path, weights_only=True))
+for batch in stream()[int(monitor.seen + monitor.skipped):].split(10):
+    monitor.update(batch)
+    torch.save(monitor.state_dict(), path.with_suffix(".new"))
+    path.with_suffix(".new").rename(path)
+    print(float(monitor.evidence), flush=True)
+"""
+
+
+def test_a_killed_process_resumes(tmp_path):
+    def start():
+        command = [sys.executable, "-c", PROCESS, str(tmp_path / "state.pt")]
+        return subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+
+    process = start()
+    lines = [process.stdout.readline() for _ in range(3)]
+    os.kill(process.pid, signal.SIGKILL)
+    lines += process.communicate()[0].splitlines()
+    rest = start().communicate()[0].splitlines()
+    expected = DriftMonitor(calibrated()).update(stream())
+    assert float(rest[-1]) == pytest.approx(float(expected[-1]), rel=1e-9)
+    assert len(rest) < 30  # it did not begin at the start
+
+
+def test_dtype_and_device_of_the_states():
+    monitor = DriftMonitor(calibrated()).to(torch.bfloat16)
+    assert monitor.peak.dtype == torch.float64
+    assert monitor.update(random_logits(5, 5, dtype=torch.bfloat16)).dtype == torch.float64
+
+
+def test_nothing_is_read_back():
+    monitor = DriftMonitor(calibrated())
+    monitor.update(stream())  # the first batch is searched for probabilities
+    with NoHostSync():
+        monitor.update(stream())
+
+
+@kinds
+def test_everything_stays_on_the_gpu(options):
+    with FakeTensorMode(), NoHostSync():
+        test = ConformalTest(**options)
+        test.update(torch.empty(7, 5, device="cuda"))
+        monitor = DriftMonitor(test).to("cuda")
+        assert monitor.update(torch.empty(2000, 5, device="cuda")).device.type == "cuda"
+        assert monitor.alarm.device.type == "cuda"
+        monitor.update_p_values(torch.empty(5, device="cuda"))
+
+
+def test_it_compiles_in_one_graph():
+    monitor, eager = DriftMonitor(calibrated()), DriftMonitor(calibrated())
+    torch.compiler.reset()
+    compiled = torch.compile(monitor.update, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(stream()), eager.update(stream()))
+    torch.testing.assert_close(monitor.evidence, eager.evidence)
+    torch.compiler.reset()
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="expected a monitor with a test, got one without"):
+        DriftMonitor().update(stream())
+    with pytest.raises(ValueError, match="expected held-out samples to compare with, got none"):
+        DriftMonitor(ConformalTest()).update(stream())
+    with pytest.raises(ValueError, match=r"expected alpha in \(0, 1\), got 1"):
+        DriftMonitor(calibrated(), alpha=1.0)
+    with pytest.raises(TypeError, match=r"expected test as a torch_boc\.ConformalTest, got str"):
+        DriftMonitor("log_odds")
+    with pytest.raises(ValueError, match=r"expected p-values in \[0, 1\], got -0\.5 to 0\.5"):
+        DriftMonitor().update_p_values(torch.tensor([0.5, -0.5]))
+    with pytest.raises(TypeError, match=r"expected p-values as a floating-point tensor, got torch\.int64"):
+        DriftMonitor().update_p_values(torch.tensor([1]))
+    with pytest.raises(ValueError, match="expected logits with 5 classes, as in the first batch, got 4"):
+        DriftMonitor(calibrated()).update(random_logits(3, 4))
+    with pytest.raises(ValueError, match="got probabilities"):
+        DriftMonitor(calibrated(validate_args=True)).update(stream()[:9].softmax(-1))
+
+
+def test_empty_batches_change_nothing():
+    monitor = DriftMonitor(calibrated())
+    before = copy.deepcopy(monitor.state_dict())
+    assert monitor.update(stream()[:0]).shape == (0,)
+    assert monitor.update_p_values(torch.zeros(0)).shape == (0,)
+    assert all(torch.equal(value, before[name]) for name, value in monitor.state_dict().items())

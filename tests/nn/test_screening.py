@@ -1,0 +1,245 @@
+"""A test beside the probe says what the test says alone, of any model, and goes where the classifier goes."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.dispatch import NoHostSync
+from tests.nn.models import images, linear, vit
+from tests.passes import count_native_calls, count_passes
+from torch_boc import BoCClassifier, BoCProbe, ConformalTest, functional
+from torch_boc.functional.columns import COLUMNS, sample_columns
+from torch_boc.nn import ProbeOutput, ScreenedOutput
+from torch_boc.nn.screening import SCREENED, SampleColumns
+
+GROUPS = [None, "prediction", "confidence"]
+
+
+def logits(rows=400, classes=5, seed=0, scale=4.0):
+    return scale * torch.randn(rows, classes, generator=torch.Generator().manual_seed(seed))
+
+
+def calibrated(score="log_odds", classes=5, **options):
+    return ConformalTest(score, **options).calibrate(logits(600, classes, seed=9))
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """Groups with few held-out samples are not the point here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "nothing can be flagged")
+        yield
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+@pytest.mark.parametrize("score", ["log_odds", "msp", "entropy", "max_logit"])
+def test_the_classifier_says_what_probe_and_test_say(score, temperature, groups):
+    test, x = calibrated(score, temperature=temperature, groups=groups), logits(50)
+    x[3, 1] = torch.nan
+    result = BoCClassifier(nn.Identity(), test=test, alpha=0.1)(x)
+    assert isinstance(result.probe, ScreenedOutput)
+    assert result.probe._fields == (*ProbeOutput._fields, *SCREENED)
+    torch.testing.assert_close(result.probe[:9], BoCProbe()(x)[:], rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(result.p_in_distribution, test(x), rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(result.review, test.flag(x, 0.1))
+    assert result.p_in_distribution[3].isnan()
+    assert result.review[3]
+
+
+@pytest.mark.parametrize("names", [("review", "free_gap", "p_in_distribution"), ("review",), SCREENED])
+def test_chosen_columns_come_as_a_dict_in_their_order(names):
+    test, x = calibrated(), logits(20)
+    result = BoCClassifier(nn.Identity(), test=test, columns=names)(x)
+    assert tuple(result.probe) == names
+    assert torch.equal(result.review, test.flag(x))
+    with pytest.raises(AttributeError, match="no attribute 'gap'; it has logits, probe, output, "):
+        _ = result.gap
+
+
+def test_without_a_test_there_are_no_fields_of_it():
+    result = BoCClassifier(linear())(torch.ones(2, 3))
+    assert isinstance(result.probe, ProbeOutput)
+    with pytest.raises(AttributeError, match="no attribute 'review'"):
+        _ = result.review
+
+
+@pytest.mark.parametrize("dim", [-1, 1])
+def test_a_class_axis_in_the_middle(dim):
+    """The classifier knows where the classes are, whatever the test was calibrated with."""
+    x = logits(2 * 6).reshape(2, 6, 5).movedim(-1, 1).unsqueeze(-1)
+    test = ConformalTest(dim=dim).calibrate(logits(300))
+    result = BoCClassifier(nn.Identity(), dim=1, test=test)(x)
+    assert result.p_in_distribution.shape == (2, 6, 1)
+    want = ConformalTest().calibrate(logits(300))(x.movedim(1, -1))
+    torch.testing.assert_close(result.p_in_distribution, want, rtol=0, atol=0)
+
+
+def test_a_real_model_keeps_its_output_and_its_gradients():
+    model, x = vit(), images(6)
+    test = ConformalTest().calibrate(model(pixel_values=images(200, seed=4)).logits.detach())
+    result = BoCClassifier(model, test=test)(pixel_values=x)
+    assert type(result.output) is type(model(pixel_values=x))
+    torch.testing.assert_close(result.p_in_distribution, test(result.logits.detach()))
+    result.gap.sum().backward()
+    assert all(p.grad is not None for p in model.classifier.parameters())
+
+
+def test_the_state_dict_has_both_and_the_names_of_the_model_do_not_change():
+    first = BoCClassifier(linear(), test=calibrated(groups="prediction"))
+    assert [name for name in first.state_dict() if name.startswith("model.")] == ["model.weight", "model.bias"]
+    second = BoCClassifier(nn.Linear(3, 5), test=ConformalTest(groups="prediction"))
+    x = torch.randn(30, 3)
+    with pytest.raises(ValueError, match=r"expected held-out samples .* call calibrate\(logits\) first"):
+        second(x)
+    second.load_state_dict(first.state_dict(), strict=True)
+    torch.testing.assert_close(second(x).p_in_distribution, first(x).p_in_distribution, rtol=0, atol=0)
+    second.model.load_state_dict(linear().state_dict(), strict=True)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies(duplicate):
+    classifier, x = BoCClassifier(linear(), test=calibrated(), alpha=0.2), torch.randn(9, 3)
+    with torch.no_grad():
+        result = classifier(x)
+        assert torch.equal(duplicate(classifier)(x).p_in_distribution, result.p_in_distribution)
+    assert torch.equal(duplicate(result).review, result.review)
+
+
+def test_bad_arguments():
+    with pytest.raises(TypeError, match=r"expected test as a torch_boc.ConformalTest, got Linear"):
+        BoCClassifier(linear(), test=linear())
+    for alpha in (0, 1, -0.1, float("nan")):
+        with pytest.raises(ValueError, match=r"expected alpha in \(0, 1\), got"):
+            BoCClassifier(linear(), test=calibrated(), alpha=alpha)
+    with pytest.raises(ValueError, match="expected a test for the column 'review', got none; give test="):
+        BoCClassifier(linear(), columns=["gap", "review"])
+    with pytest.raises(ValueError, match=r"expected 'p_in_distribution' or 'review' among .*got \['gap'\]"):
+        BoCClassifier(linear(), columns=["gap"], test=calibrated())
+    with pytest.raises(ValueError, match=r"names among prediction, .*, p_in_distribution, review, got 'gip'"):
+        BoCClassifier(linear(), columns=["gip", "review"], test=calibrated())
+    with pytest.raises(ValueError, match="expected logits with 7 classes, as in the first batch, got 5"):
+        BoCClassifier(linear(), test=calibrated(classes=7))(torch.ones(2, 3))
+
+
+def test_a_level_that_is_too_low_is_said_at_once():
+    few = ConformalTest().calibrate(logits(50))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match=r"nothing can be flagged at alpha=0.01, .*: 50 held"):
+            BoCClassifier(linear(), test=few, alpha=0.01)
+        BoCClassifier(linear(), test=few, alpha=0.05)
+        BoCClassifier(linear(), test=ConformalTest(), alpha=0.01)  # its samples come later
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_nothing_is_read_back(groups):
+    classifier, x = BoCClassifier(linear(), test=calibrated(groups=groups)), torch.randn(9, 3)
+    classifier(x)  # the first batch is searched for probabilities
+    with NoHostSync():
+        classifier(x)
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_it_stays_on_a_gpu(groups):
+    test = calibrated(groups=groups)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        test.counts = torch.zeros(test.counts.shape, dtype=torch.int64, device="cuda")
+        classifier = BoCClassifier(nn.Linear(3, 5, device="cuda"), test=test)
+        with NoHostSync():
+            result = classifier(torch.randn(9, 3, device="cuda"))
+    assert {x.device.type for x in result.probe} == {"cuda"}
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("score", ["log_odds", "energy", "entropy"])
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("names", [COLUMNS, ("prediction", "gap"), ("energy",), ()])
+def test_screened_columns_are_those_of_both(names, temperature, score, groups):
+    test, x = calibrated(score, temperature=temperature, groups=groups), logits(70)
+    x[2, 2] = torch.inf
+    chosen = ("review", *names, "p_in_distribution")
+    found = SampleColumns(chosen, trials=20, test=test, alpha=0.1)(x)
+    assert tuple(found) == chosen
+    want = {"p_in_distribution": test(x), "review": test.flag(x, 0.1)}
+    want |= sample_columns(x, trials=20, columns=names) if names else {}
+    for name, column in found.items():
+        torch.testing.assert_close(column, want[name], rtol=1e-12, atol=0, equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize(("score", "call"), [("log_odds", "evidence"), ("msp", "columns"), ("entropy", "columns")])
+def test_columns_and_test_read_the_logits_once(score, call, groups, monkeypatch):
+    test = calibrated(score, groups=groups)
+    names = ("prediction", "gap", "p_value", *SCREENED)
+    calls = count_native_calls(monkeypatch)
+    if functional.scores[score].quantity is not None:
+        call = "columns"
+    SampleColumns(names, test=test)(logits(30))
+    assert calls == [call]
+    passes = count_passes(monkeypatch)
+    SampleColumns(names, test=test)(logits(30))
+    assert len(passes) == 1
+
+
+def test_p_values_never_come_from_earlier_counts():
+    """A tensor of new counts may have the id and the version of one that was freed."""
+    test, x = ConformalTest(), logits(20)
+    samples = [logits(200, seed=seed, scale=4.0**seed) for seed in range(3)]
+    for _ in range(40):
+        test.calibrate(samples[0])(x)
+        test.calibrate(samples[1])
+        test.calibrate(samples[2])
+        torch.testing.assert_close(test(x), ConformalTest().calibrate(samples[2])(x), rtol=0, atol=0)
+
+
+def test_a_copy_knows_only_its_own_counts():
+    test, x = ConformalTest().calibrate(logits(200)), logits(20)
+    test(x)
+    other = copy.deepcopy(test)
+    other.update(logits(200, seed=5, scale=0.5))
+    whole = ConformalTest()
+    for rows in (logits(200), logits(200, seed=5, scale=0.5)):
+        whole.update(rows)
+    torch.testing.assert_close(other(x), whole(x), rtol=0, atol=0)
+
+
+def test_samples_that_do_not_count():
+    rows, counted = logits(90), torch.arange(90) % 3 > 0
+    rows[4, 0] = rows[6, 1] = torch.nan  # the second does not count
+    test = ConformalTest()
+    test.update(rows, counted)
+    assert test.samples.tolist() == [59]
+    assert int(test.invalid) == 1
+    want = ConformalTest()
+    want.update(rows[counted])
+    assert torch.equal(test.counts, want.counts)
+
+
+@pytest.mark.parametrize("classes", [None, 5, 7])
+def test_processes_with_other_classes_fail_together(classes, monkeypatch):
+    """The other process has seen 5 classes or nothing; if one process alone raised, the other would wait for it."""
+    other = ConformalTest() if classes is None else ConformalTest().calibrate(logits(30, classes, seed=7))
+    bounds = torch.tensor([classes or 0, -(classes or 2**62)])
+    counts = iter([other.counts, other.invalid, torch.tensor(0 if classes is None else 30)])
+
+    def all_reduce(x, operation, group):
+        x.copy_(torch.maximum(x, bounds) if operation == torch.distributed.ReduceOp.MAX else x + next(counts))
+
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    test = ConformalTest().calibrate(logits(40))
+    if classes == 7:
+        with pytest.raises(ValueError, match="expected the same number of classes in all processes, got 5 to 7"):
+            test.gathered()
+        return
+    with torch.inference_mode():
+        whole = test.gathered()
+    assert torch.equal(whole.counts, test.counts + other.counts)
+    assert not whole.counts.is_inference()
+    assert int(whole.samples) == 40 + int(other.samples)

@@ -1,0 +1,120 @@
+"""Evidence against exchangeability from a stream of p-values: a test martingale, which is a gambler's capital.
+
+If the samples of a stream are exchangeable with the held-out ones, their smoothed p-values are independent and uniform.
+A gambler who starts with 1 and bets on each p-value before it is seen, at fair odds, then reaches a capital of 1/alpha
+with a chance of at most alpha, in a stream of any length (Ville's inequality). Capital is evidence.
+
+The gambler divides the capital among strategies s, and among the samples t = 1, 2, ... at which a strategy begins. A
+share that has begun is multiplied by the betting function f_s(p) of each sample, whose integral over [0, 1] is 1:
+
+    capital = 1 / log2(n + 2) + mean_s sum_{t <= n} w_t prod_{i = t..n} f_s(p_i)
+    w_t = 1 / log2(t + 1) - 1 / log2(t + 2)
+
+The shares w_t fall so slowly that a change after many samples is still found: one that begins at t = 10,000 needs about
+14 more in the logarithm of the capital than one at the start.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.precision import widen
+
+# Exponents of the betting functions f(p) = e p^(e - 1): for p-values near 0, and, with 1 - p, for p-values near 1.
+# With exponents above 1/2 the capital has a variance.
+EXPONENTS = (0.55, 0.7, 0.85)
+STRATEGIES = 2 * len(EXPONENTS)
+# P-values nearer to 0 or 1 than this are taken for this. It lowers the capital, so that the level holds.
+NEAREST = 2.0**-60
+
+
+class Capital(NamedTuple):
+    """The state of the gambler. All are float64 (float32 on MPS), except `begin`, which is int64.
+
+    Attributes:
+        log_shares: (S,), for each strategy the logarithm of the capital that has begun to bet, times S.
+        rise: (S,), how much the logarithm of a bet has grown since `begin`.
+        begin: (S,), the number of samples before the one at which betting would have brought most until now.
+    """
+
+    log_shares: Tensor
+    rise: Tensor
+    begin: Tensor
+
+
+class Bets(NamedTuple):
+    """What a batch of bets gives.
+
+    Attributes:
+        evidence: (N,), the logarithm of the capital after each sample.
+        capital: the state after the batch.
+    """
+
+    evidence: Tensor
+    capital: Capital
+
+
+def empty_capital() -> Capital:
+    """The state before the first sample."""
+    nothing = torch.zeros(STRATEGIES, dtype=torch.float64)
+    return Capital(nothing - math.inf, nothing.clone(), torch.zeros(STRATEGIES, dtype=torch.int64))
+
+
+def log_bets(p: Tensor) -> Tensor:
+    """The logarithms of the betting functions, of shape (N, S), for p-values of shape (N,).
+
+    >>> log_bets(torch.tensor([0.01, 0.5]))[:, 0].exp()  # 0.55 p^-0.45
+    tensor([4.3688, 0.7513], dtype=torch.float64)
+    """
+    wide = widen(p).unsqueeze(-1)
+    exponent = wide.new_tensor(EXPONENTS)
+    sides = [(exponent - 1.0) * x.clamp_min(NEAREST).log() + exponent.log() for x in (wide, 1.0 - wide)]
+    return torch.cat(sides, -1)
+
+
+def place_bets(p: Tensor, capital: Capital, seen: Tensor) -> Bets:
+    """Bet on a batch of p-values, one after the other. The result is the same for batches of any size, up to rounding.
+
+    Args:
+        p: (N,), smoothed p-values in the order of the stream; no bet is placed on NaN, and it does not count.
+        capital: the state before the batch.
+        seen: the number of p-values before the batch, a scalar in int64.
+
+    >>> bets = place_bets(torch.full((30,), 0.02), empty_capital(), torch.tensor(0))
+    >>> bets.evidence[[0, 9, 29]]
+    tensor([ 0.1746,  8.9968, 32.2144], dtype=torch.float64)
+    """
+    valid = ~p.isnan()
+    number = seen + valid.cumsum(0)  # the number of each sample in the stream, from 1 on
+    gain = torch.where(valid.unsqueeze(-1), log_bets(p.nan_to_num(0.5)), 0.0)
+    total = gain.cumsum(0)
+    before = total - gain
+    entry = torch.where(valid, _log_share(number), -math.inf).unsqueeze(-1)
+    begun = torch.logcumsumexp(torch.cat([capital.log_shares.unsqueeze(0), entry - before]), 0)[1:]
+    shares = total + begun
+    reserve = -torch.log(torch.log2(widen(number) + 2.0))
+    evidence = torch.logaddexp(reserve, shares.logsumexp(-1) - math.log(STRATEGIES))
+    rise, begin = _best_begin(capital, total, before, number, valid)
+    after = shares[-1:].sum(0) if len(p) else capital.log_shares
+    return Bets(evidence, Capital(after, rise, begin))
+
+
+def _log_share(number: Tensor) -> Tensor:
+    """The logarithm of w_t, where the difference of the two reciprocals does not cancel."""
+    first, second = torch.log2(widen(number) + 1.0), torch.log2(widen(number) + 2.0)
+    growth = torch.log1p(1.0 / (widen(number) + 1.0)) / math.log(2.0)
+    return torch.log(growth) - torch.log(first) - torch.log(second)
+
+
+def _best_begin(
+    capital: Capital, total: Tensor, before: Tensor, number: Tensor, valid: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`rise` and `begin` after the batch: the largest sum of gains that ends here, and where it begins."""
+    earlier = torch.where(valid.unsqueeze(-1), -before, -math.inf)
+    candidates = torch.cat([capital.rise.unsqueeze(0), earlier])
+    best, place = candidates.max(0)  # the first of several: the earlier begin
+    begins = torch.cat([capital.begin.unsqueeze(0), (number - 1).unsqueeze(-1).expand_as(before)])
+    rise = best + (total[-1:].sum(0))
+    return rise, begins.gather(0, place.unsqueeze(0)).squeeze(0)

@@ -1,0 +1,253 @@
+"""A test that holds: valid p-values, flags and thresholds from held-out in-distribution samples."""
+
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..core.precision import widen
+from ..functional.conformal import (
+    count_places,
+    discovery_level,
+    look_up_ranks,
+    place_p_values,
+    place_starts,
+    rank_p_values,
+)
+from ..functional.placing import Placing, Scoring
+from ..functional.score import find_score
+from ..functional.thresholds import Threshold, check_share, threshold_rank
+from .held_out import HeldOut
+
+
+class ConformalTest(HeldOut):
+    """Tests whether samples come from the distribution of held-out samples: valid p-values, whatever the classifier is.
+
+    The p-value of a sample is the rank of its score among the scores of held-out in-distribution samples. If the sample
+    comes from the same distribution, its p-value is at most `alpha` with a chance of at most `alpha`. A small p-value
+    means that the sample scores lower than almost all held-out samples. Valid does not mean powerful: how many
+    unfamiliar samples are found depends on the score. With n held-out samples, no p-value is below 1 / (n + 1).
+
+    Calibrate it with samples that the classifier was not trained on: with `calibrate(logits)`, or with `update(batch)`
+    for each batch of a validation loop. The state is a buffer of counts, whatever the number of samples: 192 KiB, or 24
+    KiB for each class with `groups="prediction"`. It is saved, moved and exported with the module. `merge` adds the
+    counts of another test, and `gathered` those of all processes. Do not put a test that is being calibrated into a
+    module that DistributedDataParallel wraps, because that overwrites the buffers of all processes with those of the
+    first.
+
+    Args:
+        score: a name in `torch_boc.functional.scores`. Samples with low scores get small p-values; with "-" before the
+            name, those with high scores do.
+        temperature: the logits are divided by this number before they are scored; `score="dominance"` with a
+            temperature of 4 is the tempered coins.
+        groups: None, or what a sample must have in common with the held-out samples that it is compared with:
+            "prediction", the predicted class, or "confidence", about the same confidence. The test is then valid within
+            each group. Each group needs held-out samples; `flag` and `threshold` warn if a group has too few.
+        num_classes: the number of classes, checked against the logits; by default that of the first batch.
+        resolution: the number of places between a number and its double, a power of two. Scores in one place are ties:
+            256 places, the default, separate scores that differ by more than 1/256 of their value. The default for
+            `groups="prediction"` is 32.
+        dim: the class axis; by default the last.
+        validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
+            it comes from `calibrate` or `threshold`, so that `update` and `test` never wait for the device.
+
+    >>> held_out = torch.linspace(1, 5, 99)[:, None] * torch.eye(3)[0]
+    >>> test = ConformalTest(score="max_logit").calibrate(held_out)
+    >>> new = torch.tensor([[0.9, 0.0, 0.0], [3.1, 0.0, 0.0]])
+    >>> test(new)
+    tensor([0.0100, 0.5300], dtype=torch.float64)
+    >>> test.flag(new, alpha=0.05)
+    tensor([ True, False])
+    >>> test.threshold(0.05).score
+    tensor(1.1602, dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        score: str = "log_odds",
+        temperature: float = 1.0,
+        groups: str | None = None,
+        *,
+        num_classes: int | None = None,
+        resolution: int | None = None,
+        dim: int = -1,
+        validate_args: bool = True,
+    ) -> None:
+        fine = resolution if resolution is not None else 32 if groups == "prediction" else 256
+        super().__init__(Scoring(score, float(temperature), groups, fine), num_classes, dim, validate_args)
+        # The counts, their version, and what was computed from them.
+        self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
+
+    def calibrate(self, logits: Tensor) -> Self:
+        """Take these held-out samples, of shape (..., C), in place of all earlier ones, and return the test.
+
+        Raises:
+            ValueError: if there is no row, or a row has NaN or +inf.
+        """
+        self.reset()
+        self.update(logits)
+        self.refuse_probabilities()
+        if invalid := int(self.invalid):
+            self.reset()
+            raise ValueError(f"expected held-out logits without NaN and +inf, got {invalid} such rows; leave them out")
+        self.check_calibrated()
+        return self
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """The p-value of each sample: `test(logits)`."""
+        return self.test(logits)
+
+    def test(self, logits: Tensor, *, smoothed: bool = False, generator: torch.Generator | None = None) -> Tensor:
+        """The p-value of each sample, of shape (...) for logits of shape (..., C), on the device of the logits.
+
+        Args:
+            logits: the samples to test.
+            smoothed: by default, ties count against a small p-value, and the same sample always has the same p-value.
+                Smoothed p-values break ties by chance and are uniform for in-distribution samples.
+            generator: where the chance of smoothed p-values comes from; by default torch's own generator.
+
+        Returns:
+            float64 (float32 on MPS); NaN for rows with NaN or +inf.
+        """
+        return self._p_values(logits, smoothed, generator)[0]
+
+    def flag(self, logits: Tensor, alpha: float = 0.05, *, confidence: float | None = None) -> Tensor:
+        """Which samples a person should look at: those with a p-value of at most `alpha`, and rows with NaN or +inf.
+
+        The expected share of flagged in-distribution samples is at most `alpha`. With `confidence=0.99`, the share
+        itself is at most `alpha` for 99 of 100 sets of held-out samples. The first call after a calibration reads the
+        number of held-out samples from the device; later calls read nothing.
+        """
+        p, group = self._p_values(logits)
+        level = self._level(check_share("alpha", alpha), confidence)
+        if isinstance(level, Tensor):
+            level = level.index_select(0, group).reshape(p.shape) if group is not None else level[0]
+        return ~(p > level)
+
+    def discoveries(self, logits: Tensor, fdr: float = 0.1) -> Tensor:
+        """Which samples of this batch are unfamiliar; the expected share of in-distribution ones among them is `fdr`.
+
+        This is the procedure of Benjamini and Hochberg on the conservative p-values of the whole batch. To find k among
+        m samples, their p-values must be at most fdr k / m, so that it finds nothing where the held-out samples are
+        few. Rows with NaN or +inf are found, too, and do not count among the m.
+        """
+        check_share("fdr", fdr)
+        self.check_calibrated()
+        placing = self.place(logits)
+        groups, places = self.counts.shape
+        tested = count_places(placing.place, placing.valid, places, placing.group, groups)
+        level = discovery_level(self._table(), tested, fdr)
+        return ~(self.p_values_at(placing) > level).reshape(logits.movedim(self.dim, -1).shape[:-1])
+
+    def threshold(self, alpha: float = 0.05, *, confidence: float | None = None) -> Threshold:
+        """The score below which `flag` flags a sample; one for each group if there are groups.
+
+        If the score has "-" before its name, it is minus the score.
+
+        `rate_quantile` of the result tells how large the share of flagged in-distribution samples can be.
+        """
+        check_share("alpha", alpha)
+        self.refuse_probabilities()
+        self.check_calibrated()
+        if invalid := int(self.invalid):
+            warnings.warn(f"{invalid} held-out rows of logits with NaN or +inf were left out", stacklevel=2)
+        self._level(alpha, confidence)
+        samples = self.samples.cpu()
+        ranks = torch.tensor([threshold_rank(n, alpha, confidence) for n in samples.tolist()])
+        place = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the place of the k-th lowest score
+        starts = place_starts(self.scoring.resolution)[place.clamp_max(self.counts.shape[-1] - 1)]
+        number = torch.where(ranks > 0, starts, -torch.inf)
+        sign = self.scoring.sign
+        score = sign * find_score(self.scoring.name).value(sign * number)
+        found = Threshold(torch.where(ranks > 0, score, -torch.inf), ranks, samples)
+        return found if self.scoring.groups else Threshold(*(x[0] for x in found))
+
+    def p_values_at(
+        self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The p-values of samples of which `place` has said where they are, with one axis."""
+        self.check_calibrated()
+        place, group, valid = placing
+        if smoothed:
+            ranks = look_up_ranks(self.counts, self.counts.cumsum(-1), place, group)
+            p = rank_p_values(ranks, widen(torch.rand(place.shape, generator=generator, device=place.device)))
+        else:
+            key = place if group is None else group * self.counts.shape[-1] + place
+            p = self._table().reshape(-1).index_select(0, key)
+        return torch.where(valid, p, torch.nan)
+
+    def check_level(self, alpha: float) -> float:
+        """Return `alpha` if samples can be tested at this level, or raise; warn if it is too low to flag any sample.
+
+        It reads the number of held-out samples from the device.
+        """
+        check_share("alpha", alpha)
+        self.check_calibrated()
+        self._level(alpha, None)
+        return alpha
+
+    def _p_values(
+        self, logits: Tensor, smoothed: bool = False, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The p-values, and the group of each sample with one axis."""
+        self.check_calibrated()
+        placing = self.place(logits)
+        p = self.p_values_at(placing, smoothed=smoothed, generator=generator)
+        return p.reshape(logits.movedim(self.dim, -1).shape[:-1]), placing.group
+
+    def _table(self) -> Tensor:
+        """The p-value of each place."""
+        table: Tensor = self._remembered("table", lambda: place_p_values(self.counts))
+        return table
+
+    def _level(self, alpha: float, confidence: float | None) -> Tensor | float:
+        """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group."""
+        if torch.compiler.is_compiling() and confidence is None:
+            return alpha
+        level: Tensor | float = self._remembered((alpha, confidence), lambda: self._new_level(alpha, confidence))
+        return level
+
+    def _remembered(self, what: object, compute: Callable[[], Any]) -> Any:
+        """What `compute` returns, computed again only after the counts have changed."""
+        counts = self.counts
+        if torch.compiler.is_compiling() or counts.is_inference():  # torch does not count changes in inference mode
+            return compute()
+        # The tensor itself is compared: a new tensor may have the id of an earlier one.
+        if self._memory is None or self._memory[0] is not counts or self._memory[1] != counts._version:
+            self._memory = counts, counts._version, {}
+        known = self._memory[2]
+        if what not in known:
+            known[what] = compute()
+        return known[what]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold."""
+        return {**vars(self), "_memory": None}
+
+    def _new_level(self, alpha: float, confidence: float | None) -> Tensor | float:
+        if confidence is not None:
+            check_share("confidence", confidence)
+        if type(self.counts) is not Tensor:  # a fake tensor has no values
+            return alpha
+        samples = self.samples.tolist()
+        ranks = [threshold_rank(n, alpha, confidence) for n in samples]
+        possible = slice(self.scoring.impossible_groups(self.num_classes or 2), None)
+        if few := [n for n, rank in zip(samples[possible], ranks[possible], strict=True) if rank == 0]:
+            self._warn_of_few(few, len(samples[possible]), alpha, confidence)
+        if confidence is None:
+            return alpha
+        return torch.tensor(ranks, dtype=torch.float64, device=self.counts.device) / (self.samples + 1)
+
+    def _warn_of_few(self, few: Sequence[int], groups: int, alpha: float, confidence: float | None) -> None:
+        """Say that a level is below the smallest p-value, in groups with these numbers of held-out samples."""
+        needed = next(n for n in itertools.count(int(0.9 / alpha)) if threshold_rank(n, alpha, confidence) > 0)
+        level = f"alpha={alpha}" + (f" and confidence={confidence}" if confidence else "")
+        which = f"{few[0]}" if len(few) == 1 else f"{min(few)} to {max(few)}"
+        where = f" in {len(few)} of {groups} groups" if self.scoring.groups else ""
+        few_samples = f"{which} held-out samples are too few"
+        warnings.warn(
+            f"nothing can be flagged{where} at {level}, which takes at least {needed}: {few_samples}", stacklevel=7
+        )
