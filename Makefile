@@ -36,6 +36,9 @@ bench: setup
 	$(BIN)/python -m benchmarks.callback
 	$(BIN)/python -m benchmarks.predictor
 	$(BIN)/python -m benchmarks.evaluation
+	$(BIN)/python -m benchmarks.conformal
+	$(BIN)/python -m benchmarks.decisions
+	$(BIN)/python -m benchmarks.scores
 	$(BIN)/python -m benchmarks.recipes.band
 
 # How many small faults in the package do the tests find? Under 30 minutes on 2 idle cores.

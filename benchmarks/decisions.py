@@ -6,6 +6,7 @@ Everything is computed from the logits of the zoo with fixed seeds, so that the 
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,6 +57,9 @@ only, or OOD samples with a chance of {MIXED:.0%}. The columns are the samples a
 and for 90 % of the streams), how far the estimated begin is from the truth (median), and how many streams had an alarm
 before the change. The last column is for {STREAMS} streams of {LENGTH:,} test samples without a change, drawn by chance
 together with the held-out ones: the chance of an alarm is at most {ALPHA:.0%} for each.
+"""
+BEYOND = f"""Is it more than a shift of confidence? The same streams after {BEFORE[-1]:,} test samples, for a monitor of
+ρ among samples of about the same confidence, `ConformalTest("concentration", groups="confidence")`:
 """
 
 
@@ -112,14 +116,14 @@ def draw(logits: Tensor, size: int, generator: torch.Generator) -> Tensor:
     return logits[torch.randperm(len(logits), generator=generator)[:size]]
 
 
-def alarms(logits: Parts, first: int, chance: float, seed: int) -> tuple[float, float]:
+def alarms(logits: Parts, first: int, chance: float, seed: int, **options: Any) -> tuple[float, float]:
     """Samples after the change until the alarm, and how far its estimated begin is from it; inf without an alarm."""
     held_out, known, unknown = logits
     generator = torch.Generator().manual_seed(seed)
     before, after = draw(known, first + AFTER, generator).split([first, AFTER])
     foreign = torch.rand(len(after), generator=generator) < chance
     stream = torch.cat([before, torch.where(foreign[:, None], draw(unknown, len(after), generator), after)])
-    monitor = DriftMonitor(ConformalTest().calibrate(held_out), ALPHA, seed=seed)
+    monitor = DriftMonitor(ConformalTest(**options).calibrate(held_out), ALPHA, seed=seed)
     monitor.update(stream)
     at = int(monitor.alarm_at)
     begin = monitor.change
@@ -143,18 +147,28 @@ def quantile(values: Sequence[float], chance: float) -> str:
     return "none" if math.isinf(found) else f"{found:.0f}"
 
 
+def alarm_cells(logits: Parts, first: int, **options: Any) -> list[str]:
+    """How soon alarms come, how far their begin is off, and how many are early; for both kinds of change."""
+    cells = []
+    for chance in (1.0, MIXED):
+        found = [alarms(logits, first, chance, seed, **options) for seed in range(STREAMS)]
+        late = [at if at > 0 else math.inf for at, _ in found]
+        begin, early = quantile([x for _, x in found], 0.5), sum(at <= 0 for at, _ in found)
+        cells += [f"{quantile(late, 0.5)} ({quantile(late, 0.9)})", begin, str(early)]
+    return cells
+
+
 def stream_rows(entry: zoo.Entry) -> Iterator[list[str]]:
     """How soon an alarm comes, and how often without a reason."""
     logits = parts(entry)
     without_reason = str(false_alarms(*logits[:2]))
     for first in BEFORE:
-        cells = [entry.name, f"{first:,}"]
-        for chance in (1.0, MIXED):
-            found = [alarms(logits, first, chance, seed) for seed in range(STREAMS)]
-            late = [at if at > 0 else math.inf for at, _ in found]
-            begin, early = quantile([x for _, x in found], 0.5), sum(at <= 0 for at, _ in found)
-            cells += [f"{quantile(late, 0.5)} ({quantile(late, 0.9)})", begin, str(early)]
-        yield [*cells, without_reason]
+        yield [entry.name, f"{first:,}", *alarm_cells(logits, first), without_reason]
+
+
+def beyond_row(entry: zoo.Entry) -> list[str]:
+    """How soon an alarm comes that is none of the confidence."""
+    return [entry.name, *alarm_cells(parts(entry), BEFORE[-1], score="concentration", groups="confidence")]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -171,6 +185,7 @@ def page() -> str:
         levels = [row for entry in entries for row in level_rows(entry)]
         found = [row for entry in entries for row in discovery_rows(entry)]
         streams = [row for entry in entries for row in stream_rows(entry)]
+        beyond = [beyond_row(entry) for entry in entries]
     of_levels = [f"{what} at {level:.0%}" for level in LEVELS for what in ("test set", "OOD set")]
     of_rates = [f"{what} at {rate:.0%}" for rate in RATES for what in ("found", "false")]
     of_streams = [
@@ -191,6 +206,9 @@ def page() -> str:
             "",
             STREAM,
             table(["network", "before", *of_streams, "false alarms"], streams),
+            "",
+            BEYOND,
+            table(["network", *of_streams], beyond),
             "",
         ]
     )

@@ -1,18 +1,17 @@
 """The committed page of decisions: its tables are those of the code, but for the streams, which take minutes."""
 
-import warnings
-
 import pytest
 
 from benchmarks import decisions
 from torch_boc import zoo
 from torch_boc.kernels import use
 
+pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged in")
 
-@pytest.fixture(scope="module", autouse=True)
+
+@pytest.fixture(autouse=True)
 def _as_the_page():
-    with use("torch"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with use("torch"):
         yield
 
 

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.dispatch import NoHostSync
 from tests.functional.cases import random_logits
 from torch_boc import ConformalTest, zoo
-from torch_boc.functional import compute_scores, gather
+from torch_boc.functional import adjusted_p_values, compute_scores, gather
 from torch_boc.functional.conformal import STRATA
 from torch_boc.functional.score import unsaturated_scores
 
@@ -23,6 +23,7 @@ KINDS = {
     "plain": {},
     "energy": {"score": "energy"},
     "tempered": {"score": "dominance", "temperature": 4.0},
+    "turned": {"score": "-msp"},
     "by class": {"groups": "prediction"},
     "by confidence": {"score": "concentration", "groups": "confidence"},
 }
@@ -53,8 +54,8 @@ def new(rows=60, classes=5, **options):
 def test_p_values_are_the_ranks_of_scores(options):
     """By sorting: exact up to the places, so scores are compared that are far enough apart."""
     test = calibrated(**options, resolution=2**14)
-    z, others, name, temperature = new(), held_out(), test.scoring.score, test.scoring.temperature
-    own, known = (unsaturated_scores(x / temperature, [name])[name] for x in (z, others))
+    z, others, name, temperature = new(), held_out(), test.scoring.name, test.scoring.temperature
+    own, known = (test.scoring.sign * unsaturated_scores(x / temperature, [name])[name] for x in (z, others))
     same = torch.ones(len(z), len(others), dtype=torch.bool)
     if test.scoring.groups == "prediction":
         same = z.argmax(-1)[:, None] == others.argmax(-1)
@@ -110,7 +111,8 @@ def test_flags_are_scores_below_the_threshold(options):
             threshold = test.threshold(0.1, **how)
         with quiet():
             flags = test.flag(z, 0.1, **how)
-        score = compute_scores(z / test.scoring.temperature, [test.scoring.score])[test.scoring.score]
+        name, sign = test.scoring.name, test.scoring.sign
+        score = sign * compute_scores(z / test.scoring.temperature, [name])[name]
         group = test.place(z).group
         limit = threshold.score if group is None else threshold.score[group]
         # The places are those of float32, and so is what is compared.
@@ -136,6 +138,16 @@ def test_discoveries_are_those_of_benjamini_and_hochberg():
     largest = int(passed.nonzero().max()) + 1
     assert torch.equal(found.nonzero().squeeze(1), order[:largest].sort().values)
     assert found[200:].all()
+
+
+@kinds
+def test_discoveries_are_counted_as_they_would_be_sorted(options):
+    test = calibrated(rows=1000, **options)
+    for scale in (0.02, 0.3, 1.0):
+        z = torch.cat([new(200), scale * new(50)])
+        z[3, 2] = math.nan
+        sorted_out = ~(adjusted_p_values(test(z)) > 0.2)
+        assert torch.equal(test.discoveries(z, 0.2), sorted_out)
 
 
 def test_the_share_of_false_discoveries_is_kept():

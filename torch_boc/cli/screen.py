@@ -13,7 +13,7 @@ from ..calibration.overlap import overlap_message
 from ..data.sets import LogitSet
 from ..functional.coins import bag_of_coins
 from ..functional.columns import sample_columns
-from ..functional.conformal import adjusted_p_values
+from ..functional.discoveries import adjusted_p_values
 from ..functional.thresholds import check_share
 from ..storage.files import check_file
 from .console import working

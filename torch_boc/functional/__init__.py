@@ -4,7 +4,7 @@ from .betting import place_bets
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import Coins, bag_of_coins
 from .columns import sample_columns
-from .conformal import adjusted_p_values
+from .discoveries import adjusted_p_values
 from .evidence import Evidence, gather
 from .registry import Score, compute_scores, scores
 from .separation import auroc, fpr_at_tpr

@@ -169,23 +169,6 @@ def place_p_values(counts: Tensor) -> Tensor:
     return rank_p_values(Ranks(upto - counts, counts, upto[:, -1:]))
 
 
-def discovery_level(p: Tensor, tested: Tensor, fdr: float) -> Tensor:
-    """The largest p-value that the procedure of Benjamini and Hochberg rejects; -1 if it rejects none.
-
-    Nothing is sorted but the p-values of the places, however many samples are tested.
-
-    Args:
-        p: (groups, places), from `place_p_values`.
-        tested: (groups, places), the number of tested samples at each place.
-        fdr: the expected share of false discoveries.
-    """
-    rising, order = p.reshape(-1).sort()
-    number = tested.reshape(-1).index_select(0, order)
-    upto = widen(number.cumsum(0))
-    adjusted = rising * upto[-1] / upto
-    return torch.where((number > 0) & (adjusted <= fdr), rising, -1.0).amax()
-
-
 def confidence_stratum(odds: Tensor) -> Tensor:
     """The group of each sample by its confidence: how many of `STRATA` the confidence reaches.
 
@@ -195,50 +178,3 @@ def confidence_stratum(odds: Tensor) -> Tensor:
     confidence = widen(odds).add(1.0).reciprocal()
     edges = torch.tensor(STRATA, dtype=confidence.dtype, device=odds.device)
     return torch.bucketize(confidence, edges, right=True)
-
-
-def adjusted_p_values(p: Tensor) -> Tensor:
-    """The p-values of Benjamini and Hochberg: p_(i) m / i, made monotone. NaN stays NaN, and does not count in m.
-
-    To reject those that are at most `fdr` keeps the expected share of false discoveries below `fdr`. This holds for
-    conformal p-values that share their held-out samples too (Bates and others, 2023), if they are conservative.
-
-    Args:
-        p: (N,) p-values.
-
-    >>> adjusted_p_values(torch.tensor([0.01, 0.04, 0.03, 0.5]))
-    tensor([0.0400, 0.0533, 0.0533, 0.5000], dtype=torch.float64)
-    """
-    rising, order = widen(p).sort()  # NaN comes last
-    total = (~rising.isnan()).sum()
-    each = rising * total / torch.arange(1, p.numel() + 1, dtype=rising.dtype, device=p.device)
-    each = torch.where(rising.isnan(), torch.inf, each)
-    lowest = each.flip(0).cummin(0).values.flip(0).clamp_max(1.0) if p.numel() else each
-    return torch.empty_like(lowest).scatter(0, order, torch.where(rising.isnan(), torch.nan, lowest))
-
-
-def seeded_uniforms(seed: int, index: Tensor) -> Tensor:
-    """A number in (0, 1) for each index, in float64 (float32 on MPS): the same for the same seed, on every device.
-
-    The numbers are those of SplitMix64 (Steele, Lea, Flood, 2014). They depend on the index alone, so that a stream in
-    batches gets the same numbers as one sample at a time.
-
-    >>> seeded_uniforms(0, torch.arange(3))
-    tensor([0.8833, 0.4315, 0.0264], dtype=torch.float64)
-    """
-    state = (index + 1) * -0x61C8864680B583EB + _signed(seed * 0x9E3779B97F4A7C15 ^ seed)
-    state = (state ^ _shifted(state, 30)) * -0x40A7B892E31B1A47
-    state = (state ^ _shifted(state, 27)) * -0x6B2FB644ECCEEE15
-    state = state ^ _shifted(state, 31)
-    # 23 bits and a half: every number is exact in float32 too, and neither 0 nor 1 occurs.
-    return (widen(_shifted(state, 41)) + 0.5) * 2.0**-23
-
-
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """`x` read as an unsigned number, shifted to the right."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(number: int) -> int:
-    """The signed number with the same 64 bits."""
-    return ((number + 2**63) % 2**64) - 2**63

@@ -11,12 +11,12 @@ from torch import Tensor
 from ..core.precision import widen
 from ..functional.conformal import (
     count_places,
-    discovery_level,
     look_up_ranks,
     place_p_values,
     place_starts,
     rank_p_values,
 )
+from ..functional.discoveries import discovery_level
 from ..functional.placing import Placing, Scoring
 from ..functional.score import find_score
 from ..functional.thresholds import Threshold, check_share, threshold_rank

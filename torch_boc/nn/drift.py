@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from ..core.precision import moves_only, widen
 from ..functional.betting import Capital, empty_capital, place_bets
-from ..functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms, stream_ranks
+from ..functional.conformal import look_up_ranks, rank_p_values, stream_ranks
 from ..functional.placing import Placing
 from ..functional.thresholds import check_share
+from ..functional.uniforms import seeded_uniforms
 from .conformal import ConformalTest
 
 # So many samples are compared with each other at once: a square of booleans of this size.
