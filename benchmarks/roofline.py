@@ -11,10 +11,12 @@ from benchmarks.harness import RESULTS
 from benchmarks.probe import DTYPES, SHAPES
 from benchmarks.traffic import CARDS, GPUS, SLOW_FLOAT64, Gpu, Traffic, is_long
 from torch_boc.core.tails import continued_steps
+from torch_boc.kernels.triton.geometry import parts_of
 from torch_boc.storage.files import replacing
 
 PAGE = RESULTS / "roofline.md"
 PIXELS = 8 * 512 * 512  # of eight images
+FEW_ROWS = (1, 8, 32, 128)
 TRIALS = (1, 100, 1_000, 10_000, 1_000_000)
 INTRODUCTION = """# What the kernels must move
 
@@ -33,6 +35,10 @@ A multiprocessor starts instructions of four warps in a cycle, however fast the 
 assembler makes for an A100 (SASS), on the shortest way through it; per logit, they are those of one thread. The first
 time is that of the bytes, the second that of the instructions at the boost clock: no launch can be faster than
 either."""
+FEW = """Few long rows are split over several programs: three launches in place of one find the tops of the parts, their
+sums, and the sums of the rows. The number of parts follows from the rows, the classes and the number of
+multiprocessors. The times are those of the instructions, of the multiprocessor that has the most of them; what it takes
+to start two more launches, some microseconds, is not in them."""
 FLIGHT = """Whether a long row is still in the cache is decided by how many are worked on at once. If nothing but
 threads limits that, they are, beside {caches} of L2 cache:"""
 GRADIENTS = """## Gradient of the logits, one launch
@@ -46,8 +52,10 @@ continued fraction has {step} instructions, and the rest of a tail about {other}
 ten). A GPU starts half as many as the published rate has operations, because that takes a fused multiply-add for two.
 Fewer tails than fill the device take longer than their share: each is a chain of instructions that wait for another.
 
-On cards with slow float64 the p-values of an image take longer than all else: those of {pixels:,} pixels, with 100
-trials, at least {slow}."""
+On cards with slow float64, up to {most:,} trials, the steps are computed in pairs of float32: {pair} instructions
+a step, none of them of the float64 pipe, with an error of at most 5e-12 beside float64. What is left to the float64
+pipe are {other} instructions in place of {before} for 100 trials. The p-values of an image still take longer than all
+else: those of {pixels:,} pixels, with 100 trials, at least {slow}."""
 LAUNCHES = """## The whole probe
 
 Coins and p-value of one batch are {count} launches where no gradient is needed: one for the sums, {between} for loss,
@@ -71,6 +79,8 @@ def page() -> str:
         traffic_table(traffic.rows_traffic, softmax=2),
         _wrap(INSTRUCTIONS),
         instruction_table(),
+        _wrap(FEW),
+        few_table(),
         _wrap(FLIGHT.format(caches=caches)),
         flight_table(),
         _wrap(GRADIENTS),
@@ -115,6 +125,20 @@ def instruction_table() -> str:
     return _table(["logits", "dtype", *columns], rows)
 
 
+def few_table() -> str:
+    """How few long rows are split on each card, and what this saves."""
+    rows = []
+    for logits in (torch.empty(n, 128_256, dtype=dtype, device="meta") for dtype in DTYPES for n in FEW_ROWS):
+        cells = []
+        for gpu in CARDS.values():
+            parts = parts_of(*logits.shape, gpu.processors)
+            times = [f"{1e6 * traffic.split_seconds(logits, gpu, x):.1f}" for x in (1, parts)]
+            cells += [str(parts), f"{times[0]} → {times[1]}" if parts > 1 else times[0]]
+        rows.append([*_name(logits), *cells])
+    columns = [column for name in CARDS for column in (f"parts {name}", f"{name}, µs")]
+    return _table(["logits", "dtype", *columns], rows)
+
+
 def flight_table() -> str:
     """Long rows that are worked on at once."""
     rows = [
@@ -130,6 +154,8 @@ def tails() -> list[str]:
     tails = 10**6
     moved = traffic.tails_traffic(torch.empty(tails, 2, device="meta")).least
     counts = {"step": traffic.STEP_INSTRUCTIONS, "other": traffic.OTHER_INSTRUCTIONS}
+    counts |= {"pair": traffic.PAIR_INSTRUCTIONS, "before": traffic.tail_instructions(100)}
+    counts |= {"most": traffic.MOST_TRIALS_IN_PAIRS}
     rows = []
     for trials in TRIALS:
         cells = [f"{trials:,}", str(continued_steps(trials)), f"{traffic.tail_instructions(trials):,}"]

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 from torch_boc.core.tails import continued_steps
 from torch_boc.kernels import coins, row_sums
 from torch_boc.kernels.tails import empty_tails, log_p_value
+from torch_boc.kernels.triton.cards import MOST_TRIALS_IN_PAIRS
 from torch_boc.kernels.triton.geometry import geometry
 from torch_boc.kernels.triton.launch import empty_gradient, empty_rows
 
@@ -18,27 +19,30 @@ from torch_boc.kernels.triton.launch import empty_gradient, empty_rows
 # continued fraction, and outside. tests/kernels/test_offline_samples.py counts them.
 STEP_INSTRUCTIONS = 16
 OTHER_INSTRUCTIONS = 345
+# Instructions of a step in pairs of float32, none of them of the float64 pipe, in the code for an A100.
+PAIR_INSTRUCTIONS = 80
 # Instructions of one warp in the code for an A100 of the sums, on the shortest way: those of a program, and of a long
 # row those of each block as well. tests/kernels/test_offline_samples.py counts them.
 ROW_INSTRUCTIONS = {
-    (10, torch.float32): (734, 0),
+    (10, torch.float32): (584, 0),
     (100, torch.float32): (609, 0),
     (1000, torch.float32): (474, 0),
-    (50257, torch.float32): (275, 162),
-    (128256, torch.float32): (266, 162),
-    (10, torch.bfloat16): (750, 0),
+    (50257, torch.float32): (357, 163),
+    (128256, torch.float32): (350, 165),
+    (10, torch.bfloat16): (594, 0),
     (100, torch.bfloat16): (625, 0),
     (1000, torch.bfloat16): (488, 0),
-    (50257, torch.bfloat16): (273, 180),
-    (128256, torch.bfloat16): (266, 178),
+    (50257, torch.bfloat16): (352, 179),
+    (128256, torch.bfloat16): (345, 181),
 }
 
 
 class Gpu(NamedTuple):
     """A device by its name in torch, with published peaks: bytes per second, and float64 operations per second.
 
-    The latter without tensor cores. Beside them the bytes of the L2 cache, how many threads run at once, and how many
-    instructions of a warp are started per second: four in each cycle of each multiprocessor, at the boost clock.
+    The latter without tensor cores. Beside them the bytes of the L2 cache, how many threads run at once, how many
+    instructions of a warp are started per second: four in each cycle of each multiprocessor, at the boost clock; and
+    how many multiprocessors there are.
     """
 
     device: str
@@ -47,17 +51,18 @@ class Gpu(NamedTuple):
     cache: int
     threads: int
     issue: float
+    processors: int
 
 
 GPUS = {
-    "A100": Gpu("A100-SXM4-80GB", 2039e9, 9.7e12, 40 * 2**20, 108 * 2048, 108 * 4 * 1.41e9),
-    "H100": Gpu("H100 80GB HBM3", 3350e9, 34e12, 50 * 2**20, 132 * 2048, 132 * 4 * 1.98e9),
+    "A100": Gpu("A100-SXM4-80GB", 2039e9, 9.7e12, 40 * 2**20, 108 * 2048, 108 * 4 * 1.41e9, 108),
+    "H100": Gpu("H100 80GB HBM3", 3350e9, 34e12, 50 * 2**20, 132 * 2048, 132 * 4 * 1.98e9, 132),
 }
 # Cards whose float64 is 64 or 32 times as slow as their float32.
 SLOW_FLOAT64 = {
-    "RTX 4090": Gpu("RTX 4090", 1008e9, 1.29e12, 72 * 2**20, 128 * 1536, 128 * 4 * 2.52e9),
-    "L4": Gpu("NVIDIA L4", 300e9, 0.473e12, 48 * 2**20, 58 * 1536, 58 * 4 * 2.04e9),
-    "T4": Gpu("Tesla T4", 320e9, 0.253e12, 4 * 2**20, 40 * 1024, 40 * 4 * 1.59e9),
+    "RTX 4090": Gpu("RTX 4090", 1008e9, 1.29e12, 72 * 2**20, 128 * 1536, 128 * 4 * 2.52e9, 128),
+    "L4": Gpu("NVIDIA L4", 300e9, 0.473e12, 48 * 2**20, 58 * 1536, 58 * 4 * 2.04e9, 58),
+    "T4": Gpu("Tesla T4", 320e9, 0.253e12, 4 * 2**20, 40 * 1024, 40 * 4 * 1.59e9, 40),
 }
 CARDS = GPUS | SLOW_FLOAT64
 
@@ -118,19 +123,38 @@ def row_instructions(logits: Tensor) -> int:
     return -(-rows // how.get("height", 1)) * how["num_warps"] * each
 
 
+def split_seconds(logits: Tensor, gpu: Gpu, parts: int) -> float:
+    """The least time of the instructions for few long rows, where the processor with the most programs decides.
+
+    Split rows have three launches, each with what a program has beside its blocks.
+    """
+    rows, classes = logits.shape
+    how = geometry(classes, logits.dtype)
+    program, block = ROW_INSTRUCTIONS[classes, logits.dtype]
+    blocks = -(-classes // how["width"])
+    each = program * (1 if parts == 1 else 3) + block * -(-blocks // parts)
+    return -(-rows * parts // gpu.processors) * how["num_warps"] * each * gpu.processors / gpu.issue
+
+
 def row_seconds(logits: Tensor, gpu: Gpu) -> float:
     """The least time for the sums: that of their bytes or of their instructions, whichever is longer."""
     return max(rows_traffic(logits).least / gpu.bandwidth, row_instructions(logits) / gpu.issue)
 
 
-def tail_instructions(trials: int) -> int:
-    """Instructions of the float64 pipe for one tail."""
-    return OTHER_INSTRUCTIONS + STEP_INSTRUCTIONS * continued_steps(trials)
+def tail_instructions(trials: int, *, pairs: bool = False) -> int:
+    """Instructions of the float64 pipe for one tail; steps in pairs of float32 have none."""
+    return OTHER_INSTRUCTIONS + (0 if pairs else STEP_INSTRUCTIONS * continued_steps(trials))
 
 
 def tail_seconds(tails: int, trials: int, gpu: Gpu) -> float:
-    """The least time that the float64 pipe needs; its peak counts a fused multiply-add as two operations."""
-    return 2 * tails * tail_instructions(trials) / gpu.float64
+    """The least time that the float64 pipe needs; its peak counts a fused multiply-add as two operations.
+
+    Where float64 is slow, the steps are in pairs of float32 up to some trials, and may take longer than all else.
+    """
+    pairs = gpu in SLOW_FLOAT64.values() and trials <= MOST_TRIALS_IN_PAIRS
+    seconds = 2 * tails * tail_instructions(trials, pairs=pairs) / gpu.float64
+    steps = tails * PAIR_INSTRUCTIONS * continued_steps(trials) / (32 * gpu.issue) if pairs else 0.0
+    return max(seconds, steps)
 
 
 def probe_launches(logits: Tensor, trials: int = 100) -> tuple[int, int]:

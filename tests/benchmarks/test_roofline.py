@@ -49,15 +49,32 @@ def test_instructions_by_hand():
     assert traffic.row_instructions(meta(65, 10)) == 2 * 2 * program
     program, block = traffic.ROW_INSTRUCTIONS[50_257, torch.float32]
     assert traffic.row_instructions(meta(3, 50_257)) == 3 * 16 * (program + 13 * block)
-    gpu, small = traffic.GPUS["A100"], meta(100_000, 10)
+    gpu, small = traffic.GPUS["A100"]._replace(issue=1e11), meta(100_000, 10)
     assert traffic.row_seconds(small, gpu) == traffic.row_instructions(small) / gpu.issue
     assert traffic.row_seconds(small, gpu._replace(issue=1e30)) == traffic.rows_traffic(small).least / gpu.bandwidth
+
+
+def test_the_instructions_of_split_rows_by_hand():
+    """A row of 50,257 classes has 13 blocks; of 5 parts the largest has 3, and 8 rows of them are on 40 processors."""
+    gpu = traffic.GPUS["A100"]._replace(processors=40, issue=160.0)  # four in a second for each processor
+    program, block = traffic.ROW_INSTRUCTIONS[50_257, torch.float32]
+    assert traffic.split_seconds(meta(8, 50_257), gpu, 1) == 16 * (program + 13 * block) / 4
+    assert traffic.split_seconds(meta(8, 50_257), gpu, 5) == 16 * (3 * program + 3 * block) / 4
+    assert traffic.split_seconds(meta(9, 50_257), gpu, 5) == 2 * 16 * (3 * program + 3 * block) / 4
 
 
 def test_the_work_of_a_tail_grows_as_its_steps():
     assert continued_steps(100) == 18
     more = traffic.tail_instructions(1000) - traffic.tail_instructions(100)
     assert more == traffic.STEP_INSTRUCTIONS * (continued_steps(1000) - 18)
+
+
+def test_slow_float64_has_the_steps_in_pairs():
+    slow, fast = traffic.SLOW_FLOAT64["RTX 4090"], traffic.GPUS["A100"]
+    for trials in (100, 1000):
+        assert traffic.tail_seconds(10, trials, slow) == 2 * 10 * traffic.OTHER_INSTRUCTIONS / slow.float64
+    for gpu, trials in ((slow, 1001), (fast, 100)):
+        assert traffic.tail_seconds(10, trials, gpu) == 2 * 10 * traffic.tail_instructions(trials) / gpu.float64
 
 
 def test_operators_are_counted_without_views_and_constants():

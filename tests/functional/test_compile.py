@@ -1,6 +1,8 @@
-"""torch.compile gives what eager gives, in one graph, with fixed and with symbolic shapes; it takes paths of its own.
+"""torch.compile gives what eager gives, in one graph, with fixed and with symbolic shapes.
 
-A compilation costs half a minute, so one function holds everything and is compiled once for each kind of shape.
+The graph holds the native library's operators where there is one, and otherwise the formulas, which take paths of
+their own. A compilation costs half a minute, so one function holds everything and is compiled once for each kind of
+shape.
 """
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 
 from tests import reference
 from tests.functional.cases import INF, NAN, SCORES, confident_logits, random_logits, relative_error
+from tests.kernels.cases import needs_native
 from torch_boc.functional import (
     bag_of_coins,
     binomial_tail,
@@ -17,7 +20,9 @@ from torch_boc.functional import (
     log_p_value,
     p_value,
 )
+from torch_boc.kernels import use
 
+PATHS = ["torch", pytest.param("native", marks=needs_native)]
 TRIALS = 2
 NAMES = ("prediction", "odds", "loss", "concentration", "free_gap", "gap", "log_p_value", *SCORES)
 
@@ -28,9 +33,15 @@ def whole_probe(z):
     return (*coins, coins.gap, log_p_value(coins, TRIALS), *values)
 
 
-def compile_once(function, **options):
+def compile_once(function, path="torch", **options):
     torch.compiler.reset()
-    return torch.compile(function, fullgraph=True, **options)
+    compiled = torch.compile(function, fullgraph=True, **options)
+
+    def run(z):
+        with use(path):
+            return compiled(z)
+
+    return run
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,9 +51,9 @@ def no_recompilation():
     torch.compiler.reset()
 
 
-@pytest.fixture(scope="module")
-def static():
-    return compile_once(whole_probe, dynamic=False)
+@pytest.fixture(scope="module", params=PATHS)
+def static(request):
+    return compile_once(whole_probe, request.param, dynamic=False)
 
 
 def outputs_and_gradient(function, z):
@@ -118,9 +129,10 @@ def test_static_shapes_with_rows_that_have_no_geometry(static):
         torch.testing.assert_close(value, expected, rtol=2e-5, atol=2e-5, equal_nan=True)
 
 
-def test_symbolic_shapes():
+@pytest.mark.parametrize("path", PATHS)
+def test_symbolic_shapes(path):
     """One compilation serves them all, or it is an error."""
-    dynamic = compile_once(whole_probe, dynamic=True)
+    dynamic = compile_once(whole_probe, path, dynamic=True)
     for shape in ((7, 33), (3, 129), (12, 5), (2, 4099)):
         assert_same(dynamic, random_logits(*shape), rtol=1e-9, atol=1e-10)
 
@@ -136,12 +148,13 @@ TRACED = {
 }
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("function", "dtype"), TRACED.values(), ids=TRACED.keys())
-def test_other_ways_to_call_trace_in_one_graph(function, dtype, dynamic):
+def test_other_ways_to_call_trace_in_one_graph(function, dtype, dynamic, path):
     """Traced forward and backward without code generation, which is the slow part."""
     z = random_logits(4, 6, scale=1.0, dtype=dtype).requires_grad_()
-    traced = compile_once(function, dynamic=dynamic, backend="aot_eager")
+    traced = compile_once(function, path, dynamic=dynamic, backend="aot_eager")
     results = []
     for f in (traced, function):
         outputs = f(z)

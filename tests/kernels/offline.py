@@ -42,11 +42,14 @@ def compile_kernel(
     return _compile_launch(lambda: _start(name, logits, extras, spread), target)
 
 
-def compile_spread(dtype: torch.dtype, *, target: tuple, classes: int = 1000) -> Compiled:
-    """The sums of flat and sharp rows as `launch.py` starts them."""
-    logits = torch.empty(3, classes, dtype=dtype)
+def compile_spread(
+    dtype: torch.dtype, *, target: tuple, classes: int = 1000, log_rest: bool = False, across: bool = False
+) -> Compiled:
+    """The sums of flat and sharp rows, alone or with the log of the odds; the rows lie one after another, or across."""
+    logits = torch.empty(classes, 3, dtype=dtype).T if across else torch.empty(3, classes, dtype=dtype)
     odds, squares = torch.empty(3, dtype=accumulator(dtype)), torch.empty(3, dtype=torch.float64)
-    return _compile_launch(lambda: launch.launch_spread(logits, odds, squares), target)
+    rest = torch.empty_like(squares) if log_rest else None
+    return _compile_launch(lambda: launch.launch_spread(logits, odds, odds, squares, rest), target)
 
 
 def _start(name: str, logits: Tensor, extras: bool, spread: bool) -> None:
@@ -126,20 +129,22 @@ def longest_load(ptx: str) -> int:
 
 
 def wide_instructions(ptx: str) -> tuple[int, int]:
-    """Instructions of the float64 pipe inside the loop of a kernel that has one, and outside; a division is ten."""
-    counts = [0, 0]
-    start, end = (ptx.index(label) for label in _loop(ptx))
+    """Instructions of the float64 pipe inside the loops of a kernel, and outside; a division is ten."""
+    inside, outside = 0, 0
     for found in re.finditer(r"\b(add|sub|mul|fma|setp|div)[\w.]*\.f64\b", ptx):
-        counts[not start < found.start() < end] += 10 if found.group(1) == "div" else 1
-    return counts[0], counts[1]
+        cost = 10 if found.group(1) == "div" else 1
+        if any(start < found.start() < end for start, end in loops(ptx)):
+            inside += cost
+        else:
+            outside += cost
+    return inside, outside
 
 
-def _loop(ptx: str) -> tuple[str, str]:
-    """Where the one loop begins, at a label, and the branch back to it."""
+def loops(ptx: str) -> list[tuple[int, int]]:
+    """Where each loop begins, at a label, and where the branch back to it is."""
     labels = re.findall(r"^(\$L__BB\w+):", ptx, re.MULTILINE)
-    back = [(f"{x}:", f"bra \t{x};") for x in labels if 0 < ptx.find(f"{x}:") < ptx.find(f"bra \t{x};")]
-    assert len(back) == 1, back
-    return back[0]
+    found = [(ptx.find(f"{x}:"), ptx.find(f"bra \t{x};")) for x in labels]
+    return [(start, end) for start, end in found if 0 < start < end]
 
 
 def assemble(ptx: str, path: Path) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
-from torch.func import vmap
+from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.functional.cases import random_logits
@@ -196,8 +196,23 @@ def test_two_tasks_choose_differently():
     assert choice._chosen.get() == choice._traced.path == "auto"
 
 
+def operators(path, function=probe):
+    """Our operators in the graph that a compiler gets, and the result."""
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    with use(path):
+        value = compiled(random_logits(5, 10))
+    targets = [str(node.target) for graph in graphs for node in graph.graph.nodes]
+    return [name.removesuffix(".default") for name in targets if name.startswith("torch_boc")], value
+
+
 def test_a_choice_compiles_again():
-    """Inside of torch.compile only "triton" is another path, which the CPU does not have."""
     torch.compiler.reset()
     compiled = torch.compile(probe, backend="eager", fullgraph=True)
     logits = random_logits(5, 10)
@@ -207,21 +222,48 @@ def test_a_choice_compiles_again():
     torch.testing.assert_close(compiled(logits), expected, rtol=0, atol=0)
 
 
+@needs_native
 @pytest.mark.parametrize("path", ["auto", "native"])
-def test_torch_compile_gets_the_formulas(path):
+def test_torch_compile_gets_the_native_operators_on_a_cpu(path):
+    found, value = operators(path)
+    assert found == [name.replace("::", ".") for name in PROBE]
+    torch.testing.assert_close(value, probe(random_logits(5, 10)), rtol=1e-12, atol=0)
+
+
+@needs_native
+def test_torch_compile_gets_the_operators_that_triton_was_asked_for(monkeypatch):
+    """They are traced for a GPU that is not here; what runs are those of the CPU."""
+    monkeypatch.setattr(choice, "available", lambda device: True)
+    assert operators("triton")[0] == [name.replace("::", ".") for name in PROBE]
+
+
+def test_torch_compile_gets_the_formulas_elsewhere(no_library):
     """The compiler fuses them with what is around."""
-    graphs = []
+    assert operators("auto")[0] == operators("torch")[0] == []
+    with pytest.raises(Exception, match="the native path is not available"):
+        operators("native")
 
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph.forward
 
-    torch.compiler.reset()
-    compiled = torch.compile(probe, backend=backend, fullgraph=True)
-    with use(path):
-        compiled(random_logits(5, 10))
-    assert graphs
-    assert not any("torch_boc" in str(node.target) for graph in graphs for node in graph.graph.nodes)
+@needs_native
+@pytest.mark.parametrize("transform", [vmap, grad], ids=["vmap", "grad"])
+def test_torch_compile_of_a_transform_gets_the_formulas(transform):
+    """Their rules can be nested, those of our operators cannot."""
+
+    def gap(z):
+        return bag_of_coins(z).gap.sum()
+
+    assert operators("auto", transform(gap))[0] == []
+
+
+@needs_native
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_program_has_standard_operations_only(strict):
+    class Probe(torch.nn.Module):
+        def forward(self, z):
+            return probe(z)
+
+    program = torch.export.export(Probe(), (random_logits(5, 10),), strict=strict)
+    assert not any("torch_boc" in str(node.target) for node in program.graph.nodes)
 
 
 @pytest.mark.parametrize("path", ["auto", "torch", pytest.param("native", marks=needs_native)])

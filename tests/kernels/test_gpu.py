@@ -13,7 +13,7 @@ import torch
 from tests.functional.cases import random_logits
 from tests.kernels.cases import INTERPRETED, make_logits
 from tests.kernels.recorded import watch
-from tests.kernels.test_kernels import CHECKS, run_checks
+from tests.kernels.test_kernels import TRITON_CHECKS, run_checks
 from tests.kernels.timing import best_times, gpu_seconds, report
 from torch_boc import BoCMetric, CoherenceGap
 from torch_boc.functional import bag_of_coins, log_p_value, sample_columns
@@ -27,7 +27,7 @@ UPDATE = ["short_rows", "spread", "tally", "collect"]
 ROWS, CLASSES = 300, 10
 
 
-@pytest.mark.parametrize("name", [*CHECKS, "number_checks"])
+@pytest.mark.parametrize("name", [*TRITON_CHECKS, "number_checks"])
 def test_on_the_gpu(name):
     run_checks(name, TRITON_INTERPRET="0")
 
@@ -62,6 +62,19 @@ def test_coins_and_p_values(batch, monkeypatch):
         return (*coins, log_p_value(coins))
 
     assert_as_on_the_cpu(probe, batch[0], monkeypatch, ["short_rows", "spread", "coins", "log_p_values"])
+
+
+def test_few_rows_of_a_large_vocabulary(monkeypatch):
+    """Several programs share each of them; a batch of many rows is not split, and gives the same."""
+
+    def probe(logits):
+        coins = bag_of_coins(logits)
+        return (*coins, log_p_value(coins))
+
+    logits = random_logits(300, 128_256, seed=0).bfloat16()
+    for rows, first in ((8, ["long_rows"] * 3 + ["spread"] * 2), (300, ["long_rows", "spread"])):
+        with monkeypatch.context() as patch:
+            assert_as_on_the_cpu(probe, logits[:rows], patch, [*first, "coins", "log_p_values"])
 
 
 def test_columns(batch, monkeypatch):
@@ -167,7 +180,7 @@ assert not torch._C._cuda_hasPrimaryContext(0)
 
 @pytest.mark.skipif(INTERPRETED, reason="what is interpreted is slow")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("rows", "classes"), [(16_384, 1_000), (512, 50_257)])
+@pytest.mark.parametrize(("rows", "classes"), [(16_384, 1_000), (512, 50_257), (8, 128_256)])
 def test_the_sums_take_no_longer_than_softmax(rows, classes, dtype, request):
     logits = make_logits(rows, classes, dtype)
     batches = cycle([logits, *(logits.clone() for _ in range(5))])  # more than the cache holds

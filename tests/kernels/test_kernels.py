@@ -12,6 +12,7 @@ from torch_boc.kernels.cpu import library
 
 HERE = Path(__file__).parent
 CHECKS = ("forward", "backward", "row_operators", "coin_checks", "tail_checks", "tail_operators")
+TRITON_CHECKS = (*CHECKS, "split_checks", "pair_checks")
 needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
 
 
@@ -26,7 +27,7 @@ def run_checks(name, **environment):
 
 
 @needs_triton
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", TRITON_CHECKS)
 def test_in_the_interpreter(name):
     pytest.importorskip("triton", minversion="3.3")  # the interpreter of 3.2 fails with NumPy 2.4
     run_checks(name, TRITON_INTERPRET="1")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torch_boc.kernels import choice
-from torch_boc.kernels.triton import launch
+from torch_boc.kernels.triton import cards, launch
 
 
 class Kernel:
@@ -122,3 +122,18 @@ def test_auto_leaves_cold_logits_to_torch(monkeypatch, warm):
     assert choice.decide(logits)[:2] == (warm, True)
     with choice.use("triton"):
         assert choice.decide(logits)[:2] == (True, True)
+
+
+@pytest.mark.parametrize(("capability", "slow"), [((8, 0), False), ((9, 0), False), ((8, 9), True), ((7, 5), True)])
+def test_cards_with_slow_float64_take_pairs(monkeypatch, capability, slow):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    odds = Logits()
+    assert [cards.fraction_steps(odds, trials) < 0 for trials in (1, 100, 1000, 1001)] == [slow] * 3 + [False]
+    assert cards.fraction_steps(torch.ones(3), 100) == 18
+
+
+def test_the_processors_are_those_of_the_card(monkeypatch):
+    found = {1: SimpleNamespace(multi_processor_count=108)}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found[device.index])
+    assert cards.processors(torch.device("cuda", 1)) == 108
+    assert cards.processors(torch.device("cpu")) == 1

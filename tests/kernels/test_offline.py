@@ -46,15 +46,19 @@ def assert_traffic(name, compiled, dtype, extras):
     size, wide = dtype.itemsize, accumulator(dtype).itemsize
     whole = compiled.elements * size // compiled.threads
     read, written = (moved_bytes(compiled.asm["ptx"], operation) for operation in ("ld", "st"))
-    if name == "rows":
-        # The code of a long row has three loops, for top, place and sums, and a load with and without a mask in each.
-        assert read == whole * (6 if compiled.long else 1)
+    if name == "rows" and compiled.long:
+        # The code has three loops, for top, place and sums, and a load with and without a mask in each; and it reads
+        # the tops, keys and sums of parts.
+        assert read == whole * 6 + 8 * (6 if extras else 4)
+    elif name == "rows":
+        assert read == whole
+    elif compiled.long:
+        # A block is stored with and without its top; beside it the top's own gradient, and the sum of a part.
+        assert written == 2 * whole + size + 8
+        # Beside the logits: prediction, top, the gradients of three or five sums, and the sums of parts.
+        assert read == whole + 8 + wide + 8 + (4 if extras else 2) * wide + 8
     else:
-        # The code of a long row has its block twice: in the loop, and for the block with the top in it.
-        blocks = 2 if compiled.long else 1
-        assert written == blocks * whole
-        if compiled.long:  # beside the logits: prediction, top, and the gradients of three or five sums
-            assert read == blocks * whole + 8 + wide + 8 + (4 if extras else 2) * wide
+        assert written == whole
 
 
 @over_kernels

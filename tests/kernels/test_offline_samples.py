@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.traffic import OTHER_INSTRUCTIONS, ROW_INSTRUCTIONS, STEP_INSTRUCTIONS
+from benchmarks.traffic import OTHER_INSTRUCTIONS, PAIR_INSTRUCTIONS, ROW_INSTRUCTIONS, STEP_INSTRUCTIONS
 from tests.kernels.offline import (
     OFFLINE,
     assemble,
@@ -47,23 +47,35 @@ def test_coins_do_not_spill_and_every_number_moves_once(dtype, target, tmp_path)
 
 
 @over_nvidia
+@pytest.mark.parametrize("log_rest", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_the_spread_does_not_spill_and_leaves_at_once_where_no_row_is_flat(dtype, target, tmp_path):
-    compiled = compile_spread(dtype, target=target)
+def test_the_spread_does_not_spill_and_leaves_at_once_where_no_row_is_flat(dtype, log_rest, target, tmp_path):
+    compiled = compile_spread(dtype, target=target, log_rest=log_rest)
     ptx = compiled.asm["ptx"]
     assert assemble(ptx, tmp_path / "kernel.ptx")[1] == 0
     first_branch = ptx.index("bra")
     wide = accumulator(dtype).itemsize
     assert moved_bytes(ptx[:first_branch], "ld") == wide + 8
-    assert moved_bytes(ptx, "ld") == wide + 8 + 2 * compiled.elements * dtype.itemsize // compiled.threads
+    # Beside odds and squares: the tops, three numbers of parts, one of them twice, and the logits, of sharp rows twice.
+    block = compiled.elements * dtype.itemsize // compiled.threads
+    assert moved_bytes(ptx, "ld") == wide + 8 + wide + 4 * 8 + 2 * block
+
+
+@over_nvidia
+@over_dtypes
+def test_the_spread_of_rows_that_lie_across_does_not_spill(dtype, target, tmp_path):
+    compiled = compile_spread(dtype, target=target, classes=20_000, log_rest=True, across=True)
+    assert assemble(compiled.asm["ptx"], tmp_path / "kernel.ptx")[1] == 0
 
 
 @over_nvidia
 @over_kernels
-def test_the_work_is_as_counted(name, target):
+def test_the_work_is_as_counted(name, target, tmp_path):
     """No division and no logarithm within a step; what the page of the roofline says of both is what is compiled."""
-    step, other = wide_instructions(compile_tails(name, torch.float32, target=target).asm["ptx"])
-    assert step == STEP_INSTRUCTIONS
+    compiled = compile_tails(name, torch.float32, target=target)
+    step, other = wide_instructions(compiled.asm["ptx"])
+    assert step == STEP_INSTRUCTIONS  # none of them in the loop of the pairs
+    assert count(compiled.asm["cubin"], tmp_path / "kernel").loops[-1] == pytest.approx(PAIR_INSTRUCTIONS, rel=0.15)
     assert other == pytest.approx(OTHER_INSTRUCTIONS, rel=0.05)  # logarithm and exponential come with the compiler
 
 
@@ -79,6 +91,20 @@ def test_the_instructions_of_the_sums_are_as_counted(classes, dtype, target, tmp
     expected, block = ROW_INSTRUCTIONS[classes, dtype]
     assert program == pytest.approx(expected, rel=0.15)
     assert (loops or 0) == pytest.approx(block, rel=0.15)
+
+
+@over_nvidia
+@pytest.mark.parametrize(("odd", "even"), [(21, 20), (101, 100)])
+def test_narrow_rows_without_vectors_take_hardly_more_instructions(odd, even, target, tmp_path):
+    """Before a thread took four neighbours, 21 classes took twice as many as 20."""
+    counts = [
+        count(
+            compile_kernel("rows", classes, torch.float32, extras=False, target=target).asm["cubin"],
+            tmp_path / "kernel",
+        ).outside
+        for classes in (odd, even)
+    ]
+    assert counts[0] <= 1.1 * counts[1]
 
 
 @over_nvidia

@@ -50,10 +50,12 @@ def use(path: str) -> Iterator[None]:
             While a CUDA graph is captured, the kernels take only logits of a dtype and a number of classes that they
             took before; torch's operations take all others. Call once before the capture, as torch requires anyway;
             "torch": torch's own operations, the reference;
-            "triton": the Triton kernels, without a trial; tensors on other devices are an error. Inside of
-            torch.compile each kernel stays one operator, while "auto" leaves everything to the compiler;
+            "triton": the Triton kernels, without a trial; tensors on other devices are an error;
             "native": on the CPU, the native library; it is an error if there is none (`torch-boc doctor` says why).
             For more than 1,000 trials this is the same as "torch", and on other devices the same as "auto".
+
+    Inside of torch.compile, each kernel of "triton" and of the native library is one operator of the graph. On a GPU,
+    "auto" leaves everything to the compiler. Programs that are exported have torch's own operations only.
 
     >>> with use("torch"):
     ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
@@ -107,9 +109,11 @@ def decide(x: Tensor) -> Fused:
 
 def _is_unwatched(x: Tensor) -> bool:
     """Whether the memory of `x` can be read as it is, and no mode, tracer or compiler has to see the call."""
+    if torch.compiler.is_compiling():  # first, because the compiler cannot follow the questions below
+        return False
     if type(x) not in (Tensor, Parameter) or x.layout is not torch.strided or x.is_neg():
         return False
-    return not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing())
+    return not (torch._C._len_torch_dispatch_stack() or torch._C._is_tracing())
 
 
 def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
@@ -122,12 +126,35 @@ def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
             f'expected tensors on a GPU that Triton knows, got tensors on {device}: choose "auto" or "torch"'
         )
     if torch.compiler.is_compiling():
+        if device == "cpu" and path != "triton":
+            return DTYPES if _compiles_native(x, path) else ()
         return TRITON_DTYPES if path == "triton" else ()  # otherwise the compiler fuses torch's operations
-    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        return ()  # torch's operations have rules for these transforms, also for nested ones
+    if _transforms():
+        return ()
     if device == "cpu" and path != "triton":
         return DTYPES if _takes_native(x, path) else ()
     return TRITON_DTYPES if available(device) and (path == "triton" or is_trusted(x.device)) else ()
+
+
+def _transforms() -> bool:
+    """Whether transforms are active for which torch's operations have rules, also for nested ones."""
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
+def _compiles_native(x: Tensor, path: str) -> bool:
+    """Whether the native library computes a call on the CPU as an operator in a graph of torch.compile.
+
+    A program that is exported consists of torch's standard operations, which any other program can run.
+    """
+    return type(x) in (Tensor, Parameter) and not torch.compiler.is_exporting() and _native_while_compiling(path)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _native_while_compiling(path: str) -> bool:
+    """Whether the native library can take a call: a constant for the compiler, which cannot follow the questions."""
+    if path == "native":
+        native.library()  # raises if there is none
+    return native.available() and not interpreted() and not _transforms()
 
 
 def _takes_native(x: Tensor, path: str) -> bool:

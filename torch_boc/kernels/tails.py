@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..core.tails import continued_steps
 from .cpu import calls as native
+from .triton.cards import fraction_steps
 from .triton.launch import check_pair, launch, load, on_triton
 
 # One thread for each tail, because a tail needs much computation and little reading.
@@ -28,7 +28,7 @@ def _launch(name: str, first: Tensor, trials: int, odds: Tensor) -> tuple[Tensor
         grid = (-(-odds.numel() // BLOCK),)
         inputs = (first.contiguous(), odds.contiguous())
         options = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
-        sizes = (odds.numel(), trials, continued_steps(trials))
+        sizes = (odds.numel(), trials, fraction_steps(odds, trials))
         launch(getattr(load("tails"), name), grid, odds, *inputs, *out, *sizes, **options)
     return out
 

@@ -1,5 +1,6 @@
 """How logits are cut into blocks: rows of a program, classes of a block, and warps."""
 
+from enum import IntEnum
 from typing import Any
 
 import torch
@@ -22,8 +23,28 @@ PROGRAM_BYTES = 2**12
 VECTOR_BYTES = 16
 # The least number of rows in a block if rows lie side by side: 128 bytes of float32 are read at once.
 ACROSS = 32
+# Few long rows are split into parts: the least classes of a part, and the most parts of a row, which one block holds.
+# With fewer parts than the least, the launches for tops, sums and their joining take more time than the parts save.
+PART_CLASSES, LEAST_PARTS, MOST_PARTS = 4096, 4, 128
 # The block of rows that are read again for their spread, and its warps.
 SPREAD_BLOCK, SPREAD_WARPS = 1024, 4
+
+
+class Stage(IntEnum):
+    """What a launch over long rows does: all, or one of the steps if several programs share a row."""
+
+    WHOLE = 0
+    TOPS = 1
+    SUMS = 2
+    JOIN = 3
+
+
+def parts_of(programs: int, classes: int, processors: int) -> int:
+    """How many programs share a long row: one, unless there are so few rows that most processors would be idle."""
+    parts = processors // programs
+    if parts < LEAST_PARTS or classes <= ON_CHIP_CLASSES[torch.float32]:
+        return 1
+    return min(parts, MOST_PARTS, -(-classes // PART_CLASSES))
 
 
 def geometry(classes: int, dtype: torch.dtype, *, across: bool = False, heavy: bool = False) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The gradient of the logits as Triton kernels; `core/rows.py` and `core/spread.py` have the formulas.
 
-Every row is read once, and its gradient is written once. This module needs Triton, and is imported when the first
-kernel is launched.
+Every row is read once, and its gradient is written once. Few long rows are split (see `parts.py`). This module needs
+Triton, and is imported when the first kernel is launched.
 """
 
 # mypy: ignore-errors
@@ -12,6 +12,7 @@ import triton.language as tl
 
 from .addresses import NUMBERS, along, count_of, is_row, start_of
 from .exponentials import odds_and_losses
+from .parts import JOIN, SUMS, owner, part_of, put, total
 from .spread import lead_over
 
 UP = tl.constexpr(2.0**100)
@@ -102,15 +103,15 @@ def short_gradients(
     tl.store(gradient + row[:, None] * classes + column, tl.where(column == place, push[:, None], pull), mask=inside)
 
 
-@triton.jit(do_not_specialize=NUMBERS)
+@triton.jit(do_not_specialize=[*NUMBERS, "parts", "stage"])
 def long_gradients(
     logits, prediction, top, odds, mass,
     on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient,
-    rows, classes, inner, jump, stride, step,
+    table, rows, classes, inner, jump, stride, step, parts, stage,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, group: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """The gradient of one row per program, `width` classes at a time; the block with the top in it comes last."""
-    row = tl.program_id(0).to(tl.int64)
+    """The gradient of one row or a part of it per program, `width` classes at a time; that of the top comes last."""
+    row = owner(parts, stage)
     logits += start_of(row, rows, inner, jump, stride, bits)
     classes = count_of(classes, stride, bits)
     gradient += row * classes
@@ -125,19 +126,27 @@ def long_gradients(
         first, second = tl.load(on_mass + row), tl.load(on_mass_squares + row)
         spread = _spread(tl.load(odds + row), tl.load(mass + row), first, second, classes, dtype)
     extras: tl.constexpr = on_surprise is not None
-    blocks, last = tl.cdiv(classes, width), place // width
-    pulls = tl.zeros([width], dtype)
-    for block in range(1, blocks):
-        column = (last + block) % blocks * width + tl.arange(0, width)
-        inside = column < classes
-        below = tl.load(logits + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
-        pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
-        tl.store(gradient + column, pull, mask=inside)
-        pulls += pull
-    column = last * width + tl.arange(0, width)
-    inside = column < classes
-    below = tl.load(logits + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
-    rival = inside & (column != place)
-    pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
-    push = tl.load(on_top + row) - tl.sum(pulls + pull, 0)
-    tl.store(gradient + column, tl.where(column == place, push, pull), mask=inside)
+    low, size = part_of(classes, parts, width)
+    logits += along(low, step, bits)
+    gradient += low
+    place, left = place - low, classes - low  # all places count from the start of the part
+    if stage == JOIN:
+        pulled = total(table, 0, row, rows, parts)
+    else:
+        pulls = tl.zeros([width], dtype)
+        for start in range(0, size, width):
+            column = start + tl.arange(0, width)
+            inside = column < left
+            below = tl.load(logits + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
+            pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
+            if (place >= start) & (place < start + width):
+                pull = tl.where(column == place, 0.0, pull)
+                tl.store(gradient + column, pull, mask=inside & (column != place))
+            else:
+                tl.store(gradient + column, pull, mask=inside)
+            pulls += pull
+        pulled = tl.sum(pulls, 0).to(tl.float64)
+    if stage == SUMS:
+        put(table, 0, row, rows, parts, pulled)
+    else:
+        tl.store(gradient + place, tl.load(on_top + row) - pulled.to(dtype))

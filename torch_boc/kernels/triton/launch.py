@@ -14,11 +14,19 @@ import torch
 from torch import Tensor
 
 from ...core.precision import accumulator
-from .geometry import VECTOR_BYTES, geometry, spread_geometry
+from .cards import processors
+from .geometry import VECTOR_BYTES, Stage, geometry, parts_of, spread_geometry
 from .views import Layout, layout_of, readable
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
+# The launches over long rows that are split, and the most numbers of a part in their table.
+_STAGES = {
+    "rows": (Stage.TOPS, Stage.SUMS, Stage.JOIN),
+    "spread": (Stage.SUMS, Stage.JOIN),
+    "gradients": (Stage.SUMS, Stage.JOIN),
+}
+TABLE_COLUMNS = 6
 # Logits whose kernels were launched before: see `_kind`.
 _launched: set[tuple[Any, ...]] = set()
 
@@ -108,16 +116,16 @@ def empty_gradient(logits: Tensor) -> Tensor:
 
 
 def launch_rows(logits: Tensor, extras: bool) -> list[Tensor]:
-    """The sums of each row, in one launch."""
+    """The sums of each row in one launch, or three if rows are split."""
     out = empty_rows(logits, extras)
     _launch("rows", logits, [*out, None, None][:6])
     return out
 
 
 def launch_spread(
-    logits: Tensor, odds: Tensor, squares: Tensor, log_rest: Tensor | None = None
+    logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor, log_rest: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The sums for the concentration in one launch, which reads only the flat and the sharp rows again.
+    """The sums for the concentration in one launch, two if rows are split; it reads only flat and sharp rows.
 
     The log of the odds of each row is written to `log_rest`, in float64, if that is given.
     """
@@ -126,19 +134,19 @@ def launch_spread(
         logits = readable(logits)
         layout = layout_of(logits)
         options = {**spread_geometry(layout), **_constants(logits, layout)}
-        arguments = (logits, odds.contiguous(), squares.contiguous(), *out, log_rest, *layout.numbers)
-        launch(load("spread").spread, (-(-layout.rows // options["height"]),), logits, *arguments, **options)
+        arguments = [logits, *(x.contiguous() for x in (top, odds, squares)), *out, log_rest]
+        _launch_parts(load("spread").spread, arguments, layout, options, _STAGES["spread"])
     return out
 
 
 def launch_sums(logits: Tensor, extras: bool) -> list[Tensor]:
-    """All sums of each row in the order of `kernels.rows.SUMS`, in two launches."""
+    """All sums of each row in the order of `kernels.rows.SUMS`, in two launches, or five if rows are split."""
     first = launch_rows(logits, extras)
-    return [*first[:4], *launch_spread(logits, *first[2:4]), *first[4:]]
+    return [*first[:4], *launch_spread(logits, *first[1:4]), *first[4:]]
 
 
 def launch_gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Tensor:
-    """The gradient of the logits in one launch: `kernels.rows.row_sums_backward` on a GPU."""
+    """`kernels.rows.row_sums_backward` on a GPU in one launch, or two if rows are split."""
     out, (_, top, _, mass) = empty_gradient(logits), sums
     like = [top, top, mass, mass, mass, top, top]
     # The two sums for the concentration either both have a gradient or none; the same is true of the two extras.
@@ -162,10 +170,28 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None], *, heavy:
         **geometry(layout.classes, logits.dtype, across=layout.across, heavy=heavy),
         **_constants(logits, layout),
     }
-    kernel = getattr(load(name), f"short_{name}" if "height" in options else f"long_{name}")
-    grid = (-(-layout.rows // options.get("height", 1)),)
-    launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)
+    if "height" in options:
+        kernel, grid = getattr(load(name), f"short_{name}"), (-(-layout.rows // options["height"]),)
+        launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)
+    else:
+        kernel = getattr(load(name), f"long_{name}")
+        _launch_parts(kernel, [logits, *arguments], layout, options, _STAGES[name])
     _launched.add(_kind(logits))
+
+
+def _launch_parts(
+    kernel: Any, arguments: list[Any], layout: Layout, options: dict[str, Any], stages: tuple[Stage, ...]
+) -> None:
+    """Start a kernel once or, if there are few long rows, once for each stage, with several programs for a row."""
+    logits, programs = arguments[0], -(-layout.rows // options.get("height", 1))
+    parts = parts_of(programs, layout.classes, processors(logits.device))
+    # A table that is not used must be of the same type, so that both ways have one code.
+    table = next(x for x in arguments[1:] if x is not None and x.dtype == torch.float64)
+    if parts > 1:
+        table = logits.new_empty((TABLE_COLUMNS, layout.rows, parts), dtype=torch.float64)
+    for stage in stages if parts > 1 else (Stage.WHOLE,):
+        grid = (programs * (1 if stage == Stage.JOIN else parts),)
+        launch(kernel, grid, logits, *arguments, table, *layout.numbers, parts, int(stage), **options)
 
 
 def _constants(logits: Tensor, layout: Layout) -> dict[str, Any]:

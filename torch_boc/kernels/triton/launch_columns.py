@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...core.tails import continued_steps
+from .cards import fraction_steps
 from .launch import launch, load
 from .launch_sums import BLOCK, OPTIONS, Sums, check_states, flat, row_sums
 from .views import readable
@@ -29,7 +29,7 @@ def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
     found = _sums_for(logits, {*names})
     if out and logits.numel():
         kernels = load("columns")
-        flips = _flips(trials, needed=bool(NEED_TRIALS & {*names}))
+        flips = _flips(logits, trials, needed=bool(NEED_TRIALS & {*names}))
         wanted = [out.get(name) for name in kernels.QUANTITIES]
         size = shape.numel()
         launch(kernels.columns, (-(-size // BLOCK),), logits, *found[1:], *wanted, size, rivals, *flips, **OPTIONS)
@@ -64,7 +64,7 @@ def count_scores(
     codes = sum(kernels.QUANTITIES.index(name) * kernels.DIGIT.value**i for i, name in enumerate(names))
     negative = sum(1 << i for i, sign in enumerate(signs) if sign < 0)
     size, rivals = logits.shape[:-1].numel(), logits.shape[-1] - 1
-    numbers = (size, rivals, *_flips(trials, needed=bool(NEED_TRIALS & known)))
+    numbers = (size, rivals, *_flips(logits, trials, needed=bool(NEED_TRIALS & known)))
     arguments = (*found[1:], flat(flags), histogram, invalid, *numbers, int(flags.numel() > 1), bins)
     options = {"scores": len(names), "codes": codes, "negative": negative, **OPTIONS}
     grid = (-(-size // BLOCK),)
@@ -77,5 +77,5 @@ def _sums_for(logits: Tensor, names: set[str]) -> Sums:
     return row_sums(logits, extras=extras, spread=spread, log_rest=log_rest)
 
 
-def _flips(trials: int, *, needed: bool) -> tuple[int | None, int | None]:
-    return (trials, continued_steps(trials)) if needed else (None, None)
+def _flips(logits: Tensor, trials: int, *, needed: bool) -> tuple[int | None, int | None]:
+    return (trials, fraction_steps(logits, trials)) if needed else (None, None)

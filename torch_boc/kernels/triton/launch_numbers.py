@@ -1,8 +1,9 @@
 """Launches of the Triton kernels that make tallies, columns and histograms of a batch of logits.
 
 Each function reads the logits once and adds to its states in place: `tally` in four launches, `columns` and
-`count_scores` in three. The arguments are those of the functions of the same names in `cpu/calls.py`. Nothing is read
-back, and all shapes follow from those of the arguments, so that a CUDA graph can hold it.
+`count_scores` in three; if there are few rows of very many classes, in three more. The arguments are those of the
+functions of the same names in `cpu/calls.py`. Nothing is read back, and all shapes follow from those of the arguments,
+so that a CUDA graph can hold it.
 """
 
 import struct
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.tails import continued_steps
+from .cards import fraction_steps
 from .launch import launch, load
 from .launch_columns import columns, count_scores
 from .launch_sums import BLOCK, OPTIONS, check_states, flat, row_sums
@@ -88,7 +89,7 @@ def _tally(rows: list[Tensor | None], how: tuple[Any, ...], states: Sequence[Ten
     counts, sums, gap_histogram, bin_counts, bin_sums = states
     size, rivals, strides, ignore_index, trials, alpha = how
     bins = bin_sums.shape[1]
-    numbers = (size, rivals, *strides, ignore_index, trials, continued_steps(trials), _bits(alpha), bins)
+    numbers = (size, rivals, *strides, ignore_index, trials, fraction_steps(counts, trials), _bits(alpha), bins)
     programs, turns = _programs(size, sums.numel() + bin_sums.numel())
     table = sums.new_empty(sums.numel() + bin_sums.numel(), programs, dtype=torch.float64)
     width = _width(bins)

@@ -30,13 +30,16 @@ class Sums(NamedTuple):
 
 
 def row_sums(logits: Tensor, *, spread: bool, extras: bool = False, log_rest: bool = False) -> Sums:
-    """The sums of each row in one launch, or in two if those for the concentration or the log rest are asked for."""
+    """The sums of each row in one launch, two with those for the concentration or the log of the odds.
+
+    If rows are split, it takes three launches, or five.
+    """
     prediction, top, odds, squares, *more = launch_rows(logits, extras)
     mass = mass_squares = surprise = margin = rest = None
     if log_rest:
         rest = squares.new_empty(squares.shape)
     if (spread and logits.shape[-1] > 2) or log_rest:
-        mass, mass_squares = launch_spread(logits, odds, squares, rest)
+        mass, mass_squares = launch_spread(logits, top, odds, squares, rest)
     if extras:
         surprise, margin = more
     return Sums(prediction, top, odds, squares, mass, mass_squares, surprise, margin, rest)

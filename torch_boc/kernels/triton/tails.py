@@ -14,8 +14,11 @@ The compiler must not fuse a product with a sum, because W* is defined as the ro
 import triton
 import triton.language as tl
 
+from .pairs import pair_of, plus, product_of, times, times_number, wide
+
 TINY = tl.constexpr(2.0**-1022)  # the smallest normal number
 EXPONENT = tl.constexpr(0x7FF << 52)  # where float64 keeps its exponent
+SHORT_EXPONENT = tl.constexpr(0xFF << 23)  # where float32 does
 ROUND = tl.constexpr(1.5 * 2.0**52)  # what is added to this is rounded to a whole number, half to even
 PER_TURN = tl.constexpr(0.15915494309189535)  # 1 / (2 pi)
 
@@ -65,6 +68,32 @@ def _fraction(count, trials, chance, steps):
 
 
 @triton.jit
+def _fraction_in_pairs(count, trials, chance, steps):
+    """The same in pairs of float32: exact to 5e-12 up to 1,000 trials, and for at most 2^24 trials."""
+    high, low = pair_of(chance)
+    many, total, step = count.to(tl.float32), trials.to(tl.float32), steps.to(tl.float32)
+    base = many + 2.0 * step
+    zero = tl.zeros_like(base)
+    above, above_rest, below, below_rest = base, zero, zero + 1.0, zero
+    for _ in range(steps):
+        even, even_rest = product_of((total + 1.0 - many) - step, zero + step)
+        even, even_rest = times(even, even_rest, high, low)
+        odd, odd_rest = product_of((1.0 - many) - step, zero + (total + step))
+        odd, odd_rest = times(odd, odd_rest, high, low)
+        first, first_rest = times_number(above, above_rest, base - 1.0)
+        below, below_rest = times(even, even_rest, below, below_rest)
+        middle, middle_rest = plus(first, first_rest, below, below_rest)
+        base -= 2.0
+        first, first_rest = times_number(middle, middle_rest, base)
+        above, above_rest = times(odd, odd_rest, above, above_rest)
+        above, above_rest = plus(first, first_rest, above, above_rest)
+        scale = (~above.to(tl.int32, bitcast=True) & SHORT_EXPONENT).to(tl.float32, bitcast=True)
+        above, above_rest, below, below_rest = above * scale, above_rest * scale, middle * scale, middle_rest * scale
+        step -= 1.0
+    return wide(above, above_rest), wide(below, below_rest)
+
+
+@triton.jit
 def _log_multiple(ratio, count, trials, chance, other):
     """The log of Pr{X = w} times `ratio`."""
     rest = trials - count
@@ -80,7 +109,10 @@ def _log_multiple(ratio, count, trials, chance, other):
 
 @triton.jit
 def log_tail_and_slope(wins, trials, odds, steps):
-    """The log tail and its derivative in `odds`, for whole `wins`."""
+    """The log tail and its derivative in `odds`, for whole `wins`.
+
+    If `steps` is negative, that many steps are computed in pairs of float32; `cards.fraction_steps` decides it.
+    """
     real, sure = odds >= 0.0, odds == 0.0
     odds = tl.where(odds < TINY, TINY, odds)  # the derivative has a finite limit at 0, but would be 0/0 there
     win = 1.0 / (1.0 + odds)
@@ -89,7 +121,10 @@ def log_tail_and_slope(wins, trials, odds, steps):
     count = tl.where(near, (trials + 1.0) - wins, wins)
     count = tl.where(count < 1.0, 1.0, tl.where(count > trials, trials, count))  # a NaN stays NaN
     chance, other = tl.where(near, lose, win), tl.where(near, win, lose)
-    above, below = _fraction(count, trials, chance, steps)
+    if steps < 0:
+        above, below = _fraction_in_pairs(count, trials, chance, -steps)
+    else:
+        above, below = _fraction(count, trials, chance, steps)
     log_sum = _log_multiple(other * count * (below / above), count, trials, chance, other)
     missing = tl.where(near, tl.exp(log_sum), 0.0)
     left = 1.0 - missing
