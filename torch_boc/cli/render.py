@@ -19,6 +19,7 @@ WIDTH = 80
 PLAIN_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 SIGNS = "†‡§"
 GUTTER = 2
+LEAST_ROOM = 12  # for names and notes
 FRAME = 6  # the width of the borders of a table that has a column for notes
 
 
@@ -28,7 +29,8 @@ def show_report(report: Any, console: Console) -> None:
     for table in main_tables(report.results):
         put(console, f"\n{table.heading}", "bold")
         short = without(table, *table.pages_only)
-        console.print(terminal_table(spelled(short, console.encoding), console.width, box_for(console)))
+        for part in _fitting(spelled(short, console.encoding), min(console.width, WIDTH)):
+            console.print(terminal_table(part, console.width, box_for(console)))
         _introduce(reader, table_words(short), console)
     put(console, "\nWhat this says", "bold")
     console.print(bullets(spell(sentence, console.encoding) for sentence in report.verdict))
@@ -82,9 +84,16 @@ def spelled(table: parts.Table, encoding: str) -> parts.Table:
     return parts.Table(spell(table.caption, encoding), titles, [[cell(x) for x in row] for row in table.rows])
 
 
+def _fitting(table: parts.Table, width: int) -> list[parts.Table]:
+    """The table, or its parts if the numbers would leave too little room for names and notes."""
+    room = width - FRAME - sum(column + GUTTER for column in _widths(table)[1:])
+    return [table] if room >= LEAST_ROOM else cut_to_width(table, width)
+
+
 def cut_to_width(table: parts.Table, width: int) -> list[parts.Table]:
     """The table cut into parts of about equal size that fit into the width. Each part has the names of the rows."""
     first, *widths = _widths(table)
+    first = min(first, max(LEAST_ROOM, width // 3))  # a longer name is cut
     groups = _groups(widths, width - FRAME - first, len(widths))
     groups = _groups(widths, width - FRAME - first, -(-len(widths) // len(groups)))
     return [_only(table, [0, *(place + 1 for place in group)]) for group in groups]

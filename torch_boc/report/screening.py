@@ -54,7 +54,7 @@ def flagged_table(alpha: float, results: Results) -> Table | None:
     tests = [at_level(results, alpha, "conformal", score) for score in scores] + [at_level(results, alpha, "paper")]
     rows = []
     for place, (_, row) in enumerate(tests[-1].iterrows()):
-        rows.append([Cell(str(row["set"]), f"{int(row['samples']):,} samples"), *(_cell(x.iloc[place]) for x in tests)])
+        rows.append([Cell(str(row["set"]), f"n = {int(row['samples']):,}"), *(_cell(x.iloc[place]) for x in tests)])
     level = short_percent(alpha)
     heading = f"Flagged at level {level}, by score" if alpha == TESTED_LEVELS[0] else ""
     caption = f"Share of samples that the conformal test of each score, and the paper’s test, flag at level {level}"
