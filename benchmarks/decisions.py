@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.harness import RESULTS
+from benchmarks.harness import RESULTS, markdown_table, write_page
 from torch_boc import ConformalTest, DriftMonitor, zoo
 from torch_boc.evaluation.exact import binomial_interval
 from torch_boc.functional import bag_of_coins, p_value
 from torch_boc.kernels import use
-from torch_boc.storage.files import replacing
 
 PAGE = RESULTS / "decisions.md"
 # Name, arguments of the test, and in which tables it is.
@@ -171,12 +170,6 @@ def beyond_row(entry: zoo.Entry) -> list[str]:
     return [entry.name, *alarm_cells(parts(entry), BEFORE[-1], score="concentration", groups="confidence")]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def page() -> str:
     """The whole page."""
     entries = [zoo.load(name) for name in zoo.names()]
@@ -199,16 +192,16 @@ def page() -> str:
     return "\n".join(
         [
             INTRODUCTION,
-            table(["network", "test", *of_levels], levels),
+            markdown_table(["network", "test", *of_levels], levels),
             "",
             DISCOVERIES,
-            table(["network", "test", *of_rates], found),
+            markdown_table(["network", "test", *of_rates], found),
             "",
             STREAM,
-            table(["network", "before", *of_streams, "false alarms"], streams),
+            markdown_table(["network", "before", *of_streams, "false alarms"], streams),
             "",
             BEYOND,
-            table(["network", *of_streams], beyond),
+            markdown_table(["network", *of_streams], beyond),
             "",
         ]
     )
@@ -216,9 +209,7 @@ def page() -> str:
 
 def main() -> None:
     """Write the page."""
-    with replacing(PAGE) as temporary:
-        temporary.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE.name}")
+    write_page(PAGE, page())
 
 
 if __name__ == "__main__":

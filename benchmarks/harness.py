@@ -3,7 +3,7 @@
 import csv
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,19 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page, to a temporary name first, and say so."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(f"wrote {path.name}")
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def ratio(times: Mapping[str, Any], name: str, baseline: str) -> float:

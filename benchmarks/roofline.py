@@ -1,18 +1,17 @@
 """Write what the kernels must move and compute at least: `python -m benchmarks.roofline`, to results/roofline.md."""
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from benchmarks import traffic
-from benchmarks.harness import RESULTS
+from benchmarks.harness import RESULTS, markdown_table, write_page
 from benchmarks.probe import DTYPES, SHAPES
 from benchmarks.traffic import CARDS, GPUS, SLOW_FLOAT64, Gpu, Traffic, is_long
 from torch_boc.core.tails import continued_steps
 from torch_boc.kernels.triton.geometry import parts_of
-from torch_boc.storage.files import replacing
 
 PAGE = RESULTS / "roofline.md"
 PIXELS = 8 * 512 * 512  # of eight images
@@ -110,7 +109,7 @@ def traffic_table(moved_by: Callable[[Tensor], Traffic], *, softmax: int) -> str
         cells += [" / ".join(f"{1e6 * x / gpu.bandwidth:.1f}" for x in both) for gpu in GPUS.values()]
         cells += [f"{1e6 * theirs / gpu.bandwidth:.1f}" for gpu in GPUS.values()]
         rows.append([*_name(logits), *cells])
-    return _table(["logits", "dtype", *columns], rows)
+    return markdown_table(["logits", "dtype", *columns], rows)
 
 
 def instruction_table() -> str:
@@ -122,7 +121,7 @@ def instruction_table() -> str:
         cells += [f"{1e6 * moved / x.bandwidth:.1f} / {1e6 * started / x.issue:.1f}" for x in CARDS.values()]
         rows.append([*_name(logits), *cells])
     columns = ["of warps, per row", "per logit", *(f"{name}, µs" for name in CARDS)]
-    return _table(["logits", "dtype", *columns], rows)
+    return markdown_table(["logits", "dtype", *columns], rows)
 
 
 def few_table() -> str:
@@ -136,7 +135,7 @@ def few_table() -> str:
             cells += [str(parts), f"{times[0]} → {times[1]}" if parts > 1 else times[0]]
         rows.append([*_name(logits), *cells])
     columns = [column for name in CARDS for column in (f"parts {name}", f"{name}, µs")]
-    return _table(["logits", "dtype", *columns], rows)
+    return markdown_table(["logits", "dtype", *columns], rows)
 
 
 def flight_table() -> str:
@@ -146,7 +145,7 @@ def flight_table() -> str:
         for logits in batches()
         if is_long(logits)
     ]
-    return _table(["logits", "dtype", *(f"{name}, MB" for name in GPUS)], rows)
+    return markdown_table(["logits", "dtype", *(f"{name}, MB" for name in GPUS)], rows)
 
 
 def tails() -> list[str]:
@@ -165,7 +164,7 @@ def tails() -> list[str]:
     columns += [f"their {moved // 10**6} MB {name}, µs" for name in GPUS]
     waits = (f"{1e3 * traffic.tail_seconds(PIXELS, 100, x):.1f} ms ({name})" for name, x in SLOW_FLOAT64.items())
     text = TAILS.format(each=moved // tails, pixels=PIXELS, slow=", ".join(waits), **counts)
-    return [_wrap(text), _table(columns, rows)]
+    return [_wrap(text), markdown_table(columns, rows)]
 
 
 def launches(trials: int = 100) -> str:
@@ -185,7 +184,7 @@ def probe_table(gpus: Mapping[str, Gpu], trials: int = 100) -> str:
             seconds = [traffic.row_seconds(logits, gpu), tails, 2 * logits.nbytes / gpu.bandwidth]
             cells += [f"{1e6 * x:.1f}" if x >= 5e-8 else "< 0.1" for x in seconds]
         rows.append([*_name(logits), *cells])
-    return _table(["logits", "dtype", *columns], rows)
+    return markdown_table(["logits", "dtype", *columns], rows)
 
 
 def _wrap(text: str) -> str:
@@ -196,16 +195,9 @@ def _name(logits: Tensor) -> list[str]:
     return [f"{logits.shape[0]:,} × {logits.shape[1]:,}", str(logits.dtype).removeprefix("torch.")]
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def main() -> None:
     """Write the page."""
-    with replacing(PAGE) as temporary:
-        temporary.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE.name}")
+    write_page(PAGE, page())
 
 
 if __name__ == "__main__":

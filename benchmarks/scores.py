@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from benchmarks.harness import RESULTS
+from benchmarks.harness import RESULTS, write_page
 from benchmarks.scores_page import page
 from torch_boc import zoo
 from torch_boc.data.sets import LogitSet
@@ -114,9 +114,8 @@ def main() -> None:
     """Write the table and the page."""
     with replacing(TABLE) as temporary:
         table(zoo.names()).to_csv(temporary, index=False)
-    with replacing(PAGE) as temporary:
-        temporary.write_text(page(pd.read_csv(TABLE)), encoding="utf-8")
-    print(f"wrote {TABLE.name} and {PAGE.name}")
+    print(f"wrote {TABLE.name}")
+    write_page(PAGE, page(pd.read_csv(TABLE)))
 
 
 if __name__ == "__main__":

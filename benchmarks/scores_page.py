@@ -1,10 +1,10 @@
 """The page `results/scores.md`, from the table that `benchmarks/scores.py` writes."""
 
 import textwrap
-from collections.abc import Sequence
 
 import pandas as pd
 
+from benchmarks.harness import markdown_table
 from torch_boc.report.words import number, symbol
 
 HEAD = (
@@ -80,7 +80,7 @@ def _fixed_table(rows: pd.DataFrame) -> str:
     for score in rows["score"].unique():
         mine = rows[rows["score"] == score].set_index(["entry", "against"])
         lines.append([symbol(score), *(_value(mine.loc[pair]) for pair in pairs)])
-    return _table(columns, lines)
+    return markdown_table(columns, lines)
 
 
 def _rule_table(rows: pd.DataFrame) -> str:
@@ -90,7 +90,7 @@ def _rule_table(rows: pd.DataFrame) -> str:
         differences = [_value(row, f"versus_{base}", sign=True) for base in BASELINES]
         own = "" if pd.isna(row["temperature"]) else number(row["temperature"], 2)
         lines.append([_name(row["score"]), own, _value(row), *differences])
-    return _table(columns, lines)
+    return markdown_table(columns, lines)
 
 
 def _value(row: pd.Series, column: str = "auroc", *, sign: bool = False) -> str:
@@ -103,11 +103,6 @@ def _value(row: pd.Series, column: str = "auroc", *, sign: bool = False) -> str:
 def _name(score: str) -> str:
     rule = score.removeprefix("T: ")
     return symbol(score) if rule == score else "q̄ at T = 1" if rule == "1" else f"q̄ by {rule}"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _wrap(text: str, indent: int = 0) -> str:

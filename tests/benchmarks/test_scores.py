@@ -40,7 +40,7 @@ def test_the_command_writes_both(monkeypatch, tmp_path, committed, capsys):
     monkeypatch.setattr(benchmark, "table", lambda names: committed)
     benchmark.main()
     assert (tmp_path / "scores.md").read_text(encoding="utf-8") == page(committed)
-    assert capsys.readouterr().out == "wrote scores.csv and scores.md\n"
+    assert capsys.readouterr().out == "wrote scores.csv\nwrote scores.md\n"
 
 
 def test_rules_are_what_they_say():
