@@ -47,7 +47,8 @@ network.
 DISCOVERIES = """## Discoveries
 
 A batch of 1,000 test samples and 250 of the OOD set, by the procedure of Benjamini and Hochberg on the p-values of the
-log odds, the energy and GEN: how many were found, and the share of test samples among them. The mean of 20 batches.
+log odds, the energy and GEN: how many were found, and the share of test samples among them. The mean of 20 batches, for
+each of which held-out and test samples were drawn anew.
 """
 STREAM = f"""## Alarms
 
@@ -95,15 +96,16 @@ def level_rows(entry: zoo.Entry) -> Iterator[list[str]]:
 def discovery_rows(entry: zoo.Entry) -> Iterator[list[str]]:
     """What is found in mixed batches, and how much of it is false."""
     held_out, known, unknown = parts(entry)
+    pool = torch.cat([held_out, known])
     for name in list(TESTS)[:3]:
-        test = ConformalTest(**TESTS[name]).calibrate(held_out)  # type: ignore[arg-type]
         cells = []
         for rate in RATES:
             found, false = [], []
             for seed in range(20):
                 generator = torch.Generator().manual_seed(seed)
-                batch = torch.cat([draw(known, 1_000, generator), draw(unknown, 250, generator)])
-                flags = test.discoveries(batch, rate)
+                first, second = draw(pool, len(held_out) + 1_000, generator).split([len(held_out), 1_000])
+                batch = torch.cat([second, draw(unknown, 250, generator)])
+                flags = ConformalTest(**TESTS[name]).calibrate(first).discoveries(batch, rate)  # type: ignore[arg-type]
                 found.append(flags.sum().item())
                 false.append(flags[:1_000].sum().item() / max(1, found[-1]))
             cells += [f"{sum(found) / 20:.1f}", f"{100 * sum(false) / 20:.1f} %"]

@@ -78,7 +78,7 @@ def test_the_numbers(run, files, bare):
     for words in (
         f"flagged for review             {flagged} ({flagged / 2:.1f} %)",
         f"the paper's test would flag    {paper} ({paper / 2:.1f} %)",
-        f"expected false alarms          5.0 % (with a chance of 90 %: {low:.1f} % to {high:.1f} %)",
+        f"expected false alarms          at most 5.0 % (with a chance of 90 %: {low:.1f} % to {high:.1f} %)",
         "smallest p-value possible      0.005",
         "discoveries at FDR 10.0 %",
     ):

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync
 from tests.functional.cases import random_logits
-from torch_boc import ConformalTest, zoo
+from torch_boc import ConformalTest, DriftMonitor, zoo
 from torch_boc.functional import adjusted_p_values, compute_scores, gather
 from torch_boc.functional.conformal import STRATA
 from torch_boc.functional.score import unsaturated_scores
@@ -302,7 +302,8 @@ def test_too_few_held_out_samples_for_a_level():
 def test_nothing_is_read_back(options):
     test = calibrated(**options)
     with quiet():
-        test.flag(new(), 0.2)  # the first call reads the number of held-out samples
+        test.flag(new(), 0.2)  # the first calls read the number of held-out samples
+        test.discoveries(new())
     with NoHostSync():
         test(new())
         test.flag(new(), 0.2)
@@ -354,3 +355,29 @@ def test_calibration_in_inference_mode_goes_on_outside_of_it():
 def test_logits_on_another_device():
     with pytest.raises(ValueError, match="expected logits on cpu, where the counts are, got meta"):
         calibrated()(torch.zeros(2, 5, device="meta"))
+
+
+def test_ties_that_leave_nothing_to_flag_are_said():
+    """With a common offset of the logits, a score such as the energy has few different places."""
+    test = ConformalTest("energy").calibrate(held_out(3000) + 1e5)
+    with pytest.warns(match=r"far fewer than alpha=0\.05 of the samples are flagged, because many .* resolution=16384"):
+        test.threshold(0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ConformalTest("energy").calibrate(held_out(3000)).threshold(0.05)
+
+
+def test_a_rate_that_few_held_out_samples_cannot_find_is_said():
+    with pytest.warns(match=r"at fdr=0\.1 nothing is found unless 20% of a batch are, .*; take 99 or more"):
+        calibrated(rows=49).discoveries(new())
+
+
+def test_the_number_that_suffices_is_found_at_once():
+    with pytest.warns(match=r"which takes at least 46050: 500 held-out"):
+        calibrated().flag(new(), 1e-4, confidence=0.99)
+
+
+def test_arrays_are_refused_as_everywhere():
+    for call in (ConformalTest().calibrate, calibrated(), DriftMonitor(calibrated()).update):
+        with pytest.raises(TypeError, match=r"expected logits as a torch\.Tensor, got ndarray; use torch\.as_tensor"):
+            call(new().numpy())

@@ -239,3 +239,30 @@ def test_empty_batches_change_nothing():
     assert monitor.update(stream()[:0]).shape == (0,)
     assert monitor.update_p_values(torch.zeros(0)).shape == (0,)
     assert all(torch.equal(value, before[name]) for name, value in monitor.state_dict().items())
+
+
+def test_the_begin_is_that_of_the_alarm():
+    """A short drift, then many familiar samples, of which later ones must not move the begin."""
+    whole, split = DriftMonitor(calibrated(rows=2000)), DriftMonitor(calibrated(rows=2000))
+    logits = torch.cat([random_logits(300, 5, seed=4), 0.1 * random_logits(40, 5), random_logits(2000, 5, seed=5)])
+    whole.update(logits)
+    for batch in logits.split(50):
+        split.update(batch)
+    assert 300 < whole.alarm_at <= 340
+    assert abs(whole.change - 300) <= 20
+    assert whole.change == split.change
+
+
+def test_the_state_of_another_alpha_is_refused():
+    with pytest.raises(ValueError, match=r"expected the state of a monitor with alpha=0\.01, got alpha=0\.2"):
+        DriftMonitor(calibrated()).load_state_dict(DriftMonitor(calibrated(), alpha=0.2).state_dict())
+
+
+def test_made_in_inference_mode_it_goes_on_outside():
+    with torch.inference_mode():
+        test = ConformalTest()
+    test.update(random_logits(50, 5))
+    with torch.inference_mode():
+        monitor = DriftMonitor(test)
+    monitor.update(stream())
+    assert monitor.seen == 299

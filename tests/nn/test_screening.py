@@ -32,7 +32,7 @@ def calibrated(score="log_odds", classes=5, **options):
 def _quiet():
     """Groups with few held-out samples are not the point here."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "nothing can be flagged")
+        warnings.filterwarnings("ignore", "nothing can be flagged|far fewer than alpha")
         yield
 
 

@@ -66,7 +66,7 @@ def parse_line(text: str) -> list[float]:
     except (ValueError, OverflowError, RecursionError):
         pass
     shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-    raise ValueError(f"expected {WANTED}, got {printable(shown)!r}")
+    raise ValueError(f"expected {WANTED}, got {printable(shown)!r}; a file with a header can be given as PATH")
 
 
 def _parse(lines: list[bytes], before: int, classes: int, probabilities: bool) -> Lines:

@@ -63,7 +63,8 @@ def monitor(
     array of JSON, and is read as it comes. A bad line is an error that names it; the samples before it count.
 
     With --state the stream is saved after each batch, and continued if the file is there: a file of logits whose
-    content was taken before is left out, and --calibration need not be given again. Delete the file to begin again.
+    content was taken before is left out, and --calibration need not be given again. What comes from standard input is
+    always taken as new. Delete the file to begin again. Rows with NaN or +inf are skipped, and do not count as samples.
     """
     if alpha is not None:
         check_share("--alpha", alpha)

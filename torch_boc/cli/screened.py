@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..functional.thresholds import Threshold
-from ..report.words import percent
+from ..report.words import percent, short_percent
 from .console import put, screen
 from .held_out import Ready
 from .output import list_files
@@ -80,7 +80,7 @@ def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     tempered = f" at temperature {content['temperature']:g}" if content["temperature"] != 1 else ""
     yield "score", f"{content['score']}{tempered}"
     sure = f", kept with a chance of {percent(content['confidence'])}" if content["confidence"] else ""
-    yield "level", f"{percent(content['alpha'])}{sure}"
+    yield "level", f"{short_percent(content['alpha'])}{sure}"
     yield from _group_lines(content) if content["groups"] else _threshold_lines(content)
     for part in content["sets"]:
         yield f"\n{part['name']}: {part['samples']:,} samples", ""
@@ -93,7 +93,10 @@ def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _threshold_lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     low, high = percent(content["rate_low"]), percent(content["rate_high"])
     yield "flagged if the score is below", f"{content['threshold']:.4g}"
-    yield "expected false alarms", f"{percent(content['expected_rate'])} (with a chance of 90 %: {low} to {high})"
+    yield (
+        "expected false alarms",
+        f"at most {percent(content['expected_rate'])} (with a chance of 90 %: {low} to {high})",
+    )
     yield "smallest p-value possible", f"{1 / (content['held_out_samples'] + 1):.2g}"
 
 

@@ -43,7 +43,8 @@ class Printer:
             f"ALARM at sample {alarm.sample:,}: evidence {capital(alarm.evidence)} has reached {self._limit()}; "
             f"the change probably began after sample {alarm.change:,}"
         )
-        self._print("alarm", text, **alarm._asdict())
+        known = alarm._asdict()
+        self._print("alarm", text, alarm_log_evidence=known.pop("evidence"), **known)
 
     def end(self) -> None:
         """The last line."""

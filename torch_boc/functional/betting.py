@@ -49,10 +49,12 @@ class Bets(NamedTuple):
 
     Attributes:
         evidence: (N,), the logarithm of the capital after each sample.
+        begin: (N,), after each sample, the number of samples before the one at which a change probably began.
         capital: the state after the batch.
     """
 
     evidence: Tensor
+    begin: Tensor
     capital: Capital
 
 
@@ -97,8 +99,9 @@ def place_bets(p: Tensor, capital: Capital, seen: Tensor) -> Bets:
     reserve = -torch.log(torch.log2(widen(number) + 2.0))
     evidence = torch.logaddexp(reserve, shares.logsumexp(-1) - math.log(STRATEGIES))
     rise, begin = _best_begin(capital, total, before, number, valid)
+    chosen = begin[1:].gather(-1, rise[1:].argmax(-1, keepdim=True)).squeeze(-1)
     after = shares[-1:].sum(0) if len(p) else capital.log_shares
-    return Bets(evidence, Capital(after, rise, begin))
+    return Bets(evidence, chosen, Capital(after, rise[-1], begin[-1]))
 
 
 def _log_share(number: Tensor) -> Tensor:
@@ -111,10 +114,9 @@ def _log_share(number: Tensor) -> Tensor:
 def _best_begin(
     capital: Capital, total: Tensor, before: Tensor, number: Tensor, valid: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`rise` and `begin` after the batch: the largest sum of gains that ends here, and where it begins."""
+    """`rise` and `begin` before the batch and after each sample: the largest sum of gains, and where it begins."""
     earlier = torch.where(valid.unsqueeze(-1), -before, -math.inf)
-    candidates = torch.cat([capital.rise.unsqueeze(0), earlier])
-    best, place = candidates.max(0)  # the first of several: the earlier begin
+    best, place = torch.cat([capital.rise.unsqueeze(0), earlier]).cummax(0)
     begins = torch.cat([capital.begin.unsqueeze(0), (number - 1).unsqueeze(-1).expand_as(before)])
-    rise = best + (total[-1:].sum(0))
-    return rise, begins.gather(0, place.unsqueeze(0)).squeeze(0)
+    rise = best + torch.cat([torch.zeros_like(total[:1].sum(0, keepdim=True)), total])
+    return rise, begins.gather(0, place)

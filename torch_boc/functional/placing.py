@@ -24,7 +24,7 @@ class Scoring(NamedTuple):
     score: str
     temperature: float = 1.0
     groups: str | None = None
-    resolution: int = 256
+    resolution: int = 1024
 
     @property
     def name(self) -> str:

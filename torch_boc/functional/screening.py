@@ -34,7 +34,7 @@ def columns_and_places(
 
     >>> found, placing = columns_and_places(torch.tensor([[2.0, 1.0, 0.0]]), Scoring("max_logit"), ["prediction"])
     >>> found, placing.place
-    ({'prediction': tensor([0])}, tensor([20736]))
+    ({'prediction': tensor([0])}, tensor([82944]))
     """
     if scoring.temperature != 1.0 or not names:
         columns = sample_columns(rows, trials=trials, columns=names) if names else {}

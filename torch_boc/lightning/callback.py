@@ -40,10 +40,10 @@ class BoCCallback(Callback):
     in-distribution samples that the network was not trained on. `val/boc/svhn/flagged` is the share of another loader
     that the test flags at level `alpha`: the power. `val/boc/flagged` is the level that the test keeps: the share of
     the odd samples of the first loader that a test flags which is calibrated with its even samples. It should be about
-    `alpha`. Scores are counted in 80 KiB for each loader and group (160 KiB for the first loader), in the same pass
-    over the logits. After the epoch, `callback.test` is a `ConformalTest` that is calibrated with all samples of the
-    first loader, for `BoCPredictor` or `BoCClassifier`. Checkpoints keep the test that belongs to their weights:
-    `torch.load(path)["callbacks"][callback.state_key]["test"]` is its state dict.
+    `alpha`. Scores are counted in 768 KiB for each loader and group (twice that for the first loader), in the same
+    pass over the logits. After the epoch, `callback.test` is a `ConformalTest` that is calibrated with all samples of
+    the first loader, for `BoCPredictor` or `BoCClassifier`. Checkpoints keep the test of the last validation before
+    them: `torch.load(path)["callbacks"][callback.state_key]["test"]` is its state dict.
 
     With several loaders, Lightning requires the argument `dataloader_idx` in the step, as in
     `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs: `val/loss` becomes

@@ -1,6 +1,6 @@
 """A test that holds: valid p-values, flags and thresholds from held-out in-distribution samples."""
 
-import itertools
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -22,6 +22,9 @@ from ..functional.score import find_score
 from ..functional.thresholds import Threshold, check_share, threshold_rank
 from .held_out import HeldOut
 
+# With fewer held-out samples below a threshold, that some are tied is chance.
+ENOUGH = 10
+
 
 class ConformalTest(HeldOut):
     """Tests whether samples come from the distribution of held-out samples: valid p-values, whatever the classifier is.
@@ -32,7 +35,7 @@ class ConformalTest(HeldOut):
     unfamiliar samples are found depends on the score. With n held-out samples, no p-value is below 1 / (n + 1).
 
     Calibrate it with samples that the classifier was not trained on: with `calibrate(logits)`, or with `update(batch)`
-    for each batch of a validation loop. The state is a buffer of counts, whatever the number of samples: 192 KiB, or 24
+    for each batch of a validation loop. The state is a buffer of counts, whatever the number of samples: 768 KiB, or 48
     KiB for each class with `groups="prediction"`. It is saved, moved and exported with the module. `merge` adds the
     counts of another test, and `gathered` those of all processes. Do not put a test that is being calibrated into a
     module that DistributedDataParallel wraps, because that overwrites the buffers of all processes with those of the
@@ -48,8 +51,8 @@ class ConformalTest(HeldOut):
             each group. Each group needs held-out samples; `flag` and `threshold` warn if a group has too few.
         num_classes: the number of classes, checked against the logits; by default that of the first batch.
         resolution: the number of places between a number and its double, a power of two. Scores in one place are ties:
-            256 places, the default, separate scores that differ by more than 1/256 of their value. The default for
-            `groups="prediction"` is 32.
+            1024 places, the default, separate scores that differ by more than 1/1024 of their value. The default for
+            `groups="prediction"` is 64. `flag` and `threshold` warn if ties leave little to flag.
         dim: the class axis; by default the last.
         validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
             it comes from `calibrate` or `threshold`, so that `update` and `test` never wait for the device.
@@ -62,7 +65,7 @@ class ConformalTest(HeldOut):
     >>> test.flag(new, alpha=0.05)
     tensor([ True, False])
     >>> test.threshold(0.05).score
-    tensor(1.1602, dtype=torch.float64)
+    tensor(1.1631, dtype=torch.float64)
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class ConformalTest(HeldOut):
         dim: int = -1,
         validate_args: bool = True,
     ) -> None:
-        fine = resolution if resolution is not None else 32 if groups == "prediction" else 256
+        fine = resolution if resolution is not None else 64 if groups == "prediction" else 1024
         super().__init__(Scoring(score, float(temperature), groups, fine), num_classes, dim, validate_args)
         # The counts, their version, and what was computed from them.
         self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
@@ -136,6 +139,7 @@ class ConformalTest(HeldOut):
         """
         check_share("fdr", fdr)
         self.check_calibrated()
+        self._remembered(("fdr", fdr), lambda: self._check_rate(fdr))
         placing = self.place(logits)
         groups, places = self.counts.shape
         tested = count_places(placing.place, placing.valid, places, placing.group, groups)
@@ -237,13 +241,17 @@ class ConformalTest(HeldOut):
         possible = slice(self.scoring.impossible_groups(self.num_classes or 2), None)
         if few := [n for n, rank in zip(samples[possible], ranks[possible], strict=True) if rank == 0]:
             self._warn_of_few(few, len(samples[possible]), alpha, confidence)
+        self._warn_of_ties(torch.tensor(ranks), alpha)
         if confidence is None:
             return alpha
         return torch.tensor(ranks, dtype=torch.float64, device=self.counts.device) / (self.samples + 1)
 
     def _warn_of_few(self, few: Sequence[int], groups: int, alpha: float, confidence: float | None) -> None:
         """Say that a level is below the smallest p-value, in groups with these numbers of held-out samples."""
-        needed = next(n for n in itertools.count(int(0.9 / alpha)) if threshold_rank(n, alpha, confidence) > 0)
+        # The rank is 1 from (1 - alpha)^n <= 1 - confidence on.
+        needed = math.ceil(1 / alpha) - 1
+        if confidence is not None:
+            needed = max(needed, math.ceil(math.log1p(-confidence) / math.log1p(-alpha)))
         level = f"alpha={alpha}" + (f" and confidence={confidence}" if confidence else "")
         which = f"{few[0]}" if len(few) == 1 else f"{min(few)} to {max(few)}"
         where = f" in {len(few)} of {groups} groups" if self.scoring.groups else ""
@@ -251,3 +259,26 @@ class ConformalTest(HeldOut):
         warnings.warn(
             f"nothing can be flagged{where} at {level}, which takes at least {needed}: {few_samples}", stacklevel=7
         )
+
+    def _warn_of_ties(self, ranks: Tensor, alpha: float) -> None:
+        """Say if so many held-out samples are tied at the threshold that far fewer than `alpha` are flagged."""
+        upto = self.counts.cumsum(-1).cpu()
+        below = torch.where(upto < ranks.unsqueeze(-1), upto, 0).amax(-1)  # held-out samples below the threshold
+        if tied := int(((below + 1) * 2 < ranks).logical_and(ranks >= ENOUGH).sum()):
+            where = f" in {tied} of {len(ranks)} groups" if self.scoring.groups else ""
+            finer = f"more places with resolution={self.scoring.resolution * 16} may tell them apart"
+            warnings.warn(
+                f"far fewer than alpha={alpha} of the samples are flagged{where}, because many held-out scores are "
+                f"tied at the threshold; {finer}",
+                stacklevel=7,
+            )
+
+    def _check_rate(self, fdr: float) -> None:
+        """Say if held-out samples are so few that a tenth of a batch must be found at once, or nothing is."""
+        if type(self.counts) is Tensor and (share := 1 / (fdr * (int(self.samples.sum()) + 1))) > 0.1:
+            enough = math.ceil(10 / fdr) - 1
+            warnings.warn(
+                f"at fdr={fdr} nothing is found unless {min(share, 1.0):.0%} of a batch are, because the p-values of "
+                f"so few held-out samples are not small enough; take {enough} or more",
+                stacklevel=5,
+            )

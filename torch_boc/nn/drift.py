@@ -59,6 +59,7 @@ class DriftMonitor(nn.Module):
     evidence: Tensor
     peak: Tensor
     alarm_at: Tensor
+    began: Tensor
 
     def __init__(self, test: ConformalTest | None = None, alpha: float = 0.01, *, seed: int = 0) -> None:
         super().__init__()
@@ -66,8 +67,9 @@ class DriftMonitor(nn.Module):
             raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
         self.alpha, self.seed = check_share("alpha", alpha), seed
         self.test, self.own = (None if test is None else test.clone() for _ in range(2))
-        for name, value in self._start().items():
-            self.register_buffer(name, value)
+        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+            for name, value in self._start().items():
+                self.register_buffer(name, value)
 
     @property
     def alarm(self) -> Tensor:
@@ -76,8 +78,11 @@ class DriftMonitor(nn.Module):
 
     @property
     def change(self) -> int | None:
-        """After how many samples the change probably began; None without an alarm. It reads from the device."""
-        return int(self.begin[self.rise.argmax()]) if bool(self.alarm) else None
+        """After how many samples the change probably began, as seen at the alarm; None without an alarm.
+
+        It reads from the device.
+        """
+        return int(self.began) if bool(self.alarm) else None
 
     def update(self, logits: Tensor, *, dim: int | None = None) -> Tensor:
         """Add the next samples of the stream. No value is read back.
@@ -133,7 +138,10 @@ class DriftMonitor(nn.Module):
         reached = bets.evidence >= -math.log(self.alpha)
         never = torch.iinfo(torch.int64).max
         first = torch.cat([torch.where(reached, number, never), number.new_full((1,), never)]).amin()
-        self.alarm_at.copy_(torch.where((self.alarm_at == 0) & (first < never), first, self.alarm_at))
+        new = (self.alarm_at == 0) & (first < never)
+        at_alarm = torch.where(reached & (number == first), bets.begin, 0).sum()
+        self.began.copy_(torch.where(new, at_alarm, self.began))
+        self.alarm_at.copy_(torch.where(new, first, self.alarm_at))
         self.peak.copy_(torch.cat([bets.evidence, self.peak.reshape(1)]).amax())
         self.evidence.copy_(torch.cat([self.evidence.reshape(1), bets.evidence])[-1])
         self.skipped.add_(p.isnan().sum())
@@ -146,13 +154,22 @@ class DriftMonitor(nn.Module):
     def _start() -> dict[str, Tensor]:
         """The states before the first sample."""
         number, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
-        counts = {name: count.clone() for name in ("seen", "skipped", "alarm_at")}
+        counts = {name: count.clone() for name in ("seen", "skipped", "alarm_at", "began")}
         return {**empty_capital()._asdict(), **counts, "evidence": number.clone(), "peak": number.clone()}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move to another device with the module, but not to another dtype."""
         super()._apply(moves_only(fn), recurse)
         return self
+
+    def get_extra_state(self) -> Tensor:
+        """The chance of a false alarm, as a tensor, so that every file format can hold it."""
+        return torch.tensor(self.alpha, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Raise if the stream began with another chance of a false alarm: its alarm would not be that of this one."""
+        if float(state) != self.alpha:
+            raise ValueError(f"expected the state of a monitor with alpha={self.alpha}, got alpha={float(state)}")
 
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""

@@ -34,8 +34,9 @@ class HeldOut(nn.Module):
         self.num_classes = self._given_classes
         self._rows = 0  # how many rows were given; the buffers are not read for it
         self._looked_at: dict[str, Tensor] = {}  # which batches were searched for probabilities, and whether they are
-        self.register_buffer("counts", self._empty(torch.device("cpu")))
-        self.register_buffer("invalid", torch.zeros((), dtype=torch.int64))
+        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+            self.register_buffer("counts", self._empty(torch.device("cpu")))
+            self.register_buffer("invalid", torch.zeros((), dtype=torch.int64))
 
     @property
     def samples(self) -> Tensor:
@@ -55,7 +56,9 @@ class HeldOut(nn.Module):
             counted: booleans of shape (...), which samples count; by default all, or those that the evidence counts.
         """
         if self._rows == 0:
-            self._follow(preds.coins.odds.device if isinstance(preds, Evidence) else preds.device)
+            self._follow(
+                preds.coins.odds.device if isinstance(preds, Evidence) else classes_last(preds, self.dim).device
+            )
         placing = self.place(preds, "held-out")
         if counted is None and isinstance(preds, Evidence):
             counted = preds.counted
@@ -101,6 +104,8 @@ class HeldOut(nn.Module):
 
     def _add_other_processes(self, process_group: Any) -> None:
         """Add the held-out samples of the other processes; if the classes differ, all processes raise."""
+        if self._rows == 0 and torch.cuda.is_available() and torch.distributed.get_backend(process_group) == "nccl":
+            self._follow(torch.device("cuda", torch.cuda.current_device()))  # without a batch it is still on the CPU
         own, device = self.num_classes, self.counts.device
         bounds = torch.tensor([own or 0, -(own or MOST_CLASSES)], device=device)
         torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX, process_group)
@@ -142,7 +147,7 @@ class HeldOut(nn.Module):
             dim: the class axis, if it is not that of the test.
             kind: as for `place`.
         """
-        rows = classes_last(bare(logits), self.dim if dim is None else dim)
+        rows = bare(classes_last(logits, self.dim if dim is None else dim))
         self._compare(rows.device, rows.shape[-1])
         self._look(rows, kind)
         return rows

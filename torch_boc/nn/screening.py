@@ -44,7 +44,11 @@ def check_screened_columns(columns: Iterable[str] | None, test: ConformalTest | 
 
 
 def screen(test: ConformalTest, rows: Tensor, alpha: float) -> dict[str, Tensor]:
-    """The columns of the test for logits of shape (..., C). No value is read back."""
+    """The columns of the test for logits of shape (..., C).
+
+    The first call after a calibration reads the number of held-out samples, and later calls read nothing.
+    """
+    test.check_level(alpha)  # remembered; a test that was calibrated later says here that a level is too low
     verdict = _verdict(test, test.place(rows, dim=-1), alpha)
     return {name: column.reshape(rows.shape[:-1]) for name, column in verdict.items()}
 
