@@ -41,8 +41,8 @@ little outside.
 
 The share that is flagged, in percent. In-distribution it should be the level, whatever the score is; on the OOD set it
 is the power. **Valid is not powerful**: where both are equal, the score does not tell the two sets apart in its lowest
-5 %, even if its AUROC is high. The paper's test, which takes its own p-value for the level, is the last row of each
-network.
+5 %, even if its AUROC is high. Where far fewer than the level are flagged, many scores are tied: most ρ of the ResNet
+are near 1. The paper's test, which takes its own p-value for the level, is the last row of each network.
 """
 DISCOVERIES = """## Discoveries
 

@@ -6,7 +6,7 @@ from benchmarks import decisions
 from torch_boc import zoo
 from torch_boc.kernels import use
 
-pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged in")
+pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged in", "ignore:far fewer than alpha")
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch_boc.kernels.cpu import library
 HERE = Path(__file__).parent
 CHECKS = ("forward", "backward", "row_operators", "coin_checks", "tail_checks", "tail_operators")
 TRITON_CHECKS = (*CHECKS, "split_checks", "pair_checks")
+INTERPRETED = "test_in_the_interpreter"
 needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
 
 
@@ -26,11 +28,19 @@ def run_checks(name, **environment):
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
 
 
+@pytest.fixture(scope="module")
+def begun(request):
+    """The selected checks in the interpreter, which take minutes, begun on all cores with the first of them."""
+    selected = [x.callspec.params["name"] for x in request.session.items if x.originalname == INTERPRETED]
+    with ThreadPoolExecutor(os.cpu_count()) as cores:
+        yield {name: cores.submit(run_checks, name, TRITON_INTERPRET="1") for name in selected}
+
+
 @needs_triton
 @pytest.mark.parametrize("name", TRITON_CHECKS)
-def test_in_the_interpreter(name):
+def test_in_the_interpreter(name, begun):
     pytest.importorskip("triton", minversion="3.3")  # the interpreter of 3.2 fails with NumPy 2.4
-    run_checks(name, TRITON_INTERPRET="1")
+    begun[name].result()
 
 
 @needs_native
