@@ -31,7 +31,8 @@ def run_checks(name, **environment):
 @pytest.fixture(scope="module")
 def begun(request):
     """The selected checks in the interpreter, which take minutes, begun on all cores with the first of them."""
-    selected = [x.callspec.params["name"] for x in request.session.items if x.originalname == INTERPRETED]
+    tests = [x for x in request.session.items if getattr(x, "originalname", "") == INTERPRETED]  # doctests have no such
+    selected = [x.callspec.params["name"] for x in tests]
     with ThreadPoolExecutor(os.cpu_count()) as cores:
         yield {name: cores.submit(run_checks, name, TRITON_INTERPRET="1") for name in selected}
 
