@@ -31,8 +31,8 @@ def run_checks(name, **environment):
 @pytest.fixture(scope="module")
 def begun(request):
     """The selected checks in the interpreter, which take minutes, begun on all cores with the first of them."""
-    tests = [x for x in request.session.items if getattr(x, "originalname", "") == INTERPRETED]  # doctests have no such
-    selected = [x.callspec.params["name"] for x in tests]
+    here = [x for x in request.session.items if x.path == Path(__file__)]
+    selected = [x.callspec.params["name"] for x in here if x.originalname == INTERPRETED]
     with ThreadPoolExecutor(os.cpu_count()) as cores:
         yield {name: cores.submit(run_checks, name, TRITON_INTERPRET="1") for name in selected}
 
