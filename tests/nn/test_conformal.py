@@ -381,3 +381,11 @@ def test_arrays_are_refused_as_everywhere():
     for call in (ConformalTest().calibrate, calibrated(), DriftMonitor(calibrated()).update):
         with pytest.raises(TypeError, match=r"expected logits as a torch\.Tensor, got ndarray; use torch\.as_tensor"):
             call(new().numpy())
+
+
+def test_discoveries_compile_in_one_graph():
+    test, z = calibrated(rows=1000), torch.cat([new(), 0.01 * new()])
+    torch.compiler.reset()
+    compiled = torch.compile(test.discoveries, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(z), test.discoveries(z))
+    torch.compiler.reset()

@@ -17,7 +17,7 @@ from ..functional.conformal import (
     rank_p_values,
 )
 from ..functional.discoveries import discovery_level
-from ..functional.placing import Placing, Scoring
+from ..functional.placing import FINEST, Placing, Scoring
 from ..functional.score import find_score
 from ..functional.thresholds import Threshold, check_share, threshold_rank
 from .held_out import HeldOut
@@ -139,7 +139,8 @@ class ConformalTest(HeldOut):
         """
         check_share("fdr", fdr)
         self.check_calibrated()
-        self._remembered(("fdr", fdr), lambda: self._check_rate(fdr))
+        if not torch.compiler.is_compiling():
+            self._remembered(("fdr", fdr), lambda: self._check_rate(fdr))
         placing = self.place(logits)
         groups, places = self.counts.shape
         tested = count_places(placing.place, placing.valid, places, placing.group, groups)
@@ -266,7 +267,7 @@ class ConformalTest(HeldOut):
         below = torch.where(upto < ranks.unsqueeze(-1), upto, 0).amax(-1)  # held-out samples below the threshold
         if tied := int(((below + 1) * 2 < ranks).logical_and(ranks >= ENOUGH).sum()):
             where = f" in {tied} of {len(ranks)} groups" if self.scoring.groups else ""
-            finer = f"more places with resolution={self.scoring.resolution * 16} may tell them apart"
+            finer = f"more places with resolution={min(16 * self.scoring.resolution, FINEST)} may tell them apart"
             warnings.warn(
                 f"far fewer than alpha={alpha} of the samples are flagged{where}, because many held-out scores are "
                 f"tied at the threshold; {finer}",
