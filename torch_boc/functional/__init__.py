@@ -12,6 +12,7 @@ from .summary import boc_summary
 from .tails import binomial_log_tail, binomial_tail
 from .tempered import choose_temperature, tempered_dominance
 from .thresholds import Threshold
+from .tokens import TokenNumbers, token_numbers
 from .top_k import CoinBounds, coins_from_top_k
 from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins, structural_score
 
@@ -21,6 +22,7 @@ __all__ = [
     "Evidence",
     "Score",
     "Threshold",
+    "TokenNumbers",
     "adjusted_p_values",
     "auroc",
     "bag_of_coins",
@@ -45,4 +47,5 @@ __all__ = [
     "scores",
     "structural_score",
     "tempered_dominance",
+    "token_numbers",
 ]

@@ -1,0 +1,85 @@
+"""The numbers of each token that a language model emits: of the token itself, and of the prediction at its place."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.precision import widen
+from .checks import bare, check_target, classes_last
+from .evidence import gather, log_loss
+from .registry import entropy
+
+# How many of the likeliest classes are kept for each token, unless another number is given.
+RIVALS = 5
+
+
+class TokenNumbers(NamedTuple):
+    """What is kept of each token, without the class axis: a fixed number of floats, whatever the vocabulary is.
+
+    Attributes:
+        log_probability: the logarithm of the probability of the token.
+        rank: 1 for the likeliest token, 2 for the next; the number of likelier tokens plus 1.
+        confidence: the largest probability. This and all that follows is about the prediction, not about the token.
+        odds: the odds against the prediction, (1 - confidence) / confidence.
+        lost_coins: how many of its C - 1 coin flips the prediction is expected to lose, the sum of u / (1 + u).
+        gap: the coherence gap of the prediction.
+        concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1].
+        entropy: of the distribution, in nats.
+        rivals: (..., k), the likeliest tokens, the prediction first.
+        rival_log_probabilities: (..., k), the logarithms of their probabilities.
+    """
+
+    log_probability: Tensor
+    rank: Tensor
+    confidence: Tensor
+    odds: Tensor
+    lost_coins: Tensor
+    gap: Tensor
+    concentration: Tensor
+    entropy: Tensor
+    rivals: Tensor
+    rival_log_probabilities: Tensor
+
+
+# The numbers of a token that are no lists.
+TOKEN_COLUMNS = TokenNumbers._fields[:8]
+
+
+def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> TokenNumbers:
+    """The numbers of each emitted token, from the logits that it was chosen from. They have no gradient.
+
+    Args:
+        logits: shape (..., C).
+        token: (...) in int64, the tokens.
+        rivals: how many of the likeliest tokens to keep.
+
+    Returns:
+        Numbers in float64 (float32 on MPS); rank and rivals in int64.
+
+    >>> numbers = token_numbers(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), torch.tensor([1]), rivals=2)
+    >>> numbers.log_probability, numbers.rank, numbers.lost_coins, numbers.rivals
+    (tensor([-1.4402], dtype=torch.float64), tensor([2]), tensor([0.4356], dtype=torch.float64), tensor([[0, 1]]))
+    """
+    rows = classes_last(bare(logits), -1)
+    token = check_target(token, rows.shape[:-1])
+    evidence = gather(rows, token, extras=("surprise",))
+    coins, distance = evidence.coins, evidence.distance
+    assert distance is not None
+    own = rows.gather(-1, token.unsqueeze(-1))
+    rank = (rows > own).sum(-1) + 1
+    values, places = rows.topk(min(rivals, rows.shape[-1]), -1)
+    normaliser = torch.log1p(coins.odds)
+    below = widen(values) - widen(values[..., :1])
+    return TokenNumbers(
+        -log_loss(coins.odds, distance),
+        rank,
+        (1.0 + coins.odds).reciprocal(),
+        coins.odds,
+        coins.loss * (rows.shape[-1] - 1.0),
+        coins.gap,
+        coins.concentration,
+        -entropy(evidence),
+        places,
+        below - normaliser.unsqueeze(-1),
+    )
