@@ -47,6 +47,30 @@ def probe(row: Sequence[float]) -> Probe:
         return Probe(top, confidence, odds, dominance, 1 - dominance, gap, lower, upper, concentration)
 
 
+class Standing(NamedTuple):
+    """Every quantity of one given class of a row, under the names of `torch_boc.functional.ClassCoins`."""
+
+    confidence: mpf
+    odds: mpf
+    dominance: mpf
+    loss: mpf
+    gap: mpf
+    log_probability: mpf
+    rank: int
+
+
+def class_probe(row: Sequence[float], index: int) -> Standing:
+    """The softmax value of a class, the mean of its coins against all others, and its place in the order of logits."""
+    with mp.workdps(_digits(row) + int(max(row) - row[index])):
+        weights = [mp.exp(mpf(z)) for z in row]
+        coins = [weights[index] / (weights[index] + weight) for j, weight in enumerate(weights) if j != index]
+        confidence, dominance = weights[index] / mp.fsum(weights), mp.fsum(coins) / len(coins)
+        gap = dominance - confidence if len(row) > 2 else mpf(0)
+        rank = 1 + sum(z > row[index] for z in row)
+        odds = (1 - confidence) / confidence
+        return Standing(confidence, odds, dominance, 1 - dominance, gap, mp.log(confidence), rank)
+
+
 def _digits(row: Sequence[float]) -> int:
     """Digits that leave 40 after 1 - confidence, or the distance of logits that nearly tie, has cancelled, squared."""
     first, second = sorted(row)[:-3:-1]

@@ -2,7 +2,7 @@
 
 from .betting import place_bets
 from .bounds import dominance_bounds, forced_gap, free_gap
-from .coins import Coins, bag_of_coins
+from .coins import ClassCoins, Coins, bag_of_coins
 from .columns import sample_columns
 from .discoveries import adjusted_p_values
 from .evidence import Evidence, gather
@@ -17,6 +17,7 @@ from .top_k import CoinBounds, coins_from_top_k
 from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins, structural_score
 
 __all__ = [
+    "ClassCoins",
     "CoinBounds",
     "Coins",
     "Evidence",

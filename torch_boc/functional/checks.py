@@ -68,18 +68,18 @@ def check_classes(num_classes: int) -> int:
     return num_classes
 
 
-def check_target(target: Tensor, shape: torch.Size) -> Tensor:
-    """Return `target` in int64 if it has one class index for each row of logits, or raise."""
+def check_target(target: Tensor, shape: torch.Size, name: str = "target") -> Tensor:
+    """Return `target` in int64 if it has one class index for each row of logits, or raise; errors call it `name`."""
     if not isinstance(target, Tensor):
-        raise TypeError(f"expected target as a torch.Tensor, got {type(target).__name__}; use torch.as_tensor")
+        raise TypeError(f"expected {name} as a torch.Tensor, got {type(target).__name__}; use torch.as_tensor")
     if target.dtype != torch.int64 and (
         target.is_floating_point() or target.is_complex() or target.dtype == torch.bool
     ):
         got = _described(target)
-        raise TypeError(f"expected target as integer class indices, got {got}; convert with target.long()")
+        raise TypeError(f"expected {name} as integer class indices, got {got}; convert with {name}.long()")
     if target.shape != shape:
         got = _described(target)
-        raise ValueError(f"expected target of shape {tuple(shape)}, the logits' without the class axis, got {got}")
+        raise ValueError(f"expected {name} of shape {tuple(shape)}, the logits' without the class axis, got {got}")
     return as_indices(target)
 
 

@@ -1,19 +1,29 @@
 """The probe itself: one bag of coins per row of logits."""
 
+from typing import overload
+
+import torch
 from torch import Tensor
 
 from ..core.blocks import blockwise
 from ..core.coins import Coins
+from ..core.precision import widen
+from ..core.standing import ClassCoins, class_coins
 from ..kernels.dtensors import is_distributed
 from . import whole
-from .checks import classes_last
-from .paths import coins_from_rows, decide, row_sums
+from .checks import check_target, classes_last
+from .paths import Fused, coins_from_rows, decide, row_sums, standing
 from .shards import own_part, shared_sums
+from .shared_standing import shared_standing
 
-__all__ = ["Coins", "bag_of_coins"]
+__all__ = ["ClassCoins", "Coins", "bag_of_coins"]
 
 
-def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
+@overload
+def bag_of_coins(logits: Tensor, *, dim: int = -1, index: None = None) -> Coins: ...
+@overload
+def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor) -> ClassCoins: ...
+def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) -> Coins | ClassCoins:
     """Probe whether the confidence of each prediction agrees with the geometry of its logits.
 
     With u_j = exp(z_j - z_top) over the C - 1 rivals of the top class, and R and Q the sums of u_j and u_j^2/(1 + u_j):
@@ -27,9 +37,15 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
             holds. If the classes are sharded, all processes that share them must call this function. They exchange a
             few numbers per row, but no logits, and all get the same numbers; there is no gradient.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
+        index: a class of each row, as integers of the shape of `logits` without `dim`. Then the coins are about this
+            class instead of the top: the token that was emitted, or the target. An index that is no class, such as
+            -100, gives NaN.
 
     Returns:
-        Coins, each field with the shape of `logits` without `dim`. If several classes have the largest logit, the
+        Coins, each field with the shape of `logits` without `dim`. With `index`, these are `ClassCoins`, which have the
+        `log_probability` and the `rank` of the class as well. Their concentration and free gap are NaN for a class
+        that has not the largest logit, because the bounds of the dominance are known only for the top; a class
+        with a logit of -inf has a loss of NaN, because two such classes have no coin. If several classes have the largest logit, the
         prediction is the first of them. For C = 2 the gap is exactly 0: there is one coin, and its chance is the
         confidence. The concentration of float32 logits has an error of at most 2e-6, even if the logits are nearly
         equal. It is 0 if the two bounds of the dominance are equal.
@@ -37,15 +53,23 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
     >>> coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
     >>> coins.prediction, coins.confidence, coins.dominance, coins.gap
     (tensor([0]), tensor([0.6439]), tensor([0.8548]), tensor([0.2109]))
+    >>> second = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), index=torch.tensor([1]))
+    >>> second.rank, second.confidence, second.dominance, second.log_probability
+    (tensor([2]), tensor([0.2369]), tensor([0.6269]), tensor([-1.4402]))
     """
     rows = classes_last(logits, dim)
+    if index is not None:
+        return _coins_of_class(rows, index)
     if is_distributed(rows):
         part = own_part(rows)
         if part.group is None:
             return bag_of_coins(part.rows)
         sums, _ = shared_sums(part)
         return coins_from_rows(sums, part.classes, decide(sums.odds))
-    fused = decide(rows)
+    return _coins_of_top(rows, decide(rows))
+
+
+def _coins_of_top(rows: Tensor, fused: Fused) -> Coins:
     found = whole.coins_of(rows, fused)
     if found is not None:
         return found
@@ -53,6 +77,31 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1) -> Coins:
     def coins(rows: Tensor) -> Coins:
         return coins_from_rows(row_sums(rows, fused), rows.shape[-1], fused)
 
-    if logits.requires_grad or fused.rows:
+    if rows.requires_grad or fused.rows:
         return coins(rows)  # the backward pass makes its own blocks, and kernels need no blocks
     return Coins(*blockwise(coins, rows))
+
+
+def _coins_of_class(rows: Tensor, index: Tensor) -> ClassCoins:
+    """The coins of a given class of each row: two passes over the logits, one of them for the top."""
+    if is_distributed(rows):
+        part = own_part(rows, index)
+        if part.group is None:
+            return bag_of_coins(part.rows, index=index if part.target is None else part.target)
+        sums, distance = shared_sums(part)
+        assert distance is not None
+        assert part.target is not None
+        top = coins_from_rows(sums, part.classes, decide(sums.odds))
+        own, lost, ahead = shared_standing(part)
+        return class_coins(top, part.target, _if_class(part.target, distance, part.classes), own, (lost, ahead), part.classes)
+    index, fused, classes = check_target(index, rows.shape[:-1], "index"), decide(rows), rows.shape[-1]
+    coins = _coins_of_top(rows, fused)
+    pair = torch.stack([coins.prediction, index.clamp(0, classes - 1)], -1)
+    top, own = widen(rows.gather(-1, pair)).unbind(-1)
+    distance = _if_class(index, top - own, classes)
+    return class_coins(coins, index, distance, own, standing(rows, index, fused), classes)
+
+
+def _if_class(index: Tensor, number: Tensor, classes: int) -> Tensor:
+    """The number where the index is a class, NaN elsewhere."""
+    return torch.where((index >= 0) & (index < classes), number, torch.nan)

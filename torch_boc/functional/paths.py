@@ -6,6 +6,7 @@ from torch import Tensor
 from .. import kernels
 from ..core import coins as formulas
 from ..core import rows as sums
+from ..core import standing as standings
 from ..core import tails
 from ..core.coins import Coins
 from ..core.precision import widen
@@ -14,7 +15,16 @@ from ..kernels.choice import Fused, decide
 from ..kernels.cpu import calls
 from ..kernels.rows import named
 
-__all__ = ["Fused", "coins_from_rows", "decide", "log_p_of_expected_wins", "log_tail", "row_sums", "widened"]
+__all__ = [
+    "Fused",
+    "coins_from_rows",
+    "decide",
+    "log_p_of_expected_wins",
+    "log_tail",
+    "row_sums",
+    "standing",
+    "widened",
+]
 
 
 def row_sums(logits: Tensor, fused: Fused, *, extras: bool = False) -> Rows:
@@ -36,6 +46,19 @@ def coins_from_rows(rows: Rows, num_classes: int, fused: Fused) -> Coins:
         return formulas.coins_by_formula(rows, num_classes)
     spread = (rows.mass, rows.mass_squares)
     return Coins(rows.prediction, rows.odds, *kernels.coins(rows.odds, rows.squares, *spread, num_classes))
+
+
+def standing(logits: Tensor, index: Tensor, fused: Fused) -> tuple[Tensor, Tensor]:
+    """How many coins the class `index` of each row is expected to lose, and how many classes are ahead of it.
+
+    The kernels are not used if a gradient is needed.
+    """
+    if not fused.rows or (logits.requires_grad and torch.is_grad_enabled()):
+        return standings.standing(logits, index)
+    if fused.direct is calls and type(index) is Tensor and index.device == logits.device:
+        return calls.standing(logits, index)
+    lost, ahead = kernels.standing(logits, index)
+    return lost, ahead
 
 
 def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from .choice import use
 from .coins import coins
 from .columns import QUANTITIES, columns
 from .rows import row_sums, row_sums_backward
+from .standing import standing
 from .tails import log_p_value, log_tail
 from .tally import count_scores, gap_tally, tally, tally_evidence
 from .triton.launch import available
@@ -23,6 +24,7 @@ __all__ = [
     "log_tail",
     "row_sums",
     "row_sums_backward",
+    "standing",
     "tally",
     "tally_evidence",
     "use",

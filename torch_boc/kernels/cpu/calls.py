@@ -30,6 +30,7 @@ __all__ = [
     "gap_tally",
     "log_tails",
     "row_sums",
+    "standing",
     "tally",
     "tally_evidence",
 ]
@@ -89,6 +90,17 @@ def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
         places = _Places(*(place(found.get(name)) for name in QUANTITIES))
         native().boc_columns(*described, *table_for(trials, names), places)
     return [found[name] for name in names]
+
+
+def standing(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """How many coins the class `index` of each row is expected to lose, in float64, and how many classes are ahead."""
+    ahead = _predictions(logits)
+    lost = torch.empty_like(ahead, dtype=torch.float64)
+    if ahead.numel():
+        logits, described = describe(logits if logits.stride(-1) == 1 else logits.contiguous())
+        index = index.contiguous()
+        native().boc_standing(*described, index.data_ptr(), lost.data_ptr(), ahead.data_ptr())
+    return lost, ahead
 
 
 def _predictions(logits: Tensor) -> Tensor:

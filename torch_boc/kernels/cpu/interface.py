@@ -42,6 +42,7 @@ _SIGNATURES = {
     "boc_gap_tally": _LOGITS + [_POINTER] * 2 + [_NUMBER, _SIZE] + [_POINTER] * 3,
     "boc_coins_float32": [_POINTER] * 7 + [_SIZE, _REAL, _NUMBER],
     "boc_coins_float64": [_POINTER] * 7 + [_SIZE, _REAL, _NUMBER],
+    "boc_standing": _LOGITS + [_POINTER] * 3,
     "boc_gradient": _LOGITS + [_POINTER] * 12,
     "boc_log_tails": [_POINTER] * 4 + [_SIZE] + _TRIALS + [_NUMBER] * 2,
 }

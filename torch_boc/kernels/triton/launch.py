@@ -133,7 +133,7 @@ def launch_spread(
     if logits.numel():
         logits = readable(logits)
         layout = layout_of(logits)
-        options = {**spread_geometry(layout), **_constants(logits, layout)}
+        options = {**spread_geometry(layout), **constants(logits, layout)}
         arguments = [logits, *(x.contiguous() for x in (top, odds, squares)), *out, log_rest]
         _launch_parts(load("spread").spread, arguments, layout, options, _STAGES["spread"])
     return out
@@ -168,7 +168,7 @@ def _launch(name: str, logits: Tensor, arguments: list[Tensor | None], *, heavy:
     layout = layout_of(logits)
     options = {
         **geometry(layout.classes, logits.dtype, across=layout.across, heavy=heavy),
-        **_constants(logits, layout),
+        **constants(logits, layout),
     }
     if "height" in options:
         kernel, grid = getattr(load(name), f"short_{name}"), (-(-layout.rows // options["height"]),)
@@ -194,7 +194,7 @@ def _launch_parts(
         launch(kernel, grid, logits, *arguments, table, *layout.numbers, parts, int(stage), **options)
 
 
-def _constants(logits: Tensor, layout: Layout) -> dict[str, Any]:
+def constants(logits: Tensor, layout: Layout) -> dict[str, Any]:
     """What all kernels that read logits are compiled for; a product and a sum may become one operation."""
     dtype = accumulator(logits.dtype)
     fast = dtype == torch.float32 and has_ptx()
