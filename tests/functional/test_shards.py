@@ -89,6 +89,7 @@ def everything(logits, target, dim=-1) -> dict:
         metric.update(logits, target)
     return {
         "coins": bag_of_coins(logits, dim=dim),
+        "class coins": () if target is None else tuple(bag_of_coins(logits, dim=dim, index=target)),
         "evidence": gather(logits, target, dim=dim, extras=True, ignore_index=-100),
         "columns": sample_columns(logits, dim=dim),
         "scores": compute_scores(logits, dim=dim),

@@ -12,7 +12,7 @@ from tests.kernels.cases import needs_native
 from torch_boc.kernels.cpu import library
 
 HERE = Path(__file__).parent
-CHECKS = ("forward", "backward", "row_operators", "coin_checks", "tail_checks", "tail_operators")
+CHECKS = ("forward", "backward", "row_operators", "coin_checks", "standing_checks", "tail_checks", "tail_operators")
 TRITON_CHECKS = (*CHECKS, "split_checks", "pair_checks")
 INTERPRETED = "test_in_the_interpreter"
 needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")

@@ -10,7 +10,7 @@ from tests.kernels.offline import OFFLINE, assemble
 from tests.kernels.recorded import bind, compile_launch, record
 from tests.kernels.test_offline import A100, MI300, over_nvidia
 from torch_boc.functional.tallies import empty_tally
-from torch_boc.kernels.triton import launch, launch_numbers
+from torch_boc.kernels.triton import launch, launch_numbers, launch_standing
 
 pytestmark = OFFLINE
 QUANTITIES = ("confidence", "forced_gap", "p_value", "energy", "logit_gap", "entropy", "log_odds")
@@ -127,3 +127,22 @@ def test_an_odd_number_of_gradients_compiles_nothing(monkeypatch):
         keys.append({bind(found, A100)[2] for found in launches})
     assert len(keys[0]) == 1
     assert keys[1:] == keys[:1] * 2
+
+
+@over_nvidia
+@pytest.mark.parametrize(("classes", "dtype"), [(10, torch.float32), (128256, torch.bfloat16), (50272, torch.float64)])
+def test_standings_do_not_spill(classes, dtype, target, monkeypatch, tmp_path):
+    launches = record(monkeypatch)
+    launch_standing.standing(torch.zeros(8, classes, dtype=dtype), zeros(8))
+    registers, local = assemble(compile_launch(launches[0], target)["ptx"], tmp_path / "kernel.ptx")
+    assert local == 0, f"{local} bytes of local memory with {registers} registers"
+
+
+def test_standings_compile_on_amd_and_the_last_batch_compiles_nothing(monkeypatch):
+    launches, keys = record(monkeypatch), []
+    for rows in (256, 17, 1):
+        launches.clear()
+        launch_standing.standing(torch.zeros(rows, 1000), zeros(rows))
+        keys.append({bind(found, A100)[2] for found in launches})
+    assert keys[1:] == keys[:1] * 2
+    assert ".vgpr_spill_count: 0" in " ".join(compile_launch(launches[0], MI300)["amdgcn"].split())

@@ -57,7 +57,7 @@ class ClassCoins(NamedTuple):
 
     @property
     def gap(self) -> Tensor:
-        """dominance - confidence; never negative, and 0 for two classes."""
+        """The coherence gap of the class, dominance - confidence; never negative, and 0 for two classes."""
         return gap_of(self.odds, self.loss)
 
     @property

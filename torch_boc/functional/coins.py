@@ -13,7 +13,7 @@ from ..kernels.dtensors import is_distributed
 from . import whole
 from .checks import check_target, classes_last
 from .paths import Fused, coins_from_rows, decide, row_sums, standing
-from .shards import own_part, shared_sums
+from .shards import Part, own_part, shared_sums
 from .shared_standing import shared_standing
 
 __all__ = ["ClassCoins", "Coins", "bag_of_coins"]
@@ -44,11 +44,12 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) 
     Returns:
         Coins, each field with the shape of `logits` without `dim`. With `index`, these are `ClassCoins`, which have the
         `log_probability` and the `rank` of the class as well. Their concentration and free gap are NaN for a class
-        that has not the largest logit, because the bounds of the dominance are known only for the top; a class
-        with a logit of -inf has a loss of NaN, because two such classes have no coin. If several classes have the largest logit, the
-        prediction is the first of them. For C = 2 the gap is exactly 0: there is one coin, and its chance is the
-        confidence. The concentration of float32 logits has an error of at most 2e-6, even if the logits are nearly
-        equal. It is 0 if the two bounds of the dominance are equal.
+        that has not the largest logit, because the bounds of the dominance are known only for the top. A class with
+        a logit of -inf has a loss of NaN, because two such classes have no coin.
+
+        If several classes have the largest logit, the prediction is the first of them. For C = 2 the gap is exactly 0:
+        there is one coin, and its chance is the confidence. The concentration of float32 logits has an error of at most
+        2e-6, even if the logits are nearly equal. It is 0 if the two bounds of the dominance are equal.
 
     >>> coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
     >>> coins.prediction, coins.confidence, coins.dominance, coins.gap
@@ -85,21 +86,26 @@ def _coins_of_top(rows: Tensor, fused: Fused) -> Coins:
 def _coins_of_class(rows: Tensor, index: Tensor) -> ClassCoins:
     """The coins of a given class of each row: two passes over the logits, one of them for the top."""
     if is_distributed(rows):
-        part = own_part(rows, index)
-        if part.group is None:
-            return bag_of_coins(part.rows, index=index if part.target is None else part.target)
-        sums, distance = shared_sums(part)
-        assert distance is not None
-        assert part.target is not None
-        top = coins_from_rows(sums, part.classes, decide(sums.odds))
-        own, lost, ahead = shared_standing(part)
-        return class_coins(top, part.target, _if_class(part.target, distance, part.classes), own, (lost, ahead), part.classes)
+        return _coins_of_shared_class(own_part(rows, index))
     index, fused, classes = check_target(index, rows.shape[:-1], "index"), decide(rows), rows.shape[-1]
     coins = _coins_of_top(rows, fused)
     pair = torch.stack([coins.prediction, index.clamp(0, classes - 1)], -1)
     top, own = widen(rows.gather(-1, pair)).unbind(-1)
     distance = _if_class(index, top - own, classes)
     return class_coins(coins, index, distance, own, standing(rows, index, fused), classes)
+
+
+def _coins_of_shared_class(part: Part) -> ClassCoins:
+    """The same for logits that are a DTensor; the target of the part is the given class."""
+    index, classes = part.target, part.classes
+    assert index is not None
+    if part.group is None:
+        return bag_of_coins(part.rows, index=index)
+    sums, distance = shared_sums(part)
+    assert distance is not None
+    coins = coins_from_rows(sums, classes, decide(sums.odds))
+    own, *found = shared_standing(part)
+    return class_coins(coins, index, _if_class(index, distance, classes), own, (found[0], found[1]), classes)
 
 
 def _if_class(index: Tensor, number: Tensor, classes: int) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..core.precision import widen
 from .checks import bare, check_target, classes_last
 from .evidence import gather, log_loss
+from .paths import decide, standing
 from .registry import entropy
 
 # How many of the likeliest classes are kept for each token, unless another number is given.
@@ -62,18 +63,17 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
     (tensor([-1.4402], dtype=torch.float64), tensor([2]), tensor([0.4356], dtype=torch.float64), tensor([[0, 1]]))
     """
     rows = classes_last(bare(logits), -1)
-    token = check_target(token, rows.shape[:-1])
+    token = check_target(token, rows.shape[:-1], "token")
     evidence = gather(rows, token, extras=("surprise",))
     coins, distance = evidence.coins, evidence.distance
     assert distance is not None
-    own = rows.gather(-1, token.unsqueeze(-1))
-    rank = (rows > own).sum(-1) + 1
+    _, ahead = standing(rows, token, decide(rows))
     values, places = rows.topk(min(rivals, rows.shape[-1]), -1)
     normaliser = torch.log1p(coins.odds)
     below = widen(values) - widen(values[..., :1])
     return TokenNumbers(
         -log_loss(coins.odds, distance),
-        rank,
+        ahead + 1,
         (1.0 + coins.odds).reciprocal(),
         coins.odds,
         coins.loss * (rows.shape[-1] - 1.0),

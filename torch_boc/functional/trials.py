@@ -12,12 +12,13 @@ from torch import Tensor
 from ..core import tails
 from ..core.coins import Coins
 from ..core.precision import accumulator, widen
+from ..core.standing import ClassCoins
 from .checks import check_logits, check_trials
 from .paths import log_p_of_expected_wins
 from .tails import binomial_log_tail
 
 
-def expected_wins(coins: Coins, trials: int = 100) -> Tensor:
+def expected_wins(coins: Coins | ClassCoins, trials: int = 100) -> Tensor:
     """The expected number of wins, W* = round(trials * dominance); a half is rounded to the even integer.
 
     Returns:
@@ -29,7 +30,7 @@ def expected_wins(coins: Coins, trials: int = 100) -> Tensor:
     return tails.expected_wins(coins.loss, check_trials(trials))
 
 
-def sample_wins(coins: Coins, trials: int = 100, *, generator: torch.Generator | None = None) -> Tensor:
+def sample_wins(coins: Coins | ClassCoins, trials: int = 100, *, generator: torch.Generator | None = None) -> Tensor:
     """Draw the number of wins from Binomial(trials, dominance), the distribution of `flip_coins`, in one step.
 
     Args:
@@ -82,7 +83,7 @@ def flip_coins(logits: Tensor, trials: int = 100, *, dim: int = -1, generator: t
     return wins.squeeze(-1)
 
 
-def log_p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> Tensor:
+def log_p_value(coins: Coins | ClassCoins, trials: int = 100, *, wins: Tensor | None = None) -> Tensor:
     """The logarithm of `p_value`, which does not underflow.
 
     >>> log_p_value(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
@@ -93,11 +94,11 @@ def log_p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) 
     return binomial_log_tail(wins, trials, coins.odds)
 
 
-def p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> Tensor:
+def p_value(coins: Coins | ClassCoins, trials: int = 100, *, wins: Tensor | None = None) -> Tensor:
     """Pr{Binomial(trials, confidence) >= wins}: the chance of so many wins if dominance = confidence.
 
     Args:
-        coins: from `bag_of_coins`.
+        coins: from `bag_of_coins`, of the top or of a given class.
         trials: the number of flips, k.
         wins: the number of wins. With wins from `sample_wins` the result is a valid p-value of the null hypothesis.
             The default is the expected wins W*; then the result is the paper's deterministic p*, which is a score and
@@ -112,7 +113,7 @@ def p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> T
     return log_p_value(coins, trials, wins=wins).exp()
 
 
-def structural_score(coins: Coins, trials: int = 100) -> Tensor:
+def structural_score(coins: Coins | ClassCoins, trials: int = 100) -> Tensor:
     """The paper's s_BoC = 1 - p*. As a detector it ranks backwards: it is larger for less confident predictions.
 
     Use `p_value`, or minus the gap, for scores that are larger on familiar data.

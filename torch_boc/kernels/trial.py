@@ -14,9 +14,11 @@ from ..core import rows as plain_rows
 from ..core.coins import Coins, coins_by_formula
 from ..core.rows import Rows, sums_by_blocks
 from ..core.spread import every_row
+from ..core.standing import standing as standing_by_torch
 from ..core.tails import expected_wins, log_tail_and_slope
 from .coins import coins
 from .rows import row_sums
+from .standing import standing
 from .tails import log_p_value
 from .triton.launch import is_capturing, on_triton
 from .triton.launch_numbers import tally
@@ -93,7 +95,7 @@ def _undisturbed(device: str) -> Iterator[None]:
 
 
 def _largest_error(device: str) -> float:
-    """The largest error of coins, p-value, gradient and tally, relative to the results of torch's operations."""
+    """The largest error of coins, p-value, gradient, standing and tally, relative to torch's operations."""
     errors = []
     for (classes, dtype), scale in CASES:
         wave = torch.linspace(-6.0, 6.0, 2 * classes, device=device, dtype=torch.float32).sin() * scale
@@ -102,6 +104,8 @@ def _largest_error(device: str) -> float:
         found = _by_kernels(logits)
         errors.append(_relative_error(found, numbers))
         errors.append(_gradient_error(logits))
+        first = torch.zeros_like(expected.prediction)
+        errors.append(_relative_error(standing(logits, first)[0], standing_by_torch(logits, first)[0]))
         if on_triton(logits):
             errors.append(_relative_error(_by_kernels(logits.repeat(MANY, 1))[:, :2], numbers))
             errors.append(_relative_error(*_tallies(logits, expected, found[-1])))
