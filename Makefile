@@ -37,6 +37,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.predictor
 	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.conformal
+	$(BIN)/python -m benchmarks.tokens
 	$(BIN)/python -m benchmarks.decisions
 	$(BIN)/python -m benchmarks.scores
 	$(BIN)/python -m benchmarks.recipes.band
