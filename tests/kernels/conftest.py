@@ -14,9 +14,9 @@ def offline_compiler(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="session", autouse=True)
 def _language_is_prepared_once():
-    """Triton's interpreter adapts its language at each call of a function in a kernel: most of its time, and once is enough.
+    """Triton's interpreter adapts its language at each call of a function in a kernel, which takes most of its time.
 
-    The kernel itself still does so at each launch, and undoes it.
+    Once for each function is enough: the kernel that calls it still does so at each launch, and undoes it.
     """
     with pytest.MonkeyPatch.context() as patch:
         if INTERPRETED:
