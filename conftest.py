@@ -1,11 +1,14 @@
-"""Names that the examples in docstrings use without importing them."""
+"""Settings of every run, and names that the examples in docstrings use without importing them."""
 
+import gc
 import os
 from typing import Any
 
 # Before torch is loaded: some virtual machines announce AMX and do not allow it, and there torch's products in half
 # precision would end the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+if "PYTEST_XDIST_WORKER" in os.environ:  # several of these processes share the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
@@ -17,3 +20,14 @@ import torch_boc
 def _names_for_doctests(doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace["torch"] = torch
     doctest_namespace.update({name: getattr(torch_boc.functional, name) for name in torch_boc.functional.__all__})
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: no collection of garbage looks at its millions of objects again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """At the end it is garbage as well, and libraries complain about objects that are never collected."""
+    gc.unfreeze()

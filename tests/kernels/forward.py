@@ -1,5 +1,7 @@
 """The sums of the kernels against the path in torch and the definitions. Run by `test_kernels.py`."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -73,15 +75,21 @@ def test_undefined_rows_and_ties(classes, dtype):
     assert_same_sums(logits[4:])
 
 
+@cache
+def defined(classes, odds):
+    """Confident logits, and the probe from the definitions, which takes seconds for many classes."""
+    logits = confident_logits(classes, odds, seed=classes).float()
+    return logits, reference.probe(logits.tolist())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("classes", "odds"), [(c, r) for c in (2, 3, 10, 1000) for r in (0.5, 1e-7, 1e-20, 1e-30)] + [(50257, 1e-20)]
 )
 def test_agrees_with_the_definitions(classes, odds, dtype):
     """The limits of tests/functional/test_accuracy.py; at u = 1e-30, rounding x log2(e) alone can cost 3e-6."""
-    logits = confident_logits(classes, odds, seed=classes).float()[None]
-    (probe,) = (reference.probe(row) for row in logits.tolist())
-    rows = sums(logits.to(DEVICE, dtype))
+    logits, probe = defined(classes, odds)
+    rows = sums(logits[None].to(DEVICE, dtype))
     coins = coins_from_rows(rows, classes, decide(rows.odds))
     for name in ("odds", "loss", "gap"):
         error = relative_error(getattr(coins, name).cpu(), [getattr(probe, name)]).item()

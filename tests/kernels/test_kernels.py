@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,14 @@ from torch_boc.kernels.cpu import library
 HERE = Path(__file__).parent
 CHECKS = ("forward", "backward", "row_operators", "coin_checks", "standing_checks", "tail_checks", "tail_operators")
 TRITON_CHECKS = (*CHECKS, "split_checks", "pair_checks")
-INTERPRETED = "test_in_the_interpreter"
+# Processes of about the same length, and few of them: the start of each costs seconds.
+INTERPRETED = (("split_checks",), CHECKS[:2], (*CHECKS[2:], "pair_checks"))
 needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
 
 
-def run_checks(name, **environment):
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(HERE / f"{name}.py")]
+def run_checks(*names, **environment):
+    files = [str(HERE / f"{name}.py") for name in names]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
     # NumPy, on which the interpreter computes, warns of infinities that a GPU takes as they come.
     command += ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]
     run = subprocess.run(
@@ -28,36 +29,25 @@ def run_checks(name, **environment):
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
 
 
-@pytest.fixture(scope="module")
-def begun(request):
-    """The selected checks in the interpreter, which take minutes, begun on all cores with the first of them."""
-    here = [x for x in request.session.items if x.path == Path(__file__)]
-    selected = [x.callspec.params["name"] for x in here if x.originalname == INTERPRETED]
-    with ThreadPoolExecutor(os.cpu_count()) as cores:
-        yield {name: cores.submit(run_checks, name, TRITON_INTERPRET="1") for name in selected}
-
-
 @needs_triton
-@pytest.mark.parametrize("name", TRITON_CHECKS)
-def test_in_the_interpreter(name, begun):
+@pytest.mark.parametrize("names", INTERPRETED, ids=" ".join)
+def test_in_the_interpreter(names):
     pytest.importorskip("triton", minversion="3.3")  # the interpreter of 3.2 fails with NumPy 2.4
-    begun[name].result()
+    run_checks(*names, TRITON_INTERPRET="1")
 
 
 @needs_native
-@pytest.mark.parametrize("name", CHECKS)
-def test_native_on_the_cpu(name):
-    run_checks(name, TRITON_INTERPRET="0", TORCH_BOC_CHECKS_ON="cpu")
+def test_native_on_the_cpu():
+    run_checks(*CHECKS, TRITON_INTERPRET="0", TORCH_BOC_CHECKS_ON="cpu")
 
 
 @pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize("variant", library.present()[:-1])
-@pytest.mark.parametrize("name", CHECKS)
-def test_the_slower_variants(name, variant):
+def test_the_slower_variants(variant):
     """Those that this CPU can run and does not take by itself; torch is told that the CPU can do less."""
     capability = "default" if variant == "baseline" else variant
-    run_checks(name, TRITON_INTERPRET="0", TORCH_BOC_CHECKS_ON="cpu", ATEN_CPU_CAPABILITY=capability)
+    run_checks(*CHECKS, TRITON_INTERPRET="0", TORCH_BOC_CHECKS_ON="cpu", ATEN_CPU_CAPABILITY=capability)
 
 
 def test_importing_the_kernels_needs_no_triton():
