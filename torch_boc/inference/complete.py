@@ -41,7 +41,8 @@ def _check_cover(folder: Path, parts: Sequence[range], samples: int) -> None:
     gaps, reached = [], 0
     for part in [*parts, range(samples, samples)]:
         if part.start < reached:
-            raise ValueError(f"expected each sample once in {folder}, got {part.start} to {reached} twice; start over")
+            doubled = f"{part.start} to {min(part.stop, reached) - 1}"
+            raise ValueError(f"expected each sample once in {folder}, got {doubled} twice; start over")
         if part.start > reached:
             gaps.append(f"{reached} to {part.start - 1}")
         reached = part.stop

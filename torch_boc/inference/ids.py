@@ -73,10 +73,9 @@ def _from_list(values: list[Any]) -> Column:
         return _texts(values)
     if not all(isinstance(x, int) for x in values):
         raise TypeError(f"{KINDS}, got {describe(values)}")
-    try:
-        return torch.tensor(values, dtype=torch.int64)
-    except (OverflowError, RuntimeError) as error:
-        raise ValueError(f"expected ids of 64 bits, got {max(values, key=abs)}; write them as strings") from error
+    if not all(-(2**63) <= x < 2**63 for x in values):
+        raise ValueError(f"expected ids of 64 bits, got {max(values, key=abs)}; write them as strings")
+    return torch.tensor(values, dtype=torch.int64)
 
 
 def _texts(values: list[str]) -> list[str]:

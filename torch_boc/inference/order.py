@@ -54,13 +54,9 @@ def places_of(sampler: Any) -> Places | None:
 def check_order(loader: Any, id: str | None) -> None:
     """Raise if it cannot be known which samples the rows of a loader are, and no id says it."""
     if id is None and not (_is_counted(loader) or _batches(loader)):
-        sampler = (
-            loader.batch_sampler if type(loader.batch_sampler) not in (BatchSampler, type(None)) else loader.sampler
-        )
-        how = "in_order=False" if not _in_order(loader) else type(sampler).__name__
         raise ValueError(
-            f"expected a loader that keeps the order of its data set, got a DataLoader with {how}, so that it is not "
-            "known which sample a row is; leave shuffle=True and other samplers out, or give the predictor "
+            f"expected a loader that keeps the order of its data set, got a DataLoader with {_reason(loader)}, so that "
+            "it is not known which sample a row is; leave shuffle=True and other samplers out, or give the predictor "
             "id='name', the name of a column of the batch that says which sample it is"
         )
 
@@ -121,6 +117,13 @@ def _cut(places: Places, size: int) -> Iterator[Places]:
     for start in range(0, len(places.indices), size):
         indices = places.indices[start : start + size]
         yield Places(indices, min(len(indices), max(0, places.kept - start)))
+
+
+def _reason(loader: Any) -> str:
+    """Why the order of a loader is not known."""
+    sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    sampler = sampler.sampler if type(sampler) is BatchSampler else sampler
+    return type(sampler).__name__ if _in_order(loader) else "in_order=False"
 
 
 def _in_order(loader: Any) -> bool:

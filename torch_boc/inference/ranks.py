@@ -48,7 +48,7 @@ def find_rank(shard: str | Rank) -> Rank:
         return _checked("LOCAL_RANK", _lightning_rank(), "WORLD_SIZE")
     if "SLURM_PROCID" in os.environ:
         return _checked("SLURM_PROCID", _number("SLURM_PROCID"), "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+    if "WORLD_SIZE" in os.environ and _number("WORLD_SIZE") != 1:
         raise ValueError(f"expected RANK in the environment beside WORLD_SIZE, got none; {REMEDY}")
     return Rank(0, 1)
 
