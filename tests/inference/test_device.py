@@ -6,7 +6,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.inference.cases import Counting, Loader, assert_same, data, expected, joined, predictor, read
-from torch_boc.inference import predictor as module
+from torch_boc.inference import loop as module
 from torch_boc.inference.device import Landing, land
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -10,22 +10,25 @@ from torch import Tensor, nn
 
 from ..data.finding import describe, split_batch
 from ..functional.checks import check_target
+from ..storage.parquet import Column
+from .ids import as_ids, take_id
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The arguments of a model for `size` samples, and the samples' targets if there are any."""
+    """The arguments of a model for `size` samples, and the samples' targets and ids if there are any."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     target: Tensor | None
     size: int
+    ids: Column | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         """A copy with `function` applied to every tensor among the model's arguments."""
         args = tuple(function(x) if isinstance(x, Tensor) else x for x in self.args)
         kwargs = {name: function(x) if isinstance(x, Tensor) else x for name, x in self.kwargs.items()}
-        return Batch(args, kwargs, self.target, self.size)
+        return Batch(args, kwargs, self.target, self.size, self.ids)
 
     def tensors(self) -> list[Tensor]:
         """The tensors among the model's arguments."""
@@ -35,7 +38,8 @@ class Batch:
         """The samples from `start` up to `stop`. A tensor whose first axis is not the samples is kept whole."""
         cut = self.map(lambda x: x[start:stop] if x.ndim and len(x) == self.size else x)
         target = None if self.target is None else self.target[start:stop]
-        return Batch(cut.args, cut.kwargs, target, stop - start)
+        ids = None if self.ids is None else self.ids[start:stop]
+        return Batch(cut.args, cut.kwargs, target, stop - start, ids)
 
     def to(self, device: torch.device) -> "Batch":
         """A copy with the model's arguments on `device`; the host does not wait for a CUDA device."""
@@ -62,14 +66,15 @@ class BatchReader:
     A batch is x, (x, target), or a mapping with the target under a name of `torch_boc.data.finding.TARGET_NAMES`. An
     argument that the model's forward requires is never the target. x is a tensor, a sequence of tensors
     (positional arguments) or a mapping (keyword arguments). As in transformers' Trainer, keys that the model's forward
-    does not take are left out.
+    does not take are left out. With an `id`, the batch also has ids: (x, target, id), or a mapping with that key.
 
     >>> batch = BatchReader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
     >>> batch.size, batch.target
     (4, tensor([0, 1, 1, 0]))
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, id: str | None = None) -> None:
+        self._id = id
         parameters = inspect.signature(model.forward).parameters.values()
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self._names = {x.name for x in parameters if x.kind in named}
@@ -78,6 +83,9 @@ class BatchReader:
 
     def read(self, batch: Any) -> Batch:
         """The arguments for one call of the model."""
+        ids = None
+        if self._id is not None:
+            batch, ids = take_id(batch, self._id, self._required)
         inputs, target = split_batch(batch, inputs=self._required)
         args = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
         kwargs = self._keywords(inputs) if isinstance(inputs, Mapping) else {}
@@ -87,7 +95,7 @@ class BatchReader:
                 f"expected a batch with tensors of shape (N, ...), got {describe(inputs)}; "
                 "give the DataLoader a collate_fn that makes tensors, or a Hugging Face data set with_format('torch')"
             )
-        return Batch(args, kwargs, _as_target(target, size), size)
+        return Batch(args, kwargs, _as_target(target, size), size, None if self._id is None else as_ids(ids, size))
 
     def _keywords(self, inputs: Mapping[Any, Any]) -> dict[str, Any]:
         taken = {

@@ -1,12 +1,14 @@
 """The device and the mode in which a model runs, and the copy of its results to the CPU."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from ..storage.parquet import Column
 
 
 class Landing(NamedTuple):
@@ -18,22 +20,27 @@ class Landing(NamedTuple):
         pinned: the names of the columns in pinned memory.
     """
 
-    columns: dict[str, Tensor]
+    columns: dict[str, Column]
     events: Sequence[Any] = ()
     pinned: Collection[str] = ()
 
-    def wait(self) -> dict[str, Tensor]:
+    def wait(self) -> dict[str, Column]:
         """Wait for the copies, and return the columns, of which none is in pinned memory: users may keep many."""
         for event in self.events:
             event.synchronize()
-        return {name: x.clone() if name in self.pinned else x for name, x in self.columns.items()}
+        return {
+            name: x.clone() if name in self.pinned and isinstance(x, Tensor) else x for name, x in self.columns.items()
+        }
 
 
-def land(columns: dict[str, Tensor]) -> Landing:
-    """Start the copy to the CPU; from CUDA it goes into pinned memory."""
-    sources = {name: x.device for name, x in columns.items() if x.device.type == "cuda"}
-    landed = {name: x.to("cpu", non_blocking=name in sources) for name, x in columns.items()}
-    return Landing(landed, [_copied(device) for device in dict.fromkeys(sources.values())], sources.keys())
+def land(columns: Mapping[str, Column]) -> Landing:
+    """Start the copy of the tensors to the CPU; from CUDA it goes into pinned memory."""
+    tensors = {name: x for name, x in columns.items() if isinstance(x, Tensor)}
+    sources = {name: x.device for name, x in tensors.items() if x.device.type == "cuda"}
+    landed = {name: x.to("cpu", non_blocking=name in sources) for name, x in tensors.items()}
+    return Landing(
+        {**columns, **landed}, [_copied(device) for device in dict.fromkeys(sources.values())], sources.keys()
+    )
 
 
 def _copied(device: torch.device) -> Any:

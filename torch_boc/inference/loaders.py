@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+
+from .order import places_of
 
 
 def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
@@ -25,14 +27,16 @@ def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
 
 
 def count_samples(loader: Any) -> int | None:
-    """How many samples a `DataLoader` will yield; None if that cannot be known."""
+    """How many samples a `DataLoader` will yield, without padding; None if that cannot be known."""
     if not isinstance(loader, DataLoader) or loader.batch_size is None:
         return None
     try:
         samples = len(loader.sampler)  # type: ignore[arg-type]
     except TypeError:  # an iterable data set
         return None
-    return samples - samples % loader.batch_size if loader.drop_last else samples
+    samples -= samples % loader.batch_size if loader.drop_last else 0
+    places = places_of(loader.sampler) if type(loader.sampler) is DistributedSampler else None
+    return samples if places is None else min(samples, places.kept)
 
 
 def describe_loader(loader: Any) -> dict[str, object]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._optional import require_pyarrow
 from ..storage.files import check_file, replacing
-from ..storage.parquet import ParquetFile
+from ..storage.parquet import Column, ParquetFile
 from .lock import Lock
 from .passing import Passed, Passing
 from .runs import Run, compare_samples, read_record
@@ -73,7 +73,7 @@ class PartFiles:
                 )
                 self._earlier.popleft()
 
-    def write(self, columns: Mapping[str, Tensor], marks: Tensor | None = None) -> None:
+    def write(self, columns: Mapping[str, Column], marks: Tensor | None = None) -> None:
         """Append one batch."""
         if self._part is None:
             self._part, self._opened = ParquetFile(self.folder / f"{self.rows:015d}.parquet"), time.monotonic()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .batches import Batch
 from .hashing import hash_rows
+from .ids import hash_ids
 from .values import ValueDigest
 
 
@@ -49,7 +50,10 @@ class Passing:
 
 
 def mark_samples(batch: Batch) -> Tensor:
-    """Hashes of each sample's inputs and, if there is one, of its target: (N, 1) or (N, 2), on the inputs' device."""
+    """Hashes of each sample's inputs and id and, if there is one, of its target: (N, 1) or (N, 2).
+
+    They are on the device of the inputs.
+    """
     total = torch.zeros(batch.size, dtype=torch.int64, device=batch.tensors()[0].device)
     for name, x in (*enumerate(batch.args), *batch.kwargs.items()):
         if isinstance(x, Tensor) and x.layout == torch.strided and x.ndim and len(x) == batch.size:
@@ -57,6 +61,8 @@ def mark_samples(batch: Batch) -> Tensor:
             total += (hashes ^ (hashes >> 32)) * (key | 1) + key
         else:
             total += _number(name, x)  # belongs to the whole batch, and so to each sample
+    if batch.ids is not None:
+        total += hash_ids(batch.ids).to(total.device)
     if batch.target is None:
         return total[:, None]
     return torch.stack([total, batch.target.to(total.device)], 1)

@@ -1,9 +1,7 @@
 """Run a classifier over a loader and keep a row for each sample."""
 
 import os
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +10,38 @@ from torch import Tensor, nn
 
 from .. import __version__
 from .._optional import require, require_pyarrow
-from ..functional.checks import are_probabilities
-from ..nn import ConformalTest, find_logits
+from ..nn import ConformalTest
 from ..nn.screening import SampleColumns
 from ..storage.files import check_file
-from .batches import Batch, BatchReader
-from .device import Landing, device_of, evaluating, land
+from ..storage.parquet import Column
 from .finished import check_finished, describe_run, is_finished
-from .fitting import FittingPieces
+from .folder import PartWriter, ShardFolder
 from .hashing import digest
 from .identity import warn_of
 from .loaders import as_loader, count_samples, describe_loader
+from .loop import MARKS, TableLoop
+from .order import check_order, number
 from .part_files import PartFiles
-from .passing import mark_samples
-from .progress import progress_bar
+from .ranks import check_shard, find_rank
 from .runs import RunFile
-from .supply import Samples, Supply
-
-MARKS = "marks"  # an internal column of the tables, which is not written to the file
+from .shards import ShardedData, cut, share
 
 
-class BoCPredictor:
+class BoCPredictor(TableLoop):
     """Runs a classifier over a loader and makes a row for each sample, in the order of the loader.
 
-    The columns are `index` (samples are counted from 0), `target` if the loader has it, and those of
+    The columns are `index`, the `id` if you name one, `target` if the loader has it, and those of
     `torch_boc.functional.sample_columns`, all or the ones you choose. With a `test`, there are also
     `p_in_distribution`, the p-value of the test, and `review`, which is True where a person should look at the sample.
     A loader yields x, (x, target) or mappings, as tokenizers and processors make them. A data set or a tensor of all
     inputs may be given instead of a loader. The model returns logits of shape (N, C), in any form that
     `torch_boc.data.find_logits` knows; probabilities are refused. It runs in eval and inference mode, and afterwards
     its modules have their earlier modes again. If a batch does not fit in memory, it is halved until it does.
+
+    `index` is the index of the sample in the data set of a `DataLoader`, also with a `DistributedSampler`, of which the
+    padding is left out. In a `torch.utils.data.Subset`, it is the position in the subset. For plain iterables of
+    batches and iterable data sets, samples are counted from 0 in the order of the loader. A loader whose order cannot
+    be known (shuffled, with a sampler of your own) is an error unless there is an `id`; then there is no `index`.
 
     Args:
         model: the classifier.
@@ -51,9 +51,14 @@ class BoCPredictor:
         trials: the number of coin flips of the p-value.
         progress: whether to show a progress bar, in a terminal or a notebook.
         batch_size: the batch size for data sets and tensors; a loader has its own.
-        columns: which columns to keep, in this order, after `index` and `target`; by default all.
+        columns: which columns to keep, in this order, after `index`, the id and `target`; by default all.
         test: a `ConformalTest`, calibrated with held-out samples of this model. It is copied to the predictor's device.
         alpha: the level of `review`: at most this share of in-distribution samples is expected to be flagged.
+        id: the name of a column that says which sample a row is, such as "path": strings or numbers, under this key of
+            a mapping, or as the third of (x, target, id). The model does not get it.
+        shard: (rank, number of processes), if several processes share a map-style data set, or "auto" to ask the
+            launcher: torchrun, srun, Lightning, or `torch.distributed`. Each process then predicts its own part of the
+            data set, and `to_parquet` writes a folder. No process group is needed.
 
     >>> predictor = BoCPredictor(torch.nn.Linear(5, 3), progress=False)
     >>> for table in predictor.predict([torch.randn(4, 5), torch.randn(2, 5)]):
@@ -75,46 +80,39 @@ class BoCPredictor:
         columns: Sequence[str] | None = None,
         test: ConformalTest | None = None,
         alpha: float = 0.05,
+        id: str | None = None,
+        shard: str | tuple[int, int] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
-        self.model = model if device is None else model.to(device)
-        self.device = device_of(model)
-        self.dtype, self.progress, self.batch_size = dtype, progress, batch_size
-        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
-        self._probe.to(self.device)
-        self._forward = torch.compile(model) if compile else model
-        self._reader = BatchReader(model)
-        self._ahead = 1 if self.device.type == "cuda" else 0
-        self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
+        probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
+        taken = ("target", MARKS, *probe.names)
+        if id is not None and (not isinstance(id, str) or not id or id in taken):
+            raise ValueError(f"expected id as the name of a new column, not one of {', '.join(taken)}, got {id!r}")
+        self.shard, self.batch_size = check_shard(shard), batch_size
+        model = model if device is None else model.to(device)
+        super().__init__(model, probe, dtype=dtype, compile=compile, progress=progress, id=id)
 
-    @property
-    def trials(self) -> int:
-        """The number of coin flips of the p-value."""
-        return self._probe.trials
+    def predict(self, loader: Any) -> Iterator[dict[str, Any]]:
+        """Yield a table for each batch: a dict of tensors on the CPU; ids that are strings are a list.
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns after `index` and `target`."""
-        return self._probe.names
-
-    @property
-    def test(self) -> ConformalTest | None:
-        """The predictor's own copy of the test."""
-        return self._probe.test
-
-    def predict(self, loader: Any) -> Iterator[dict[str, Tensor]]:
-        """Yield a table for each batch: a dict of tensors on the CPU."""
+        With `shard`, only the samples of this process are predicted.
+        """
+        if self.shard is not None:
+            data, rank = ShardedData(loader, self.batch_size), find_rank(self.shard)
+            blocks = share(cut(data.samples, data.block_size(rank.world)), rank)
+            return self._tables(self._read(data.numbered(blocks, self._reader)), sum(map(len, blocks)))
         loader = as_loader(loader, self.batch_size)
-        return self._tables(loader, count_samples(loader))
+        check_order(loader, self.id)
+        return self._tables(self._read(number(loader, self._reader)), count_samples(loader))
 
     def to_frame(self, loader: Any) -> Any:
-        """A pandas DataFrame of all samples."""
+        """A pandas DataFrame of all samples; with `shard`, of the samples of this process."""
         pandas = require("pandas", purpose="frames need")
         tables = list(self.predict(loader)) or [self._no_samples()]
-        return pandas.DataFrame({name: torch.cat([x[name] for x in tables]).numpy() for name in tables[0]})
+        return pandas.DataFrame({name: _joined([x[name] for x in tables]) for name in tables[0]})
 
     def to_parquet(
         self, loader: Any, path: str | os.PathLike[str], *, resume: bool = False, run_id: str | None = None
@@ -129,123 +127,77 @@ class BoCPredictor:
         replace a finished file, leave `resume` out. While a run writes, a second one is refused. What a model reads
         from elsewhere (files, the environment, other modules of your program) is not compared.
 
+        With `shard`, `path` is a folder, which pandas, polars and DuckDB read as one table, and `loader` is a map-style
+        data set, or a plain `DataLoader` over one. The data set is cut into blocks. Each process predicts its share of
+        the blocks, and each block is a file `part-FIRST-END.parquet`, which appears whole. A process that dies loses
+        the block that it works on. A run always resumes: it predicts the blocks that are missing, with any number of
+        processes, after it has compared the blocks of its share that are done. No process waits for the others:
+        `torch_boc.inference.check_complete(path)` says whether all samples are there. The manifest of the run and
+        unfinished files are in `{path}.run`; to start over, delete both folders.
+
         Args:
             loader: the samples.
-            path: the path of the file.
+            path: the path of the file, or of the folder with `shard`.
             resume: whether to continue an interrupted run.
             run_id: your own name for this model and these data, such as a commit and a version of the data. Model and
                 samples are then not compared: two runs with the same name are assumed to be the same. Use it for models
                 with settings that cannot be read (there is a warning), for random augmentation, or to save time.
         """
         require_pyarrow()
+        if self.shard is not None:
+            return self._to_folder(ShardedData(loader, self.batch_size), Path(path), run_id)
         path, loader = check_file(path), as_loader(loader, self.batch_size)
+        check_order(loader, self.id)
         run, unknown = describe_run(self.model, self._settings() | describe_loader(loader), run_id)
         if resume and is_finished(path, run):
             warn_of(unknown)
             if run.tracked:
-                check_finished(path, self._marks(loader))
+                check_finished(path, self._marks(number(loader, self._reader), count_samples(loader)))
             return path
         with PartFiles(path, run) if resume else RunFile(path, run) as file:
             if file.rows:
                 warn_of(unknown)
-            for columns in self._tables(loader, count_samples(loader), file if run.tracked else None, file.rows):
-                marks = columns.pop(MARKS, None)
-                file.write(columns, marks)
+            earlier = file if isinstance(file, PartFiles) else None
+            samples = self._read(number(loader, self._reader), marked=run.tracked, file=earlier)
+            self._write(file, self._tables(samples, count_samples(loader), file.rows))
             if not file.rows:
                 file.write(self._no_samples())
         return path
 
-    def _tables(
-        self, batches: Iterable[Any], total: int | None, file: RunFile | PartFiles | None = None, start: int = 0
-    ) -> Iterator[dict[str, Tensor]]:
-        """The tables of all samples from number `start` on. On CUDA, the next batch starts before a table is read."""
-        landing: deque[Landing] = deque()
-        with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
-            for table in self._launch(batches, file, start):
-                landing.append(table)
-                if len(landing) > self._ahead:
-                    yield self._arrive(landing, bar)
-            while landing:
-                yield self._arrive(landing, bar)
+    def _to_folder(self, data: ShardedData, path: Path, run_id: str | None) -> Path:
+        """Predict and write the blocks of this process that are not done."""
+        rank = find_rank(self.shard or "auto")
+        run, unknown = describe_run(self.model, self._settings() | {"samples": data.samples}, run_id)
+        folder = ShardFolder(path, run, data.samples, data.block_size(rank.world))
+        mine, done = share(folder.blocks, rank), folder.done()
+        # A process without finished blocks of its own compares one of the others, before it adds rows to theirs.
+        compared = [block for block in mine if block in done] or done[:1]
+        if compared:
+            warn_of(unknown)
+        marks = self._marks(data.numbered(compared, self._reader), sum(map(len, compared)))
+        folder.check_done(compared, marks if run.tracked else None)
+        missing = [block for block in mine if block not in done]
+        with PartWriter(folder, run, missing) as file:
+            samples = self._read(data.numbered(missing, self._reader), marked=run.tracked)
+            self._write(file, self._tables(samples, sum(map(len, missing))))
+            if missing and not data.samples:
+                file.write(self._no_samples())
+        return path
 
-    def _arrive(self, landing: deque[Landing], bar: Any) -> dict[str, Tensor]:
-        columns = landing.popleft().wait()
-        self._are_probabilities = bool(self._are_probabilities)
-        if self._are_probabilities:
-            raise ValueError(
-                "expected logits from the model, got probabilities (every row of the first batch is non-negative and "
-                "sums to 1); remove the softmax from the model, or let the model return the logarithm"
-            )
-        if bar is not None:
-            bar.update(len(columns["index"]))
-        return columns
-
-    def _launch(self, batches: Iterable[Any], file: RunFile | PartFiles | None, start: int) -> Iterator[Landing]:
-        """Start the computation of each batch; on CUDA, the copy of the next batch to the device starts after it."""
-        self._are_probabilities = None
-        with Supply(self._read(batches, file, start), self.device) as supply:
-            run = FittingPieces(lambda piece: self._columns(supply.deliver(piece)))
-            for samples in supply:
-                landing = land({**samples.known, **run(samples.batch)})
-                if run.limit is None:  # else the memory is short
-                    supply.fetch()
-                yield landing
-
-    def _read(self, batches: Iterable[Any], file: RunFile | PartFiles | None, start: int) -> Iterator[Samples]:
-        """The samples from number `start` on.
-
-        With a `file`, the samples are hashed before the model runs, because it may change its inputs in place.
-        """
-        seen = 0
-        for raw in batches:
-            batch = self._reader.read(raw)
-            skipped = min(max(start - seen, 0), batch.size)
-            seen += batch.size
-            marks = {} if file is None else {MARKS: mark_samples(batch)}
-            if skipped:
-                batch = batch.piece(skipped, batch.size)
-                if isinstance(file, PartFiles):
-                    file.pass_over(marks[MARKS][:skipped].cpu())
-                    marks[MARKS] = marks[MARKS][skipped:]
-            if batch.size:
-                index = {"index": torch.arange(seen - batch.size, seen)}
-                # A copy, because the loader may use the same memory for the next batch.
-                target = {} if batch.target is None else {"target": batch.target.clone()}
-                yield Samples({**index, **target, **marks}, batch)
-        if seen < start:
-            raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
-
-    def _columns(self, batch: Batch) -> dict[str, Tensor]:
-        """The computation, on the device from beginning to end."""
-        autocast = nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
-        with torch.inference_mode(), autocast:
-            logits = find_logits(self._forward(*batch.args, **batch.kwargs))
-        if logits.ndim != 2 or len(logits) != batch.size:
-            raise ValueError(
-                f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; "
-                "a table has one row for each sample: put a module around the model that reduces the other axes"
-            )
-        if self._are_probabilities is None:
-            self._are_probabilities = are_probabilities(logits, -1)
-        # Outside of inference mode, so that users get ordinary tensors.
-        return self._probe(logits)
-
-    def _marks(self, loader: Iterable[Any]) -> Iterator[Tensor]:
-        """The marks of all samples, batch by batch. The model does not run."""
-        with progress_bar(self.progress, count_samples(loader)) as bar:
-            for raw in loader:
-                marks = mark_samples(self._reader.read(raw))
-                yield marks.cpu()
-                if bar is not None:
-                    bar.update(len(marks))
-
-    def _no_samples(self) -> dict[str, Tensor]:
-        return {"index": torch.arange(0), **self._probe.of_nothing()}
+    def _write(self, file: RunFile | PartFiles | PartWriter, tables: Iterator[dict[str, Column]]) -> None:
+        for columns in tables:
+            marks = columns.pop(MARKS, None)
+            file.write(columns, marks if isinstance(marks, Tensor) else None)
 
     def _settings(self) -> dict[str, object]:
         """What must be the same in two runs, beside the model and the samples."""
         settings: dict[str, object] = {"torch_boc": __version__, "trials": self.trials, "dtype": str(self.dtype)}
-        settings["columns"] = ["index", *self.columns]
+        settings["columns"] = ["index", *([] if self.id is None else [self.id]), *self.columns]
         if self.test is not None:
             settings |= {"test": digest(self.test.state_dict().values()), "alpha": self._probe.alpha}
         return settings
+
+
+def _joined(parts: list[Column]) -> Any:
+    tensors = [x for x in parts if isinstance(x, Tensor)]
+    return torch.cat(tensors).numpy() if len(tensors) == len(parts) else [x for part in parts for x in part]

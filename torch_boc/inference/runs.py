@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .._optional import require_pyarrow
-from ..storage.parquet import ParquetFile
+from ..storage.parquet import Column, ParquetFile
 from .passing import Passed, Passing
 
 KEY = "torch_boc"
@@ -95,7 +95,7 @@ class RunFile:
     def rows(self) -> int:
         return self._file.rows
 
-    def write(self, columns: Mapping[str, Tensor], marks: Tensor | None = None) -> None:
+    def write(self, columns: Mapping[str, Column], marks: Tensor | None = None) -> None:
         """Append one batch."""
         self._file.write(columns)
         if marks is not None:

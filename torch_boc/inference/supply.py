@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..storage.parquet import Column
 from .batches import Batch, can_be_pinned
 from .fitting import is_out_of_memory
 
@@ -20,7 +21,7 @@ from .fitting import is_out_of_memory
 class Samples(NamedTuple):
     """What is known of some samples before the model runs, as columns of their table, and their batch."""
 
-    known: dict[str, Tensor]
+    known: dict[str, Column]
     batch: Batch
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -11,6 +12,7 @@ from .._optional import require_pyarrow
 from .files import check_file, temporary_name
 
 GROUP_ROWS = 2**16
+Column = Tensor | list[str]  # a column of a table
 
 
 class ParquetFile:
@@ -18,6 +20,11 @@ class ParquetFile:
 
     Batches of any size are gathered into row groups of `GROUP_ROWS`, so that the file does not depend on how the rows
     were cut into batches. A path at which no file can be written is refused at once.
+
+    Args:
+        path: the file.
+        metadata: texts for the file's metadata.
+        scratch: the folder of the temporary file, on the same file system; by default that of `path`.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "samples.parquet"
@@ -27,25 +34,31 @@ class ParquetFile:
     (True, 2)
     """
 
-    def __init__(self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        metadata: Mapping[str, str] | None = None,
+        *,
+        scratch: Path | None = None,
+    ) -> None:
         self.path = check_file(path)
         self.rows = 0
         self._metadata = dict(metadata or {})
-        self._temporary = temporary_name(self.path)
+        self._temporary = temporary_name(self.path if scratch is None else check_file(scratch / self.path.name))
         self._writer: Any = None
         self._file: Any = None
         self._waiting: list[Any] = []
 
-    def write(self, columns: Mapping[str, Tensor]) -> None:
-        """Append one batch; the first sets the columns and their types."""
-        arrow = require_pyarrow()
-        self.write_table(arrow.table({name: column.detach().cpu().numpy() for name, column in columns.items()}))
+    def write(self, columns: Mapping[str, Column]) -> None:
+        """Append one batch of tensors and lists of strings; the first batch sets the columns and their types."""
+        self.write_table(require_pyarrow().table({name: _as_array(column) for name, column in columns.items()}))
 
     def write_table(self, table: Any) -> None:
         """Append a pyarrow table."""
         table = table.replace_schema_metadata(self._metadata)
         if self._writer is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (self.path.parent, self._temporary.parent):
+                folder.mkdir(parents=True, exist_ok=True)
             writer = require_pyarrow().parquet.ParquetWriter
             options = {"compression": "zstd", "write_page_checksum": True}
             self._file = self._temporary.open("wb")  # Arrow would refuse a path that is not UTF-8
@@ -104,6 +117,14 @@ class ParquetFile:
             self.close()
         else:
             self.discard()
+
+
+def _as_array(column: Column) -> Any:
+    """A column as Arrow or NumPy holds it; the type of a list is that of strings, also if it is empty."""
+    if isinstance(column, Tensor):
+        return column.detach().cpu().numpy()
+    arrow = require_pyarrow()
+    return arrow.array(column, arrow.string())
 
 
 def _signature(schema: Any) -> str:

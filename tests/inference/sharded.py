@@ -1,0 +1,48 @@
+"""A process among several that write one folder: `python -m tests.inference.sharded FOLDER [SAMPLE]`.
+
+It tells each block that it begins, and waits for ever at the sample, if one is given.
+"""
+
+import sys
+import time
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from torch_boc import BoCPredictor
+
+SAMPLES, BATCH = 1001, 10
+
+
+def model() -> nn.Module:
+    """The same in every process."""
+    torch.manual_seed(0)
+    return nn.Linear(3, 5)
+
+
+class Images(Dataset):
+    """Samples with a name; one of them may take for ever."""
+
+    def __init__(self, samples: int = SAMPLES, wait_at: int | None = None) -> None:
+        self.x = torch.randn(samples, 3, generator=torch.Generator().manual_seed(1))
+        self.wait_at = wait_at
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int, str]:
+        if i == self.wait_at:
+            sys.stdout.write("waiting\n")
+            sys.stdout.flush()
+            time.sleep(600)
+        return self.x[i], i % 5, f"image {i}"
+
+
+def predictor(shard: str | tuple[int, int] | None = "auto", **options) -> BoCPredictor:
+    """The predictor of one process."""
+    return BoCPredictor(model(), progress=False, batch_size=BATCH, id="path", shard=shard, **options)
+
+
+if __name__ == "__main__":
+    predictor().to_parquet(Images(wait_at=int(sys.argv[2]) if len(sys.argv) > 2 else None), sys.argv[1])

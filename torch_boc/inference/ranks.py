@@ -1,0 +1,83 @@
+"""Which of several processes this one is."""
+
+import os
+from typing import Any, NamedTuple
+
+from torch import distributed
+
+REMEDY = "give shard=(rank, number of processes), or shard=None in a single process"
+
+
+class Rank(NamedTuple):
+    """A process, counted from 0, and the number of processes."""
+
+    rank: int
+    world: int
+
+
+def check_shard(shard: Any) -> str | Rank | None:
+    """Return `shard` if it is None, "auto" or (rank, number of processes); otherwise raise.
+
+    >>> check_shard((1, 3))
+    Rank(rank=1, world=3)
+    """
+    if shard is None or (isinstance(shard, str) and shard == "auto"):
+        return shard
+    whole = isinstance(shard, tuple | list) and len(shard) == 2 and all(type(x) is int for x in shard)
+    if not whole or not 0 <= shard[0] < shard[1]:
+        raise ValueError(
+            f"expected shard as None, 'auto' or (rank, number of processes) with a rank from 0 on, got {shard!r}"
+        )
+    return Rank(*shard)
+
+
+def find_rank(shard: str | Rank) -> Rank:
+    """The rank that was given, or that of this process, as the launcher tells it.
+
+    "auto" asks, in this order: an initialised `torch.distributed`; RANK and WORLD_SIZE (torchrun); LOCAL_RANK,
+    NODE_RANK and WORLD_SIZE (Lightning); SLURM_PROCID and the number of tasks (srun). If there is none of these, this
+    is the only process.
+    """
+    if isinstance(shard, Rank):
+        return shard
+    if distributed.is_available() and distributed.is_initialized():
+        return Rank(distributed.get_rank(), distributed.get_world_size())
+    if "RANK" in os.environ:
+        return _checked("RANK", _number("RANK"), "WORLD_SIZE")
+    if "LOCAL_RANK" in os.environ:
+        return _checked("LOCAL_RANK", _lightning_rank(), "WORLD_SIZE")
+    if "SLURM_PROCID" in os.environ:
+        return _checked("SLURM_PROCID", _number("SLURM_PROCID"), "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+    if "WORLD_SIZE" in os.environ and _number("WORLD_SIZE") != 1:
+        raise ValueError(f"expected RANK in the environment beside WORLD_SIZE, got none; {REMEDY}")
+    return Rank(0, 1)
+
+
+def _lightning_rank() -> int:
+    """The rank among all processes. Lightning says how many nodes there are only in its own settings."""
+    node = _number("NODE_RANK", "GROUP_RANK") if {"NODE_RANK", "GROUP_RANK"} & set(os.environ) else 0
+    if node and "LOCAL_WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            f"expected LOCAL_WORLD_SIZE or RANK in the environment of node {node}, got LOCAL_RANK only; {REMEDY}"
+        )
+    return _number("LOCAL_RANK") + (node * _number("LOCAL_WORLD_SIZE") if node else 0)
+
+
+def _checked(name: str, rank: int, *worlds: str) -> Rank:
+    world = _number(*worlds)
+    if not 0 <= rank < world:
+        raise ValueError(f"expected a rank from 0 to {world - 1} as {name}, got {rank}; {REMEDY}")
+    return Rank(rank, world)
+
+
+def _number(*names: str) -> int:
+    """The first of these variables of the environment that is set, as a number."""
+    name = next((name for name in names if name in os.environ), None)
+    if name is None:
+        raise ValueError(f"expected {' or '.join(names)} in the environment, got none; {REMEDY}")
+    try:
+        return int(os.environ[name])
+    except ValueError:
+        raise ValueError(
+            f"expected a number as {name} in the environment, got {os.environ[name]!r}; {REMEDY}"
+        ) from None
