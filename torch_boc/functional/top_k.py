@@ -59,12 +59,12 @@ def coins_from_top_k(
     values, place = _check(logprobs, num_classes, index)
     caps = [] if cap is None else [_check_cap(values, cap)]
     odds, top, *ends = blockwise(partial(_sums, num_classes), values, place, *caps)
-    pairs = (ends[:2], ends[2:])
-    return CoinBounds(*(_coins(place.squeeze(-1), odds, *pair, num_classes, top) for pair in pairs))
+    known = (place.squeeze(-1), odds, top, num_classes)
+    return CoinBounds(_coins(*known, ends[0], ends[1]), _coins(*known, ends[2], ends[3]))
 
 
 def _sums(num_classes: int, logprobs: Tensor, place: Tensor, cap: Tensor | None = None) -> tuple[Tensor, ...]:
-    """The odds, whether the class is the top, and the lost coins and Q, if the rest is on few classes and if it is even.
+    """The odds, whether the class is the top, and lost coins and Q if the rest is on few classes, and if it is even.
 
     The lost coins are summed for themselves, because odds - Q cancels for a class that is far from the top.
     """
@@ -94,7 +94,7 @@ def _square(u: Tensor) -> Tensor:
     return u * u / (1.0 + u)
 
 
-def _coins(place: Tensor, odds: Tensor, lost: Tensor, squares: Tensor, num_classes: int, top: Tensor) -> Coins:
+def _coins(place: Tensor, odds: Tensor, top: Tensor, num_classes: int, lost: Tensor, squares: Tensor) -> Coins:
     loss = lost / (num_classes - 1.0)
     if num_classes == 2:
         share = free = torch.zeros_like(odds)
