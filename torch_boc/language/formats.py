@@ -1,34 +1,12 @@
 """The response formats: each is read into steps, one for each token, with what the server gave there."""
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .steps import Candidate, Emitted, Step, step_of
 from .texts import UNKNOWN
-
-# What OpenAI and vLLM write for a token that is very unlikely, because JSON has no infinity.
-UNLIKELY = -9999.0
-
-
-class Candidate(NamedTuple):
-    """A token and its log-probability; `token` is -1 and `text` is "" if it is not known."""
-
-    token: int
-    text: str
-    logprob: float
-    emitted: bool
-
-
-class Step(NamedTuple):
-    """One emitted token: its id or -1, its bytes, its rank or NaN, all that is given at its place, and the cap."""
-
-    token: int
-    data: bytes
-    rank: float
-    given: list[Candidate]
-    cap: float
 
 
 class Choice(NamedTuple):
@@ -37,16 +15,6 @@ class Choice(NamedTuple):
     steps: list[Step]
     prompt_length: int
     finish: str
-
-
-class Emitted(NamedTuple):
-    """The emitted token as the server gives it; `logprob` is None if it does not."""
-
-    token: int
-    text: str
-    logprob: float | None
-    data: bytes
-    rank: float | None = None
 
 
 def choices_of(response: Any) -> list[Choice]:
@@ -64,35 +32,6 @@ def choices_of(response: Any) -> list[Choice]:
             f"{type(response).__name__} with {_fields(response)}"
         )
     return [_openai(choice) for choice in choices]
-
-
-def step_of(emitted: Emitted, others: Sequence[Candidate], *, whole: bool = True) -> Step:
-    """A step from the emitted token and the others that the server gave.
-
-    Args:
-        emitted: the emitted token.
-        others: the other tokens.
-        whole: whether no likelier token can be missing among them.
-    """
-    known = emitted.logprob is not None and emitted.logprob > UNLIKELY
-    own = [Candidate(emitted.token, emitted.text, emitted.logprob or 0.0, True)] if known else []
-    given = [*own, *(x._replace(logprob=x.logprob if x.logprob > UNLIKELY else -math.inf) for x in others)]
-    cap = min([x.logprob for x in given[len(own) :]], default=0.0) if whole else 0.0
-    rank = _rank(emitted, given, cap)
-    if known and whole and emitted.rank is not None and emitted.rank <= len(given):
-        cap = min(cap, given[0].logprob)  # the emitted token is one of the likeliest
-    return Step(emitted.token, emitted.data, rank, given, cap)
-
-
-def _rank(emitted: Emitted, given: Sequence[Candidate], cap: float) -> float:
-    """The rank that the server gives, or the one among the given tokens if no other can be likelier."""
-    if emitted.rank is not None:
-        return float(emitted.rank)
-    own = next((x.logprob for x in given if x.emitted), None)
-    left = 1.0 - sum(math.exp(x.logprob) for x in given)
-    if own is None or (own < cap and math.exp(own) < left):
-        return math.nan
-    return 1.0 + sum(x.logprob > own for x in given)
 
 
 def _openai(choice: Any) -> Choice:

@@ -1,13 +1,14 @@
 """A trace as HTML: a page in one file, which loads nothing, and a short form for notebooks."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..pages import Cell, Table, environment
 from .page_data import ENDS, script_data, visible
-from .scales import REQUESTED, SHOWN, Scale, scale_of, written
+from .scales import REQUESTED, SHOWN, Scale, rounded, scale_of, written
 from .sequence import TextSequence
 from .strip import Strip, strip_of
 from .tables import columns_of, summary_row
@@ -46,9 +47,11 @@ def page(sequences: Sequence[TextSequence], num_classes: int, quantity: str, tit
     views = [_view(i, sequence, scales[quantity]) for i, sequence in enumerate(sequences)]
     total = sum(len(sequence.texts) for sequence in sequences)
     names = {name: scale.title for name, scale in scales.items()}
-    counts = f"{_count(len(sequences), 'sequence')}, {_count(total, 'token')}"
+    prompt = sum(sequence.record.prompt_length for sequence in sequences)
+    told = f", {prompt:,} of them prompt" if prompt else ""
+    counts = f"{_count(len(sequences), 'sequence')}, {_count(total, 'token')}{told}"
     return _TEMPLATES.get_template("trace.html.jinja").render(
-        title=title or "What the model was sure of",
+        title=title or "How sure the model was, token by token",
         headline=f"{counts}, a vocabulary of {num_classes:,} tokens.",
         scale=scales[quantity],
         names=names,
@@ -93,11 +96,11 @@ def legend(scale: Scale) -> list[str]:
     """The values of each level of tint.
 
     >>> legend(scale_of("confidence", []))[:2], legend(scale_of("rank", []))[:2]
-    (['> 0.98', '≤ 0.98'], ['< 2', '≥ 2'])
+    (['>.98', '≤.98'], ['<2', '≥2'])
     """
     below, above = ("<", "≥") if scale.rising else (">", "≤")
-    first = f"{below} {written(scale.edges[0])}"
-    return [first, *(f"{above} {written(edge)}" for edge in scale.edges)]
+    values = [re.sub(r"^(-?)0\.", r"\1.", written(edge)) for edge in scale.edges]
+    return [below + values[0], *(above + value for value in values)]
 
 
 def headline(sequence: TextSequence) -> str:
@@ -113,18 +116,21 @@ def headline(sequence: TextSequence) -> str:
 
 
 def _view(number: int, sequence: TextSequence, scale: Scale) -> View:
-    missing = [math.nan] * len(sequence.texts)
-    values = sequence.numbers[scale.name].tolist() if scale.name in sequence.numbers else missing
-    strip = strip_of(values[sequence.first :], scale)
+    strip = strip_of(_values(sequence, scale)[sequence.first :], scale)
     return View(f"Sequence {number + 1}", headline(sequence), _parts(sequence, scale), strip)
 
 
-def _parts(sequence: TextSequence, scale: Scale) -> list[Part]:
-    start, first = sequence.record.prompt_length, sequence.first
+def _values(sequence: TextSequence, scale: Scale) -> list[float]:
+    """The numbers of the tokens, rounded as in the data of the script, so that both draw the same."""
     column = sequence.numbers.get(scale.name)
-    values = column.tolist() if column is not None else [math.nan] * len(sequence.texts)
-    pieces = [_piece(text, scale.level(x)) for text, x in zip(sequence.texts, values, strict=True)]
-    prompt = pieces[:start] if first == 0 else [Piece("".join(sequence.texts[:start]), "")]
+    return rounded(column.tolist()) if column is not None else [math.nan] * len(sequence.texts)
+
+
+def _parts(sequence: TextSequence, scale: Scale) -> list[Part]:
+    start = sequence.record.prompt_length
+    pairs = zip(sequence.texts, _values(sequence, scale), strict=True)
+    pieces = [_piece(text, scale.level(value)) for text, value in pairs]
+    prompt = pieces[:start] if sequence.first == 0 else [Piece("".join(sequence.texts[:start]), "")]
     parts = [Part("Prompt", "prompt", prompt), Part("Generated" if start else "", "answer", pieces[start:])]
     return [part for part in parts if part.pieces]
 
@@ -136,7 +142,17 @@ def _piece(text: str, level: int) -> Piece:
 
 
 def _table(sequences: Sequence[TextSequence]) -> Table:
-    columns = ["", "tokens", "perplexity", "lost coins", "median", "confidence", "entropy", "rank 1", "least likely"]
+    columns = [
+        "sequence",
+        "tokens",
+        "perplexity",
+        "lost coins",
+        "median",
+        "confidence",
+        "entropy",
+        "rank 1",
+        "least likely",
+    ]
     rows = [_row(i, summary_row(sequence)) for i, sequence in enumerate(sequences)]
     return Table("The generated tokens of each sequence: means, and the least likely token.", columns, rows)
 
@@ -147,7 +163,7 @@ def _row(number: int, row: Mapping[str, Any]) -> list[Cell]:
     lowest = row["lowest_log_probability"]
     place = f"{visible(row['lowest_text'])} at {row['lowest_position'] + 1}"
     last = Cell("–") if math.isnan(lowest) else Cell(f"{lowest:.1f}", place)
-    return [Cell(f"Sequence {number + 1}", row["finish"]), Cell(f"{row['tokens']:,}"), *cells, last]
+    return [Cell(str(number + 1), row["finish"]), Cell(f"{row['tokens']:,}"), *cells, last]
 
 
 def _count(number: int, what: str) -> str:

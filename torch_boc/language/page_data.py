@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .scales import LEVELS, Scale
+from .scales import LEVELS, Scale, rounded
 from .sequence import TextSequence
 
 ENDS = ("_lower", "_upper")
@@ -64,5 +64,5 @@ def _numbers(sequence: TextSequence, scales: Mapping[str, Scale], labels: Labels
 
 def _short(values: Sequence[float]) -> list[float | int | None]:
     """Numbers in four digits for JSON; None where there is none."""
-    found = (float(f"{x:.4g}") if math.isfinite(x) else None for x in values)
+    found = (x if math.isfinite(x) else None for x in rounded(values))
     return [int(x) if x is not None and x == int(x) else x for x in found]

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ..functional.top_k import CoinBounds, coins_from_top_k
-from .formats import Step, choices_of
+from .formats import choices_of
 from .record import TokenRecord
+from .steps import Step
 from .texts import texts_of_bytes
 
 

@@ -57,8 +57,8 @@ _FIRST = (
     Scale(
         "lost_coins",
         "lost coins",
-        "of the coin flips of the likeliest token against each other token, how many it is expected to lose: about how "
-        "many tokens were in the running.",
+        "how many of its coin flips, one against each other token, the likeliest token is expected to lose. A token "
+        "that is as likely adds 0.5, and one that is hardly likely adds next to nothing.",
         (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
     ),
     Scale(
@@ -123,6 +123,11 @@ def scale_of(name: str, values: Iterable[float]) -> Scale:
     low, high = min(known), max(known)
     width = (high - low or 1.0) / LEVELS
     return Scale(name, name.replace("_", " "), "a number of the record.", tuple(low + width * i for i in range(1, 8)))
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """The values in four digits, as a page holds them."""
+    return [float(f"{value:.4g}") for value in values]
 
 
 def written(value: float) -> str:

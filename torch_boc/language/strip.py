@@ -49,7 +49,7 @@ def running_mean(values: Sequence[float]) -> list[float]:
 
 
 def _height(value: float, scale: Scale) -> int:
-    return round(HEIGHT * scale.height(value))
+    return math.floor(HEIGHT * scale.height(value) + 0.5)  # as in the script of the page
 
 
 def _line(means: Sequence[float], scale: Scale) -> str:

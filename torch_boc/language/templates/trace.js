@@ -59,7 +59,7 @@
     });
     const [below, above] = rising(name) ? ["<", "≥"] : [">", "≤"];
     document.querySelectorAll(".legend small").forEach((cell, i) => {
-      cell.textContent = (i ? above : below) + " " + written(edges(name)[Math.max(0, i - 1)]);
+      cell.textContent = (i ? above : below) + written(edges(name)[Math.max(0, i - 1)]).replace(/^(-?)0\./, "$1.");
     });
   }
 
