@@ -8,7 +8,7 @@ from typing import Any
 
 from ..functional.checks import check_classes
 from ..storage.files import check_file, replacing
-from .page import page, short_page
+from .page import headline, page, short_page
 from .record import TokenRecord
 from .responses import records_of_response
 from .scales import written
@@ -95,6 +95,10 @@ class Trace:
         out.
         """
         return summary(self.sequences)
+
+    def headlines(self) -> list[str]:
+        """A line for each sequence: how many tokens, perplexity, lost coins, and why it ended."""
+        return [headline(sequence) for sequence in self.sequences]
 
     def to_parquet(self, path: str | os.PathLike[str]) -> Path:
         """Write the table and the likeliest tokens at each place to a Parquet file; returns its path."""
