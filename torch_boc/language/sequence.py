@@ -51,7 +51,11 @@ def sequence_of(record: TokenRecord, tokenizer: Any) -> TextSequence:
     names = token_labels(tokenizer, [*tokens, *(x for row in rivals for x in row)]) if tokenizer is not None else {}
     texts = _texts(record, tokens, tokenizer)
     shown = names if tokenizer is not None and record.texts is None else {}
-    labels = [shown.get(token) or text or id_label(token) for token, text in zip(tokens, texts, strict=True)]
+    called = record.labels or [""] * len(tokens)
+    labels = [
+        clean(x) or shown.get(token) or text or id_label(token)
+        for token, text, x in zip(tokens, texts, called, strict=True)
+    ]
     return TextSequence(record, texts, labels, _rival_labels(record, rivals, names))
 
 

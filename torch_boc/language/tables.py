@@ -18,7 +18,7 @@ from .sequence import TextSequence
 
 KIND = "torch_boc.Trace"
 KNOWN = ("sequence", "position", "is_prompt", "token", "text")
-LISTS = ("rivals", "rival_log_probabilities", "rival_texts")
+MORE = ("label", "rivals", "rival_log_probabilities", "rival_texts")  # what only the file has
 
 
 def columns_of(sequences: Sequence[TextSequence]) -> list[str]:
@@ -109,9 +109,10 @@ def write_parquet(sequences: Sequence[TextSequence], path: str | os.PathLike[str
             columns["rival_log_probabilities"] = arrow.array(chances, arrow.list_(arrow.float64()))
             columns["rival_texts"] = arrow.array(sequence.rival_labels, arrow.list_(arrow.string()))
             columns["text"] = arrow.array(sequence.texts, arrow.string())
+            columns["label"] = arrow.array(sequence.labels, arrow.string())
             file.write_table(arrow.table(columns))
         if not sequences:
-            file.write_table(arrow.table(_empty([*names, *LISTS])))
+            file.write_table(arrow.table(_empty([*names, *MORE])))
     return file.path
 
 
@@ -135,7 +136,7 @@ def _record(table: Any, ends: Mapping[str, Any]) -> TokenRecord:
     numbers = {
         name: torch.tensor([math.nan if x is None else x for x in values], dtype=torch.float64)
         for name, values in columns.items()
-        if name not in (*KNOWN, *LISTS)
+        if name not in (*KNOWN, *MORE)
     }
     shape = (ends["tokens"], -1) if ends["tokens"] else (0, 0)
     return TokenRecord(
@@ -147,4 +148,5 @@ def _record(table: Any, ends: Mapping[str, Any]) -> TokenRecord:
         columns["text"],
         columns["rival_texts"],
         ends["finish"],
+        columns["label"],
     )
