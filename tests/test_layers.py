@@ -18,6 +18,7 @@ LAYERS = [
     ["functional"],
     ["data"],
     ["plots"],
+    ["pages"],
     ["nn"],
     ["metrics"],
     ["inference"],

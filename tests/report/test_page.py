@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.report.cases import LEAK, Outline, make_results
+from torch_boc.pages import STYLE
 from torch_boc.report import html as page_module
 from torch_boc.report.measured import measured_how
 from torch_boc.report.reliability import reliability_figure
@@ -105,7 +106,7 @@ def test_style_has_rules_for_the_dark_and_for_phones(source):
 
 def test_contrast_of_the_colours():
     """At least 4.5 to 1 for text on each ground, in both schemes."""
-    style = page_module.STYLE.read_text(encoding="utf-8")
+    style = STYLE.read_text(encoding="utf-8")
     schemes = [dict(re.findall(r"--(\w+): (#\w{6})", part)) for part in style.split("@media")[:2]]
     for colours in schemes:
         for ground in ("paper", "wash"):

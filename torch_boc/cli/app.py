@@ -19,6 +19,7 @@ from .probe import probe
 from .report import report
 from .screen import screen
 from .spelling import lenient_output
+from .trace import trace
 
 HELP = "Does a classifier's confidence agree with the geometry of its logits?"
 EXPECTED = (ValueError, OSError, ImportError)
@@ -56,6 +57,12 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "torch-boc monitor day1.npz day2.npz --calibration val.npz",
         "torch-boc monitor day3.npz --calibration val.npz --state stream.pt",
         "torch-boc monitor --calibration val.npz --until-alarm < logits.csv",
+    ),
+    trace: (
+        "torch-boc trace --model folder --prompt 'Once upon a time'",
+        "torch-boc trace --model folder --chat --sample --prompt - < question.txt",
+        "torch-boc trace --model m.gguf --prompt Hello -o a.html --table a.parquet",
+        "torch-boc trace --response chat.json --num-classes 128256 --quantity rank",
     ),
     experiment: (
         "torch-boc experiment vit",

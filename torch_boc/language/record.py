@@ -20,6 +20,7 @@ class TokenRecord:
         texts: the text of each token, if it is known without a tokenizer.
         rival_texts: the text of each rival, likewise.
         finish: why the sequence ended, such as "eos", "length" or "confidence"; "" if it is not known.
+        labels: what each token is called on its own, if that is not its text: it may be a part of a character.
     """
 
     tokens: Tensor
@@ -30,6 +31,7 @@ class TokenRecord:
     texts: Sequence[str] | None = None
     rival_texts: Sequence[Sequence[str]] | None = None
     finish: str = ""
+    labels: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -4,12 +4,10 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .rendering import TEMPLATES, content, template
+from .rendering import content, template
 from .results import Results
 from .symbols import Introductions
 from .topics import main_tables, verdict
-
-STYLE = TEMPLATES / "page.css"
 
 
 class Picture(NamedTuple):

@@ -5,24 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup, escape
+from jinja2 import Template
+from markupsafe import Markup
 
+from ..pages import environment
 from .measured import TITLE, headline, measured_how
 from .results import Results
 from .symbols import Introductions
 from .topics import glossary, sections, verdict
 
 TEMPLATES = Path(__file__).with_name("templates")
-
-
-def html_text(text: str) -> Markup:
-    """Text for a page: it is escaped, and no line breaks between a number and its percent sign.
-
-    >>> print(html_text("<b> 95 %"))
-    &lt;b&gt; 95&nbsp;%
-    """
-    return Markup(escape(text).replace(" %", Markup("&nbsp;%")))
 
 
 def markdown_text(text: str) -> Markup:
@@ -40,20 +32,7 @@ def _in_markdown(value: Any) -> Markup:
     return value if isinstance(value, Markup) else markdown_text(str(value))
 
 
-def _environment(**options: Any) -> Environment:
-    return Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        **options,
-    )
-
-
-_HTML, _MARKDOWN = _environment(), _environment(finalize=_in_markdown)
-_HTML.filters["text"] = html_text
+_HTML, _MARKDOWN = environment(TEMPLATES), environment(TEMPLATES, finalize=_in_markdown)
 
 
 def content(results: Results, images: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,64 @@
+"""A real browser for tests of pages: the Chromium that is installed, driven by Playwright."""
+
+import shutil
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Import this fixture into a test file. Its tests are skipped if there is no Chromium."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is installed")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield running
+        running.close()
+
+
+class Watched:
+    """A page of a file, with all that it says on the console, and all that it asks for besides itself."""
+
+    def __init__(self, browser, path, *, width=1100, dark=False, script=True):
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 800},
+            color_scheme="dark" if dark else "light",
+            java_script_enabled=script,
+        )
+        self.page = self.context.new_page()
+        self.said, self.asked = [], []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(path.resolve().as_uri())
+        self.asked = [url for url in self.asked if url != path.resolve().as_uri()]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+def contrast(one, other):
+    """The contrast of two colours as a browser computes them, such as "rgb(29, 37, 48)"."""
+
+    def luminance(colour):
+        channels = [int(x) / 255 for x in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in channels]
+        return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return high / low

@@ -1,0 +1,81 @@
+"""What servers return for given logits and emitted tokens, in their formats."""
+
+from types import SimpleNamespace
+
+from torch_boc.language.steps import UNLIKELY
+
+
+def name(token):
+    return f" w{token}"
+
+
+def entry(token, logprob, text=None):
+    text = name(token) if text is None else text
+    return {"token": text, "logprob": max(logprob, UNLIKELY), "bytes": list(text.encode())}
+
+
+def rows(logits, tokens, k):
+    """For each place: the emitted token, its log-probability, and the k likeliest as pairs."""
+    for values, token in zip(logits.double().log_softmax(-1), tokens.tolist(), strict=True):
+        best, places = values.topk(k)
+        yield token, values[token].item(), list(zip(places.tolist(), best.tolist(), strict=True))
+
+
+def choices(logprobs, text=""):
+    message = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop", "index": 0}
+    return {"object": "chat.completion", "choices": [{**message, "logprobs": logprobs}]}
+
+
+def openai_chat(logits, tokens, k):
+    """The true k likeliest; the emitted token stands beside them."""
+    content = []
+    for token, chance, best in rows(logits, tokens, k):
+        content.append({**entry(token, chance), "top_logprobs": [entry(*pair) for pair in best]})
+    return choices({"content": content})
+
+
+def vllm_pairs(token, chance, best):
+    """The dictionary of vLLM: the emitted token first, then the likeliest without it."""
+    return {token: chance, **{other: x for other, x in best if other != token}}
+
+
+def vllm_chat(logits, tokens, k, ids=False):
+    """The first k of vLLM's dictionary, so that the emitted token may have the place of the last."""
+    content = []
+    for token, chance, best in rows(logits, tokens, k):
+        pairs = list(vllm_pairs(token, chance, best).items())[:k]
+        texts = {other: f"token_id:{other}" if ids else name(other) for other in (token, *(x for x, _ in pairs))}
+        top = [entry(other, x, texts[other]) for other, x in pairs]
+        content.append({**entry(token, chance, texts[token]), "top_logprobs": top})
+    return choices({"content": content})
+
+
+def vllm_chat_ids(logits, tokens, k):
+    return vllm_chat(logits, tokens, k, ids=True)
+
+
+def completion(logits, tokens, k):
+    """The k likeliest by their text, and the emitted token as one more."""
+    found = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    for token, chance, best in rows(logits, tokens, k):
+        found["text_offset"].append(sum(map(len, found["tokens"])))
+        found["tokens"].append(name(token))
+        found["token_logprobs"].append(chance)
+        found["top_logprobs"].append({name(other): x for other, x in vllm_pairs(token, chance, best).items()})
+    return {"object": "text_completion", "choices": [{"text": "", "finish_reason": "length", "logprobs": found}]}
+
+
+def request_output(logits, tokens, k, prompt=0):
+    """The own object of vLLM, with ranks."""
+    steps = []
+    for (token, chance, best), values in zip(rows(logits, tokens, k), logits, strict=True):
+        ranks = {other: i for i, (other, _) in enumerate(best, start=1)}
+        ranks[token] = 1 + int((values > values[token]).sum())
+        pairs = vllm_pairs(token, chance, best).items()
+        steps.append({x: SimpleNamespace(logprob=p, rank=ranks[x], decoded_token=name(x)) for x, p in pairs})
+    output = SimpleNamespace(token_ids=tokens.tolist()[prompt:], logprobs=steps[prompt:], finish_reason="stop")
+    before = [None, *steps[1:prompt]] if prompt else None
+    return SimpleNamespace(outputs=[output], prompt_logprobs=before, prompt_token_ids=tokens.tolist()[:prompt])
+
+
+FORMATS = (openai_chat, vllm_chat, vllm_chat_ids, completion, request_output)

@@ -1,0 +1,148 @@
+"""The trace: its table, its summary, its files, its texts and what it refuses."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.language.cases import WORDS, make_record, make_trace
+from torch_boc.functional.tokens import TOKEN_COLUMNS
+from torch_boc.language import TokenRecord, Trace
+
+
+def joined(*records):
+    """One record of several, one after the other."""
+    numbers = {name: torch.cat([record.numbers[name] for record in records]) for name in records[0].numbers}
+    parts = ("tokens", "rivals", "rival_log_probabilities")
+    tokens, rivals, chances = (torch.cat([getattr(record, part) for record in records]) for part in parts)
+    return TokenRecord(tokens, numbers, rivals, chances)
+
+
+def test_the_table_has_a_row_for_each_token():
+    trace = make_trace(7, 5, prompt=2)
+    table = trace.to_frame()
+    assert list(table) == ["sequence", "position", "is_prompt", "token", "text", *TOKEN_COLUMNS]
+    assert table["sequence"].tolist() == [0] * 7 + [1] * 5
+    assert table["position"].tolist() == [*range(7), *range(5)]
+    assert table["is_prompt"].sum() == 4
+    assert table["text"].tolist() == [*WORDS[:7], *WORDS[:5]]
+    torch.testing.assert_close(torch.tensor(table["entropy"][7:].values)[1:], trace.records[1].numbers["entropy"][1:])
+
+
+def test_further_numbers_are_columns_too():
+    record = make_record(4)
+    more = {**record.numbers, "masked": torch.arange(4.0), "lost_coins_lower": torch.zeros(4)}
+    other = make_record(3)
+    trace = Trace(
+        [TokenRecord(record.tokens, more, record.rivals, record.rival_log_probabilities), other], num_classes=50
+    )
+    table = trace.to_frame()
+    assert list(table)[-2:] == ["masked", "lost_coins_lower"]
+    assert table["masked"].isna().tolist() == [False] * 4 + [True] * 3
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=4))
+def test_the_summary_of_a_whole_follows_from_its_parts(lengths):
+    records = [make_record(length, seed=seed) for seed, length in enumerate(lengths)]
+    parts = Trace(records, num_classes=50).summary()
+    whole = Trace([joined(*records)], num_classes=50).summary().iloc[0]
+    weights = parts["tokens"] / parts["tokens"].sum()
+    assert whole["tokens"] == sum(lengths)
+    for name in ("mean_lost_coins", "mean_confidence", "mean_entropy", "share_of_rank_1"):
+        assert whole[name] == pytest.approx((weights * parts[name]).sum(), rel=1e-9, abs=1e-12)
+    logarithms = parts["perplexity"].map(math.log)
+    assert math.log(whole["perplexity"]) == pytest.approx((weights * logarithms).sum(), rel=1e-9)
+    assert whole["lowest_log_probability"] == parts["lowest_log_probability"].min()
+
+
+def test_the_summary_is_of_what_was_generated():
+    record = make_record(20, prompt=8)
+    row = Trace([record], num_classes=50).summary().iloc[0]
+    chances = record.numbers["log_probability"][8:]
+    assert (row["tokens"], row["prompt_tokens"], row["finish"]) == (12, 8, "eos")
+    assert row["perplexity"] == pytest.approx(math.exp(-chances.mean()))
+    assert row["median_lost_coins"] == pytest.approx(record.numbers["lost_coins"][8:].quantile(0.5).item())
+    place = 8 + int(chances.argmin())
+    assert (row["lowest_position"], row["lowest_text"]) == (place, f"[{record.tokens[place]}]")
+    only = Trace([make_record(6, prompt=6)], num_classes=50).summary().iloc[0]
+    assert only["tokens"] == 6
+    assert only["perplexity"] > 1
+
+
+def test_without_numbers_and_without_tokens():
+    empty = TokenRecord(torch.empty(0, dtype=torch.int64), {}, torch.empty(0, 5).long(), torch.empty(0, 5))
+    row = Trace([empty], num_classes=50).summary().iloc[0]
+    assert (row["tokens"], row["lowest_position"], row["lowest_text"]) == (0, -1, "")
+    assert all(math.isnan(row[name]) for name in ("perplexity", "mean_lost_coins", "median_lost_coins"))
+    nothing = Trace([], num_classes=50)
+    assert (len(nothing), len(nothing.to_frame()), len(nothing.summary())) == (0, 0, 0)
+    for trace in (nothing, Trace([empty], num_classes=50)):
+        assert "<h1>" in trace.html()
+        assert "<table" not in trace._repr_html_()
+
+
+def test_one_sequence_is_a_trace():
+    trace = make_trace(7, 5, 3)
+    assert [one.text() for one in trace] == [trace.text(i) for i in range(3)]
+    assert trace[-1].records == [trace.records[2]]
+    assert len(trace[1:]) == 2
+    with pytest.raises(IndexError):
+        trace[3]
+
+
+def test_texts():
+    trace = make_trace(6, prompt=2)
+    assert trace.text() == "".join(WORDS[:6])
+    assert trace.text(prompt=False) == "".join(WORDS[2:6])
+    record = make_record(3)
+    assert Trace([record], num_classes=50).text() == "".join(f"[{token}]" for token in record.tokens.tolist())
+
+
+def test_repr():
+    assert repr(make_trace(1200, 5, prompt=2)) == "<Trace of 2 sequences, 1,205 tokens (4 of the prompt), 50 classes>"
+    told = repr(make_trace(9))
+    assert told.startswith("<Trace of 1 sequence, 9 tokens (0 of the prompt), 50 classes, perplexity ")
+    assert "mean lost coins" in told
+    assert len(make_trace(9).headlines()) == 1
+
+
+@pytest.mark.parametrize("prompt", [0, 3])
+def test_a_file_and_back(tmp_path, prompt):
+    trace = make_trace(30, 4, prompt=prompt)
+    assert trace.to_parquet(tmp_path / "folder" / "trace.parquet") == tmp_path / "folder" / "trace.parquet"
+    again = Trace.from_parquet(tmp_path / "folder" / "trace.parquet")
+    assert again.num_classes == 50
+    assert again.to_frame().equals(trace.to_frame())
+    assert again.summary().equals(trace.summary())
+    assert again.html() == trace.html()
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["trace.parquet"]
+    Trace([], num_classes=9).to_parquet(tmp_path / "empty.parquet")
+    assert len(Trace.from_parquet(tmp_path / "empty.parquet")) == 0
+
+
+def test_another_file_is_refused(tmp_path):
+    make_trace(3).to_frame().to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(ValueError, match=r"other.parquet: expected a table that Trace.to_parquet wrote"):
+        Trace.from_parquet(tmp_path / "other.parquet")
+
+
+def test_a_page_that_cannot_be_written(tmp_path):
+    (tmp_path / "page.html").write_text("older")
+    with pytest.raises(ValueError, match=r"expected a quantity among log_probability, rank, .*, got 'beauty'"):
+        make_trace(3).save(tmp_path / "page.html", "beauty")
+    assert (tmp_path / "page.html").read_text() == "older"
+    with pytest.raises(IsADirectoryError):
+        make_trace(3).save(tmp_path)
+
+
+def test_bad_records():
+    record = make_record(4)
+    numbers = {"rank": torch.ones(3)}
+    with pytest.raises(ValueError, match="expected rank of 4 tokens, got 3"):
+        Trace([TokenRecord(record.tokens, numbers, record.rivals, record.rival_log_probabilities)], num_classes=50)
+    with pytest.raises(ValueError, match="expected texts of 4 tokens, got 1"):
+        Trace([make_record(4, texts=["a"])], num_classes=50)
+    with pytest.raises(ValueError, match="at least 2"):
+        Trace([], num_classes=1)
