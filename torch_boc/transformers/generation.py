@@ -157,8 +157,8 @@ class BoCGeneration:
         if recording is not None and recording.waits:
             raise ValueError(
                 "expected the token of the last scores, got more scores; give this object as stopping_criteria=[g] as "
-                "well as logits_processor=[g]. Assisted (speculative) decoding cannot be recorded. If the last generate "
-                "was interrupted, call g.reset()"
+                "well as logits_processor=[g]. Assisted (speculative) decoding cannot be recorded. If the last "
+                "generate was interrupted, call g.reset()"
             )
         if recording is None or not recording.continues(ids, scores.shape[-1]):
             recording = self._recording = self._begin(ids, scores)

@@ -54,9 +54,9 @@ def _beam(tokens: list[int], steps: Steps, first: list[int], endings: Endings) -
     rest = tokens[len(path) :]
     if finish != "eos" and (not path or len(set(rest)) > 1 or (rest and rest[0] not in _fillers(endings))):
         raise ValueError(
-            "expected a sequence that was recorded, got another, or one whose rows match several texts; give the output "
-            "of the last generate, with num_beams= for the recorder if the model has an encoder, and call g.reset() "
-            "before another generate"
+            "expected a sequence that was recorded, got another, or one whose rows match several texts; give the "
+            "output of the last generate, with num_beams= for the recorder if the model has an encoder, and call "
+            "g.reset() before another generate"
         )
     return _record(steps, path[:length], finish if length == len(steps.token) or finish != "length" else "")
 

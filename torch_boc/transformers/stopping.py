@@ -51,6 +51,13 @@ class Stop:
                 raise ValueError("expected a threshold that is a number, got nan")
         _check_window(self.window)
 
+    def crossed_by(self, mean: Tensor) -> Tensor:
+        """Which running means are beyond the threshold; NaN is not."""
+        if self.above is not None:
+            return mean > self.above
+        assert self.below is not None
+        return mean < self.below
+
     @classmethod
     def calibrated(
         cls,
@@ -79,12 +86,12 @@ class Stop:
         side = ("below" if quantity in LOW else "above") if side is None else side
         if side not in ("above", "below"):
             raise ValueError(f"expected side as 'above' or 'below', got {side!r}")
-        cls(quantity, **{side: 0.0}, window=window)  # type: ignore[arg-type]  # raises for a bad quantity or window
+        cls(quantity, **{side: 0.0}, window=window)  # raises for a bad quantity or window
         highest = side == "above"
         sequences = [_values(record, quantity) for record in _records(trusted)]
         extremes = torch.tensor([extreme_mean(x, window, highest=highest) for x in sequences], dtype=torch.float64)
         threshold = extreme_threshold(extremes, alpha, highest=highest)
-        return cls(quantity, window=window, **{side: threshold})  # type: ignore[arg-type]
+        return cls(quantity, window=window, **{side: threshold})
 
 
 def _check_window(window: int) -> None:
@@ -132,6 +139,5 @@ class Watch:
             self._last, self._stopped = (x.index_select(0, previous) for x in (self._last, self._stopped))
         self._last = torch.cat([self._last[:, 1:], values.unsqueeze(1)], 1)
         mean = running_means(self._last, self.rule.window).squeeze(1)
-        above, below = self.rule.above, self.rule.below
-        self._stopped = self._stopped | (mean > above if above is not None else mean < below)
+        self._stopped = self._stopped | self.rule.crossed_by(mean)
         return self._stopped
