@@ -95,9 +95,7 @@ def test_traces_of_long_texts_cross_pieces_of_the_buffers(options):
     model.config.n_positions = 400
     model.transformer.wpe = torch.nn.Embedding(400, 16)
     g = BoCGeneration(model)
-    output = g.generate(
-        model, **prompts(2), max_new_tokens=2 * STEPS + 5, pad_token_id=0, eos_token_id=None, **options
-    )
+    output = g.generate(model, **prompts(2), max_new_tokens=2 * STEPS + 5, pad_token_id=0, eos_token_id=None, **options)
     for record, sequence in zip(g.trace.records, output, strict=True):
         emitted = sequence[5:].tolist()
         assert record.tokens.tolist() == emitted[: len(record)]
