@@ -118,7 +118,7 @@ def test_rows_that_move_are_refused():
     g(first, None)
     g(first, SCORES)
     g(torch.cat([first[[1, 1]], first[:, -1:]], 1), None)
-    with pytest.raises(ValueError, match="expected rows that stay in their places.*got reordered rows"):
+    with pytest.raises(ValueError, match=r"expected rows that stay in their places.*got reordered rows"):
         _ = g.trace
 
 

@@ -154,7 +154,7 @@ def test_bad_rules(arguments, message):
 
 def test_bad_calibrations():
     records = [as_record(torch.arange(9.0))] * 19
-    with pytest.raises(ValueError, match="expected at least 19 sequences for alpha=0.05, got 18"):
+    with pytest.raises(ValueError, match=r"expected at least 19 sequences for alpha=0.05, got 18"):
         Stop.calibrated(records[1:], "entropy", window=4)
     with pytest.raises(ValueError, match="expected records with 'rank', got entropy"):
         Stop.calibrated(records, "rank")
