@@ -10,6 +10,7 @@ from ..functional.checks import check_trials
 from ..functional.columns import check_columns, probe_columns
 from .conformal import ConformalTest
 from .outputs import BoCOutput, ProbeOutput, ScreenedOutput
+from .passing import make_output, passes
 from .screening import SCREENED, check_screened_columns, check_test, screen
 
 
@@ -42,6 +43,7 @@ class BoCProbe(nn.Module):
         return f"trials={self.trials}" + ("" if self.columns is None else f", columns={list(self.columns)}")
 
 
+@passes
 class BoCClassifier(nn.Module):
     """A classifier that also returns the probe of its logits. All arguments of a call go to `model`.
 
@@ -50,6 +52,11 @@ class BoCClassifier(nn.Module):
     With a `test`, the result has `p_in_distribution` and `review` as well, which is True where a person should look.
     The test is a part of the module, and is saved, moved and exported with it. It may be calibrated later, for example
     by `load_state_dict`, but before the first call.
+
+    Around a model of transformers it works in pipelines, as in `pipeline("text-classification", model=classifier,
+    tokenizer=tokenizer)`, which log that they do not know this class: `config`, `device`, `dtype`, `generate` and other
+    attributes that they ask for are those of the model, and the result is a mapping with the entries of the model's own
+    output and the columns of the probe.
 
     To deploy it: `torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: torch.export.Dim.DYNAMIC},)})`.
     `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`, or with
@@ -98,7 +105,7 @@ class BoCClassifier(nn.Module):
         logits = find_logits(output)
         rows = classes_last(logits, self.dim)
         found = {} if self.probe is None else self.probe(rows)
-        return BoCOutput(logits, found if self.test is None else self._with_test(found, rows), output)
+        return make_output(logits, found if self.test is None else self._with_test(found, rows), output)
 
     def _with_test(self, found: Any, rows: Tensor) -> ScreenedOutput | dict[str, Tensor]:
         """The result of the probe, and that of the test."""

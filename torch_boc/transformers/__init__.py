@@ -1,4 +1,4 @@
-"""The probe in the evaluation loop of `transformers.Trainer`."""
+"""The probe in the loops of transformers: the evaluation of `Trainer`, passes over text, and `generate`."""
 
 try:
     import transformers  # noqa: F401
@@ -8,7 +8,10 @@ except ImportError as error:
     ) from error
 
 from .columns import COLUMNS
+from .generation import BoCGeneration
 from .predictions import Predictions
+from .scoring import logit_slices, score_tokens
+from .stopping import Stop
 from .trainer import BoCTrainerMetrics
 
-__all__ = ["COLUMNS", "BoCTrainerMetrics", "Predictions"]
+__all__ = ["COLUMNS", "BoCGeneration", "BoCTrainerMetrics", "Predictions", "Stop", "logit_slices", "score_tokens"]

@@ -13,8 +13,9 @@ from ..functional.checks import as_indices
 from ..functional.evidence import gather
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
 from ..functional.tallies import Counts
+from .causality import Causality, find_causality
 from .columns import PADDING, ColumnMetric, to_columns
-from .loop import Loop, is_causal
+from .loop import Loop
 from .predictions import Predictions, checked_predictions, first_of, without_columns
 
 # With at most this many classes, logits are kept for your own metrics: at most 4 kB in float32 for a row. A row is a
@@ -86,7 +87,7 @@ class BoCTrainerMetrics:
         self.metric = ColumnMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
         self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
         self.ignore_index, self.causal = ignore_index, causal
-        self._model_is_causal: bool | None = None
+        self._causality = Causality()
         self.keys = check_keys(SHORT_KEYS if keys is None else keys)
         self.prefix = f"{prefix}_" if prefix else ""
         self._loop = Loop()
@@ -95,9 +96,9 @@ class BoCTrainerMetrics:
         """The two arguments for Trainer: `Trainer(model, ..., **boc.arguments(model))`.
 
         Args:
-            model: the model of this Trainer. Its class decides about `causal`, unless you gave it.
+            model: the model of this Trainer. Its class or its config decides about `causal`, unless you gave it.
         """
-        self._model_is_causal = None if model is None else is_causal(model)
+        self._causality = Causality() if model is None else find_causality(model)
         return {"compute_metrics": self, "preprocess_logits_for_metrics": self.preprocess}
 
     def preprocess(self, logits: Any, labels: Any = None) -> Any:
@@ -163,14 +164,14 @@ class BoCTrainerMetrics:
         """Whether a row of logits predicts the next label, and not its own."""
         if self.causal is not None or logits.ndim != 3:
             return bool(self.causal)
-        if self._model_is_causal is None:
+        if (answer := self._causality.of(logits.shape[-1])) is None:
             raise ValueError(
                 f"expected causal=True or causal=False for logits of shape {tuple(logits.shape)}, got neither, nor a "
                 "model of a known kind; give boc.arguments(model), or BoCTrainerMetrics(causal=True) if each position "
                 "predicts the next label (GPT, Llama), causal=False if its own (token classification, masked language "
                 "models, sequence to sequence)"
             )
-        return self._model_is_causal
+        return answer
 
     def _results(self) -> dict[str, float]:
         summary = self.metric.compute()

@@ -1,0 +1,97 @@
+"""Which label a position of a model predicts: the next one, as in causal language models, or its own."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from torch import nn
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+)
+
+# How the names of classes end whose positions predict their own label, or the next one.
+OWN_LABEL = ("ForTokenClassification", "ForMaskedLM", "WithLMHeadModel")
+NEXT_LABEL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+# Classes with the same ending whose loss compares each position with its own label: their users shift the labels.
+UNSHIFTED = (
+    *(f"{family}ForCausalLM" for family in ("Bart", "BigBirdPegasus", "Blenderbot", "BlenderbotSmall", "CpmAnt")),
+    *(f"{family}ForCausalLM" for family in ("Marian", "MBart", "Mvp", "Pegasus", "PLBart", "ProphetNet", "TrOCR")),
+    "WhisperForCausalLM",
+    "XLNetLMHeadModel",
+)
+
+
+class Causality(NamedTuple):
+    """Whether the positions of a model predict the next label.
+
+    Attributes:
+        answer: True, or False if they predict their own; None if it is not known.
+        classes: the answer holds for logits with so many classes only; None if it holds for all.
+    """
+
+    answer: bool | None = None
+    classes: int | None = None
+
+    def of(self, num_classes: int) -> bool | None:
+        """The answer for logits with so many classes."""
+        return self.answer if self.classes in (None, num_classes) else None
+
+
+def find_causality(model: nn.Module) -> Causality:
+    """What the class of a model says, or else its config.
+
+    Wrappers of torch and of peft are opened. Any other wrapper is if it has the config of the model inside. If no class
+    is known, the config says what it was made for. The head may still be another one, so the answer then holds for
+    logits with a class for each word of the vocabulary only.
+    """
+    answer = is_causal(model)
+    config = getattr(model, "config", None)
+    if answer is not None or config is None:
+        return Causality(answer)
+    inner = (is_causal(part) for part in model.modules() if getattr(part, "config", None) is config)
+    answer = next((found for found in inner if found is not None), None)
+    if answer is not None:
+        return Causality(answer)
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    classes = getattr(text, "vocab_size", None)
+    return Causality() if classes is None else Causality(_config_is_causal(config), classes)
+
+
+def is_causal(model: nn.Module) -> bool | None:
+    """Whether the positions of a model of transformers predict the next label (True) or their own; None if unknown."""
+    inner = list(_opened(model))[-1]
+    names = [kind.__name__ for kind in type(inner).__mro__]
+    paired = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)  # the decoder's input is shifted
+    return False if paired else _names_are_causal(names)
+
+
+def _opened(model: Any) -> Iterator[Any]:
+    """The model, and what is inside of it if it is a wrapper of torch (compiled, distributed) or of peft."""
+    while model is not None:
+        yield model
+        base = getattr(model, "get_base_model", None)  # models with adapters of peft have it
+        inner = base() if callable(base) else getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+        model = inner if isinstance(inner, nn.Module) and inner is not model else None
+
+
+def _names_are_causal(names: Iterable[str]) -> bool | None:
+    """What the names of classes say."""
+    names = list(names)
+    if any(name.endswith(OWN_LABEL) or name in UNSHIFTED for name in names):
+        return False
+    return True if any(name.endswith(NEXT_LABEL) for name in names) else None
+
+
+def _config_is_causal(config: Any) -> bool | None:
+    """What a config says: the classes it was made for, or that its family has decoders only."""
+    if getattr(config, "is_encoder_decoder", False):
+        return False
+    if architectures := getattr(config, "architectures", None):
+        return _names_are_causal(architectures)
+    kind = getattr(config, "model_type", None)
+    others = (MODEL_FOR_MASKED_LM_MAPPING_NAMES, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or any(kind in names for names in others):
+        return None
+    names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]
+    return _names_are_causal([names] if isinstance(names, str) else names)
