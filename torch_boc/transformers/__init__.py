@@ -1,4 +1,4 @@
-"""The probe in the evaluation loop of `transformers.Trainer`."""
+"""The probe in the evaluation loop of `transformers.Trainer`, and in teacher-forced passes over text."""
 
 try:
     import transformers  # noqa: F401
@@ -9,6 +9,7 @@ except ImportError as error:
 
 from .columns import COLUMNS
 from .predictions import Predictions
+from .scoring import logit_slices, score_tokens
 from .trainer import BoCTrainerMetrics
 
-__all__ = ["COLUMNS", "BoCTrainerMetrics", "Predictions"]
+__all__ = ["COLUMNS", "BoCTrainerMetrics", "Predictions", "logit_slices", "score_tokens"]

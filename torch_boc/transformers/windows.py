@@ -1,0 +1,67 @@
+"""How a long text is cut: windows of the model's context, and pieces of a window whose logits fit into memory."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+# At most this many logits exist at a time: 64 MB in float32.
+MOST_LOGITS = 2**24
+# The context of a model whose config does not state one.
+UNSTATED_CONTEXT = 1024
+# Texts are scored so few at a time that a piece has at least this many places.
+SHORTEST_PIECE = 16
+# The names under which configs state the context.
+CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
+
+
+class Window(NamedTuple):
+    """Tokens `start` to `end` are read together; those from `first` on are scored. `start < first`, always."""
+
+    start: int
+    first: int
+    end: int
+
+
+def windows(length: int, context: int, stride: int) -> Iterator[Window]:
+    """Windows of `context` tokens, each `stride` tokens after the one before. Every token but the first is scored once.
+
+    The first window scores all of its tokens, and a later one scores those that are new. So each token is predicted from
+    at least `context - stride` earlier tokens, or from all that there are.
+
+    >>> list(windows(10, context=6, stride=3))
+    [Window(start=0, first=1, end=6), Window(start=3, first=6, end=9), Window(start=6, first=9, end=10)]
+    """
+    start, first = 0, 1
+    while first < length:
+        end = min(start + context, length)
+        yield Window(start, first, end)
+        start, first = start + stride, end
+
+
+def check_windows(context: int | None, stride: int | None, config: Any) -> tuple[int, int]:
+    """The context and the stride, with the defaults for None, or an error if they cannot be used."""
+    own = model_context(config)
+    context = (own or UNSTATED_CONTEXT) if context is None else context
+    if context < 2 or (own is not None and context > own):
+        most = "" if own is None else f" and at most {own}, the context of the model"
+        raise ValueError(f"expected a context of at least 2 tokens{most}, got {context}")
+    stride = context // 2 if stride is None else stride
+    if not 1 <= stride < context:
+        raise ValueError(f"expected a stride from 1 to {context - 1}, below the context of {context}, got {stride}")
+    return context, stride
+
+
+def model_context(config: Any) -> int | None:
+    """How many tokens the model can read together, or None if its config does not say."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    found = (getattr(text, name, None) for name in CONTEXT_NAMES)
+    return next((value for value in found if isinstance(value, int) and value > 1), None)
+
+
+def piece_length(sequences: int, num_classes: int) -> int:
+    """How many positions of all sequences have at most `MOST_LOGITS` logits; at least 1."""
+    return max(1, MOST_LOGITS // (sequences * num_classes))
+
+
+def most_sequences(num_classes: int) -> int:
+    """How many sequences to score together, so that a piece of them has at least `SHORTEST_PIECE` places."""
+    return max(1, MOST_LOGITS // (SHORTEST_PIECE * num_classes))
