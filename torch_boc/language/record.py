@@ -12,8 +12,8 @@ class TokenRecord:
 
     Attributes:
         tokens: (T,) in int64, on the CPU; the prompt first, if it is part of the record.
-        numbers: (T,) in float64, on the CPU, under the names of `functional.tokens.TOKEN_COLUMNS`; NaN where a token was
-            not scored. A number of which only bounds are known stands under `NAME_lower` and `NAME_upper` as well.
+        numbers: (T,) in float64, on the CPU, under the names of `functional.tokens.TOKEN_COLUMNS`; NaN where a token
+            was not scored. A number of which only bounds are known stands under `NAME_lower` and `NAME_upper` as well.
         rivals: (T, k) in int64, the likeliest tokens at each place, the prediction first; -1 where there is none.
         rival_log_probabilities: (T, k) in float64.
         prompt_length: how many of the first tokens are the prompt.

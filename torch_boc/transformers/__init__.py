@@ -10,6 +10,7 @@ except ImportError as error:
 from .columns import COLUMNS
 from .predictions import Predictions
 from .scoring import logit_slices, score_tokens
+from .text import evaluate_text
 from .trainer import BoCTrainerMetrics
 
-__all__ = ["COLUMNS", "BoCTrainerMetrics", "Predictions", "logit_slices", "score_tokens"]
+__all__ = ["COLUMNS", "BoCTrainerMetrics", "Predictions", "evaluate_text", "logit_slices", "score_tokens"]
