@@ -19,6 +19,8 @@ from torch_boc.transformers import logit_slices
 
 LONGEST, SHORTEST = 128, 24
 KEPT = (5, 20, 100)
+# Log-probabilities in float64 say this much of a lost coin: that of a sure prediction rounds to 0.
+ROUNDING = 1e-14
 Columns = dict[str, Tensor]
 
 
@@ -90,7 +92,7 @@ def bound_columns(log_p: Tensor, loss: Tensor) -> Columns:
     largest, found = log_p.topk(max(KEPT)).values, {}
     for k in KEPT:
         bounds = coins_from_top_k(largest[..., :k], num_classes=log_p.shape[-1])
-        slack = 1e-9 * loss  # what float64 rounds
+        slack = 1e-9 * loss + ROUNDING / (log_p.shape[-1] - 1)
         inside = (bounds.lower.loss <= loss + slack) & (loss <= bounds.upper.loss + slack)
         found[f"width_{k}"] = (bounds.upper.loss - bounds.lower.loss) / loss
         found[f"inside_{k}"] = inside.double()

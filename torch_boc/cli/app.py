@@ -19,6 +19,7 @@ from .probe import probe
 from .report import report
 from .screen import screen
 from .spelling import lenient_output
+from .text import text
 
 HELP = "Does a classifier's confidence agree with the geometry of its logits?"
 EXPECTED = (ValueError, OSError, ImportError)
@@ -56,6 +57,11 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "torch-boc monitor day1.npz day2.npz --calibration val.npz",
         "torch-boc monitor day3.npz --calibration val.npz --state stream.pt",
         "torch-boc monitor --calibration val.npz --until-alarm < logits.csv",
+    ),
+    text: (
+        "torch-boc text --model folder book.txt",
+        "torch-boc text --model folder a.txt b.txt --context 1024 --out /tmp/text",
+        "torch-boc text --model folder --gguf model.gguf book.txt --bos --json",
     ),
     experiment: (
         "torch-boc experiment vit",

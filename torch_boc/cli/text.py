@@ -12,7 +12,7 @@ from .console import counting, put, screen, working
 from .language_model import load_model
 from .options import Json
 from .output import list_files
-from .render import box_for, bullets, spelled, terminal_table
+from .render import WIDTH, box_for, bullets, cut_to_width, spelled, terminal_table, without
 from .spelling import spell, spell_json
 
 DTYPES = ("auto", "float32", "float16", "bfloat16")
@@ -101,7 +101,9 @@ def _print(report: Any, paths: list[Path], *, json: bool) -> None:
     put(console, report.headline, "dim")
     for table in report.tables():
         put(console, f"\n{table.heading}", "bold")
-        console.print(terminal_table(spelled(table, console.encoding), console.width, box_for(console)))
+        short = spelled(without(table, *table.pages_only), console.encoding)
+        for part in cut_to_width(short, min(console.width, WIDTH)):
+            console.print(terminal_table(part, console.width, box_for(console)))
     put(console, "\nWhat this says", "bold")
     console.print(bullets(spell(sentence, console.encoding) for sentence in report.verdict))
     list_files(paths, console)

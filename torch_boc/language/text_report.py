@@ -160,13 +160,8 @@ class TextReport:
         pictures = {name: Caption(name, text, f"{what}: {alt[name]}") for name, (text, what) in drawn.items()}
         return [
             Section("The texts", "Every token is predicted from those before it.", self._main_tables(), []),
-            Section(
-                "Next-token calibration",
-                CALIBRATION,
-                [reliability_table(bins)],
-                [pictures["reliability"], pictures["lost_coins"]],
-            ),
-            Section("What tells right from wrong", TELLING, [separation_table_of(whole)], []),
+            Section("Next-token calibration", CALIBRATION, [reliability_table(bins)], [pictures["reliability"]]),
+            Section("What tells right from wrong", TELLING, [separation_table_of(whole)], [pictures["lost_coins"]]),
             Section("The coherence gap", GAP, [gap_table(bins)], [pictures["gap"]]),
         ]
 

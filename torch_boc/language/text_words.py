@@ -148,7 +148,7 @@ def more_table(numbers: Mapping[str, Numbers]) -> Table:
 
 def _by_text(caption: str, columns: Iterable[Column], numbers: Mapping[str, Numbers], heading: str = "") -> Table:
     rows = [[Cell(name), *(Cell(show(values)) for _, show in columns)] for name, values in numbers.items()]
-    return Table(caption, ["text", *(title for title, _ in columns)], rows, heading)
+    return Table(caption, ["text", *(title for title, _ in columns)], rows, heading, ("entropy",))
 
 
 def separation_table_of(numbers: Numbers) -> Table:

@@ -79,6 +79,7 @@ class _Reading:
     windows: tuple[int, int]
     progress: Callable[[str], object]
     bytes: int = 0
+    seen: int = 0
     tokens: int = 0
     documents: int = 0
     total: TextTally | None = None
@@ -90,7 +91,7 @@ class _Reading:
             for tokens, first in token_windows(self._pieces(document), *self.windows):
                 self._add(tokens, first, name)
         if self.total is None:
-            got = "one token" if self.bytes else "an empty text"
+            got = "one token" if self.seen else "an empty text"
             raise ValueError(f"{name}: expected a text of at least two tokens, got {got}")
         return TextPart(self.total, self.bytes, self.documents)
 
@@ -110,6 +111,7 @@ class _Reading:
         for piece in [document] if isinstance(document, str) else document:
             ids = self.tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
             self.bytes += len(piece.encode())
+            self.seen += len(ids)
             if unpredicted and ids:
                 self.bytes -= len(self.tokenizer.decode(ids[:1]).encode())
                 unpredicted = False
