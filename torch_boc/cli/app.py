@@ -19,6 +19,7 @@ from .probe import probe
 from .report import report
 from .screen import screen
 from .spelling import lenient_output
+from .text import text
 from .trace import trace
 
 HELP = "Does a classifier's confidence agree with the geometry of its logits?"
@@ -57,6 +58,11 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "torch-boc monitor day1.npz day2.npz --calibration val.npz",
         "torch-boc monitor day3.npz --calibration val.npz --state stream.pt",
         "torch-boc monitor --calibration val.npz --until-alarm < logits.csv",
+    ),
+    text: (
+        "torch-boc text --model folder book.txt",
+        "torch-boc text --model folder a.txt b.txt --context 1024 --out /tmp/text",
+        "torch-boc text --model folder --gguf model.gguf book.txt --bos --json",
     ),
     trace: (
         "torch-boc trace --model folder --prompt 'Once upon a time'",

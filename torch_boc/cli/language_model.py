@@ -23,13 +23,14 @@ class LanguageModel(NamedTuple):
     name: str
 
 
-def load_model(name: str, gguf: str | None) -> LanguageModel:
+def load_model(name: str, gguf: str | None, dtype: str = "auto") -> LanguageModel:
     """Load a model and its tokenizer, on the GPU if there is one.
 
     Args:
         name: a folder, a file that ends in .gguf, or a name on the Hugging Face hub. Nothing is downloaded for the
             first two.
         gguf: the name of a GGUF file in the folder.
+        dtype: of the weights, such as "float32"; "auto" is that of the file.
     """
     transformers = require("transformers", purpose="language models need")
     path = Path(name)
@@ -41,7 +42,7 @@ def load_model(name: str, gguf: str | None) -> LanguageModel:
     with _quiet(transformers):
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-            model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype="auto", **options)
+            model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=dtype, **options)
         except (OSError, ValueError, KeyError) as error:
             said = " ".join(str(error).split())
             raise ValueError(f"{name}: transformers cannot load a causal language model: {said[:300]}") from error

@@ -12,6 +12,16 @@ from .generation import BoCGeneration
 from .predictions import Predictions
 from .scoring import logit_slices, score_tokens
 from .stopping import Stop
+from .text import evaluate_text
 from .trainer import BoCTrainerMetrics
 
-__all__ = ["COLUMNS", "BoCGeneration", "BoCTrainerMetrics", "Predictions", "Stop", "logit_slices", "score_tokens"]
+__all__ = [
+    "COLUMNS",
+    "BoCGeneration",
+    "BoCTrainerMetrics",
+    "Predictions",
+    "Stop",
+    "evaluate_text",
+    "logit_slices",
+    "score_tokens",
+]

@@ -1,0 +1,99 @@
+"""The numbers of every token of every set, computed once and kept in a folder."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks.language.texts import TextSet
+from torch_boc.functional import bag_of_coins
+from torch_boc.functional.bounds import forced_gap
+from torch_boc.functional.score import unsaturated_scores
+from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
+from torch_boc.functional.top_k import coins_from_top_k
+from torch_boc.storage.files import replacing
+from torch_boc.transformers import logit_slices
+
+LONGEST, SHORTEST = 128, 24
+KEPT = (5, 20, 100)
+# Log-probabilities in float64 say this much of a lost coin: that of a sure prediction rounds to 0.
+ROUNDING = 1e-14
+Columns = dict[str, Tensor]
+
+
+class Model(NamedTuple):
+    """A causal model, its tokenizer, the tokens before every text, and what share of the texts it reads."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+    before: tuple[int, ...] = ()
+    share: float = 1.0
+
+    @property
+    def classes(self) -> int:
+        return int(self.model.config.vocab_size)
+
+
+def collect(model: Model, name: str, texts: TextSet, data: Path, cache: Path) -> Columns:
+    """The columns of a set. What the folder `cache` has is not computed again; every new document is put there."""
+    path = cache / f"{model.name}, {name}.pt".replace(", ", "_").replace(" ", "-")
+    found: Columns = torch.load(path, weights_only=True) if path.exists() else {}
+    known, start = (int(found["document"].max()) + 1 if found else 0), time.perf_counter()
+    for number, (ids, size) in enumerate(documents(model, texts, data)):
+        if number < known:
+            continue
+        part = _columns(model, ids)
+        count = len(part["rank"])
+        part |= {"document": torch.full((count,), number), "bytes": torch.full((count,), size / count)}
+        found = {key: torch.cat([found[key], value]) if found else value for key, value in part.items()}
+        with replacing(path) as temporary:
+            torch.save(found, temporary)
+        print(f"{model.name}, {name}: document {number + 1}, {time.perf_counter() - start:.0f} s", flush=True)
+    return found
+
+
+def documents(model: Model, texts: TextSet, data: Path) -> Iterator[tuple[list[int], int]]:
+    """The tokens of each document, and the bytes of those that are scored, until there are enough tokens."""
+    taken = 0
+    for text in texts.documents(data):
+        if taken >= texts.tokens * model.share:
+            return
+        ids = model.tokenizer(text, add_special_tokens=False)["input_ids"][:LONGEST]
+        if len(ids) >= SHORTEST:
+            scored = ids if model.before else ids[1:]
+            taken += len(scored)
+            yield [*model.before, *ids], len(model.tokenizer.decode(scored).encode())
+
+
+def _columns(model: Model, ids: list[int]) -> Columns:
+    """The numbers of each scored token of a document."""
+    parts = []
+    for _, logits, target in logit_slices(model.model, torch.tensor([ids])):
+        rows, token = logits[0], target[0]
+        numbers = token_numbers(rows, token, rivals=1)
+        found = {name: getattr(numbers, name).double() for name in TOKEN_COLUMNS}
+        found |= unsaturated_scores(rows, ["energy", "logit_gap"])
+        log_p = rows.double().log_softmax(-1)
+        coins = bag_of_coins(log_p)
+        found["forced_gap"] = forced_gap(coins.odds, rows.shape[-1])
+        found["free_gap"] = coins.free_gap
+        found["right"] = (numbers.rivals[:, 0] == token).double()
+        found["squares"] = (2 * log_p).exp().sum(-1)
+        parts.append(found | bound_columns(log_p, coins.loss))
+    return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+
+
+def bound_columns(log_p: Tensor, loss: Tensor) -> Columns:
+    """For each k, the relative width of the bounds of the loss from the top k, and whether they contain the truth."""
+    largest, found = log_p.topk(max(KEPT)).values, {}
+    for k in KEPT:
+        bounds = coins_from_top_k(largest[..., :k], num_classes=log_p.shape[-1])
+        slack = 1e-9 * loss + ROUNDING / (log_p.shape[-1] - 1)
+        inside = (bounds.lower.loss <= loss + slack) & (loss <= bounds.upper.loss + slack)
+        found[f"width_{k}"] = (bounds.upper.loss - bounds.lower.loss) / loss
+        found[f"inside_{k}"] = inside.double()
+    return found

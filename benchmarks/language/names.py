@@ -1,0 +1,15 @@
+"""What the page calls the scores."""
+
+NAMES = {
+    "log_probability": "log-probability of the token",
+    "confidence": "confidence",
+    "lost_coins": "lost coins",
+    "entropy": "entropy",
+    "logit_gap": "logit gap",
+    "energy": "energy",
+    "concentration": "ρ",
+}
+# With the sign for which higher is more sure.
+SIGNED = {
+    name: f"−{text}" if name in ("lost_coins", "entropy", "concentration") else text for name, text in NAMES.items()
+}

@@ -1,0 +1,153 @@
+"""The page, from the table of numbers alone: a test makes it again from `numbers.csv`."""
+
+import textwrap
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.harness import markdown_table
+from benchmarks.language.analysis import CONTRASTS, FAMILIAR, LEVELS, SCORES
+from benchmarks.language.collect import KEPT
+from benchmarks.language.figures import of
+from benchmarks.language.names import SIGNED
+from benchmarks.language.sentences import answers
+from benchmarks.language.texts import SETS
+from torch_boc.report.words import number
+
+MAIN = "SmolLM2-135M"
+HEAD = (
+    "Written by `python -m benchmarks.language FOLDER --gguf FILE` from a real language model on real text; "
+    "`numbers.csv` has every number, and a test makes this page again from it. `python -m benchmarks.language.fetch "
+    "FOLDER` gets the model. Brackets are 95 % intervals by the bootstrap over documents, because the tokens of one "
+    "document depend on each other."
+)
+HOW = (
+    "Each document goes through the model alone, cut after 128 tokens; every token but the first is predicted from "
+    "those before it (Gemma: every token, after its token for the beginning). “Right” means that the likeliest token "
+    "came. At equal confidence, only predictions in the same of 50 quantiles of confidence are compared."
+)
+CALIBRATION = (
+    "“Brier, prediction” is that of the event that the likeliest token comes; “all tokens” is the sum over the whole "
+    "vocabulary. Bits per byte compare models with different tokens."
+)
+GAP = "The forced part is what confidence alone decides; ρ is free to say the rest."
+RIGHT = (
+    "AUROC of right against wrong next tokens. Lost coins, entropy and ρ count with a minus sign. A value below 0.5 at "
+    "equal confidence means that the quantity separates the other way round."
+)
+OTHER = (
+    "AUROC of natural text (the first name) against the other, for single tokens and for the means of documents. The "
+    "words of the shuffled news are the same; the German manuals are translations of the English ones; code and help "
+    "are both about Python."
+)
+WIDTHS = (
+    "An API returns the top k log-probabilities; `coins_from_top_k` bounds the lost coins. The width is that of the "
+    "bounds divided by the true value."
+)
+TINTED = (
+    "The page of a generated text, its tokens tinted by their lost coins, is made by `torch-boc trace --model FOLDER "
+    "--gguf FILE --prompt TEXT -o trace.html`, and its picture by `python -m benchmarks.language.picture trace.html`."
+)
+
+
+def page(table: pd.DataFrame, *, tinted: bool = False) -> str:
+    """The whole page in Markdown; `tinted` says whether the folder has the picture of a tinted page."""
+    models = [name for name in table["model"].unique() if name != "random rows"]
+    sets = [name for name in SETS if of(table, MAIN, name)]
+    parts = ["# A language model on text", _wrap(HEAD), "## What holds and what does not"]
+    parts.append("\n".join(f"- {_wrap(line, 2)}" for line in answers(table, MAIN, models)))
+    parts += ["## What was run", _wrap(HOW), _sets(table, models)]
+    parts += ["## Next-token calibration", _wrap(CALIBRATION), *_calibration(table, models)]
+    parts += ["![Accuracy against confidence in the next token](reliability.png)"]
+    parts += ["## The gap is forced", _wrap(GAP), _gap(table, models)]
+    parts += ["## Right and wrong next tokens", _wrap(RIGHT), _separation(table, sets, "auroc"), "At equal confidence:"]
+    parts += [_separation(table, sets, "within"), "![AUROC of right against wrong next tokens](separation.png)"]
+    parts += ["## Natural and other text", _wrap(OTHER), _contrasts(table)]
+    parts += ["![AUROC of natural against other text](contrasts.png)"]
+    parts += ["## Bounds from the top k", _wrap(WIDTHS), _widths(table, models), _inside(table)]
+    parts += ["## A tinted page", _wrap(TINTED)]
+    return "\n\n".join([*parts, *(["![A generated text, tinted by lost coins](tinted.png)"] if tinted else [])]) + "\n"
+
+
+def cell(row: Any, digits: int = 3) -> str:
+    """A value, with its interval if it has one."""
+    if row is None:
+        return "–"
+    if row.low != row.low:
+        return number(row.value, digits)
+    return f"{number(row.value, digits)} [{number(row.low, digits)}, {number(row.high, digits)}]"
+
+
+def _present(table: pd.DataFrame, models: list[str]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Every model and set that was run."""
+    pairs = [(model, name, of(table, model, name)) for model in models for name in SETS]
+    return [(model, name, found) for model, name, found in pairs if found]
+
+
+def _sets(table: pd.DataFrame, models: list[str]) -> str:
+    rows = [
+        [model, name, SETS[name].what, f"{found['documents'].value:,.0f}", f"{found['tokens'].value:,.0f}"]
+        for model, name, found in _present(table, models)
+    ]
+    return markdown_table(["model", "set", "what it is", "documents", "tokens scored"], rows)
+
+
+def _calibration(table: pd.DataFrame, models: list[str]) -> list[str]:
+    first = {"perplexity": 1, "bits_per_byte": 3, "accuracy": 3, "confidence": 3, "ece": 3}
+    second = {"brier_confidence": 3, "brier_all": 3, "entropy": 2, "lost_coins": 2, "lost_coins_median": 2}
+    titles = [["perplexity", "bits per byte", "accuracy", "mean confidence", "ECE"]]
+    titles += [["Brier, prediction", "Brier, all tokens", "mean entropy", "mean lost coins", "median lost coins"]]
+    return [
+        markdown_table(
+            ["model", "set", *head],
+            [[m, s, *(cell(x[key], digits) for key, digits in keys.items())] for m, s, x in _present(table, models)],
+        )
+        for head, keys in zip(titles, (first, second), strict=True)
+    ]
+
+
+def _gap(table: pd.DataFrame, models: list[str]) -> str:
+    rows = []
+    for model, name, found in _present(table, models):
+        share, rest = found["forced_share"], 1 - found["forced_variance"].value
+        rows.append([model, name, *(f"{100 * x:.4f} %" for x in (share.value, share.low)), f"{rest:.1e}"])
+    return markdown_table(
+        ["model", "set", "forced part of the mean gap", "at least", "part of the variance not forced"], rows
+    )
+
+
+def _separation(table: pd.DataFrame, sets: list[str], way: str) -> str:
+    found = {name: of(table, MAIN, name) for name in sets}
+    rows = [[SIGNED[score], *(cell(found[name][f"{way}_{score}"]) for name in sets)] for score in SCORES]
+    return markdown_table(["score", *sets], rows)
+
+
+def _contrasts(table: pd.DataFrame) -> str:
+    rows = []
+    for one, other in CONTRASTS:
+        found = of(table, MAIN, f"{one} / {other}")
+        for name in FAMILIAR if found else ():
+            values = [cell(found[f"{way}_{name}"]) for way in ("token", "document")]
+            rows.append([f"{one} / {other}", SIGNED[name], *values])
+    return markdown_table(["sets", "score", "by token", "by document"], rows)
+
+
+def _widths(table: pd.DataFrame, models: list[str]) -> str:
+    rows = []
+    for model in models:
+        found = of(table, model, "all")
+        rows += [[model, str(k), *(f"{found[f'width_{k}_{x}'].value:.3g}" for x in LEVELS)] for k in KEPT]
+    return markdown_table(["model", "k", *(f"{level:.0%} of tokens below" for level in LEVELS)], rows)
+
+
+def _inside(table: pd.DataFrame) -> str:
+    lines = []
+    for model in table["model"].unique():
+        found = of(table, model, "all")
+        parts = [f"{found[f'inside_{k}'].value:,.0f} of {found[f'rows_{k}'].value:,.0f} for k = {k}" for k in KEPT]
+        lines.append(f"{model}: {', '.join(parts)}")
+    return _wrap(f"Rows whose bounds contain the truth: {'; '.join(lines)}.")
+
+
+def _wrap(text: str, indent: int = 0) -> str:
+    return textwrap.fill(text, 120, subsequent_indent=" " * indent, break_on_hyphens=False)

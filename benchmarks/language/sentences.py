@@ -1,0 +1,102 @@
+"""What the numbers say, in sentences that follow from them: whoever runs it again gets the sentences of that run."""
+
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.language.analysis import CONTRASTS, FAMILIAR
+from benchmarks.language.collect import KEPT, ROUNDING
+from benchmarks.language.figures import of
+from benchmarks.language.names import SIGNED
+from benchmarks.language.texts import SETS
+from torch_boc.report.words import listed, number
+
+OTHERS = [other for _, other in CONTRASTS]
+
+
+def answers(table: pd.DataFrame, model: str, models: list[str]) -> list[str]:
+    """The answers to the questions of the page."""
+    sets = {name: found for name in SETS if (found := of(table, model, name))}
+    natural = {name: found for name, found in sets.items() if name not in OTHERS}
+    return [
+        _calibrated(natural),
+        _forced(table, models),
+        *(_beyond(natural, score) for score in ("lost_coins", "concentration")),
+        *_told(table, model),
+        _contained(table),
+    ]
+
+
+def _calibrated(sets: dict[str, dict[str, Any]]) -> str:
+    """Is the confidence in the next token calibrated?"""
+    parts, excess = [], {}
+    for name, found in sets.items():
+        excess[name] = found["confidence"].value - found["accuracy"].value
+        more = number(excess[name], 3, sign=True)
+        parts.append(f"{name} {_interval(found['ece'])} (mean confidence minus accuracy {more})")
+    sure = [name for name, value in excess.items() if value > 0]
+    whom = "every set" if len(sure) == len(sets) else listed(sure) if sure else "no set"
+    return f"**Calibration.** The model is too sure on {whom}. ECE: {listed(parts)}."
+
+
+def _forced(table: pd.DataFrame, models: list[str]) -> str:
+    """Does the forced share stay above 99 %?"""
+    found = table[(table["what"] == "forced_share") & table["model"].isin(models)]
+    least = found.loc[found["low"].idxmin()]
+    holds = "Yes" if least["low"] > 0.99 else "No"
+    return (
+        f"**Is more than 99 % of the gap forced?** {holds}: at least {100 * least['low']:.3f} % of the mean gap on "
+        f"every set (the lower end of the interval on {least['set']}, {least['model']}). The gap is 1 − p̂ and says "
+        "nothing of its own."
+    )
+
+
+def _beyond(sets: dict[str, dict[str, Any]], score: str) -> str:
+    """Does a score tell right from wrong next tokens beyond confidence?"""
+    shown = {name: max(x[f"over_{score}"].low, x[f"under_{score}"].low) > 0 for name, x in sets.items()}
+    away = [name for name, found in shown.items() if found]
+    values = listed([f"{name} {_interval(x[f'within_{score}'])}" for name, x in sets.items()])
+    own = listed([f"{name} {number(x['within_confidence'].value, 3)}" for name, x in sets.items()])
+    verdict = "Not shown on any set" if not away else f"Shown, but little, on {listed(away)}"
+    if away and len(away) < len(sets):
+        verdict += "; not shown on the others"
+    overall = [f"{name} {number(x[f'auroc_{score}'].value, 3)}" for name, x in sets.items()]
+    plain = [f"{name} {number(x['auroc_confidence'].value, 3)}" for name, x in sets.items()]
+    return (
+        f"**Does {SIGNED[score]} tell right from wrong next tokens beyond confidence?** {verdict} (by the paired "
+        f"difference from confidence, in strata). AUROC at equal confidence: {values}; confidence itself, which still "
+        f"varies a little within the strata, has {own}. Over all pairs: {listed(overall)}, where confidence has "
+        f"{listed(plain)}."
+    )
+
+
+def _told(table: pd.DataFrame, model: str) -> list[str]:
+    """What tells natural from other text?"""
+    lines = []
+    for one, other in CONTRASTS:
+        found = of(table, model, f"{one} / {other}")
+        if not found:
+            continue
+        best = max(FAMILIAR, key=lambda name: abs(found[f"document_{name}"].value - 0.5))
+        rows = [f"{SIGNED[name]} {_interval(found[f'document_{name}'])}" for name in FAMILIAR]
+        lines.append(
+            f"**{one} against {other}**: the means of documents are told apart best by {SIGNED[best]}. AUROC, below 0.5 "
+            f"where {other} scores higher: {listed(rows)}. By single tokens the log-probability has "
+            f"{_interval(found['token_log_probability'])}."
+        )
+    return lines
+
+
+def _contained(table: pd.DataFrame) -> str:
+    """Do the bounds contain the truth?"""
+    rows = [f"rows_{k}" for k in KEPT], [f"inside_{k}" for k in KEPT]
+    total, inside = (table[table["what"].isin(names)]["value"].sum() for names in rows)
+    words = "all" if total == inside else f"{inside:,.0f}"
+    return (
+        f"**Bounds from the top k** contain the truth in {words} of {total:,.0f} cases, up to the rounding of the "
+        f"log-probabilities in float64, {ROUNDING:g} of a lost coin."
+    )
+
+
+def _interval(row: Any) -> str:
+    return f"{number(row.value, 3)} [{number(row.low, 3)}, {number(row.high, 3)}]"

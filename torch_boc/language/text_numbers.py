@@ -1,0 +1,84 @@
+"""The numbers of a report on texts, as plain dicts and as tables of pandas."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from .._optional import require
+from ..functional.next_tokens import BINS, SCALES, TextTally, add_tallies, empty_text_tally
+from ..functional.tallies import BinCounts, BinSums
+from ..functional.text_summary import text_summary
+
+ALL = "all"
+
+
+class TextPart(NamedTuple):
+    """What a text, or several, add up to.
+
+    Attributes:
+        tally: the counts and sums.
+        bytes: the size of what was scored, in UTF-8.
+        documents: how many texts there are.
+    """
+
+    tally: TextTally
+    bytes: int
+    documents: int
+
+
+def together(parts: Mapping[str, TextPart]) -> TextPart:
+    """All parts as one, on the CPU."""
+    total = empty_text_tally()
+    for part in parts.values():
+        add_tallies(total, part.tally)
+    return TextPart(total, sum(x.bytes for x in parts.values()), sum(x.documents for x in parts.values()))
+
+
+def part_numbers(part: TextPart) -> dict[str, float]:
+    """The numbers of `text_summary`, and `documents`, `bytes`, `bits_per_token` and `bits_per_byte`."""
+    found = text_summary(part.tally)
+    bits = found["nll"] / math.log(2)
+    sizes = {"documents": part.documents, "bytes": part.bytes}
+    per = {"bits_per_token": bits, "bits_per_byte": bits * found["tokens"] / part.bytes if part.bytes else math.nan}
+    return {"tokens": found.pop("tokens"), **sizes, "perplexity": found.pop("perplexity"), **per, **found}
+
+
+def text_table(numbers: Mapping[str, Mapping[str, float]]) -> Any:
+    """A row for each text, under its name."""
+    pandas = require("pandas", purpose="tables need")
+    return pandas.DataFrame(list(numbers.values()), index=pandas.Index(list(numbers), name="text"))
+
+
+def bin_table(part: TextPart) -> Any:
+    """A row for each bin of confidence: tokens, and the means of confidence, accuracy, gap, forced and free gap."""
+    counts = BinCounts(*part.tally.predictions.bin_counts.cpu())
+    sums = BinSums(*part.tally.predictions.bin_sums.cpu())
+    forced, free = part.tally.bin_sums.cpu()
+    edges = torch.arange(BINS + 1, dtype=torch.float64) / BINS
+    columns = {
+        "bin_low": edges[:-1],
+        "bin_high": edges[1:],
+        "tokens": counts.samples,
+        "confidence": sums.confidence / counts.samples,
+        "accuracy": counts.correct / counts.samples,
+        "gap": sums.gap / counts.samples,
+        "forced_gap": forced / counts.samples,
+        "free_gap": free / counts.samples,
+    }
+    return require("pandas", purpose="tables need").DataFrame({name: x.tolist() for name, x in columns.items()})
+
+
+def separation_table(numbers: Mapping[str, float]) -> Any:
+    """A row for each score: how well it tells right from wrong next tokens, overall and at equal confidence."""
+    rows = [
+        {
+            "score": name,
+            "auroc": numbers[f"auroc_{name}"],
+            "at_equal_confidence": numbers[f"auroc_{name}_at_equal_confidence"],
+            "error": numbers[f"auroc_{name}_error"],
+        }
+        for name in SCALES
+    ]
+    return require("pandas", purpose="tables need").DataFrame(rows)

@@ -1,0 +1,153 @@
+"""Teacher-forced evaluation of text: how well a causal model predicts it, and what its confidence is worth."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..functional.next_tokens import TextTally, add_predictions, empty_text_tally
+from ..language.text_numbers import TextPart
+from ..language.text_report import TextReport
+from .reading import WindowReader, evaluation_mode, vocabulary
+from .windows import Window, check_windows, token_windows
+
+# A text, or the pieces of a text that is too long to be held at once.
+Document = str | Iterable[str]
+Texts = str | Iterable[Document] | Mapping[str, str | Iterable[Document]]
+SINGLE = "text"
+
+
+def evaluate_text(
+    model: Any,
+    tokenizer: Any,
+    texts: Texts,
+    *,
+    context: int | None = None,
+    stride: int | None = None,
+    bos: bool | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> TextReport:
+    """How well a causal language model predicts given texts, token by token, and what its confidence is worth.
+
+    Everything is added up on the model's device while the texts go through the model once, in slices of at most about
+    2^24 logits. So memory grows neither with the length of the texts nor, beyond a slice, with the vocabulary.
+
+    Args:
+        model: a causal language model of transformers.
+        tokenizer: its tokenizer.
+        texts: a text, a list of texts, or a mapping from names to either, which gets a row for each name. A text may
+            also be an iterable of its pieces. Pieces are tokenised one by one, so that no token crosses the end of a
+            piece; the model reads on across it.
+        context: the most tokens that the model reads together; see `logit_slices`.
+        stride: how far a window is from the one before, by default half of the context; see `logit_slices`.
+        bos: whether the tokenizer's first token stands before each text; by default as the tokenizer does it. With it
+            the first token of a text is predicted too.
+        progress: called with a few words now and then.
+
+    Returns:
+        A report; `functional.text_summary` documents its numbers.
+    """
+    _check_model(model)
+    context, stride = check_windows(context, stride, model.config)
+    before = first_tokens(tokenizer, bos)
+    named = texts if isinstance(texts, Mapping) else {SINGLE: texts}
+    parts = {}
+    with evaluation_mode(model):
+        _check_causal(model)
+        for name, content in named.items():
+            reading = _Reading(model, tokenizer, before, (context, stride), progress or (lambda message: None))
+            parts[name] = reading.read(name, [content] if isinstance(content, str) else content)
+    settings = {
+        "model": type(model).__name__,
+        "num_classes": vocabulary(model.config),
+        "context": context,
+        "stride": stride,
+        "tokens_before": list(before),
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
+    return TextReport(parts, settings)
+
+
+@dataclass
+class _Reading:
+    """Adds up one set of texts; `bytes` are those of the tokens that were scored, in UTF-8."""
+
+    model: Any
+    tokenizer: Any
+    before: list[int]
+    windows: tuple[int, int]
+    progress: Callable[[str], object]
+    bytes: int = 0
+    seen: int = 0
+    tokens: int = 0
+    documents: int = 0
+    total: TextTally | None = None
+
+    def read(self, name: str, documents: Iterable[Document]) -> TextPart:
+        """What the documents add up to."""
+        for document in documents:
+            self.documents += 1
+            for tokens, first in token_windows(self._pieces(document), *self.windows):
+                self._add(tokens, first, name)
+        if self.total is None:
+            got = "one token" if self.seen else "an empty text"
+            raise ValueError(f"{name}: expected a text of at least two tokens, got {got}")
+        return TextPart(self.total, self.bytes, self.documents)
+
+    def _add(self, tokens: list[int], first: int, name: str) -> None:
+        batch = torch.tensor([tokens], device=self.model.device)
+        for start, logits in WindowReader(self.model, batch).read(Window(0, first, len(tokens))):
+            self.total = self.total or empty_text_tally(logits.device)
+            target = batch[:, start : start + logits.shape[1]].to(logits.device)
+            add_predictions(self.total, logits, target)
+            self.tokens += target.numel()
+            self.progress(f"{name}: {self.tokens:,} tokens")
+
+    def _pieces(self, document: Document) -> Iterator[list[int]]:
+        """The tokens of a document, piece by piece."""
+        yield list(self.before)
+        unpredicted = not self.before
+        for piece in [document] if isinstance(document, str) else document:
+            ids = self.tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
+            self.bytes += len(piece.encode())
+            self.seen += len(ids)
+            if unpredicted and ids:
+                self.bytes -= len(self.tokenizer.decode(ids[:1]).encode())
+                unpredicted = False
+            yield ids
+
+
+def first_tokens(tokenizer: Any, bos: bool | None) -> list[int]:
+    """The tokens that stand before each text."""
+    if bos:
+        if tokenizer.bos_token_id is None:
+            raise ValueError("expected a tokenizer with a first token (bos), got one without; leave out bos")
+        return [tokenizer.bos_token_id]
+    if bos is False:
+        return []
+    plain, whole = (tokenizer("a", add_special_tokens=x)["input_ids"] for x in (False, True))
+    places = range(len(whole) - len(plain) + 1)
+    return next((list(whole[:i]) for i in places if whole[i : i + len(plain)] == plain), [])
+
+
+def _check_model(model: Any) -> None:
+    if not hasattr(model, "config") or not callable(getattr(model, "forward", None)):
+        raise TypeError(f"expected a causal language model of transformers, got {type(model).__name__}")
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(f"expected a causal language model, got {type(model).__name__}, which has an encoder as well")
+
+
+def _check_causal(model: Any) -> None:
+    """Raise if what a model predicts after a token depends on the tokens that come later."""
+    tokens = torch.tensor([[0, 1], [0, 2]], device=model.device)
+    with torch.no_grad():
+        found = getattr(model(input_ids=tokens, return_dict=True), "logits", None)
+    if found is None or found.ndim != 3:
+        raise ValueError(f"expected a causal language model, got {type(model).__name__}, which has no logits of tokens")
+    one, other = found[:, 0].float().unbind()
+    near = 1e-4 if found.dtype in (torch.float32, torch.float64) else 2e-2
+    if not torch.allclose(one, other, rtol=near, atol=near * float(one.abs().amax())):
+        raise ValueError(
+            f"expected a causal language model, got {type(model).__name__}, whose predictions change with later tokens"
+        )
