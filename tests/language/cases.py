@@ -10,15 +10,16 @@ from torch_boc.language import TokenRecord, Trace
 WORDS = ["The", " sky", " is", " blue", ".", "\n", " </script><b>", " naïve", " & \"'", "日本"]
 
 
-def make_record(length=40, *, classes=50, prompt=0, seed=0, scale=3.0, rivals=5, finish="eos", **options):
-    """A record of random logits; the first token of the prompt has no numbers."""
+def make_record(length=40, *, classes=50, prompt=0, seed=0, scale=3.0, rivals=5, finish="eos", bare=False, **options):
+    """A record of random logits; the first token of the prompt has no numbers, and with `bare` none has any."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(length, classes, generator=generator, dtype=torch.float64) * scale
     tokens = torch.randint(classes, (length,), generator=generator)
     found = token_numbers(logits, tokens, rivals=rivals)._asdict()
     numbers = {name: found[name].double() for name in TOKEN_COLUMNS}
     if prompt:
-        numbers = {name: column.index_fill(0, torch.tensor([0]), math.nan) for name, column in numbers.items()}
+        unscored = torch.arange(prompt if bare else 1)
+        numbers = {name: column.index_fill(0, unscored, math.nan) for name, column in numbers.items()}
     chances = found["rival_log_probabilities"]
     return TokenRecord(tokens, numbers, found["rivals"], chances, prompt, finish=finish, **options)
 

@@ -88,11 +88,7 @@ def test_further_numbers_can_be_chosen():
 
 
 def test_a_prompt_without_numbers_is_one_text():
-    record = make_record(10, prompt=4)
-    numbers = {name: column.clone() for name, column in record.numbers.items()}
-    for column in numbers.values():
-        column[:4] = math.nan
-    bare = TokenRecord(record.tokens, numbers, record.rivals, record.rival_log_probabilities, 4)
+    record, bare = make_record(10, prompt=4), make_record(10, prompt=4, bare=True)
     spans = [source.count("<span class='q") for source in (Trace([x], num_classes=50).html() for x in (bare, record))]
     assert spans == [6 + 8, 10 + 8]  # the legend has 8
     assert json.loads(Parsed(Trace([bare], num_classes=50).html()).data)["sequences"][0]["first"] == 4

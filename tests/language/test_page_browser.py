@@ -172,6 +172,21 @@ def test_axe_finds_nothing(browser, path, dark, pointed):  # noqa: F811
         assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
 
 
+def test_a_long_prompt_can_be_scrolled(browser, tmp_path):  # noqa: F811
+    """Also with the keyboard, where none of its tokens has numbers; and axe agrees."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
+    path = make_trace(900, prompt=800, bare=True).save(tmp_path / "prompt.html")
+    with Watched(browser, path) as watched:
+        text = watched.page.locator(".prompt .text")
+        assert text.evaluate("x => x.scrollHeight > x.clientHeight")
+        watched.page.locator("#quantity").focus()
+        watched.page.keyboard.press("Tab")
+        assert text.evaluate("x => x === document.activeElement")
+        assert axe.Axe().run(watched.page).response["violations"] == []
+        watched.page.keyboard.press("Tab")
+        assert "token 801 of 900" in watched.page.locator("#tip").inner_text()
+
+
 def test_a_long_text_is_fast(browser, tmp_path):  # noqa: F811
     """2,000 tokens: switching the quantity takes a fraction of a second."""
     with Watched(browser, make_trace(2000).save(tmp_path / "long.html")) as watched:

@@ -1,4 +1,4 @@
-"""Templates escape whatever they are given; JSON cannot leave its script element; a folder's own templates come first."""
+"""Templates escape whatever they are given; JSON stays in its script element; a folder's own templates come first."""
 
 import json
 from html.parser import HTMLParser

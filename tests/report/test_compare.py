@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
+from torch_boc.pages import html_text
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.parts import Cell
-from torch_boc.pages import html_text
 from torch_boc.report.report import Report
 from torch_boc.report.results import SPLINE
 from torch_boc.report.splits import LEAKING

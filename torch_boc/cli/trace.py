@@ -11,7 +11,7 @@ import typer
 
 from ..storage.files import check_file
 from .console import put, screen, working
-from .language_model import encoded, load_model
+from .language_model import LanguageModel, encoded, load_model
 from .options import Seed
 from .output import list_files
 from .spelling import spell_json
@@ -66,31 +66,29 @@ def trace(
         if path is not None:
             check_file(path)
     with working("loading libraries") as tell:
-        if response is not None and num_classes is not None:
-            found = _from_response(response, num_classes)
+        if response is not None:
+            found = _from_response(response, num_classes or 0)
         else:
-            assert model is not None
-            assert prompt is not None
-            text = _text(prompt)
+            text = sys.stdin.read() if prompt == "-" else prompt or ""
             tell(f"loading {model}")
-            loaded = load_model(model, gguf)
+            loaded = load_model(model or "", gguf)
             tell("generating")
             options: dict[str, Any] = {"max_new_tokens": limit, "do_sample": sample}
-            options |= {"temperature": 1.0 if temperature is None else temperature} if sample else {}
-            found = generate(loaded.model, loaded.tokenizer, encoded(loaded, text, chat=chat), seed, options)
+            options |= {"temperature": temperature or 1.0} if sample else {}
+            found = generate(loaded, encoded(loaded, text, chat=chat), seed, options)
         found.save(out, quantity)
         paths = [out, *([found.to_parquet(table)] if table is not None else [])]
     _print(found, paths, json=json)
 
 
-def generate(model: Any, tokenizer: Any, inputs: dict[str, Any], seed: int, options: dict[str, Any]) -> "Trace":
+def generate(loaded: LanguageModel, inputs: dict[str, Any], seed: int, options: dict[str, Any]) -> "Trace":
     """The trace of what a model generates. The state of torch's random numbers is as before."""
     from ..transformers import BoCGeneration
 
-    recorder = BoCGeneration(model, tokenizer, prompt=True)
+    recorder = BoCGeneration(loaded.model, loaded.tokenizer, prompt=True)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        recorder.generate(model, **inputs, **options)
+        recorder.generate(loaded.model, **inputs, **options)
     return recorder.trace
 
 
@@ -121,10 +119,6 @@ def _check_quantity(name: str) -> None:
 
     if name not in SCALES:
         raise ValueError(f"expected --quantity among {', '.join(SCALES)}, got {name!r}")
-
-
-def _text(prompt: str) -> str:
-    return sys.stdin.read() if prompt == "-" else prompt
 
 
 def _from_response(path: Path, num_classes: int) -> "Trace":
