@@ -4,6 +4,7 @@ import json
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 from tests.language.cases import make_record, make_trace
 from torch_boc.language import TokenRecord, Trace
+from torch_boc.language import page as page_module
 from torch_boc.language.scales import LEVELS, SCALES, scale_of
 
+TEMPLATES = Path(page_module.__file__).with_name("templates")
 HOSTILE = [
     "</script><b>",
     "<img src=x onerror=alert(1)>",
@@ -58,6 +61,13 @@ def test_whatever_the_model_writes_stays_text():
     assert "{{ 7 + 7 }}" in hostile.html()
     short = [Parsed(trace._repr_html_()).tags for trace in (plain, hostile)]
     assert short[0] == short[1]
+
+
+@pytest.mark.parametrize("file", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.name)
+def test_no_template_switches_escaping_off(file):
+    text = file.read_text(encoding="utf-8")
+    assert "safe" not in text
+    assert "autoescape" not in text
 
 
 def test_nothing_is_loaded():

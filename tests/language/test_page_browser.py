@@ -187,6 +187,23 @@ def test_a_long_prompt_can_be_scrolled(browser, tmp_path):  # noqa: F811
         assert "token 801 of 900" in watched.page.locator("#tip").inner_text()
 
 
+@pytest.mark.parametrize("ground", ["#ffffff", "#111111"])
+@pytest.mark.parametrize("dark", [False, True])
+def test_in_a_notebook_of_any_theme(browser, tmp_path, ground, dark):  # noqa: F811
+    """Whose colours need not be those of the system, and whose own elements stay as they are."""
+    ink = "#111111" if ground == "#ffffff" else "#eeeeee"
+    style = f"<style>body {{ background: {ground}; color: {ink} }}</style><p class='text'>own</p>"
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!DOCTYPE html><meta charset='utf-8'>{style}{make_trace(60)._repr_html_()}", encoding="utf-8")
+    with Watched(browser, path, dark=dark) as watched:
+        found = watched.page.evaluate(COLOURS, ".boc .text span, .boc .legend span, .boc p")
+        assert len(found) > 60
+        for colour, behind, kind in found:
+            assert contrast(colour, behind) >= 4.5, (kind, colour, behind)
+        assert watched.page.locator("p.text").evaluate("x => getComputedStyle(x).whiteSpace") == "normal"
+        assert watched.said == watched.asked == []
+
+
 def test_a_long_text_is_fast(browser, tmp_path):  # noqa: F811
     """2,000 tokens: switching the quantity takes a fraction of a second."""
     with Watched(browser, make_trace(2000).save(tmp_path / "long.html")) as watched:
