@@ -12,7 +12,7 @@ from torch.utils.data import DistributedSampler
 
 from .._optional import require_pyarrow
 from ..inference.ids import as_ids, check_id, take_id
-from ..inference.order import places_of
+from ..inference.order import count_kept
 from ..nn import ConformalTest
 from ..nn.screening import SampleColumns
 from ..storage.parquet import Column, ParquetFile
@@ -163,8 +163,7 @@ def _without_padding(trainer: Any, dataloader_idx: int, rows: int, size: int) ->
     """How many of the next `size` samples are no padding, after `rows` that are written."""
     loader = tree_leaves(trainer.predict_dataloaders)[dataloader_idx]
     sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    places = places_of(sampler) if type(sampler) is DistributedSampler else None
-    return size if places is None else min(size, max(0, places.kept - rows))
+    return min(size, max(0, count_kept(sampler) - rows)) if type(sampler) is DistributedSampler else size
 
 
 def _index_column(indices: Sequence[int] | None, rows: int) -> dict[str, Tensor]:
