@@ -3,7 +3,7 @@
 import pyarrow.parquet as parquet
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, SequentialSampler
 
 from tests.lightning.cases import (
     QUIET,
@@ -128,6 +128,56 @@ def test_a_batch_sampler_that_reuses_one_list(library, tmp_path, workers):
     with pytest.raises(ValueError, match=r"yields a new list for each batch.*let it yield list\(batch\)"):
         predict(library, tmp_path, module, batches)
     assert not (tmp_path / "out").exists()
+
+
+class Named(Dataset):
+    """Samples with a name, as a tuple or as a mapping."""
+
+    def __init__(self, mapping):
+        self.mapping = mapping
+
+    def __len__(self):
+        return len(DATA)
+
+    def __getitem__(self, i):
+        x, y = DATA[i]
+        return {"x": x, "labels": y, "path": f"image {i}"} if self.mapping else (x, y, f"image {i}")
+
+
+@pytest.mark.parametrize("mapping", [False, True])
+def test_ids(library, tmp_path, mapping):
+    module = classifier(library, perceptron())
+    module.predict_step = lambda batch, batch_idx: module(batch["x"] if mapping else batch[0])
+    order = torch.randperm(37, generator=torch.Generator().manual_seed(3)).tolist()
+    batches = DataLoader(Named(mapping), batch_size=8, sampler=order)
+    out = predict(library, tmp_path, module, batches, id="path")
+    found = parquet.read_table(out / "predictions-rank0.parquet")
+    assert found.column_names == ["index", "path", "target", *COLUMNS]
+    assert found["path"].to_pylist() == [f"image {i}" for i in order]
+    assert torch.equal(torch.tensor(found["target"].to_numpy()), DATA.tensors[1][order])
+    step = lambda outputs, batch, module: (outputs, batch["labels"] if mapping else batch[1])  # noqa: E731
+    out = predict(library, tmp_path, module, batches, id="path", logits=step)
+    assert parquet.read_schema(out / "predictions-rank0.parquet").names == ["index", "path", "target", *COLUMNS]
+
+
+def test_bad_ids(library, tmp_path):
+    with pytest.raises(ValueError, match=r"expected id as the name of a new column, .*, got 'gap'"):
+        BoCPredictionWriter(tmp_path, id="gap")
+    with pytest.raises(ValueError, match=r"expected a batch \(x, target, id\).* the key 'path'"):
+        predict(library, tmp_path, classifier(library, perceptron()), loader(DATA), id="path")
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_padding_of_a_distributed_sampler_is_left_out(library, tmp_path, shuffle):
+    """As `BoCPredictor` does; 37 samples are padded to 39."""
+    module, seen = classifier(library, perceptron()), []
+    for rank in range(3):
+        sampler = DistributedSampler(DATA, 3, rank, shuffle=shuffle)
+        out = predict(library, tmp_path / str(rank), module, DataLoader(DATA, batch_size=4, sampler=sampler))
+        found = table(out / "predictions-rank0.parquet")
+        assert torch.equal(found["target"], DATA.tensors[1][found["index"]])
+        seen += found["index"].tolist()
+    assert sorted(seen) == list(range(37))
 
 
 @pytest.mark.filterwarnings("ignore:Couldn't infer the batch indices")

@@ -13,6 +13,12 @@ from ..storage.parquet import Column
 KINDS = "expected ids as a list of N strings, a list of N ints or a tensor of N numbers"
 
 
+def check_id(id: Any, taken: Collection[str]) -> None:
+    """Raise unless `id` is None or the name of a column that is not taken."""
+    if id is not None and (not isinstance(id, str) or not id or id in taken):
+        raise ValueError(f"expected id as the name of a new column, not one of {', '.join(taken)}, got {id!r}")
+
+
 def take_id(batch: Any, name: str, required: Collection[str] = ()) -> tuple[Any, Any]:
     """The batch without its ids, and the ids: the key `name` of a mapping, or the third of (x, target, id).
 

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
-from .order import places_of
+from .order import count_kept
 
 
 def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
@@ -35,8 +35,7 @@ def count_samples(loader: Any) -> int | None:
     except TypeError:  # an iterable data set
         return None
     samples -= samples % loader.batch_size if loader.drop_last else 0
-    places = places_of(loader.sampler) if type(loader.sampler) is DistributedSampler else None
-    return samples if places is None else min(samples, places.kept)
+    return min(samples, count_kept(loader.sampler)) if type(loader.sampler) is DistributedSampler else samples
 
 
 def describe_loader(loader: Any) -> dict[str, object]:

@@ -32,9 +32,7 @@ class Numbered(NamedTuple):
 def places_of(sampler: Any) -> Places | None:
     """The places of a sampler; None if they cannot be known before the samples are drawn.
 
-    They are known for sequential and distributed samplers and for lists of indices. A `DistributedSampler` repeats
-    samples until all processes have equally many; place i of a process is place rank + i * world of all processes, and
-    it is padding if that is not smaller than the length of the data set.
+    They are known for sequential and distributed samplers and for lists of indices.
 
     >>> places_of(DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
     Places(indices=range(1, 6, 2), kept=2)
@@ -42,13 +40,22 @@ def places_of(sampler: Any) -> Places | None:
     if type(sampler) is SequentialSampler:
         return Places(range(len(sampler)), len(sampler))
     if type(sampler) is DistributedSampler:
-        rank, world = sampler.rank, sampler.num_replicas
-        indices = list(sampler) if sampler.shuffle else range(rank, sampler.total_size, world)
-        kept = len(indices) if sampler.drop_last else len(range(rank, len(sampler.dataset), world))  # type: ignore[arg-type]
-        return Places(indices, kept)
-    if isinstance(sampler, list | tuple | range) and all(type(x) is int for x in sampler):
+        indices = list(sampler) if sampler.shuffle else range(sampler.rank, sampler.total_size, sampler.num_replicas)
+        return Places(indices, count_kept(sampler))
+    if isinstance(sampler, range) or (isinstance(sampler, list | tuple) and all(type(x) is int for x in sampler)):
         return Places(sampler, len(sampler))
     return None
+
+
+def count_kept(sampler: DistributedSampler[Any]) -> int:
+    """How many samples of a process are no padding.
+
+    A `DistributedSampler` repeats samples until all processes have equally many. Place i of a process is place
+    rank + i * world of all processes, and it is padding if that is not smaller than the length of the data set.
+    """
+    if sampler.drop_last:
+        return sampler.num_samples
+    return len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]
 
 
 def check_order(loader: Any, id: str | None) -> None:

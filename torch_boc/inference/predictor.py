@@ -18,12 +18,13 @@ from .finished import check_finished, describe_run, is_finished
 from .folder import PartWriter, ShardFolder
 from .hashing import digest
 from .identity import warn_of
+from .ids import check_id
 from .loaders import as_loader, count_samples, describe_loader
 from .loop import MARKS, TableLoop
 from .order import check_order, number
 from .part_files import PartFiles
 from .ranks import check_shard, find_rank
-from .runs import RunFile
+from .runs import Run, RunFile
 from .shards import ShardedData, cut, share
 
 
@@ -88,9 +89,7 @@ class BoCPredictor(TableLoop):
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
         probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
-        taken = ("target", MARKS, *probe.names)
-        if id is not None and (not isinstance(id, str) or not id or id in taken):
-            raise ValueError(f"expected id as the name of a new column, not one of {', '.join(taken)}, got {id!r}")
+        check_id(id, ("target", MARKS, *probe.names))
         self.shard, self.batch_size = check_shard(shard), batch_size
         model = model if device is None else model.to(device)
         super().__init__(model, probe, dtype=dtype, compile=compile, progress=progress, id=id)
@@ -170,19 +169,24 @@ class BoCPredictor(TableLoop):
         run, unknown = describe_run(self.model, self._settings() | {"samples": data.samples}, run_id)
         folder = ShardFolder(path, run, data.samples, data.block_size(rank.world))
         mine, done = share(folder.blocks, rank), folder.done()
+        finished = set(done)
         # A process without finished blocks of its own compares one of the others, before it adds rows to theirs.
-        compared = [block for block in mine if block in done] or done[:1]
+        compared = [block for block in mine if block in finished] or done[:1]
         if compared:
             warn_of(unknown)
-        marks = self._marks(data.numbered(compared, self._reader), sum(map(len, compared)))
-        folder.check_done(compared, marks if run.tracked else None)
-        missing = [block for block in mine if block not in done]
-        with PartWriter(folder, run, missing) as file:
-            samples = self._read(data.numbered(missing, self._reader), marked=run.tracked)
-            self._write(file, self._tables(samples, sum(map(len, missing))))
-            if missing and not data.samples:
-                file.write(self._no_samples())
+            marks = self._marks(data.numbered(compared, self._reader), sum(map(len, compared)))
+            folder.check_done(compared, marks if run.tracked else None)
+        self._write_blocks(data, folder, run, [block for block in mine if block not in finished])
         return path
+
+    def _write_blocks(self, data: ShardedData, folder: ShardFolder, run: Run, blocks: list[range]) -> None:
+        """Predict these blocks; without samples there is one block, which is empty."""
+        with PartWriter(folder, run, blocks) as file:
+            if blocks and data.samples:
+                samples = self._read(data.numbered(blocks, self._reader), marked=run.tracked)
+                self._write(file, self._tables(samples, sum(map(len, blocks))))
+            elif blocks:
+                file.write(self._no_samples())
 
     def _write(self, file: RunFile | PartFiles | PartWriter, tables: Iterator[dict[str, Column]]) -> None:
         for columns in tables:

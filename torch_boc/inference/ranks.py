@@ -35,8 +35,8 @@ def find_rank(shard: str | Rank) -> Rank:
     """The rank that was given, or that of this process, as the launcher tells it.
 
     "auto" asks, in this order: an initialised `torch.distributed`; RANK and WORLD_SIZE (torchrun); LOCAL_RANK,
-    NODE_RANK and WORLD_SIZE (Lightning); SLURM_PROCID and the number of tasks (srun). If there is none of these, this
-    is the only process.
+    NODE_RANK and WORLD_SIZE (Lightning); SLURM_PROCID and the number of tasks (start the processes with srun, because
+    a batch script itself is told to be rank 0 of all tasks). If there is none of these, this is the only process.
     """
     if isinstance(shard, Rank):
         return shard

@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+from torch.utils.data import DistributedSampler
 
 from .._optional import require_pyarrow
+from ..inference.ids import as_ids, check_id, take_id
+from ..inference.order import count_kept
 from ..nn import ConformalTest
 from ..nn.screening import SampleColumns
-from ..storage.parquet import ParquetFile
+from ..storage.parquet import Column, ParquetFile
 from .libraries import BasePredictionWriter
 from .sources import LogitFunction, LogitSource
 
@@ -21,8 +24,9 @@ class BoCPredictionWriter(BasePredictionWriter):
     """Writes a Parquet file for each process (and each loader, if there are several) during `trainer.predict`.
 
     `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has a row for each sample: its `index` in the
-    data set (not for data sets without indices), its `target` if the batch has one, and the columns of
-    `torch_boc.functional.sample_columns`, and with a `test` `p_in_distribution` and `review`. The files appear when all
+    data set (not for data sets without indices), its `id` if you name one, its `target` if the batch has one, and the
+    columns of `torch_boc.functional.sample_columns`, and with a `test` `p_in_distribution` and `review`. Samples that a
+    `DistributedSampler` of yours repeats as padding are left out. The files appear when all
     predictions are made; after an error there are none. If the files cannot be written in the folder, the error comes
     before the first prediction. `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A
     prediction that cannot be read is always an error: a file without it would be wrong.
@@ -33,9 +37,11 @@ class BoCPredictionWriter(BasePredictionWriter):
             submodule, or a function of (outputs, batch, module) that returns logits and targets (or None).
         binary: whether each sample has a single logit, as for `BoCCallback`.
         trials: the number of coin flips of the p-value.
-        columns: which columns to write, in this order, after `index` and `target`; by default all.
+        columns: which columns to write, in this order, after `index`, the id and `target`; by default all.
         test: a calibrated `ConformalTest`, as for `BoCPredictor`; it is copied.
         alpha: the level of `review`.
+        id: the name of a column that says which sample a row is, as for `BoCPredictor`: a key of a batch that is a
+            mapping, or the third of (x, target, id). Your `predict_step` gets the whole batch.
 
     >>> import tempfile
     >>> writer = BoCPredictionWriter(tempfile.mkdtemp(), logits="model.classifier")
@@ -53,11 +59,14 @@ class BoCPredictionWriter(BasePredictionWriter):
         columns: Sequence[str] | None = None,
         test: ConformalTest | None = None,
         alpha: float = 0.05,
+        id: str | None = None,
     ) -> None:
         super().__init__("batch")
         require_pyarrow()
         self.output_dir, self._source = Path(output_dir), LogitSource(logits, binary=binary)
         self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
+        check_id(id, ("target", *self._probe.names))
+        self.id = id
         self._files: dict[int, ParquetFile] = {}
 
     @property
@@ -67,7 +76,7 @@ class BoCPredictionWriter(BasePredictionWriter):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns after `index` and `target`."""
+        """The names of the columns after `index`, the id and `target`."""
         return self._probe.names
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
@@ -98,13 +107,17 @@ class BoCPredictionWriter(BasePredictionWriter):
         dataloader_idx: int,
     ) -> None:
         """Append the samples of a batch."""
-        logits, target = self._source.take(prediction, batch, pl_module)
+        rest, ids = (batch, None) if self.id is None else take_id(batch, self.id)
+        logits, target = self._source.take(prediction, batch if callable(self._source.logits) else rest, pl_module)
         if logits.ndim != 2:
             raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
         indices = batch_indices if _are_known(trainer, batch_idx, dataloader_idx) else None
-        columns = _index_column(indices, len(logits)) | ({} if target is None else {"target": target})
-        columns |= self._probe(logits)
-        self._files[dataloader_idx].write(columns)
+        columns: dict[str, Column] = {**_index_column(indices, len(logits))}
+        columns |= {} if self.id is None else {self.id: as_ids(ids, len(logits))}
+        columns |= {} if target is None else {"target": target}
+        file, columns = self._files[dataloader_idx], {**columns, **self._probe(logits)}
+        kept = _without_padding(trainer, dataloader_idx, file.rows, len(logits))
+        file.write({name: column[:kept] for name, column in columns.items()})
 
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         """Give the files their names."""
@@ -144,6 +157,13 @@ def _are_known(trainer: Any, batch_idx: int, dataloader_idx: int) -> bool:
             "while batches are fetched ahead, so that indices are lost; let it yield list(batch)"
         )
     return True
+
+
+def _without_padding(trainer: Any, dataloader_idx: int, rows: int, size: int) -> int:
+    """How many of the next `size` samples are no padding, after `rows` that are written."""
+    loader = tree_leaves(trainer.predict_dataloaders)[dataloader_idx]
+    sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    return min(size, max(0, count_kept(sampler) - rows)) if type(sampler) is DistributedSampler else size
 
 
 def _index_column(indices: Sequence[int] | None, rows: int) -> dict[str, Tensor]:
