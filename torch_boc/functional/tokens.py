@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core.precision import widen
+from ..core.top_k import find_top_k
 from .checks import bare, check_target, classes_last
 from .evidence import gather, log_loss
 from .registry import entropy
@@ -68,7 +69,7 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
     assert distance is not None
     own = rows.gather(-1, token.unsqueeze(-1))
     rank = (rows > own).sum(-1) + 1
-    values, places = rows.topk(min(rivals, rows.shape[-1]), -1)
+    values, places = find_top_k(rows, min(rivals, rows.shape[-1]))
     normaliser = torch.log1p(coins.odds)
     below = widen(values) - widen(values[..., :1])
     return TokenNumbers(
