@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -77,3 +78,14 @@ def vocabulary(config: Any) -> int:
     if not isinstance(size, int):
         raise ValueError(f"expected a language model, whose config has vocab_size, got {type(config).__name__}")
     return size
+
+
+@contextmanager
+def evaluation_mode(model: Any) -> Iterator[None]:
+    """The model without dropout, and afterwards as it was."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
 from ..language.record import TokenRecord
-from .reading import WindowReader, vocabulary
+from .reading import WindowReader, evaluation_mode, vocabulary
 from .windows import check_windows, most_sequences, windows
 
 # The target of a place that does not count.
@@ -60,15 +60,11 @@ def logit_slices(
     tokens, lengths = left_aligned(input_ids, attention_mask)
     context, stride = check_windows(context, stride, model.config)
     ended = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
-    target, was_training = tokens.masked_fill(ended, IGNORED), model.training
-    reader = WindowReader(model, tokens.to(model.device))
-    model.eval()
-    try:
+    target, reader = tokens.masked_fill(ended, IGNORED), WindowReader(model, tokens.to(model.device))
+    with evaluation_mode(model):
         for window in windows(tokens.shape[1], context, stride):
             for start, logits in reader.read(window):
                 yield LogitSlice(start, logits, target[:, start : start + logits.shape[1]].to(logits.device))
-    finally:
-        model.train(was_training)
 
 
 def score_tokens(
@@ -136,8 +132,8 @@ def left_aligned(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tens
     if attention_mask is None:
         return input_ids, input_ids.new_full((len(input_ids),), input_ids.shape[1])
     if attention_mask.shape != input_ids.shape:
-        got = tuple(attention_mask.shape)
-        raise ValueError(f"expected attention_mask of shape {tuple(input_ids.shape)}, as input_ids, got {got}")
+        shapes = f"{tuple(input_ids.shape)}, as input_ids, got {tuple(attention_mask.shape)}"
+        raise ValueError(f"expected attention_mask of shape {shapes}")
     present = attention_mask.to(input_ids.device) != 0
     lengths = present.sum(1)
     if not bool((lengths > 0).all()):

@@ -1,6 +1,6 @@
 """How a long text is cut: windows of the model's context, and pieces of a window whose logits fit into memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 # At most this many logits exist at a time: 64 MB in float32.
@@ -24,8 +24,8 @@ class Window(NamedTuple):
 def windows(length: int, context: int, stride: int) -> Iterator[Window]:
     """Windows of `context` tokens, each `stride` tokens after the one before. Every token but the first is scored once.
 
-    The first window scores all of its tokens, and a later one scores those that are new. So each token is predicted from
-    at least `context - stride` earlier tokens, or from all that there are.
+    The first window scores all of its tokens, and a later one scores those that are new. So each token is predicted
+    from at least `context - stride` earlier tokens, or from all that there are.
 
     >>> list(windows(10, context=6, stride=3))
     [Window(start=0, first=1, end=6), Window(start=3, first=6, end=9), Window(start=6, first=9, end=10)]
@@ -35,6 +35,23 @@ def windows(length: int, context: int, stride: int) -> Iterator[Window]:
         end = min(start + context, length)
         yield Window(start, first, end)
         start, first = start + stride, end
+
+
+def token_windows(pieces: Iterable[list[int]], context: int, stride: int) -> Iterator[tuple[list[int], int]]:
+    """The tokens of each of the `windows` of a stream, and which of them is the first to be scored.
+
+    >>> list(token_windows([[1, 2, 3], [4], [5, 6, 7]], context=4, stride=2))
+    [([1, 2, 3, 4], 1), ([3, 4, 5, 6], 2), ([5, 6, 7], 2)]
+    """
+    tokens: list[int] = []
+    first = 1
+    for piece in pieces:
+        tokens += piece
+        while len(tokens) > context:
+            yield tokens[:context], first
+            tokens, first = tokens[stride:], context - stride
+    if len(tokens) > first:
+        yield tokens, first
 
 
 def check_windows(context: int | None, stride: int | None, config: Any) -> tuple[int, int]:
