@@ -22,7 +22,9 @@ def test_smoke(run, tmp_path):
 def test_a_model_in_a_folder(run, tmp_path, trusted):
     for part in example.tiny():
         part.save_pretrained(tmp_path)
-    (tmp_path / "trusted.txt").write_text("\n\n".join([*example.SENTENCES] * 3), encoding="utf-8")
+    (tmp_path / "trusted.txt").write_text(
+        "\n\n".join(f"{text} {text}" for text in [*example.SENTENCES] * 3), encoding="utf-8"
+    )
     options = ["--trusted", tmp_path / "trusted.txt"] if trusted else []
     prompts = ["--prompt", "The red cat saw", "The old"]
     page = tmp_path / "page.html"

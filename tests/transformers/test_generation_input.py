@@ -111,7 +111,7 @@ def test_steps_that_do_not_fit():
 
 
 def test_rows_that_move_are_refused():
-    """As in the beam search of older transformers, which has as many candidates as beams."""
+    """As a loop of somebody else may do, with as many candidates as rows."""
     g = BoCGeneration()
     first = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 2]])
     g(IDS, SCORES)

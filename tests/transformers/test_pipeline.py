@@ -81,7 +81,7 @@ def test_pipelines(task, make, texts, options, batch_size):
     classifier = BoCClassifier(model)
     work = pipeline(task, model=classifier, tokenizer=tokenizer(), device="cpu")
     assert_same(work(texts, batch_size=batch_size, **options), expected)
-    assert "BoCClassifier" in repr(work)
+    assert "Pipeline" in repr(work)  # which asks the model for its modalities
 
 
 def test_zero_shot_and_a_test_beside_the_probe():

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from ..core.precision import widen
+from ..core.top_k import find_top_k
 from .checks import bare, check_target, classes_last
-from .evidence import gather, log_loss
+from .evidence import gather, is_class, log_loss
 from .paths import decide, standing
 from .registry import entropy
 
@@ -52,7 +53,7 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
 
     Args:
         logits: shape (..., C).
-        token: (...) in int64, the tokens.
+        token: (...) in int64, the tokens. One that is no class, such as -100, has a log-probability of NaN and rank 0.
         rivals: how many of the likeliest tokens to keep.
 
     Returns:
@@ -68,12 +69,13 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
     coins, distance = evidence.coins, evidence.distance
     assert distance is not None
     _, ahead = standing(rows, token, decide(rows))
-    values, places = rows.topk(min(rivals, rows.shape[-1]), -1)
+    values, places = find_top_k(rows, min(rivals, rows.shape[-1]))
+    known = is_class(token, rows.shape[-1])
     normaliser = torch.log1p(coins.odds)
     below = widen(values) - widen(values[..., :1])
     return TokenNumbers(
-        -log_loss(coins.odds, distance),
-        ahead + 1,
+        torch.where(known, -log_loss(coins.odds, distance), torch.nan),
+        torch.where(known, ahead + 1, 0),
         (1.0 + coins.odds).reciprocal(),
         coins.odds,
         coins.loss * (rows.shape[-1] - 1.0),

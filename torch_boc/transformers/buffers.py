@@ -9,18 +9,19 @@ from ..functional.tokens import TOKEN_COLUMNS, TokenNumbers
 
 # Buffers grow by this many steps at a time.
 STEPS = 64
-# The columns in float32; the confidence follows from the odds. The p-value of a test comes after them, then the rivals.
-FLOATS = ("log_probability", "odds", "lost_coins", "gap", "concentration", "entropy")
+# The columns in float32; the confidence follows from the odds. The last ones are about all classes, so that a mask of
+# -inf makes them meaningless. The p-value of a test comes after them, then the rivals.
+FLOATS = ("log_probability", "odds", "entropy", "lost_coins", "gap", "concentration")
+OF_SOME_CLASSES = 3
 # The columns in int32, before the rivals. `previous` is the row of the same sequence at the step before; -1 if none is.
 INTEGERS = ("token", "rank", "masked", "previous", "stopped")
-# What a mask of -inf makes meaningless, because it is about all classes.
-OF_ALL_CLASSES = ("lost_coins", "gap", "concentration")
 
 
 class Buffer:
     """A tensor of shape (steps, rows, width) that grows by `STEPS` steps at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
         self._pieces: list[Tensor] = []
         self._steps = 0
 
@@ -33,10 +34,10 @@ class Buffer:
         return sum(piece.nbytes for piece in self._pieces)
 
     def append(self, values: Tensor) -> None:
-        """Add one step, of shape (rows, width)."""
+        """Add one step, of shape (rows, width), in any dtype."""
         place = self._steps % STEPS
         if place == 0:
-            self._pieces.append(values.new_empty((STEPS, *values.shape)))
+            self._pieces.append(values.new_empty((STEPS, *values.shape), dtype=self._dtype))
         self._pieces[-1][place].copy_(values)
         self._steps += 1
 
@@ -69,30 +70,18 @@ class Steps(NamedTuple):
         return Steps({name: x[:number] for name, x in self.columns.items()}, *(x[:number] for x in self[1:]))
 
 
-def float_columns(numbers: TokenNumbers, p: Tensor | None, hidden: Tensor) -> dict[str, Tensor]:
-    """The columns of one step in float32, (rows,) each: `OF_ALL_CLASSES` and `p` are NaN where `hidden` is True."""
-    found = {name: getattr(numbers, name).float() for name in FLOATS}
-    if p is not None:
-        found["p_in_distribution"] = p.float()
-    kept = {name: x for name, x in found.items() if name not in (*OF_ALL_CLASSES, "p_in_distribution")}
-    return {name: x if name in kept else x.masked_fill(hidden, torch.nan) for name, x in found.items()}
+def stack_columns(numbers: TokenNumbers, p: Tensor | None, hidden: Tensor) -> Tensor:
+    """The columns of one step, (rows, columns): those about all classes, and `p`, are NaN where `hidden` is True."""
+    columns = [getattr(numbers, name) for name in FLOATS]
+    stacked = torch.stack(columns if p is None else [*columns, p], -1)
+    stacked[:, OF_SOME_CLASSES:].masked_fill_(hidden.unsqueeze(-1), torch.nan)
+    return stacked
 
 
-def watched_column(name: str, columns: dict[str, Tensor], numbers: TokenNumbers) -> Tensor:
-    """The column of this name in float32, with NaN as in `columns`."""
-    return columns[name] if name in columns else getattr(numbers, name).float()
-
-
-def pack_floats(columns: dict[str, Tensor], numbers: TokenNumbers) -> Tensor:
-    """One step in float32, (rows, width): the columns, then the rivals."""
-    return torch.cat([torch.stack(list(columns.values()), -1), numbers.rival_log_probabilities.float()], -1)
-
-
-def pack_integers(numbers: TokenNumbers, **columns: Tensor) -> Tensor:
-    """One step in int32: (rows, width)."""
-    named = {**columns, "rank": numbers.rank}
-    own = torch.stack([named[name].to(torch.int32) for name in INTEGERS], -1)
-    return torch.cat([own, numbers.rivals.to(torch.int32)], -1)
+def watched_column(name: str, stacked: Tensor, numbers: TokenNumbers) -> Tensor:
+    """The column of this name, as precise as it is kept."""
+    names = (*FLOATS, "p_in_distribution")
+    return (stacked[:, names.index(name)] if name in names else getattr(numbers, name)).float()
 
 
 def unpack(floats: Tensor, integers: Tensor, *, tested: bool) -> Steps:

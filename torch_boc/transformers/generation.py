@@ -27,8 +27,9 @@ class BoCGeneration:
     The same object is both a logits processor, which sees the scores, and a stopping criterion, which sees the token
     that was chosen. The scores pass through unchanged, so the text is the same as without it. Numbers are computed and
     kept on the device, 84 bytes for each token with 5 rivals (88 with a test), and nothing is read back before `trace`
-    is. The buffers grow by 64 tokens at a time. A new call of `generate` replaces the recording of the last one; if you
-    give the very tensor that the last one returned as the new prompt, call `reset` first.
+    is. The buffers grow by 64 tokens at a time; with beams, every candidate takes as much. A new call of `generate`
+    replaces the recording of the last one; if you give the very tensor that the last one returned as the new prompt,
+    call `reset` first.
 
     Which scores: in `generate`, processors of your own come after penalties and suppressed tokens, and before
     temperature, top-k and top-p. So the numbers are those at temperature 1 over the whole vocabulary. A processor that

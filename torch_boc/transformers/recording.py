@@ -9,7 +9,7 @@ from ..functional.tokens import token_numbers
 from ..nn.conformal import ConformalTest
 from .arguments import check_normalised
 from .beams import Fingerprints, choose, match
-from .buffers import Buffer, Steps, float_columns, pack_floats, pack_integers, unpack, watched_column
+from .buffers import Buffer, Steps, stack_columns, unpack, watched_column
 from .stopping import Stop, Watch
 
 
@@ -51,7 +51,7 @@ class Recording:
     ) -> None:
         self.prompt, self.num_classes, self.rivals, self.num_beams = ids, num_classes, rivals, num_beams
         self.test = None if test is None else _follower(test, ids.device)
-        self.floats, self.integers = Buffer(), Buffer()
+        self.floats, self.integers = Buffer(torch.float32), Buffer(torch.int32)
         self.has_beams = False
         self._watch = None if stop is None else Watch(stop)
         self._fingerprints = Fingerprints()
@@ -104,15 +104,16 @@ class Recording:
     def _append(self, rows: Tensor, token: Tensor, previous: Tensor) -> Tensor:
         """Add one step to the buffers, and return which sequences are stopped."""
         numbers = token_numbers(rows, token.clamp(0, self.num_classes - 1), rivals=self.rivals)
-        masked = (rows == -torch.inf).sum(-1)
+        masked = rows.isneginf().count_nonzero(-1)
         p = None if self.test is None else self.test(rows)
-        columns = float_columns(numbers, p, masked * 2 > self.num_classes)
+        columns = stack_columns(numbers, p, masked * 2 > self.num_classes)
         stopped = torch.zeros_like(token, dtype=torch.bool)
         if self._watch is not None:
             watched = watched_column(self._watch.rule.quantity, columns, numbers)
             stopped = self._watch.look(watched, previous.clamp_min(0) if self.has_beams else None)
-        self.floats.append(pack_floats(columns, numbers))
-        self.integers.append(pack_integers(numbers, token=token, masked=masked, previous=previous, stopped=stopped))
+        self.floats.append(torch.cat([columns, numbers.rival_log_probabilities], -1))
+        integers = torch.stack([token, numbers.rank, masked, previous, stopped.long()], -1)
+        self.integers.append(torch.cat([integers, numbers.rivals], -1))
         return stopped
 
     def _lineage(self, ids: Tensor, scored: Scored) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ def _sampled(steps: Steps, row: int, endings: Endings) -> TokenRecord:
     if bool((steps.previous[:length, row] < 0).any()):
         raise ValueError(
             "expected rows that stay in their places from one step to the next, got reordered rows; this way of "
-            "decoding cannot be recorded (beam search needs transformers 4.51 or newer)"
+            "decoding cannot be recorded"
         )
     return _record(steps, [row] * length, finish)
 
