@@ -14,7 +14,7 @@ from tests import reference
 from tests.dispatch import NoHostSync
 from tests.functional.cases import as_tensor, random_logits
 from tests.kernels.cases import needs_native
-from torch_boc.functional import bag_of_coins, p_value
+from torch_boc.functional import bag_of_coins, p_value, token_numbers
 from torch_boc.kernels import use
 
 NAN, INF = math.nan, math.inf
@@ -267,3 +267,20 @@ def test_any_integer_dtype():
     expected = bag_of_coins(logits, index=index)
     for dtype in (torch.uint8, torch.int32):
         assert_same(bag_of_coins(logits, index=index.to(dtype)), expected)
+
+
+def test_token_numbers_are_those_of_the_probe():
+    logits = random_logits(6, 70, dtype=torch.float32)
+    token = some_index(logits)
+    token[0], token[1] = logits[0].argmax(), -100
+    numbers, coins, plain = token_numbers(logits, token), bag_of_coins(logits, index=token), bag_of_coins(logits)
+    assert numbers.rank.tolist() == coins.rank.tolist()
+    assert numbers.rank[:2].tolist() == [1, 0]
+    torch.testing.assert_close(numbers.log_probability.float(), coins.log_probability, equal_nan=True)
+    torch.testing.assert_close(numbers.lost_coins.float(), plain.loss * 69)
+    torch.testing.assert_close(numbers.gap.float(), plain.gap)
+    entropy = -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
+    torch.testing.assert_close(numbers.entropy.float(), entropy)
+    values, places = logits.log_softmax(-1).topk(5)
+    assert torch.equal(numbers.rivals, places)
+    torch.testing.assert_close(numbers.rival_log_probabilities.float(), values)
