@@ -110,6 +110,71 @@ def test_rounded_logarithms_keep_the_given_rivals():
     assert 0 < lower.loss <= upper.loss
 
 
+def outside(logits, k):
+    """The k largest log-probabilities and one more of a class that is not among them, with the cap of the rest."""
+    values, classes = logits.log_softmax(-1).sort(-1, descending=True)
+    emitted = torch.arange(len(logits)) % (logits.shape[-1] - k) + k
+    given = torch.cat([values[:, :k], values.gather(-1, emitted[:, None])], -1)
+    return given, values[:, k - 1], classes.gather(-1, emitted[:, None])
+
+
+def assert_holds(bounds, loss):
+    """What is left of 1 is rounded to 1e-16, which is a u of 1e-16 times the odds for an unlikely class."""
+    slack = 1e-9 * loss + 1e-12 + 1e-15 * bounds.upper.odds
+    assert (bounds.lower.loss <= loss + slack).all()
+    assert (bounds.upper.loss >= loss - slack).all()
+
+
+@given(st.data())
+def test_a_class_outside_of_the_largest_is_given_too(data):
+    """As servers add the emitted token: about the largest class, and about the emitted one."""
+    classes = data.draw(st.integers(4, 40))
+    scale, seed = data.draw(st.sampled_from([0.01, 1.0, 5.0, 30.0])), data.draw(st.integers(0, 10**6))
+    logits, k = random_logits(5, classes, scale=scale, seed=seed), data.draw(st.integers(1, classes - 2))
+    given, cap, own = outside(logits, k)
+    top = coins_from_top_k(given, num_classes=classes, cap=cap)
+    assert_holds(top, bag_of_coins(logits).loss)
+    torch.testing.assert_close(top.lower.odds, bag_of_coins(logits).odds, rtol=1e-9, atol=1e-12)
+    u = (logits - logits.gather(-1, own)).exp().scatter(-1, own, 0.0)
+    about = coins_from_top_k(given, num_classes=classes, cap=cap, index=torch.full((5,), k))
+    assert_holds(about, torch.where(u.isinf(), 1.0, u / (1 + u)).sum(-1) / (classes - 1))
+
+
+def test_without_the_cap_the_bounds_would_not_hold():
+    """The emitted token is far below the others, and most of the rest lies between."""
+    logits = torch.tensor([[3.0, 2.0, 1.9, 1.9, 1.9, -9.0]], dtype=torch.float64)
+    given = logits.log_softmax(-1)[:, [0, 1, 5]]
+    loss = bag_of_coins(logits).loss
+    wrong = coins_from_top_k(given, num_classes=6)
+    assert not wrong.lower.loss <= loss <= wrong.upper.loss
+    assert_holds(coins_from_top_k(given, num_classes=6, cap=given[:, 1]), loss)
+
+
+def test_nothing_known_of_those_left_out():
+    """A class with more than half of the probability is the largest whatever the others are; another may not be."""
+    logits = torch.tensor([[3.0, 1.0, 0.0, 0.0], [1.0, 0.9, 0.8, 0.7]], dtype=torch.float64)
+    bounds = coins_from_top_k(logits.log_softmax(-1)[:, :1], num_classes=4, cap=torch.zeros(2))
+    assert bounds.lower.concentration.isnan().tolist() == [False, True]
+    assert bounds.upper.free_gap.isnan().tolist() == [False, True]
+    assert_holds(bounds, bag_of_coins(logits).loss)
+
+
+@pytest.mark.parametrize("floor", [-math.inf, -9999.0, -800.0])
+def test_classes_without_a_chance(floor):
+    """Their u is 0, and 0 of the rest is left for each: no NaN."""
+    values = torch.tensor([[0.0, floor, floor]], dtype=torch.float64)
+    for cap in (None, torch.tensor([floor])):
+        for end in coins_from_top_k(values, num_classes=50_000, cap=cap):
+            assert (end.odds.item(), end.loss.item(), end.concentration.item()) == (0.0, 0.0, 0.0)
+
+
+def test_probabilities_that_sum_to_more_than_1():
+    values = torch.tensor([[math.log(0.7), math.log(0.3), math.log(0.001)]])
+    lower, upper = coins_from_top_k(values, num_classes=1000)
+    assert lower.odds.item() == pytest.approx(0.301 / 0.7, rel=1e-5)
+    assert 0 < lower.loss == upper.loss
+
+
 def test_p_values_follow():
     logits = random_logits(40, 100)
     bounds, coins = coins_from_top_k(top(logits, 20), num_classes=100), bag_of_coins(logits)
@@ -127,6 +192,10 @@ def test_device_and_compilation():
     torch.testing.assert_close(
         compiled(values, num_classes=9).upper.loss, coins_from_top_k(values, num_classes=9).upper.loss
     )
+    cap = values[:, -1]
+    torch.testing.assert_close(
+        compiled(values, num_classes=9, cap=cap).lower.loss, coins_from_top_k(values, num_classes=9).lower.loss
+    )
     torch.compiler.reset()
 
 
@@ -137,3 +206,7 @@ def test_bad_input():
         coins_from_top_k(torch.zeros(2, 4), num_classes=3)
     with pytest.raises(ValueError, match=r"expected index in int64 of shape \(2,\), got torch.int64 of shape \(3,\)"):
         coins_from_top_k(torch.zeros(2, 4), num_classes=5, index=torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"expected cap as floats of shape \(2,\), got torch.float32 of shape \(3,\)"):
+        coins_from_top_k(torch.zeros(2, 4), num_classes=5, cap=torch.zeros(3))
+    with pytest.raises(ValueError, match=r"expected cap as floats of shape \(2,\), got torch.int64 of shape \(2,\)"):
+        coins_from_top_k(torch.zeros(2, 4), num_classes=5, cap=torch.zeros(2, dtype=torch.int64))

@@ -1,6 +1,7 @@
 """The coins from the few log-probabilities that an API returns, with certified bounds for what it leaves out."""
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -26,7 +27,9 @@ class CoinBounds(NamedTuple):
     upper: Coins
 
 
-def coins_from_top_k(logprobs: Tensor, *, num_classes: int, index: Tensor | None = None) -> CoinBounds:
+def coins_from_top_k(
+    logprobs: Tensor, *, num_classes: int, index: Tensor | None = None, cap: Tensor | None = None
+) -> CoinBounds:
     """Bounds of the coins from the k largest log-probabilities, as servers of language models return them.
 
     The classes that are left out have at most the smallest of the given probabilities each, and together what is left
@@ -39,6 +42,10 @@ def coins_from_top_k(logprobs: Tensor, *, num_classes: int, index: Tensor | None
         num_classes: C, the size of the vocabulary, at least k.
         index: (...) in int64, the place among the k of the class that the coins are about; by default the largest. For
             another class than the largest, concentration and free gap are NaN, because they are not defined.
+        cap: (...), the logarithm of the largest probability that a class left out may have; by default the smallest
+            given one. It is needed where a class outside of the k largest is given too, as servers add the emitted
+            token: then it is the smallest of the k largest. It is 0 where nothing is known; concentration and free gap
+            are NaN if a class left out may then be the largest.
 
     Returns:
         Bounds in float64 (float32 on MPS). `prediction` is a place among the k. They hold up to the rounding of what
@@ -50,24 +57,36 @@ def coins_from_top_k(logprobs: Tensor, *, num_classes: int, index: Tensor | None
     (tensor([0.1442], dtype=torch.float64), tensor([0.1545]), tensor([0.1571], dtype=torch.float64))
     """
     values, place = _check(logprobs, num_classes, index)
-    odds, few, even, top = blockwise(lambda x, own: _sums(widen(x), own, num_classes), values, place)
-    ends = (_coins(place.squeeze(-1), odds, squares, num_classes, top) for squares in (few, even))
-    return CoinBounds(*ends)
+    caps = [] if cap is None else [_check_cap(values, cap)]
+    odds, top, *ends = blockwise(partial(_sums, num_classes), values, place, *caps)
+    pairs = (ends[:2], ends[2:])
+    return CoinBounds(*(_coins(place.squeeze(-1), odds, *pair, num_classes, top) for pair in pairs))
 
 
-def _sums(values: Tensor, place: Tensor, num_classes: int) -> tuple[Tensor, ...]:
-    """The odds, Q if the rest is on few classes, Q if they share it evenly, and whether the class is the top."""
+def _sums(num_classes: int, logprobs: Tensor, place: Tensor, cap: Tensor | None = None) -> tuple[Tensor, ...]:
+    """The odds, whether the class is the top, and the lost coins and Q, if the rest is on few classes and if it is even.
+
+    The lost coins are summed for themselves, because odds - Q cancels for a class that is far from the top.
+    """
+    values = widen(logprobs)
     given, own = values > -math.inf, values.gather(-1, place)
+    least = torch.where(given, values, math.inf).amin(-1, keepdim=True) if cap is None else widen(cap)
     relative = (values - own).exp().scatter(-1, place, 0.0)  # u of the rivals that are given
-    seen, squares = relative.sum(-1), _square(relative).sum(-1)
+    lost, squares = _lost(relative).sum(-1), _square(relative).sum(-1)
     unseen = num_classes - widen(given.sum(-1))
-    cap = (torch.where(given, values, math.inf).amin(-1) - own.squeeze(-1)).exp()  # the largest u of those left out
-    rest = (torch.expm1(-own.squeeze(-1)) - seen).clamp_min(0.0).minimum(unseen * cap)
-    most = (rest / cap).floor().minimum(unseen)
-    few = most * _square(cap) + _square((rest - most * cap).clamp_min(0.0))
-    even = unseen.clamp_min(1.0) * _square(rest / unseen.clamp_min(1.0))
-    top = own.squeeze(-1) >= values.amax(-1)
-    return seen + rest, squares + few, squares + even, top
+    most = (least - own).exp().squeeze(-1)  # the largest u of those left out
+    rest = (torch.expm1(-own.squeeze(-1)) - relative.sum(-1)).clamp_min(0.0).minimum(unseen * most)
+    full = (rest / most.masked_fill(most == 0, 1.0)).floor().minimum(unseen)  # so many have the largest u
+    last, share = (rest - full * most).clamp_min(0.0), rest / unseen.clamp_min(1.0)
+    top = (own >= values.amax(-1, keepdim=True)).squeeze(-1) & ~(most.minimum(rest) > 1.0)
+    few = (total + full * part(most) + part(last) for total, part in ((lost, _lost), (squares, _square)))
+    even = (total + unseen * part(share) for total, part in ((lost, _lost), (squares, _square)))
+    return relative.sum(-1) + rest, top, *few, *even
+
+
+def _lost(u: Tensor) -> Tensor:
+    """The coin that is lost to a rival: u / (1 + u)."""
+    return (1.0 + u.reciprocal()).reciprocal()
 
 
 def _square(u: Tensor) -> Tensor:
@@ -75,8 +94,8 @@ def _square(u: Tensor) -> Tensor:
     return u * u / (1.0 + u)
 
 
-def _coins(place: Tensor, odds: Tensor, squares: Tensor, num_classes: int, top: Tensor) -> Coins:
-    loss = (odds - squares) / (num_classes - 1.0)
+def _coins(place: Tensor, odds: Tensor, lost: Tensor, squares: Tensor, num_classes: int, top: Tensor) -> Coins:
+    loss = lost / (num_classes - 1.0)
     if num_classes == 2:
         share = free = torch.zeros_like(odds)
     else:
@@ -99,3 +118,11 @@ def _check(logprobs: Tensor, num_classes: int, index: Tensor | None) -> tuple[Te
         shape = tuple(logprobs.shape[:-1])
         raise ValueError(f"expected index in int64 of shape {shape}, got {index.dtype} of shape {tuple(index.shape)}")
     return logprobs, index.unsqueeze(-1)
+
+
+def _check_cap(logprobs: Tensor, cap: Tensor) -> Tensor:
+    """The cap with an axis of its own; or raise."""
+    if cap.shape != logprobs.shape[:-1] or not cap.is_floating_point():
+        shape = tuple(logprobs.shape[:-1])
+        raise ValueError(f"expected cap as floats of shape {shape}, got {cap.dtype} of shape {tuple(cap.shape)}")
+    return cap.unsqueeze(-1)
