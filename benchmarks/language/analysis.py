@@ -10,15 +10,15 @@ from benchmarks.language.collect import KEPT, Columns, bound_columns
 from benchmarks.language.resampling import (
     Estimate,
     auroc,
+    beyond,
     calibration_error,
-    difference,
     document_means,
     equal_strata,
     estimate,
+    estimates,
     explained,
     mean,
     ratio,
-    reverse,
 )
 from torch_boc.functional import bag_of_coins
 
@@ -83,12 +83,9 @@ def set_numbers(x: Columns) -> Iterator[tuple[str, Estimate | float]]:
     strata, positive = equal_strata(x["confidence"], STRATA), right > 0.5
     baseline = auroc(SCORES["confidence"](x), positive, strata)
     for name, score in SCORES.items():
-        yield f"auroc_{name}", estimate(auroc(score(x), positive), document)
-        within = auroc(score(x), positive, strata)
-        yield f"within_{name}", estimate(within, document)
-        # What it tells at equal confidence beyond what confidence still tells there, and the same if it is turned round.
-        yield f"over_{name}", estimate(difference(within, baseline), document)
-        yield f"under_{name}", estimate(difference(reverse(within), baseline), document)
+        statistics = beyond(auroc(score(x), positive), auroc(score(x), positive, strata), baseline)
+        ways = ("auroc", "within", "over", "under")
+        yield from zip((f"{way}_{name}" for way in ways), estimates(statistics, document), strict=True)
 
 
 def bin_numbers(x: Columns) -> Iterator[tuple[str, float]]:

@@ -9,7 +9,7 @@ from benchmarks.language.names import NAMES, SIGNED
 from torch_boc.plots import CYCLE, GREY
 from torch_boc.report.axes import FONT_SIZE, finish, panels
 
-FEW = 0.005  # bins with a smaller share of the tokens are not drawn
+FEW = 20  # bins with fewer tokens are not drawn
 MARKS = "os^Dv<>P"
 
 
@@ -26,7 +26,8 @@ def reliability(table: pd.DataFrame, model: str, sets: list[str]) -> Any:
     for axis, shown in zip(axes, ([x for x in sets if x not in others], others), strict=True):
         for place, name in enumerate(x for x in shown if x in sets):
             found = of(table, model, name)
-            bins = [i for i in range(BINS) if f"bin_{i}_share" in found and found[f"bin_{i}_share"].value >= FEW]
+            shares = {i: found[f"bin_{i}_share"].value for i in range(BINS) if f"bin_{i}_share" in found}
+            bins = [i for i, share in shares.items() if round(share * found["tokens"].value) >= FEW]
             x, y = ([found[f"bin_{i}_{what}"].value for i in bins] for what in ("confidence", "accuracy"))
             axis.plot(x, y, f"{MARKS[place]}-", color=CYCLE[place], markersize=4, linewidth=1.2, label=name)
         axis.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":")

@@ -21,19 +21,26 @@ class Estimate(NamedTuple):
 
 
 def estimate(statistic: Statistic, document: Tensor, replicates: int = REPLICATES) -> Estimate:
-    """The statistic with the quantiles that it has if documents are drawn with replacement.
+    """The statistic with the quantiles that it has if documents are drawn with replacement; see `estimates`."""
+    (found,) = estimates(lambda weight: statistic(weight).unsqueeze(0), document, replicates)
+    return found
+
+
+def estimates(statistics: Statistic, document: Tensor, replicates: int = REPLICATES) -> list[Estimate]:
+    """Several statistics at once, from the same draws.
 
     Args:
-        statistic: a function of the weight of each token.
+        statistics: a function of the weight of each token, which gives a vector.
         document: (N,), the number of the document of each token.
         replicates: how often documents are drawn.
     """
     number = int(document.max()) + 1
     random = torch.Generator().manual_seed(SEED)
     draws = torch.randint(number, (replicates, number), generator=random)
-    found = torch.stack([statistic(draw.bincount(minlength=number).double()[document]) for draw in draws])
-    low, high = found[found.isfinite()].quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Estimate(float(statistic(torch.ones(len(document), dtype=torch.float64))), low, high)
+    found = torch.stack([statistics(draw.bincount(minlength=number).double()[document]) for draw in draws])
+    ends = found.nanquantile(torch.tensor([0.025, 0.975], dtype=torch.float64), 0)
+    values = statistics(torch.ones(len(document), dtype=torch.float64))
+    return [Estimate(*row) for row in torch.stack([values, *ends], 1).tolist()]
 
 
 def mean(values: Tensor) -> Statistic:
@@ -89,14 +96,17 @@ def auroc(scores: Tensor, positive: Tensor, strata: Tensor | None = None) -> Sta
     return area
 
 
-def difference(one: Statistic, other: Statistic) -> Statistic:
-    """One statistic minus another, on the same documents."""
-    return lambda weight: one(weight) - other(weight)
+def beyond(area: Statistic, within: Statistic, baseline: Statistic) -> Statistic:
+    """The AUROC of a score over all pairs, within strata, and what it tells there beyond the baseline.
 
+    The last two are for the score as it is, and for the score turned round.
+    """
 
-def reverse(area: Statistic) -> Statistic:
-    """The AUROC of minus the score."""
-    return lambda weight: 1 - area(weight)
+    def statistics(weight: Tensor) -> Tensor:
+        own, base = within(weight), baseline(weight)
+        return torch.stack([area(weight), own, own - base, 1 - own - base])
+
+    return statistics
 
 
 def equal_strata(values: Tensor, strata: int) -> Tensor:

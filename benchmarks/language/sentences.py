@@ -80,8 +80,8 @@ def _told(table: pd.DataFrame, model: str) -> list[str]:
         best = max(FAMILIAR, key=lambda name: abs(found[f"document_{name}"].value - 0.5))
         rows = [f"{SIGNED[name]} {_interval(found[f'document_{name}'])}" for name in FAMILIAR]
         lines.append(
-            f"**{one} against {other}**: the means of documents are told apart best by {SIGNED[best]}. AUROC, below 0.5 "
-            f"where {other} scores higher: {listed(rows)}. By single tokens the log-probability has "
+            f"**{one} against {other}**: the means of documents are told apart best by {SIGNED[best]}. AUROC, below "
+            f"0.5 where {other} scores higher: {listed(rows)}. By single tokens the log-probability has "
             f"{_interval(found['token_log_probability'])}."
         )
     return lines

@@ -1,8 +1,10 @@
-"""Language models: traces of generated text, reports on text, and what servers of language models return."""
+"""Language models: traces of generated text, and what servers of language models return.
+
+Reports on text are in `text_report`, which is not imported here: reports take longer to import than traces.
+"""
 
 from .record import TokenRecord
 from .responses import ResponseTokens, read_response
-from .text_report import TextReport
 from .trace import Trace
 
-__all__ = ["ResponseTokens", "TextReport", "TokenRecord", "Trace", "read_response"]
+__all__ = ["ResponseTokens", "TokenRecord", "Trace", "read_response"]

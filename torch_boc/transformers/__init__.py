@@ -7,6 +7,7 @@ except ImportError as error:
         "expected the transformers library, got none; install it with pip install 'torch-boc[transformers]'"
     ) from error
 
+from ..language.text_report import TextReport
 from .columns import COLUMNS
 from .generation import BoCGeneration
 from .predictions import Predictions
@@ -21,6 +22,7 @@ __all__ = [
     "BoCTrainerMetrics",
     "Predictions",
     "Stop",
+    "TextReport",
     "evaluate_text",
     "logit_slices",
     "score_tokens",
