@@ -63,6 +63,7 @@ class Targets:
 
     def __init__(self, num_classes: int) -> None:
         self._classes, self.outside, self._first, self._dtype = num_classes, 0, 0, torch.int64
+        self._rows, self._rest, self._single = 0, torch.Size(), False
 
     @property
     def good(self) -> bool:
@@ -71,6 +72,8 @@ class Targets:
 
     def add(self, target: Tensor) -> None:
         """Look at a block. Its dtype is int64, unless these are no class indices."""
+        self._rows, self._rest = self._rows + (len(target) if target.ndim else 0), target.shape[1:]
+        self._single = target.ndim == 0
         if target.dtype != torch.int64:
             self._dtype = target.dtype
             return
@@ -80,8 +83,9 @@ class Targets:
             self._first = int(target[outside][0])
         self.outside += found
 
-    def finish(self, shape: torch.Size, rows: int) -> None:
-        """Raise unless the targets, of this shape in all, are one class for each of the rows."""
+    def finish(self, rows: int) -> None:
+        """Raise unless the targets are one class for each of the rows."""
+        shape = () if self._single else (self._rows, *self._rest)
         check_target(torch.empty(shape, dtype=self._dtype, device="meta"), torch.Size([rows]))
         if self.outside:
             raise ValueError(

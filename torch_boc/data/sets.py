@@ -54,7 +54,7 @@ class LogitSet:
                 object.__setattr__(self, "target", check_target(self.target, self.logits.shape[:1]))
                 targets = Targets(self.num_classes)
                 targets.add(self.target)
-                targets.finish(self.target.shape, len(self))
+                targets.finish(len(self))
 
     def __len__(self) -> int:
         return len(self.logits)
