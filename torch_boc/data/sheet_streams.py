@@ -13,7 +13,7 @@ from .row_arrays import hollow
 from .sheets import CsvPlan, ParquetPlan, csv_options, first_block, larger_block
 
 # The bytes of Parquet that are read ahead, in all columns together and at least in each.
-AHEAD_BYTES, COLUMN_AHEAD_BYTES = 2**25, 2**12
+AHEAD_BYTES, COLUMN_AHEAD_BYTES = 2**23, 2**12
 
 
 class ParquetSource(Source):
@@ -30,8 +30,8 @@ class ParquetSource(Source):
             self._plan = ParquetPlan(file.schema_arrow, self._classes)
             metadata = file.metadata
         ahead = max(COLUMN_AHEAD_BYTES, AHEAD_BYTES // len(self._plan.wanted))
-        # Without a buffer, Arrow would read all of a row group, which may be all of the file.
-        file = arrow.parquet.ParquetFile(stream, buffer_size=ahead, metadata=metadata)
+        # Otherwise Arrow would read all of a row group at once, which may be all of the file.
+        file = arrow.parquet.ParquetFile(stream, buffer_size=ahead, pre_buffer=False, metadata=metadata)
         self._file, self._rows = self.files.enter_context(file), metadata.num_rows
         self._length: list[int | None] = []
         self._first = self._content(next(self._tables(1), self._file.schema_arrow.empty_table()))
