@@ -9,6 +9,7 @@ import torch
 from pyarrow import csv, parquet
 
 import torch_boc.cli.probe as command
+import torch_boc.data.streams as streams
 from tests.arrays import read_arrays
 from tests.passes import count_passes
 from torch_boc.functional import boc_summary, sample_columns
@@ -19,7 +20,7 @@ READ = {".parquet": parquet.read_table, ".csv": csv.read_csv}
 
 @pytest.mark.parametrize("kind", READ)
 def test_the_columns_are_those_of_the_library(run, files, monkeypatch, kind):
-    monkeypatch.setattr(command, "block_elements", lambda device: 4 * 64)  # 200 rows in four pieces
+    monkeypatch.setattr(streams, "block_elements", lambda device: 4 * 64)  # 200 rows in four pieces
     assert run("probe", "test.npz", "-o", f"new/out{kind}", "--trials", "50").code == 0
     table = READ[kind](files / "new" / f"out{kind}")
     data = read_arrays(files / "test.npz")
@@ -71,7 +72,7 @@ def test_json_has_null_for_what_there_is_none_of(run, files):
 @pytest.mark.parametrize("kind", READ)
 def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
     """It comes when the first piece is written and the second is not."""
-    monkeypatch.setattr(command, "block_elements", lambda device: 4 * 64)
+    monkeypatch.setattr(streams, "block_elements", lambda device: 4 * 64)
     monkeypatch.setattr("torch_boc.storage.parquet.GROUP_ROWS", 8)
     (files / f"out{kind}").write_text("from before")
     before = sorted(path.name for path in files.iterdir())

@@ -44,8 +44,11 @@ def working(begin: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, advanced by a function; nothing if stderr is not a terminal."""
+def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, advanced by a function; nothing if stderr is not a terminal.
+
+    If the total is None, because nobody knows it, the bar shows that work is being done.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..data.files import READERS, read_logits
 from ..data.sets import LogitSet
+from ..data.streams import LogitStream, stream_logits
 from ..storage.files import printable
 
 # The endings of files that can be read, for help texts.
@@ -41,13 +42,19 @@ class FileReader:
             labelled: whether there must be targets.
         """
         self.progress(f"reading {path}")
-        names = None if self.classes is None else class_names(self.classes)
-        data = read_logits(path, name, from_probabilities=self.probabilities, classes=names)
+        data = read_logits(path, name, from_probabilities=self.probabilities, classes=self._names())
         if like is not None and data.num_classes != like.num_classes:
             raise ValueError(f"{path}: expected {like.num_classes} classes, as in --id, got {data.num_classes}")
         if labelled and data.target is None:
             raise ValueError(f"{path}: expected targets beside the logits, got none; add an array or a column 'target'")
         return data
+
+    def stream(self, path: Path) -> LogitStream:
+        """The logits in a file, some rows at a time."""
+        return stream_logits(path, from_probabilities=self.probabilities, classes=self._names())
+
+    def _names(self) -> list[str] | None:
+        return None if self.classes is None else class_names(self.classes)
 
     def read_named(
         self, option: str, values: Sequence[str], like: LogitSet, *, labelled: bool = False

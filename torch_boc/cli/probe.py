@@ -2,7 +2,7 @@
 
 import json as json_format
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +10,8 @@ import torch
 import typer
 from torch import Tensor
 
-from ..core.blocks import block_elements
-from ..data.sets import LogitSet
+from ..data.inspection import LogitBlock
+from ..data.streams import LogitStream
 from ..evaluation.detection import LOST
 from ..functional.columns import columns_of
 from ..functional.evidence import Evidence
@@ -47,49 +47,49 @@ def probe(
     Prints their means. With -o it writes a row for each sample: index, target (if there is one), prediction,
     confidence, dominance, gap, forced_gap, free_gap, concentration, p_value, log_p_value, energy, logit_gap. An older
     file of that name is replaced. For probabilities there is no energy, because it is always 0 after a softmax.
+
+    Files are read and written in parts, so that memory does not grow with them; only .pt and .pth are read as a whole.
+    An error in the last row still leaves no output behind.
     """
     if out is not None:
         check_output(out, [path])
     with working(f"reading {path}"):
-        data = FileReader(probabilities, classes).read(path)
+        data = FileReader(probabilities, classes).stream(path)
     from ..metrics import BoCMetric
 
     metric = BoCMetric(trials=trials, validate_args=False)
-    with counting("probing", len(data)) as advance, sample_file(out) as write:
-        for block, rows in _blocks(data):
-            evidence = metric.take(data.logits[rows], block.get("target"), extras=("margin",) if out else ())
+    with counting("probing", data.rows) as advance, sample_file(out) as write:
+        for block in data:
+            evidence = metric.take(block.logits, block.target, extras=("margin",) if out else ())
             metric.update(evidence)
-            write({**block, **_columns(data, evidence)} if out is not None else {})
-            advance(rows.stop - rows.start)
+            write({**_known(block), **_columns(data, evidence)} if out is not None else {})
+            advance(len(block.logits))
     summary = {name: value.item() for name, value in metric.compute().items()}
     _print(data, summary, out, json=json)
 
 
-def _columns(data: LogitSet, evidence: Evidence) -> dict[str, Tensor]:
+def _known(block: LogitBlock) -> dict[str, Tensor]:
+    """The columns `index` and `target` of a block."""
+    index = torch.arange(block.start, block.start + len(block.logits))
+    return {"index": index} if block.target is None else {"index": index, "target": block.target}
+
+
+def _columns(data: LogitStream, evidence: Evidence) -> dict[str, Tensor]:
     """The numbers of some rows, without those that a softmax makes useless."""
     lost = LOST if data.from_probabilities else ()
     return {name: x for name, x in columns_of(evidence).items() if name not in lost}
 
 
-def _blocks(data: LogitSet) -> Iterator[tuple[dict[str, Tensor], slice]]:
-    """Slices of rows of bounded size, each with its columns `index` and `target`."""
-    size = max(1, block_elements(data.logits.device) // data.num_classes)
-    for start in range(0, len(data), size):
-        rows = slice(start, min(start + size, len(data)))
-        known = {} if data.target is None else {"target": data.target[rows]}
-        yield {"index": torch.arange(rows.start, rows.stop), **known}, rows
-
-
-def _print(data: LogitSet, summary: Mapping[str, float], out: Path | None, *, json: bool) -> None:
-    console = screen()
+def _print(data: LogitStream, summary: Mapping[str, float], out: Path | None, *, json: bool) -> None:
+    console, rows = screen(), data.rows
     if json:
         from ..report.report import strict
 
         content: dict[str, Any] = {"name": data.name, "classes": data.num_classes, **summary}
-        content |= {"samples": len(data), "output": None if out is None else str(out)}
+        content |= {"samples": rows, "output": None if out is None else str(out)}
         console.file.write(json_format.dumps(strict(content), allow_nan=False) + "\n")
         return
-    put(console, f"{data.name}: {len(data):,} samples, {data.num_classes} classes", "bold", soft_wrap=True)
+    put(console, f"{data.name}: {rows:,} samples, {data.num_classes} classes", "bold", soft_wrap=True)
     for key, title in SHOWN.items():
         if not math.isnan(summary[key]):
             console.print(f"{title:<26} {summary[key]:.4f}")

@@ -2,16 +2,14 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ..storage.files import printable
 from . import formats, sheets
-from .selection import check_class_names, describe_array, select
+from .selection import check_class_names, check_plain, parts_of, select
 from .sets import LogitSet, set_of_arrays
 
 READERS: Mapping[str, Callable[..., Any]] = {
@@ -60,18 +58,26 @@ def read_logits(
         FileNotFoundError, ImportError, ValueError, MemoryError: the message is one line that begins with the path.
     """
     path = Path(path)
-    name, said = printable(path.stem if name is None else name), printable(str(path))
-    reader = READERS[_suffix(path)]
-    try:
-        formats.refuse_pickle(path)
+    name = printable(path.stem if name is None else name)
+    reader = READERS[known_suffix(path)]
+    with reading(path):
         named = None if classes is None else check_class_names(classes)
         content = reader(path, named) if reader in SHEETS else reader(path)
         selected = select(content, from_probabilities=from_probabilities, classes=named)
         data = _checked(selected.content, name, from_probabilities)
-        if named is not None and len(named) != data.num_classes:
-            raise formats.ContentError(
-                f"expected logits of {len(named)} classes, one for each name, got {data.num_classes}"
-            )
+        check_number(named, data.num_classes)
+    if selected.note:
+        warnings.warn(f"{printable(str(path))}: {printable(selected.note)}", stacklevel=2)
+    return data
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns what goes wrong with a file into errors of one line that begin with its path."""
+    said = printable(str(path))
+    try:
+        formats.refuse_pickle(path)
+        yield
     except ImportError as error:
         raise ImportError(f"{said}: {error}") from error
     except Warning:  # the caller has turned warnings into errors
@@ -87,12 +93,15 @@ def read_logits(
         raise ValueError(
             f"{said}: expected a whole {path.suffix.lower()} file, got one that seems damaged or cut off: {reason}"
         ) from error
-    if selected.note:
-        warnings.warn(f"{said}: {printable(selected.note)}", stacklevel=2)
-    return data
 
 
-def _suffix(path: Path) -> str:
+def check_number(classes: Sequence[str] | None, number: int) -> None:
+    """Raise unless there are as many names of classes as classes."""
+    if classes is not None and len(classes) != number:
+        raise formats.ContentError(f"expected logits of {len(classes)} classes, one for each name, got {number}")
+
+
+def known_suffix(path: Path) -> str:
     """The ending that says how to read an existing file, or an error that says what is wrong with it."""
     suffix, said = path.suffix.lower(), printable(str(path))
     if path.is_dir():
@@ -110,13 +119,8 @@ def _suffix(path: Path) -> str:
 
 def _checked(source: Any, name: str, from_probabilities: bool) -> LogitSet:
     """The LogitSet of `source`. What LogitSet refuses is an error about the content of the file."""
-    parts = (
-        source if isinstance(source, Mapping) else dict(enumerate(source)) if isinstance(source, tuple) else {0: source}
-    )
-    for part, values in parts.items():
-        if not isinstance(values, Tensor) or values.is_complex() or values.layout != torch.strided:
-            what = f"in {part!r}" if isinstance(part, str) else "alone"
-            raise formats.ContentError(f"expected a plain array of numbers {what}, got {describe_array(values)}")
+    for part, values in parts_of(source).items():
+        check_plain(values, f"in {part!r}" if isinstance(part, str) else "alone")
     try:
         return set_of_arrays(source, name, from_probabilities=from_probabilities)
     except (TypeError, ValueError) as error:

@@ -1,7 +1,6 @@
 """Files of arrays, as tensors by name: NumPy, safetensors and PyTorch."""
 
 import errno
-import math
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from torch import Tensor
 from .._optional import require
 from ..storage.files import printable
 from ..storage.memory import mentions_memory
+from .arrays import array_header, as_tensor, numpy
 
 REFUSAL = (
     "pickles are refused, because opening one can run any code; "
@@ -55,20 +55,20 @@ def too_little(path: Path) -> str:
 
 def read_npz(path: Path) -> dict[str, Any]:
     """The arrays of an `.npz` file."""
-    _expect(path, b"PK", "a zip archive as made by numpy.savez")
+    expect_start(path, b"PK", "a zip archive as made by numpy.savez")
     # NumPy would leave a damaged file open.
     with path.open("rb") as file, numpy().load(file, allow_pickle=False) as archive:
         for part in (part for part in archive.zip.infolist() if part.filename.endswith(".npy")):
             with archive.zip.open(part) as stream:
-                _check_size(stream, part.file_size)
+                array_header(stream, part.file_size)
         return {name: _tensor(archive, name) for name in archive.files}
 
 
 def read_npy(path: Path) -> Tensor:
     """The one array of an `.npy` file."""
-    _expect(path, b"\x93NUMPY", "an array as made by numpy.save")
+    expect_start(path, b"\x93NUMPY", "an array as made by numpy.save")
     with path.open("rb") as file:
-        _check_size(file, path.stat().st_size)
+        array_header(file, path.stat().st_size)
     try:
         array = numpy().load(path, allow_pickle=False)
     except ValueError as error:
@@ -80,8 +80,8 @@ def read_npy(path: Path) -> Tensor:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a `.safetensors` file."""
     library = require("safetensors", "torch", purpose="reading it needs").torch
-    content = library.load_file(path) if _has_plain_name(path) else library.load(path.read_bytes())
-    return {name: _wide(tensor) for name, tensor in content.items()}
+    content = library.load_file(path) if has_plain_name(path) else library.load(path.read_bytes())
+    return {name: wide(tensor) for name, tensor in content.items()}
 
 
 def read_torch(path: Path) -> Any:
@@ -93,7 +93,7 @@ def read_torch(path: Path) -> Any:
         raise ValueError("it was not written by torch.save" if start != b"PK" else "the end of the archive is missing")
     try:
         with path.open("rb") as file:
-            mapped = zipped and _has_plain_name(path)
+            mapped = zipped and has_plain_name(path)
             content = torch.load(path if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise ContentError(
@@ -103,7 +103,7 @@ def read_torch(path: Path) -> Any:
     return _torch_content(content)
 
 
-def _has_plain_name(path: Path) -> bool:
+def has_plain_name(path: Path) -> bool:
     """Whether the path is valid UTF-8, which libraries need that open the file themselves."""
     return printable(str(path)) == str(path)
 
@@ -114,7 +114,7 @@ def _torch_content(content: Any) -> Any:
     if isinstance(content, list | tuple) and len(content) == 2:
         return tuple(_number_list(value) for value in content)
     if isinstance(content, Tensor):
-        return _wide(content)
+        return wide(content)
     got = f"a {type(content).__name__}" + (f" of {len(content)}" if isinstance(content, list | tuple) else "")
     raise ContentError(f"expected a tensor, a pair (logits, target) or a mapping with 'logits', got {got}")
 
@@ -126,21 +126,12 @@ def _number_list(value: Any) -> Any:
             return torch.as_tensor(value)
         except (TypeError, ValueError, RuntimeError):
             return value
-    return _wide(value) if isinstance(value, Tensor) else value
+    return wide(value) if isinstance(value, Tensor) else value
 
 
-def _wide(tensor: Tensor) -> Tensor:
+def wide(tensor: Tensor) -> Tensor:
     """Floats of one byte as float32, because torch has few operations for them."""
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
-
-
-def as_tensor(array: Any) -> Any:
-    """A NumPy array of numbers as a tensor, in the byte order of this machine; any other array unchanged."""
-    if getattr(array, "dtype", None) is None or array.dtype.kind not in "fiub":
-        return array
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        array = array.astype("float64")
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 
 def _tensor(archive: Any, name: str) -> Any:
@@ -154,20 +145,15 @@ def _reason(error: ValueError, what: str) -> ValueError:
     """The error unchanged, or our own refusal if NumPy refused to read a pickle."""
     if "allow_pickle" not in str(error):
         return error
+    return holds_objects(what)
+
+
+def holds_objects(what: str) -> ContentError:
+    """The error for an array of Python objects, which only pickle could read."""
     return ContentError(f"{what} holds Python objects; {REFUSAL}")
 
 
-def _check_size(file: Any, size: int) -> None:
-    """Raise if an array is larger in its header than in the file, before memory is allocated for it."""
-    form = numpy().lib.format
-    reads = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
-    read = reads.get(form.read_magic(file))
-    shape, _, kind = read(file) if read else ((), None, None)
-    if kind is not None and not kind.hasobject and math.prod(shape) * kind.itemsize > size:
-        raise ValueError(f"its header says that the array has the shape {shape}, but the file is smaller")
-
-
-def _expect(path: Path, start: bytes, what: str) -> None:
+def expect_start(path: Path, start: bytes, what: str) -> None:
     """Raise unless the file begins with `start`. NumPy would take any unknown file for a pickle."""
     with path.open("rb") as file:
         if file.read(len(start)) != start:
@@ -181,8 +167,3 @@ def refuse_pickle(path: Path) -> None:
     legacy = start == b"\x80\x02" and path.suffix.lower() in (".pt", ".pth")
     if start[:1] == b"\x80" and start[1:] in (b"\x02", b"\x03", b"\x04", b"\x05") and not legacy:
         raise ContentError(f"it is a pickle, whatever its name says; {REFUSAL}")
-
-
-def numpy() -> Any:
-    """NumPy, or an error that says how to get it."""
-    return require("numpy", purpose="reading it needs")

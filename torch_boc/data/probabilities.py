@@ -18,24 +18,56 @@ REMEDY = (
 )
 
 
+class Shares:
+    """Whether logits are probabilities after all: `add` each block of rows, then `refuse` them or `warn` of them."""
+
+    def __init__(self) -> None:
+        self._every_row: bool | None = None
+        self._within, self._low, self._high = True, math.inf, -math.inf
+        self._sums = (math.inf, -math.inf)
+
+    def add(self, logits: Tensor) -> None:
+        """Look at a block of shape (n, C)."""
+        if logits.numel() == 0:
+            return
+        if self._every_row is not False:
+            self._every_row = bool(are_probabilities(logits, 1, slack=SUM_TOLERANCE))
+        if self._within:
+            low, high = (float(x) for x in logits.aminmax())
+            self._within = low >= 0 and high <= 1  # False for NaN
+            self._low, self._high = min(low, self._low), max(high, self._high)
+        if self._within:
+            sums = logits.sum(1, dtype=torch.float64)
+            self._sums = min(self._sums[0], float(sums.min())), max(self._sums[1], float(sums.max()))
+
+    def refuse(self) -> None:
+        """Raise if every row was a probability vector."""
+        if self._every_row:
+            raise ValueError(probabilities_message("every row", REMEDY))
+
+    def warn(self, name: str, stacklevel: int) -> None:
+        """Warn if all logits lie in [0, 1] and are not all equal: the logits of a network hardly ever do so."""
+        if self._every_row is False and self._within and self._low < self._high:
+            warnings.warn(
+                f"{name}: every value lies in [0, 1], as probabilities do, but the rows sum to {self._sums[0]:.4g} up "
+                f"to {self._sums[1]:.4g}, so they are used as logits; if they are not, give the logits instead",
+                stacklevel=stacklevel + 1,
+            )
+
+
 def refuse_probabilities(logits: Tensor) -> None:
     """Raise for logits of shape (N, C) that are probabilities."""
-    if bool(are_probabilities(logits, 1, slack=SUM_TOLERANCE)):
-        raise ValueError(probabilities_message("every row", REMEDY))
+    shares = Shares()
+    shares.add(logits)
+    shares.refuse()
 
 
 def warn_of_shares(logits: Tensor, name: str) -> None:
-    """Warn if all logits lie in [0, 1] and are not all equal: the logits of a network hardly ever do so."""
-    if logits.ndim != 2 or logits.numel() == 0 or bool(are_probabilities(logits, 1, slack=SUM_TOLERANCE)):
-        return
-    low, high = (float(x) for x in logits.aminmax())
-    if 0 <= low < high <= 1:
-        sums = logits.sum(1, dtype=torch.float64)
-        warnings.warn(
-            f"{name}: every value lies in [0, 1], as probabilities do, but the rows sum to {float(sums.min()):.4g} up "
-            f"to {float(sums.max()):.4g}, so they are used as logits; if they are not, give the logits instead",
-            stacklevel=4,
-        )
+    """Warn if all logits of shape (N, C) lie in [0, 1]; see `Shares`."""
+    if logits.ndim == 2:
+        shares = Shares()
+        shares.add(logits)
+        shares.warn(name, 4)
 
 
 def logarithms(probabilities: Tensor) -> Tensor:
@@ -48,23 +80,47 @@ def logarithms(probabilities: Tensor) -> Tensor:
     tensor([[ -0.6931,  -0.6931, -69.0776]])
     """
     if probabilities.ndim == 2 and len(probabilities):
-        _check(probabilities)
+        promised = Promised()
+        promised.add(probabilities)
+        promised.finish()
+    return take_logarithms(probabilities)
+
+
+def take_logarithms(probabilities: Tensor) -> Tensor:
+    """The same without a look at the rows."""
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     return wide.clamp_min(SMALLEST).log()
 
 
-def _check(probabilities: Tensor) -> None:
-    """Raise unless no value is negative and every row sums to 1."""
-    low, total = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64)
-    bad = (~((low >= 0) & ((total - 1).abs() <= SUM_TOLERANCE))).nonzero().flatten()  # a row with NaN is bad too
-    if len(bad):
-        first = int(bad[0])
-        got = ", ".join(f"{word} {_short(x[first])}" for word, x in (("smallest", low), ("sum", total)))
-        raise ValueError(
-            f"expected probabilities, not negative and of sum 1 within {SUM_TOLERANCE} in every row, got something "
-            f"else in {len(bad)} of {len(probabilities)} rows, first in row {first} ({got}); "
-            "for logits, leave out from_probabilities=True (--probabilities)"
-        )
+class Promised:
+    """Whether rows are the probabilities that they should be: `add` each block, then `finish` raises if they are not.
+
+    No value may be negative, and every row must sum to 1.
+    """
+
+    def __init__(self) -> None:
+        self.rows, self.bad, self._first, self._got = 0, 0, 0, ""
+
+    def add(self, probabilities: Tensor) -> None:
+        """Look at a block of shape (n, C)."""
+        low, total = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64)
+        bad = ~((low >= 0) & ((total - 1).abs() <= SUM_TOLERANCE))  # a row with NaN is bad too
+        found = int(bad.sum())
+        if found and not self.bad:
+            row = int(bad.nonzero()[0])
+            self._first = self.rows + row
+            self._got = ", ".join(f"{word} {_short(x[row])}" for word, x in (("smallest", low), ("sum", total)))
+        self.bad += found
+        self.rows += len(probabilities)
+
+    def finish(self) -> None:
+        """Raise if there were rows that are no probabilities."""
+        if self.bad:
+            raise ValueError(
+                f"expected probabilities, not negative and of sum 1 within {SUM_TOLERANCE} in every row, got something "
+                f"else in {self.bad} of {self.rows} rows, first in row {self._first} ({self._got}); "
+                "for logits, leave out from_probabilities=True (--probabilities)"
+            )
 
 
 def _short(value: Tensor) -> str:

@@ -23,12 +23,37 @@ class Selection(NamedTuple):
     note: str = ""
 
 
-def select(content: Any, *, from_probabilities: bool = False, classes: Sequence[str] | None = None) -> Selection:
-    """A tensor or a pair unchanged; of a mapping, the logits, the target and the scores."""
+class Choice(NamedTuple):
+    """Which parts of a file are used, as keys of `parts_of`.
+
+    Attributes:
+        logits: the logits.
+        target: the targets, or None.
+        scores: the scores.
+        named: whether the parts have names, so that targets can be names of classes and messages name the part.
+        note: which array is used as what, if there is something to say.
+    """
+
+    logits: Any
+    target: Any = None
+    scores: tuple[str, ...] = ()
+    named: bool = False
+    note: str = ""
+
+
+def parts_of(content: Any) -> Mapping[Any, Any]:
+    """The parts of a mapping by their names, and those of a pair or of one array by their places."""
+    if isinstance(content, Mapping):
+        return content
+    return dict(enumerate(content)) if isinstance(content, tuple) else {0: content}
+
+
+def choose(content: Any, *, from_probabilities: bool = False) -> Choice:
+    """Decide by names, shapes and dtypes alone, so that tensors without values do as well as others."""
     if not isinstance(content, Mapping):
-        return Selection(content)
+        return Choice(0, 1 if isinstance(content, tuple) else None)
     if set(content) == {"arr_0", "arr_1"}:
-        return Selection((content["arr_0"], content["arr_1"]))
+        return Choice("arr_0", "arr_1")
     logits = _choose_logits(content, from_probabilities)
     targets = [name for name in content if folded(name) in TARGET_NAMES and name != logits]
     if len(targets) > 1:
@@ -37,10 +62,20 @@ def select(content: Any, *, from_probabilities: bool = False, classes: Sequence[
     scores = [name for name, values in content.items() if name not in taken and _is_score(name, values)]
     left = [name for name in content if name not in taken and name not in scores]
     note = _note(content, logits, targets, scores, left, "probabilities" if from_probabilities else "logits")
-    found = {"logits": content[logits], **{name: content[name] for name in scores}}
-    if targets:
-        found["target"] = _target(content[targets[0]], targets[0], classes)
-    return Selection(found, note)
+    return Choice(logits, targets[0] if targets else None, tuple(scores), True, note)
+
+
+def select(content: Any, *, from_probabilities: bool = False, classes: Sequence[str] | None = None) -> Selection:
+    """A tensor or a pair unchanged; of a mapping, the logits, the target and the scores."""
+    if not isinstance(content, Mapping):
+        return Selection(content)
+    choice = choose(content, from_probabilities=from_probabilities)
+    if not choice.named:
+        return Selection((content[choice.logits], content[choice.target]))
+    found = {"logits": content[choice.logits], **{name: content[name] for name in choice.scores}}
+    if choice.target is not None:
+        found["target"] = as_target(content[choice.target], choice.target, classes)
+    return Selection(found, choice.note)
 
 
 def folded(name: str) -> str:
@@ -95,8 +130,8 @@ def _note(
     return f"took {', '.join(taken)}{missing}" + (f"; left out {list_arrays(content, left)}" if left else "")
 
 
-def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
-    """Class indices, also from names of classes, and from a column vector."""
+def as_target(values: Any, name: str, classes: Sequence[str] | None, *, first: int = 0) -> Any:
+    """Class indices, also from names of classes, and from a column vector. `first` is the number of the first row."""
     if isinstance(values, Tensor):
         if classes is not None and any(_is_number(x) and x != str(i) for i, x in enumerate(classes)):
             raise ContentError(
@@ -110,10 +145,17 @@ def _target(values: Any, name: str, classes: Sequence[str] | None) -> Any:
     if classes is None:
         raise ContentError(f"expected numbers of classes in {name!r}, got text such as {names[0]!r}; {NAMING}")
     places = {x: i for i, x in enumerate(classes)}
-    for row, x in enumerate(names):
+    for row, x in enumerate(names, first):
         if x not in places:
             raise ContentError(f"expected names of classes in {name!r}, got {x!r} in row {row}")
     return torch.tensor([places[x] for x in names])
+
+
+def check_plain(values: Any, what: str, shown: Any = None) -> None:
+    """Raise unless the values are a plain tensor of real numbers. `shown` is what the message describes instead."""
+    if not isinstance(values, Tensor) or values.is_complex() or values.layout != torch.strided:
+        got = describe_array(values if shown is None else shown)
+        raise ContentError(f"expected a plain array of numbers {what}, got {got}")
 
 
 NAMING = "name the classes in their order with classes=[...] (--classes on the command line)"

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.checks import as_indices, check_logits, check_target
-from ..functional.evidence import is_class
+from ..functional.checks import as_indices, check_target
 from ..storage.files import printable
+from .checks import FiniteColumn, FiniteRows, Targets, check_shape
 from .finding import TARGET_NAMES
 from .probabilities import logarithms, refuse_probabilities, warn_of_shares
 
@@ -41,33 +41,20 @@ class LogitSet:
 
     def __post_init__(self) -> None:
         with naming(self.name):
-            check_logits(self.logits, -1)
-        got = f"shape {tuple(self.logits.shape)}"
-        if self.logits.ndim != 2 or len(self.logits) == 0:
-            raise ValueError(f"{self.name}: expected logits of shape (N, C) with at least one row, got {got}")
-        rows = (~self.logits.amax(1).isfinite()).nonzero().flatten()
-        if len(rows):
-            raise ValueError(
-                f"{self.name}: expected finite logits (or -inf for some classes), got NaN, +inf or only -inf in "
-                f"{len(rows)} of {len(self)} rows, first in row {int(rows[0])}; leave these rows out"
-            )
-        with naming(self.name):
+            check_shape(self.logits)
+            finite = FiniteRows()
+            finite.add(self.logits)
+            finite.finish()
             refuse_probabilities(self.logits)
-        for name, column in self.columns.items():
-            if column.shape != self.logits.shape[:1] or not bool(column.isfinite().all()):
-                raise ValueError(
-                    f"{self.name}: expected column {name!r} as {len(self.logits)} finite numbers, "
-                    f"got shape {tuple(column.shape)}" + ("" if bool(column.isfinite().all()) else " with NaN or inf")
-                )
-        if self.target is not None:
-            with naming(self.name):
+            for name, values in self.columns.items():
+                column = FiniteColumn(name)
+                column.add(values)
+                column.finish(values.shape, len(self))
+            if self.target is not None:
                 object.__setattr__(self, "target", check_target(self.target, self.logits.shape[:1]))
-            outside = ~is_class(self.target, self.num_classes)
-            if bool(outside.any()):
-                raise ValueError(
-                    f"{self.name}: expected targets in [0, {self.num_classes}), got {int(outside.sum())} outside, "
-                    f"such as {int(self.target[outside][0])}"
-                )
+                targets = Targets(self.num_classes)
+                targets.add(self.target)
+                targets.finish(len(self))
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -81,17 +68,17 @@ class LogitSet:
 def set_of_arrays(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
     """The same as `logit_set`, but `source` cannot be a path, and `name` must be printable."""
     if isinstance(source, LogitSet):
-        return replace(source, name=name, columns=_printable_keys(source.columns))
+        return replace(source, name=name, columns=printable_keys(source.columns))
     with naming(name):
         logits, target, columns = _parts(source)
         if from_probabilities:
             logits = logarithms(logits)
-        columns = _printable_keys(columns)
+        columns = printable_keys(columns)
     warn_of_shares(logits, name)
     return LogitSet(logits, target, columns, name, from_probabilities)
 
 
-def _printable_keys(columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def printable_keys(columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """The columns, with control characters in their names written as escapes."""
     if all(printable(name) == name for name in columns):
         return columns
@@ -116,8 +103,8 @@ def _parts(source: Any) -> tuple[Tensor, Tensor | None, Mapping[str, Tensor]]:
     if isinstance(source, Mapping):
         return _from_mapping(source)
     if isinstance(source, tuple) and len(source) == 2:
-        return _floating(source[0]), _indices(source[1]), {}
-    return _floating(source), None, {}
+        return floating(source[0]), class_indices(source[1]), {}
+    return floating(source), None, {}
 
 
 def _from_mapping(source: Mapping[str, Any]) -> tuple[Tensor, Tensor | None, Mapping[str, Tensor]]:
@@ -126,13 +113,13 @@ def _from_mapping(source: Mapping[str, Any]) -> tuple[Tensor, Tensor | None, Map
     found = [key for key in TARGET_NAMES if source.get(key) is not None]
     if len(found) > 1:
         raise ValueError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(found)}")
-    target = _indices(source[found[0]]) if found else None
+    target = class_indices(source[found[0]]) if found else None
     further = {key: value for key, value in source.items() if key not in ("logits", *TARGET_NAMES)}
     for key in further:
         if not isinstance(key, str) or not key:
             raise ValueError(f"expected names of columns as strings, got {key!r}")
-    columns = {key: _floating(value, f"column {key!r}") for key, value in further.items()}
-    return _floating(source["logits"]), target, columns
+    columns = {key: floating(value, f"column {key!r}") for key, value in further.items()}
+    return floating(source["logits"]), target, columns
 
 
 def _tensor(values: Any, what: str) -> Tensor:
@@ -145,12 +132,12 @@ def _tensor(values: Any, what: str) -> Tensor:
         ) from None
 
 
-def _floating(values: Any, what: str = "logits") -> Tensor:
+def floating(values: Any, what: str = "logits") -> Tensor:
     tensor = _tensor(values, what)
     return tensor if tensor.is_floating_point() else tensor.double()
 
 
-def _indices(values: Any) -> Tensor:
+def class_indices(values: Any) -> Tensor:
     """Class indices, also from a float column that holds whole numbers, as read from CSV."""
     tensor = _tensor(values, "target")
     if tensor.is_floating_point() and bool((tensor == tensor.round()).all()):
