@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from torch_boc.functional.next_tokens import BINS, SCALES, add_predictions, empty_text_tally
-from torch_boc.language.text_report import TextReport
 from torch_boc.language.text_numbers import TextPart
+from torch_boc.language.text_report import TextReport
 from torch_boc.language.text_words import NAMES, sentences
 
 CLASSES = 1000
