@@ -153,7 +153,7 @@ def given(outcome):
         ({"compute_metrics": given, "keep_logits": False}, 7, False),
         ({"keep_logits": True}, 7, True),
     ],
-    ids=str,
+    ids=lambda x: " ".join(x) if isinstance(x, dict) else str(x),  # no address of a function: workers must agree on ids
 )
 def test_logits_are_kept_where_the_docstring_says(options, classes, kept):
     boc = BoCTrainerMetrics(**options)
