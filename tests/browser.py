@@ -15,9 +15,12 @@ ARGUMENTS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Import this fixture into a test file. Its tests are skipped if there is no Chromium."""
+    """Import this fixture into a test file. Its tests are skipped if there is no Chromium.
+
+    It ends with the file: a process that a later test forks would hold the pipes of the driver, which would never end.
+    """
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is installed")
