@@ -24,7 +24,9 @@ for path in sys.argv[1:]:
         most = max(most, private() - start)
     print(stream.rows, most)
 """
-ROWS = 1_000_000
+ROWS = 3_000_000
+# Arrow takes 50 to 70 MB for pages of Parquet, whatever the size of the file.
+LIMITS = {".parquet": 120, ".csv": 80}
 
 
 def save_in_all_formats(folder, values):
@@ -40,7 +42,7 @@ def save_in_all_formats(folder, values):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory as on Linux")
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    """The memory of the process at the first block, in MB, against that at its peak. The files have 80 MB."""
+    """The memory of the process at the first block, in MB, against that at its peak. The files have 240 MB."""
     save_in_all_formats(tmp_path, np.random.default_rng(0).standard_normal((ROWS, 20), dtype=np.float32))
     paths = sorted(tmp_path.iterdir())
     run = [sys.executable, "-c", GROWTH, *map(str, paths)]
@@ -48,7 +50,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     for path, line in zip(paths, done.stdout.splitlines(), strict=True):
         rows, growth = line.split()
         assert int(rows) == (ROWS // 10 if path.suffix == ".csv" else ROWS)
-        assert float(growth) < 25, path
+        assert float(growth) < LIMITS.get(path.suffix, 20), path
 
 
 PROBE = """
