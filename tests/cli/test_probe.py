@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+import safetensors.torch
 import torch
 from pyarrow import csv, parquet
 
@@ -111,3 +112,54 @@ def test_outputs_that_are_refused(run, files, out, message):
     code, printed, err = run("probe", "test.parquet", "-o", out)
     assert (code, printed, err) == (2, "", f"torch-boc: error: {message}\n")
     assert parquet.read_table(files / "test.parquet").column_names == ["logit_0", "logit_1"]
+
+
+FORMATS = ("npy", "npz", "safetensors", "parquet", "csv", "pt")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_parts_give_what_the_whole_gives(run, files, monkeypatch, kind):
+    """The printed numbers are sums in another order, and the tables are the same to the last digit."""
+    save(files / f"a.{kind}", read_arrays(files / "test.npz"))
+    whole = json.loads(run("probe", f"a.{kind}", "--json", "-o", "whole.parquet").out)
+    monkeypatch.setattr(streams, "block_elements", lambda device: 4 * 7)
+    parts = json.loads(run("probe", f"a.{kind}", "--json", "-o", "parts.parquet").out)
+    assert (whole.pop("output"), parts.pop("output")) == ("whole.parquet", "parts.parquet")
+    assert parts.pop("name") == whole.pop("name")
+    assert [key for key, x in parts.items() if x is None] == [key for key, x in whole.items() if x is None]
+    numbers = {key: x for key, x in whole.items() if x is not None}
+    assert {key: parts[key] for key in numbers} == pytest.approx(numbers, rel=1e-12)
+    assert parquet.read_table(files / "parts.parquet").equals(parquet.read_table(files / "whole.parquet"))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_error_in_the_last_row_leaves_what_was_there(run, files, monkeypatch, kind):
+    monkeypatch.setattr(streams, "block_elements", lambda device: 4 * 64)
+    arrays = read_arrays(files / "test.npz")
+    arrays["logits"][-1] = np.nan
+    save(files / f"a.{kind}", arrays)
+    (files / "out.parquet").write_text("from before")
+    code, out, err = run("probe", f"a.{kind}", "-o", "out.parquet")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"torch-boc: error: a.{kind}: expected finite logits")
+    assert "in 1 of 200 rows, first in row 199" in err
+    assert (files / "out.parquet").read_text() == "from before"
+    assert not [path for path in files.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_the_help_says_what_is_read_as_a_whole(run):
+    assert "only .pt and .pth are read as a whole" in " ".join(run("probe", "--help").out.split())
+
+
+def save(path, arrays):
+    """Logits, and targets where the format has room for them."""
+    columns = {f"logit_{i}": arrays["logits"][:, i] for i in range(4)} | {"target": arrays["target"]}
+    tensors = {name: torch.from_numpy(np.array(x)) for name, x in arrays.items()}
+    {
+        ".npy": lambda: np.save(path, arrays["logits"]),
+        ".npz": lambda: np.savez(path, **arrays),
+        ".safetensors": lambda: safetensors.torch.save_file(tensors, path),
+        ".pt": lambda: torch.save(tensors, path),
+        ".parquet": lambda: parquet.write_table(pa.table(columns), path),
+        ".csv": lambda: csv.write_csv(pa.table(columns), path),
+    }[path.suffix]()

@@ -19,6 +19,12 @@ arrays = test_files.arrays
 SIZES = (1, 3, 7, None)  # rows of a block; None is the default, which takes all of a small file
 
 
+@pytest.fixture(autouse=True)
+def few_cells(monkeypatch):
+    """Small files of columns are read in several parts too."""
+    monkeypatch.setattr("torch_boc.data.sheet_streams.READ_CELLS", 1)
+
+
 def joined(path, **options):
     """All blocks of a stream together, and the stream."""
     stream = stream_logits(path, **options)

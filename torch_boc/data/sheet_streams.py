@@ -9,11 +9,14 @@ from torch import Tensor
 from .._optional import require_pyarrow
 from .array_streams import Source
 from .columns import check_lengths, is_list, list_lengths
+from .formats import Text
 from .row_arrays import hollow
 from .sheets import CsvPlan, ParquetPlan, csv_options, first_block, larger_block
 
 # The bytes of Parquet that are read ahead, in all columns together and at least in each.
-AHEAD_BYTES, COLUMN_AHEAD_BYTES = 2**23, 2**12
+AHEAD_BYTES, COLUMN_AHEAD_BYTES = 2**23, 2**14
+# The cells that become arrays at once. Each column costs some time, however few rows it has.
+READ_CELLS = 2**21
 
 
 class ParquetSource(Source):
@@ -34,10 +37,12 @@ class ParquetSource(Source):
         file = arrow.parquet.ParquetFile(stream, buffer_size=ahead, pre_buffer=False, metadata=metadata)
         self._file, self._rows = self.files.enter_context(file), metadata.num_rows
         self._length: list[int | None] = []
-        self._first = self._content(next(self._tables(1), self._file.schema_arrow.empty_table()))
+        nothing = self._file.schema_arrow.empty_table().select(self._plan.wanted)
+        # The length of lists is known from a row only. All else is in the schema.
+        self._first = self._content(next(self._tables(1), nothing) if self._plan.lists else nothing)
 
     def headers(self) -> Any:
-        """The first row says what all are."""
+        """The schema says what all columns are, and for lists the first row."""
         return {name: with_length(values, self._rows) for name, values in self._first.items()}
 
     def num_rows(self, key: Any) -> int | None:
@@ -46,7 +51,9 @@ class ParquetSource(Source):
 
     def blocks(self, keys: Sequence[Any], total: int | None, rows: int) -> Iterator[Mapping[Any, Any]]:
         """See `Source`."""
-        yield from map(self._content, self._tables(rows))
+        width = sum(x.shape[1] if x.ndim == 2 else 1 for x in self._first.values() if isinstance(x, Tensor))
+        for table in self._tables(many_rows(rows, width)):
+            yield from sliced(self._content(table), table.num_rows, rows)
 
     def _tables(self, rows: int) -> Iterator[Any]:
         return regrouped(self._file.iter_batches(batch_size=rows, columns=self._plan.wanted), rows)
@@ -101,9 +108,9 @@ class CsvSource(Source):
 
     def blocks(self, keys: Sequence[Any], total: int | None, rows: int) -> Iterator[Mapping[Any, Any]]:
         """See `Source`."""
-        for table in regrouped(self._batches(), rows):
+        for table in regrouped(self._batches(), many_rows(rows, len(self._plan.names))):
             self._rows += table.num_rows
-            yield self._plan.content(table)
+            yield from sliced(self._plan.content(table), table.num_rows, rows)
 
     def _batches(self, only: Sequence[str] | None = None) -> Iterator[Any]:
         """The rows, from the beginning with larger blocks where a row did not fit, without those that were given."""
@@ -125,6 +132,18 @@ class CsvSource(Source):
 def with_length(values: Any, rows: int) -> Any:
     """A tensor of that length without values; anything else unchanged."""
     return hollow((rows, *values.shape[1:]), values.dtype) if isinstance(values, Tensor) else values
+
+
+def many_rows(rows: int, width: int) -> int:
+    """A multiple of `rows` with about `READ_CELLS` cells."""
+    return rows * max(1, READ_CELLS // (rows * width))
+
+
+def sliced(content: Mapping[str, Any], total: int, rows: int) -> Iterator[dict[str, Any]]:
+    """The content of `total` rows, `rows` at a time."""
+    for start in range(0, total, rows):
+        part = slice(start, start + rows)
+        yield {name: x if isinstance(x, Text) else x[part] for name, x in content.items()}
 
 
 def regrouped(batches: Iterable[Any], rows: int) -> Iterator[Any]:
