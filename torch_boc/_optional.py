@@ -1,5 +1,6 @@
 """The one place that imports packages which torch_boc can do without, and names the extra that brings each."""
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -31,10 +32,11 @@ def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -
         purpose: the beginning of the message, such as "plots need".
         otherwise: another remedy, such as "give --data-dir".
     """
+    names = [package, *(f"{package}.{name}" for name in submodules)]
+    if all(sys.modules.get(name) is not None for name in names):  # asked for once for each column of a wide table
+        return sys.modules[package]
     try:
-        found = import_module(package)
-        for name in submodules:
-            import_module(f"{package}.{name}")
+        found, *_ = [import_module(name) for name in names]
     except ImportError as error:
         called, extra = PACKAGES[package]
         install = f"'torch-boc[{extra}]'" if extra else package
