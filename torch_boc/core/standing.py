@@ -29,7 +29,8 @@ class ClassCoins(NamedTuple):
         prediction: the given class, int64.
         odds: the odds against it, (1 - p) / p for its probability p. They can be very large: beyond the range of their
             dtype, they are the largest number of this dtype.
-        loss: the chance that it loses one coin flip, 1 - dominance.
+        loss: the chance that it loses one coin flip, 1 - dominance. It is NaN for a class whose logit is -inf, because
+            two such classes have no coin; the log-probability of this class is -inf, and its rank 0.
         concentration: that of `Coins` if the class has the largest logit. It is NaN otherwise, because the upper bound
             of the dominance is known only for a class that no rival exceeds.
         free_gap: that of `Coins` if the class has the largest logit, NaN otherwise.
@@ -115,7 +116,7 @@ def standing(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Standing(torch.autograd.Function):
-    """Saves the logits and the index, and computes the rest again, so that backward needs as little memory."""
+    """Saves the logits and the index, and computes the rest again, so that nothing else is kept for backward."""
 
     @staticmethod
     def forward(logits: Tensor, index: Tensor) -> tuple[Tensor, ...]:

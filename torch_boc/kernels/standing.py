@@ -23,6 +23,8 @@ def standing(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
             f"expected an index of shape {tuple(logits.shape[:-1])}, in int64 on {logits.device}, "
             f"got shape {tuple(index.shape)}, {index.dtype} on {index.device}"
         )  # kernels get pointers, and cannot check this
+    if logits.shape[-1] < 1:
+        raise ValueError(f"expected at least 1 class, got logits of shape {tuple(logits.shape)}")
     return (launch_standing if on_triton(logits) else native_standing)(logits, index)
 
 
