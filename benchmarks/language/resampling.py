@@ -9,7 +9,7 @@ from torch import Tensor
 Columns = Mapping[str, Tensor]
 # A number of tokens with weights, all in float64.
 Statistic = Callable[[Tensor], Tensor]
-REPLICATES, SEED = 200, 0
+REPLICATES, SEED = 500, 0
 
 
 class Estimate(NamedTuple):
