@@ -210,3 +210,9 @@ def test_bad_input():
         coins_from_top_k(torch.zeros(2, 4), num_classes=5, cap=torch.zeros(3))
     with pytest.raises(ValueError, match=r"expected cap as floats of shape \(2,\), got torch.int64 of shape \(2,\)"):
         coins_from_top_k(torch.zeros(2, 4), num_classes=5, cap=torch.zeros(2, dtype=torch.int64))
+
+
+def test_gradients():
+    values = random_logits(3, 12).log_softmax(-1).topk(5).values.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: coins_from_top_k(x, num_classes=12).upper.loss, values)
+    assert torch.autograd.gradcheck(lambda x: coins_from_top_k(x, num_classes=12).lower.gap, values)

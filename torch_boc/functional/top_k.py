@@ -59,12 +59,12 @@ def coins_from_top_k(
     values, place = _check(logprobs, num_classes, index)
     caps = [] if cap is None else [_check_cap(values, cap)]
     odds, top, *ends = blockwise(partial(_sums, num_classes), values, place, *caps)
-    pairs = (ends[:2], ends[2:])
-    return CoinBounds(*(_coins(place.squeeze(-1), odds, *pair, num_classes, top) for pair in pairs))
+    known = (place.squeeze(-1), odds, top, num_classes)
+    return CoinBounds(_coins(*known, ends[0], ends[1]), _coins(*known, ends[2], ends[3]))
 
 
 def _sums(num_classes: int, logprobs: Tensor, place: Tensor, cap: Tensor | None = None) -> tuple[Tensor, ...]:
-    """The odds, whether the class is the top, and the lost coins and Q, if the rest is on few classes and if it is even.
+    """The odds, whether the class is the top, and lost coins and Q if the rest is on few classes, and if it is even.
 
     The lost coins are summed for themselves, because odds - Q cancels for a class that is far from the top.
     """
@@ -72,16 +72,17 @@ def _sums(num_classes: int, logprobs: Tensor, place: Tensor, cap: Tensor | None 
     given, own = values > -math.inf, values.gather(-1, place)
     least = torch.where(given, values, math.inf).amin(-1, keepdim=True) if cap is None else widen(cap)
     relative = (values - own).exp().scatter(-1, place, 0.0)  # u of the rivals that are given
-    lost, squares = _lost(relative).sum(-1), _square(relative).sum(-1)
+    losses = _lost(relative)
+    seen, lost, squares = relative.sum(-1), losses.sum(-1), (losses * relative).sum(-1)
     unseen = num_classes - widen(given.sum(-1))
     most = (least - own).exp().squeeze(-1)  # the largest u of those left out
-    rest = (torch.expm1(-own.squeeze(-1)) - relative.sum(-1)).clamp_min(0.0).minimum(unseen * most)
+    rest = (torch.expm1(-own.squeeze(-1)) - seen).clamp_min(0.0).minimum(unseen * most)
     full = (rest / most.masked_fill(most == 0, 1.0)).floor().minimum(unseen)  # so many have the largest u
     last, share = (rest - full * most).clamp_min(0.0), rest / unseen.clamp_min(1.0)
     top = (own >= values.amax(-1, keepdim=True)).squeeze(-1) & ~(most.minimum(rest) > 1.0)
     few = (total + full * part(most) + part(last) for total, part in ((lost, _lost), (squares, _square)))
     even = (total + unseen * part(share) for total, part in ((lost, _lost), (squares, _square)))
-    return relative.sum(-1) + rest, top, *few, *even
+    return seen + rest, top, *few, *even
 
 
 def _lost(u: Tensor) -> Tensor:
@@ -94,7 +95,7 @@ def _square(u: Tensor) -> Tensor:
     return u * u / (1.0 + u)
 
 
-def _coins(place: Tensor, odds: Tensor, lost: Tensor, squares: Tensor, num_classes: int, top: Tensor) -> Coins:
+def _coins(place: Tensor, odds: Tensor, top: Tensor, num_classes: int, lost: Tensor, squares: Tensor) -> Coins:
     loss = lost / (num_classes - 1.0)
     if num_classes == 2:
         share = free = torch.zeros_like(odds)
