@@ -19,7 +19,7 @@ from torch_boc.transformers import logit_slices
 
 LONGEST, SHORTEST = 128, 24
 KEPT = (5, 20, 100)
-# Log-probabilities in float64 say this much of a lost coin: that of a sure prediction rounds to 0.
+# What float64 leaves of a lost coin if a prediction is so sure that its log-probability rounds to 0.
 ROUNDING = 1e-14
 Columns = dict[str, Tensor]
 
@@ -77,14 +77,19 @@ def _columns(model: Model, ids: list[int]) -> Columns:
         numbers = token_numbers(rows, token, rivals=1)
         found = {name: getattr(numbers, name).double() for name in TOKEN_COLUMNS}
         found |= unsaturated_scores(rows, ["energy", "logit_gap"])
-        log_p = rows.double().log_softmax(-1)
-        coins = bag_of_coins(log_p)
+        coins = bag_of_coins(rows.double())
+        log_p = log_probabilities(rows.double(), coins.odds)
         found["forced_gap"] = forced_gap(coins.odds, rows.shape[-1])
         found["free_gap"] = coins.free_gap
         found["right"] = (numbers.rivals[:, 0] == token).double()
         found["squares"] = (2 * log_p).exp().sum(-1)
         parts.append(found | bound_columns(log_p, coins.loss))
     return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+
+
+def log_probabilities(rows: Tensor, odds: Tensor) -> Tensor:
+    """`log_softmax` from the odds: the largest, -log(1 + odds), keeps its digits where it is near 0."""
+    return rows - rows.amax(-1, keepdim=True) - torch.log1p(odds).unsqueeze(-1)
 
 
 def bound_columns(log_p: Tensor, loss: Tensor) -> Columns:

@@ -77,4 +77,4 @@ def test_bounds_contain_the_truth(rows, k):
     assert (lower.loss <= loss * (1 + 1e-9)).all()
     assert (loss <= upper.loss * (1 + 1e-9)).all()
     smallest = (log_p.topk(k).values[:, -1] - log_p.amax(1)).exp()
-    assert ((upper.loss - lower.loss) / loss <= smallest / (1 + smallest) + 1e-9).all()
+    assert ((upper.loss - lower.loss) / upper.loss <= smallest / (1 + smallest) + 1e-9).all()
