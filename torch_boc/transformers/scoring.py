@@ -40,8 +40,11 @@ def logit_slices(
     """The logits of a causal model at every place of given texts, a few places at a time, in order.
 
     The logits come from the model's own forward, in evaluation mode. At most about 2^24 of them exist at a time: the
-    text goes through the model in pieces, and a cache of keys and values carries the earlier tokens. A text that is
-    longer than the context is read in windows, see `windows`; each token is scored once. A model without such a cache
+    text goes through the model in pieces, and a cache of keys and values carries the earlier tokens.
+
+    A text that is longer than the context is read in windows, see `windows`; each token is scored once. The windows
+    hold the ids as they are: a first token such as bos is in the first window alone, and is not repeated at the head of
+    the others, as `evaluate_text` does it. A model without such a cache
     reads a window again for each piece of it, if it can leave out the logits of earlier places (`logits_to_keep`), and
     otherwise makes the logits of a whole window at once.
 

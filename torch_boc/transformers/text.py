@@ -42,15 +42,16 @@ def evaluate_text(
         context: the most tokens that the model reads together; see `logit_slices`.
         stride: how far a window is from the one before, by default half of the context; see `logit_slices`.
         bos: whether the tokenizer's first token stands before each text; by default as the tokenizer does it. With it
-            the first token of a text is predicted too.
+            the first token of a text is predicted too. If a text is longer than the context, this token stands at the
+            head of each of its windows, because models that were trained with it predict badly without it.
         progress: called with a few words now and then.
 
     Returns:
         A report; `functional.text_summary` documents its numbers.
     """
     _check_model(model)
-    context, stride = check_windows(context, stride, model.config)
     before = first_tokens(tokenizer, bos)
+    context, stride = check_windows(context, stride, model.config, len(before))
     named = texts if isinstance(texts, Mapping) else {SINGLE: texts}
     parts = {}
     with evaluation_mode(model):
@@ -88,7 +89,7 @@ class _Reading:
         """What the documents add up to."""
         for document in documents:
             self.documents += 1
-            for tokens, first in token_windows(self._pieces(document), *self.windows):
+            for tokens, first in token_windows(self._pieces(document), *self.windows, self.before):
                 self._add(tokens, first, name)
         if self.total is None:
             got = "one token" if self.seen else "an empty text"
@@ -106,7 +107,6 @@ class _Reading:
 
     def _pieces(self, document: Document) -> Iterator[list[int]]:
         """The tokens of a document, piece by piece."""
-        yield list(self.before)
         unpredicted = not self.before
         for piece in [document] if isinstance(document, str) else document:
             ids = self.tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
