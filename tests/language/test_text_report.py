@@ -42,6 +42,13 @@ def test_numbers_are_attributes_and_entries(report):
     assert single.numbers["a"] == single.whole
 
 
+def test_no_text_has_the_name_of_all_together():
+    with pytest.raises(ValueError, match="all: expected another name for a text among several"):
+        TextReport({"all": part(), "b": part()}, {"num_classes": CLASSES})
+    alone = TextReport({"all": part(rows=50)}, {"num_classes": CLASSES})
+    assert alone.tokens == alone.numbers["all"]["tokens"] == 50
+
+
 def test_tables(report):
     assert list(report.table.index) == ["one <b>", "two", "all"]
     bins = report.bins

@@ -87,6 +87,13 @@ def test_names_get_a_row_each_and_one_for_all(model, tokenizer):
     assert (report.settings["context"], report.settings["stride"]) == (64, 32)
 
 
+def test_the_name_of_all_together_is_refused_before_the_work(model, tokenizer):
+    said = []
+    with pytest.raises(ValueError, match="all: expected another name for a text among several"):
+        evaluate_text(model, tokenizer, {"a": prose(30), "all": prose(20)}, progress=said.append)
+    assert said == []
+
+
 def test_the_first_token(model, tokenizer):
     text = prose(25)
     assert first_tokens(tokenizer, None) == []

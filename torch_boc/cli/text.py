@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..data.texts import text_pieces
+from ..language.text_numbers import check_names
 from ..storage.files import check_folder, printable
 from .console import counting, put, screen, working
 from .language_model import load_model
@@ -81,6 +82,7 @@ def _check(paths: Sequence[Path], dtype: str, out: Path | None) -> list[str]:
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
         raise ValueError(f"{double}: expected each file once, got it {names.count(double)} times")
+    check_names(names)
     return names
 
 

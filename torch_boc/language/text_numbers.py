@@ -1,7 +1,7 @@
 """The numbers of a report on texts, as plain dicts and as tables of pandas."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from ..functional.next_tokens import BINS, SCALES, TextTally, add_tallies, empty
 from ..functional.tallies import BinCounts, BinSums
 from ..functional.text_summary import text_summary
 
+# The row of all texts together, if there are several.
 ALL = "all"
 
 
@@ -26,6 +27,15 @@ class TextPart(NamedTuple):
     tally: TextTally
     bytes: int
     documents: int
+
+
+def check_names(names: Collection[str]) -> None:
+    """Raise if a text has the name of the row of all texts together."""
+    if len(names) > 1 and ALL in names:
+        raise ValueError(
+            f"{ALL}: expected another name for a text among several, because the row of all texts together has this "
+            "one; rename the text"
+        )
 
 
 def together(parts: Mapping[str, TextPart]) -> TextPart:

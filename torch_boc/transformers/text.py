@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..functional.next_tokens import TextTally, add_predictions, empty_text_tally
-from ..language.text_numbers import TextPart
+from ..language.text_numbers import TextPart, check_names
 from ..language.text_report import TextReport
 from .reading import WindowReader, evaluation_mode, vocabulary
 from .windows import Window, check_windows, token_windows
@@ -36,9 +36,10 @@ def evaluate_text(
     Args:
         model: a causal language model of transformers.
         tokenizer: its tokenizer.
-        texts: a text, a list of texts, or a mapping from names to either, which gets a row for each name. A text may
-            also be an iterable of its pieces. Pieces are tokenised one by one, so that no token crosses the end of a
-            piece; the model reads on across it.
+        texts: a text, a list of texts, or a mapping from names to either, which gets a row for each name. Among
+            several, no text has the name "all", which is that of the row of all together. A text may also be an
+            iterable of its pieces. Pieces are tokenised one by one, so that no token crosses the end of a piece; the
+            model reads on across it.
         context: the most tokens that the model reads together; see `logit_slices`.
         stride: how far a window is from the one before, by default half of the context; see `logit_slices`.
         bos: whether the tokenizer's first token stands before each text; by default as the tokenizer does it. With it
@@ -53,6 +54,7 @@ def evaluate_text(
     before = first_tokens(tokenizer, bos)
     context, stride = check_windows(context, stride, model.config, len(before))
     named = texts if isinstance(texts, Mapping) else {SINGLE: texts}
+    check_names(named)
     parts = {}
     with evaluation_mode(model):
         _check_causal(model)
