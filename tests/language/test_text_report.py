@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import pickle
 import re
 
@@ -16,11 +17,12 @@ from torch_boc.language.text_words import NAMES, sentences
 CLASSES = 1000
 
 
-def part(sharpness=1.0, rows=2000, seed=0):
+def part(sharpness=1.0, rows=2000, seed=0, invalid=0):
     """Predictions of a model whose logits are `sharpness` times those that the tokens were drawn with."""
     random = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(rows, CLASSES, generator=random)
     target = torch.multinomial(logits.softmax(-1), 1, generator=random).squeeze(1)
+    logits[:invalid, 3] = torch.nan
     total = empty_text_tally()
     add_predictions(total, sharpness * logits, target)
     return TextPart(total, 4 * rows, 1)
@@ -118,6 +120,22 @@ def test_repr_copies_and_pickles(report):
 def test_the_verdict_on_calibration(sharpness, said):
     report = TextReport({"a": part(sharpness)}, {"num_classes": CLASSES})
     assert said in report.verdict[1]
+
+
+def test_the_verdict_on_invalid_predictions():
+    report = TextReport({"a": part(), "b": part(invalid=10)}, {"num_classes": CLASSES})
+    assert report.verdict[0] == "10 of 4,000 predictions were NaN or +inf and are left out."
+    assert report.verdict[1].startswith(f"The perplexity is {report.perplexity:.1f} per token. The next token was")
+    assert math.isnan(report.bits_per_byte)
+    assert math.isnan(report.numbers["b"]["bits_per_byte"])
+    assert report.numbers["a"]["bits_per_byte"] > 0
+
+
+def test_nothing_is_said_about_no_predictions():
+    report = TextReport({"a": part(rows=30, invalid=30)}, {"num_classes": CLASSES})
+    assert report.verdict == ["30 of 30 predictions were NaN or +inf and are left out."]
+    assert report.verdict[0] in report.html()
+    assert json.loads(report.to_json(), parse_constant=pytest.fail)["numbers"]["a"]["invalid"] == 30
 
 
 def test_the_verdict_on_the_gap(report):

@@ -94,6 +94,22 @@ def test_the_name_of_all_together_is_refused_before_the_work(model, tokenizer):
     assert said == []
 
 
+def test_invalid_predictions_are_told(tokenizer):
+    model, text = byte_model(), prose(300)
+    letter = tokenizer("\n")["input_ids"][0]
+
+    def broken(module, args, found):
+        """What follows the end of a line cannot be predicted."""
+        return found.masked_fill(args[0].unsqueeze(-1) == letter, torch.nan)
+
+    model.transformer.wte.register_forward_hook(broken)
+    with pytest.warns(UserWarning, match=r"predictions were NaN or \+inf and are left out"):
+        report = evaluate_text(model, tokenizer, text.split(" "), context=64, bos=True)
+    assert report["invalid"] > 0
+    assert report.tokens + report["invalid"] == len(text.replace(" ", "").encode())
+    assert math.isnan(report.bits_per_byte)
+
+
 def test_the_first_token(model, tokenizer):
     text = prose(25)
     assert first_tokens(tokenizer, None) == []

@@ -47,11 +47,15 @@ def together(parts: Mapping[str, TextPart]) -> TextPart:
 
 
 def part_numbers(part: TextPart) -> dict[str, float]:
-    """The numbers of `text_summary`, and `documents`, `bytes`, `bits_per_token` and `bits_per_byte`."""
+    """The numbers of `text_summary`, and `documents`, `bytes`, `bits_per_token` and `bits_per_byte`.
+
+    Bits per byte are NaN if predictions are invalid, because the bytes of their tokens are not known apart.
+    """
     found = text_summary(part.tally)
     bits = found["nll"] / math.log(2)
     sizes = {"documents": part.documents, "bytes": part.bytes}
-    per = {"bits_per_token": bits, "bits_per_byte": bits * found["tokens"] / part.bytes if part.bytes else math.nan}
+    known = part.bytes and not found["invalid"]
+    per = {"bits_per_token": bits, "bits_per_byte": bits * found["tokens"] / part.bytes if known else math.nan}
     return {"tokens": found.pop("tokens"), **sizes, "perplexity": found.pop("perplexity"), **per, **found}
 
 

@@ -50,8 +50,12 @@ def signed(score: str) -> str:
 
 
 def sentences(numbers: Numbers, num_classes: int) -> list[str]:
-    """The verdict on a text, in plain sentences."""
+    """The verdict on a text, in plain sentences. Where no prediction counts, it says only that."""
+    first = [invalid_sentence(numbers)] if numbers["invalid"] else []
+    if not numbers["tokens"]:
+        return first
     return [
+        *first,
         _prediction(numbers),
         _calibration(numbers),
         _coins(numbers, num_classes),
@@ -60,11 +64,22 @@ def sentences(numbers: Numbers, num_classes: int) -> list[str]:
     ]
 
 
+def invalid_sentence(numbers: Numbers) -> str:
+    """How many predictions the numbers leave out.
+
+    >>> invalid_sentence({"tokens": 1990, "invalid": 10})
+    '10 of 2,000 predictions were NaN or +inf and are left out.'
+    """
+    total = numbers["tokens"] + numbers["invalid"]
+    return f"{numbers['invalid']:,} of {total:,} predictions were NaN or +inf and are left out."
+
+
 def _prediction(numbers: Numbers) -> str:
+    bits = numbers["bits_per_byte"]
+    size = "" if bits != bits else f", which is {number(bits, 3)} bits per byte of text"
     return (
-        f"The perplexity is {number(numbers['perplexity'], 1)} per token, which is "
-        f"{number(numbers['bits_per_byte'], 3)} bits per byte of text. The next token was the likeliest one in "
-        f"{percent(numbers['accuracy'])} of cases, and among the five likeliest in {percent(numbers['top_5'])}."
+        f"The perplexity is {number(numbers['perplexity'], 1)} per token{size}. The next token was the likeliest one "
+        f"in {percent(numbers['accuracy'])} of cases, and among the five likeliest in {percent(numbers['top_5'])}."
     )
 
 

@@ -1,5 +1,6 @@
 """Teacher-forced evaluation of text: how well a causal model predicts it, and what its confidence is worth."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from ..functional.next_tokens import TextTally, add_predictions, empty_text_tally
 from ..language.text_numbers import TextPart, check_names
 from ..language.text_report import TextReport
+from ..language.text_words import invalid_sentence
 from .reading import WindowReader, evaluation_mode, vocabulary
 from .windows import Window, check_windows, token_windows
 
@@ -48,7 +50,8 @@ def evaluate_text(
         progress: called with a few words now and then.
 
     Returns:
-        A report; `functional.text_summary` documents its numbers.
+        A report; `functional.text_summary` documents its numbers. Predictions with NaN or +inf are left out, with a
+        warning; bits per byte are then NaN.
     """
     _check_model(model)
     before = first_tokens(tokenizer, bos)
@@ -69,7 +72,10 @@ def evaluate_text(
         "tokens_before": list(before),
         "dtype": str(model.dtype).removeprefix("torch."),
     }
-    return TextReport(parts, settings)
+    report = TextReport(parts, settings)
+    if report.whole["invalid"]:
+        warnings.warn(invalid_sentence(report.whole), stacklevel=2)
+    return report
 
 
 @dataclass
