@@ -153,6 +153,12 @@ def test_windows_with_tokens_before_score_every_token_once(sizes, context, strid
         assert first == (before if window[before] == 0 else context - stride)
 
 
+def test_the_default_context_is_bounded(tokenizer):
+    model = byte_model(context=5000)
+    assert evaluate_text(model, tokenizer, prose(30)).settings["context"] == 4096
+    assert evaluate_text(model, tokenizer, prose(30), context=5000).settings["context"] == 5000
+
+
 def test_the_first_token_takes_a_place_of_the_window(model, tokenizer):
     report = evaluate_text(model, tokenizer, prose(20), context=2, bos=True)
     assert report.tokens == len(prose(20).encode())

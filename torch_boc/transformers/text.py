@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from ..language.text_numbers import TextPart, check_names
 from ..language.text_report import TextReport
 from ..language.text_words import invalid_sentence
 from .reading import WindowReader, evaluation_mode, vocabulary
-from .windows import Window, check_windows, token_windows
+from .windows import USUAL_CONTEXT, Window, check_windows, token_windows
 
 # A text, or the pieces of a text that is too long to be held at once.
 Document = str | Iterable[str]
@@ -33,7 +34,8 @@ def evaluate_text(
     """How well a causal language model predicts given texts, token by token, and what its confidence is worth.
 
     Everything is added up on the model's device while the texts go through the model once, in slices of at most about
-    2^24 logits. So memory grows neither with the length of the texts nor, beyond a slice, with the vocabulary.
+    2^24 logits. So memory grows neither with the length nor with the number of the texts nor, beyond a slice, with the
+    vocabulary. It grows with the context, because a model keeps keys and values of each token that it reads together.
 
     Args:
         model: a causal language model of transformers.
@@ -42,7 +44,8 @@ def evaluate_text(
             several, no text has the name "all", which is that of the row of all together. A text may also be an
             iterable of its pieces. Pieces are tokenised one by one, so that no token crosses the end of a piece; the
             model reads on across it.
-        context: the most tokens that the model reads together; see `logit_slices`.
+        context: the most tokens that the model reads together; by default what its config states, but at most 4,096.
+            A longer context takes more memory.
         stride: how far a window is from the one before, by default half of the context; see `logit_slices`.
         bos: whether the tokenizer's first token stands before each text; by default as the tokenizer does it. With it
             the first token of a text is predicted too. If a text is longer than the context, this token stands at the
@@ -55,15 +58,9 @@ def evaluate_text(
     """
     _check_model(model)
     before = first_tokens(tokenizer, bos)
-    context, stride = check_windows(context, stride, model.config, len(before))
+    context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
     named = texts if isinstance(texts, Mapping) else {SINGLE: texts}
     check_names(named)
-    parts = {}
-    with evaluation_mode(model):
-        _check_causal(model)
-        for name, content in named.items():
-            reading = _Reading(model, tokenizer, before, (context, stride), progress or (lambda message: None))
-            parts[name] = reading.read(name, [content] if isinstance(content, str) else content)
     settings = {
         "model": type(model).__name__,
         "num_classes": vocabulary(model.config),
@@ -72,10 +69,19 @@ def evaluate_text(
         "tokens_before": list(before),
         "dtype": str(model.dtype).removeprefix("torch."),
     }
-    report = TextReport(parts, settings)
+    start = partial(_Reading, model, tokenizer, before, (context, stride), progress or (lambda message: None))
+    with evaluation_mode(model):
+        _check_causal(model)
+        report = TextReport(_parts(named, start), settings)
     if report.whole["invalid"]:
         warnings.warn(invalid_sentence(report.whole), stacklevel=2)
     return report
+
+
+def _parts(named: Mapping[str, Any], start: Callable[[], "_Reading"]) -> Iterator[tuple[str, TextPart]]:
+    """What the texts of each name add up to, one after the other."""
+    for name, content in named.items():
+        yield name, start().read(name, [content] if isinstance(content, str) else content)
 
 
 @dataclass

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 MOST_LOGITS = 2**24
 # The context of a model whose config does not state one.
 UNSTATED_CONTEXT = 1024
+# The default context for texts of any length. The cache of a longer one can take more memory than the model does.
+USUAL_CONTEXT = 4096
 # Texts are scored so few at a time that a piece has at least this many places.
 SHORTEST_PIECE = 16
 # The names under which configs state the context.
@@ -59,17 +61,21 @@ def token_windows(
         yield [*before, *tokens], first
 
 
-def check_windows(context: int | None, stride: int | None, config: Any, before: int = 0) -> tuple[int, int]:
+def check_windows(
+    context: int | None, stride: int | None, config: Any, *, before: int = 0, most: int | None = None
+) -> tuple[int, int]:
     """The context and the stride, with the defaults for None, or an error if they cannot be used.
 
-    Each window begins with `before` tokens that are not of the text.
+    Each window begins with `before` tokens that are not of the text. The default context is at most `most`.
     """
     own = model_context(config)
-    context = (own or UNSTATED_CONTEXT) if context is None else context
+    if context is None:
+        stated = own or UNSTATED_CONTEXT
+        context = stated if most is None else min(stated, most)
     least = 1 + max(1, before)
     if context < least or (own is not None and context > own):
-        most = "" if own is None else f" and at most {own}, the context of the model"
-        raise ValueError(f"expected a context of at least {least} tokens{most}, got {context}")
+        limit = "" if own is None else f" and at most {own}, the context of the model"
+        raise ValueError(f"expected a context of at least {least} tokens{limit}, got {context}")
     largest = 1 + context - least
     stride = min(context // 2, largest) if stride is None else stride
     if not 1 <= stride <= largest:
