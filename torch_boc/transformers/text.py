@@ -12,7 +12,7 @@ from ..functional.next_tokens import TextTally, add_predictions, empty_text_tall
 from ..language.text_numbers import TextPart, check_names
 from ..language.text_report import TextReport
 from ..language.text_words import invalid_sentence
-from .reading import WindowReader, evaluation_mode, vocabulary
+from .reading import WindowReader, check_causal, check_model, evaluation_mode, vocabulary
 from .windows import USUAL_CONTEXT, Window, check_windows, token_windows
 
 # A text, or the pieces of a text that is too long to be held at once.
@@ -56,7 +56,7 @@ def evaluate_text(
         A report; `functional.text_summary` documents its numbers. Predictions with NaN or +inf are left out, with a
         warning; bits per byte are then NaN.
     """
-    _check_model(model)
+    check_model(model)
     before = first_tokens(tokenizer, bos)
     context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
     named = texts if isinstance(texts, Mapping) else {SINGLE: texts}
@@ -71,7 +71,7 @@ def evaluate_text(
     }
     start = partial(_Reading, model, tokenizer, before, (context, stride), progress or (lambda message: None))
     with evaluation_mode(model):
-        _check_causal(model)
+        check_causal(model)
         report = TextReport(_parts(named, start), settings)
     if report.whole["invalid"]:
         warnings.warn(invalid_sentence(report.whole), stacklevel=2)
@@ -143,25 +143,3 @@ def first_tokens(tokenizer: Any, bos: bool | None) -> list[int]:
     plain, whole = (tokenizer("a", add_special_tokens=x)["input_ids"] for x in (False, True))
     places = range(len(whole) - len(plain) + 1)
     return next((list(whole[:i]) for i in places if whole[i : i + len(plain)] == plain), [])
-
-
-def _check_model(model: Any) -> None:
-    if not hasattr(model, "config") or not callable(getattr(model, "forward", None)):
-        raise TypeError(f"expected a causal language model of transformers, got {type(model).__name__}")
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise ValueError(f"expected a causal language model, got {type(model).__name__}, which has an encoder as well")
-
-
-def _check_causal(model: Any) -> None:
-    """Raise if what a model predicts after a token depends on the tokens that come later."""
-    tokens = torch.tensor([[0, 1], [0, 2]], device=model.device)
-    with torch.no_grad():
-        found = getattr(model(input_ids=tokens, return_dict=True), "logits", None)
-    if found is None or found.ndim != 3:
-        raise ValueError(f"expected a causal language model, got {type(model).__name__}, which has no logits of tokens")
-    one, other = found[:, 0].float().unbind()
-    near = 1e-4 if found.dtype in (torch.float32, torch.float64) else 2e-2
-    if not torch.allclose(one, other, rtol=near, atol=near * float(one.abs().amax())):
-        raise ValueError(
-            f"expected a causal language model, got {type(model).__name__}, whose predictions change with later tokens"
-        )
