@@ -12,7 +12,8 @@ import torch
 from torch_boc.functional.next_tokens import BINS, SCALES, add_predictions, empty_text_tally
 from torch_boc.language.text_numbers import TextPart
 from torch_boc.language.text_report import TextReport
-from torch_boc.language.text_words import NAMES, sentences
+from torch_boc.language.text_verdict import sentences
+from torch_boc.language.text_words import NAMES
 
 CLASSES = 1000
 

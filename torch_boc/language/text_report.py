@@ -14,7 +14,8 @@ from ..report.words import number, percent
 from ..storage.files import check_file, check_folder
 from . import text_figures
 from .text_numbers import ALL, TextPart, bin_table, check_names, gathered, part_numbers, separation_table, text_table
-from .text_words import GLOSSARY, gap_table, main_table, more_table, reliability_table, sentences, separation_table_of
+from .text_verdict import sentences
+from .text_words import GLOSSARY, gap_table, main_table, more_table, reliability_table, separation_table_of
 
 TITLE = "A language model on text"
 FILES = ("text.html", "text.json", "text.csv", "reliability.png", "lost_coins.png", "gap.png")

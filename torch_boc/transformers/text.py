@@ -11,7 +11,7 @@ import torch
 from ..functional.next_tokens import TextTally, add_predictions, empty_text_tally
 from ..language.text_numbers import TextPart, check_names
 from ..language.text_report import TextReport
-from ..language.text_words import invalid_sentence
+from ..language.text_verdict import invalid_sentence
 from .reading import WindowReader, check_causal, check_model, evaluation_mode, vocabulary
 from .windows import USUAL_CONTEXT, Window, check_windows, token_windows
 
