@@ -159,6 +159,38 @@ def test_the_verdict_on_what_tells_more(report):
     assert sentences(calm, CLASSES)[3].endswith("At equal confidence, no other score tells more.")
 
 
+def certain(right, rows=200, confident=5.0):
+    """Predictions that are all right, or all wrong."""
+    logits = torch.randn(rows, CLASSES, generator=torch.Generator().manual_seed(0))
+    logits[:, 0] += confident
+    total = empty_text_tally()
+    add_predictions(total, logits, torch.full((rows,), int(not right)))
+    return TextPart(total, 4 * rows, 1)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_verdict_if_nothing_can_be_told_apart(right):
+    report = TextReport({"a": certain(right, confident=20.0)}, {"num_classes": CLASSES})
+    word = "right" if right else "wrong"
+    assert report.accuracy == right
+    assert report.verdict[3] == f"All predictions were {word}, so nothing tells them apart."
+
+
+def test_the_verdict_without_pairs_of_equal_confidence():
+    both = {"sure": certain(True, confident=20.0), "unsure": certain(False, confident=8.0)}
+    report = TextReport(both, {"num_classes": CLASSES})
+    assert report.auroc_confidence == 1
+    assert report.verdict[3].endswith("No right prediction has about the confidence of a wrong one.")
+
+
+@pytest.mark.parametrize(("rows", "judged"), [(2, False), (99, False), (150, False), (2000, True)])
+def test_the_verdict_on_the_calibration_of_few_tokens(rows, judged):
+    said = TextReport({"a": part(rows=rows)}, {"num_classes": CLASSES}).verdict[1]
+    assert said.startswith("There are too few tokens to judge calibration: the ECE is") != judged
+    far = TextReport({"a": part(3.0, rows=150)}, {"num_classes": CLASSES})
+    assert "is not calibrated: the model is too sure" in far.verdict[1]  # more than chance explains
+
+
 def test_figures_can_be_read(report):
     figures = report.figures()
     assert list(figures) == ["reliability", "lost_coins", "gap"]

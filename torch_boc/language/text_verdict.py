@@ -1,5 +1,6 @@
 """What the numbers of a text say, in plain sentences."""
 
+import math
 from collections.abc import Iterator
 
 from ..report.words import number, percent
@@ -9,6 +10,9 @@ from .text_words import NAMES, Numbers, signed
 SMALL_ERROR = 0.02
 # An AUROC at equal confidence that is nearer to 0.5 than this tells nothing worth a second number.
 NOTHING = 0.03
+# With fewer tokens than this, or where chance alone makes a larger calibration error than this, none is judged.
+FEWEST = 100
+LARGE_CHANCE = 0.05
 FORCED = 0.99
 
 
@@ -49,7 +53,10 @@ def _prediction(numbers: Numbers) -> str:
 def _calibration(numbers: Numbers) -> str:
     ece, chance = numbers["ece"], numbers["ece_chance"]
     sizes = f"the ECE is {number(ece)}, and chance alone would make about {number(chance)} of it"
-    if ece <= chance + SMALL_ERROR:
+    near = ece <= chance + SMALL_ERROR
+    if numbers["tokens"] < FEWEST or (near and chance > LARGE_CHANCE):
+        return f"There are too few tokens to judge calibration: {sizes}."
+    if near:
         return f"The confidence in the next token is close to calibrated: {sizes}."
     sure = numbers["confidence"] > numbers["accuracy"]
     return (
@@ -67,12 +74,16 @@ def _coins(numbers: Numbers, num_classes: int) -> str:
 
 def _separation(numbers: Numbers) -> str:
     overall = {name: numbers[f"auroc_{name}"] for name in NAMES}
+    if any(math.isnan(auroc) for auroc in overall.values()):
+        return f"All predictions were {'right' if numbers['accuracy'] else 'wrong'}, so nothing tells them apart."
     best = max(overall, key=lambda name: overall[name])
     auroc = number(overall[best], 3)
     first = f"Right and wrong next tokens are told apart best by {NAMES[best]}, with an AUROC of {auroc}"
     if best != "confidence":
         first += f"; confidence has {number(overall['confidence'], 3)}"
     own = numbers["auroc_confidence_at_equal_confidence"]
+    if math.isnan(own):
+        return f"{first}. No right prediction has about the confidence of a wrong one."
     within = {name: numbers[f"auroc_{name}_at_equal_confidence"] for name in NAMES}
     others = [name for name in NAMES if name != "confidence" and abs(within[name] - 0.5) > abs(own - 0.5) + NOTHING]
     if not others:
