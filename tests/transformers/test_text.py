@@ -199,6 +199,28 @@ def test_other_models_are_refused(tokenizer, make, message):
         evaluate_text(make(), tokenizer, "some text")
 
 
+def test_a_model_without_numbers_is_refused(tokenizer):
+    model = byte_model()
+    model.lm_head.weight.detach()[5] = torch.nan
+    with pytest.raises(ValueError, match="expected logits that are numbers, got NaN or infinity from GPT2LMHeadModel"):
+        evaluate_text(model, tokenizer, "some text")
+
+
+def test_tokens_that_a_model_rules_out_do_not_hide_that_it_is_not_causal(tokenizer):
+    never = torch.zeros(300)
+    never[7] = -torch.inf
+    for make, refused in ((bert, True), (byte_model, False)):
+        model = make()
+        model.get_output_embeddings().register_forward_hook(
+            lambda module, args, found: found + never[: found.shape[-1]]
+        )
+        if refused:
+            with pytest.raises(ValueError, match="whose predictions change with later tokens"):
+                evaluate_text(model, tokenizer, "some text")
+        else:
+            assert math.isfinite(evaluate_text(model, tokenizer, "some text").accuracy)
+
+
 @pytest.mark.parametrize(
     ("texts", "got"), [("", "an empty text"), ({"a": "xy", "b": [""]}, "an empty text"), ("x", "one token")]
 )

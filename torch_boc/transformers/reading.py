@@ -96,8 +96,14 @@ def check_causal(model: Any) -> None:
     if found is None or found.ndim != 3:
         raise ValueError(f"expected a causal language model, got {type(model).__name__}, which has no logits of tokens")
     one, other = found[:, 0].float().unbind()
+    finite = one[one.isfinite()]
+    if bool((one.isnan() | one.isposinf()).any()) or not finite.numel():
+        raise ValueError(
+            f"expected logits that are numbers, got NaN or infinity from {type(model).__name__}; look at its weights, "
+            "or load them in a dtype with a larger range, such as bfloat16 or float32"
+        )
     near = 1e-4 if found.dtype in (torch.float32, torch.float64) else 2e-2
-    if not torch.allclose(one, other, rtol=near, atol=near * float(one.abs().amax())):
+    if not torch.allclose(one, other, rtol=near, atol=near * float(finite.abs().amax())):
         raise ValueError(
             f"expected a causal language model, got {type(model).__name__}, whose predictions change with later tokens"
         )
