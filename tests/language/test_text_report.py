@@ -52,6 +52,11 @@ def test_no_text_has_the_name_of_all_together():
     assert alone.tokens == alone.numbers["all"]["tokens"] == 50
 
 
+def test_a_report_has_at_least_one_text():
+    with pytest.raises(ValueError, match="expected at least one text, got none"):
+        TextReport({}, {"num_classes": CLASSES})
+
+
 def test_tables(report):
     assert list(report.table.index) == ["one <b>", "two", "all"]
     bins = report.bins

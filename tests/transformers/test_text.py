@@ -1,6 +1,7 @@
 """Evaluation of texts against the loss of transformers and direct computations in float64."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -226,6 +227,29 @@ def test_tokens_that_a_model_rules_out_do_not_hide_that_it_is_not_causal(tokeniz
 )
 def test_texts_without_a_prediction_are_refused(model, tokenizer, texts, got):
     with pytest.raises(ValueError, match=f"expected a text of at least two tokens, got {got}"):
+        evaluate_text(model, tokenizer, texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "message"),
+    [
+        ({}, ValueError, "expected at least one text, got an empty mapping"),
+        (
+            Path("a.txt"),
+            TypeError,
+            r"text: expected a text as str, .* got \w+Path; read it first, with path.read_text",
+        ),
+        ({"a": Path("a.txt")}, TypeError, r"a: expected a text as str, or an iterable of texts, got \w+Path"),
+        ([Path("a.txt")], TypeError, r"text: expected a text as str, or an iterable of texts, got \w+Path"),
+        (b"some text", TypeError, "text: expected a text as str, or an iterable of texts, got bytes"),
+        ([b"some text"], TypeError, "got bytes"),
+        ({"a": {"b": "some text"}}, TypeError, "a: expected a text as str, or an iterable of texts, got dict"),
+        ([["some", 3]], TypeError, "text: expected the pieces of a text as str, got int"),
+        (None, TypeError, "got NoneType"),
+    ],
+)
+def test_what_is_no_text_is_refused(model, tokenizer, texts, error, message):
+    with pytest.raises(error, match=message):
         evaluate_text(model, tokenizer, texts)
 
 

@@ -46,6 +46,8 @@ def gathered(parts: Iterable[tuple[str, TextPart]]) -> tuple[dict[str, dict[str,
         add_tallies(total, part.tally)
         sizes, documents = sizes + part.bytes, documents + part.documents
         del part
+    if not numbers:
+        raise ValueError("expected at least one text, got none")
     return numbers, TextPart(total, sizes, documents)
 
 

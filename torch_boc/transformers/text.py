@@ -1,5 +1,6 @@
 """Teacher-forced evaluation of text: how well a causal model predicts it, and what its confidence is worth."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -59,8 +60,7 @@ def evaluate_text(
     check_model(model)
     before = first_tokens(tokenizer, bos)
     context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
-    named = texts if isinstance(texts, Mapping) else {SINGLE: texts}
-    check_names(named)
+    named = _named(texts)
     settings = {
         "model": type(model).__name__,
         "num_classes": vocabulary(model.config),
@@ -78,10 +78,27 @@ def evaluate_text(
     return report
 
 
-def _parts(named: Mapping[str, Any], start: Callable[[], "_Reading"]) -> Iterator[tuple[str, TextPart]]:
+def _named(texts: Texts) -> dict[str, Iterable[Document]]:
+    """The texts of each name, or an error before the work begins."""
+    named = dict(texts) if isinstance(texts, Mapping) else {SINGLE: texts}
+    if not named:
+        raise ValueError("expected at least one text, got an empty mapping")
+    check_names(named)
+    return {name: [x] if isinstance(x, str) else _iterable(x, name) for name, x in named.items()}
+
+
+def _iterable(found: Any, name: str) -> Iterable[Any]:
+    """A list of texts or the pieces of one, or an error for what is neither."""
+    if isinstance(found, bytes | Mapping) or not isinstance(found, Iterable):
+        remedy = "; read it first, with path.read_text()" if isinstance(found, os.PathLike) else ""
+        raise TypeError(f"{name}: expected a text as str, or an iterable of texts, got {type(found).__name__}{remedy}")
+    return found
+
+
+def _parts(named: Mapping[str, Iterable[Document]], start: Callable[[], "_Reading"]) -> Iterator[tuple[str, TextPart]]:
     """What the texts of each name add up to, one after the other."""
     for name, content in named.items():
-        yield name, start().read(name, [content] if isinstance(content, str) else content)
+        yield name, start().read(name, content)
 
 
 @dataclass
@@ -103,7 +120,8 @@ class _Reading:
         """What the documents add up to."""
         for document in documents:
             self.documents += 1
-            for tokens, first in token_windows(self._pieces(document), *self.windows, self.before):
+            pieces = [document] if isinstance(document, str) else _iterable(document, name)
+            for tokens, first in token_windows(self._pieces(pieces, name), *self.windows, self.before):
                 self._add(tokens, first, name)
         if self.total is None:
             got = "one token" if self.seen else "an empty text"
@@ -119,10 +137,12 @@ class _Reading:
             self.tokens += target.numel()
             self.progress(f"{name}: {self.tokens:,} tokens")
 
-    def _pieces(self, document: Document) -> Iterator[list[int]]:
+    def _pieces(self, pieces: Iterable[str], name: str) -> Iterator[list[int]]:
         """The tokens of a document, piece by piece."""
         unpredicted = not self.before
-        for piece in [document] if isinstance(document, str) else document:
+        for piece in pieces:
+            if not isinstance(piece, str):
+                raise TypeError(f"{name}: expected the pieces of a text as str, got {type(piece).__name__}")
             ids = self.tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
             self.bytes += len(piece.encode())
             self.seen += len(ids)
