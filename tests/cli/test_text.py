@@ -95,6 +95,7 @@ def test_half_precision(run, folder, book):
         (["--model", "FOLDER", "letter.txt"], "letter.txt: expected a text of at least two tokens, got one token"),
         (["--model", "FOLDER", "latin.txt"], "latin.txt: expected a text in UTF-8, got invalid start byte at byte 4"),
         (["--model", "FOLDER", "book.txt", "book.txt"], "book.txt: expected each file once, got it 2 times"),
+        (["--model", "nowhere", "book.txt", "all"], "all: expected another name for a text among several"),
         (["--model", "FOLDER", "book.txt", "--context", "65"], "at most 64, the context of the model, got 65"),
         (["--model", "FOLDER", "book.txt", "--stride", "64"], "expected a stride from 1 to 63"),
         (["--model", "FOLDER", "book.txt", "--dtype", "int8"], "expected --dtype among auto, float32"),
@@ -104,6 +105,7 @@ def test_half_precision(run, folder, book):
 def test_errors_are_one_line(run, folder, book, options, message):
     (book / "empty.txt").touch()
     (book / "letter.txt").write_text("x")
+    (book / "all").write_text("some text")
     (book / "latin.txt").write_bytes("abcdäxyz".encode("latin-1").replace(b"\xe4", b"\xff"))
     code, out, err = run("text", *(folder if x == "FOLDER" else x for x in options))
     assert (code, out) == (2, "")

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import pickle
 import re
 
@@ -11,16 +12,18 @@ import torch
 from torch_boc.functional.next_tokens import BINS, SCALES, add_predictions, empty_text_tally
 from torch_boc.language.text_numbers import TextPart
 from torch_boc.language.text_report import TextReport
-from torch_boc.language.text_words import NAMES, sentences
+from torch_boc.language.text_verdict import sentences
+from torch_boc.language.text_words import NAMES
 
 CLASSES = 1000
 
 
-def part(sharpness=1.0, rows=2000, seed=0):
+def part(sharpness=1.0, rows=2000, seed=0, invalid=0):
     """Predictions of a model whose logits are `sharpness` times those that the tokens were drawn with."""
     random = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(rows, CLASSES, generator=random)
     target = torch.multinomial(logits.softmax(-1), 1, generator=random).squeeze(1)
+    logits[:invalid, 3] = torch.nan
     total = empty_text_tally()
     add_predictions(total, sharpness * logits, target)
     return TextPart(total, 4 * rows, 1)
@@ -40,6 +43,18 @@ def test_numbers_are_attributes_and_entries(report):
     single = TextReport({"a": part()}, {"num_classes": CLASSES})
     assert list(single.numbers) == ["a"]
     assert single.numbers["a"] == single.whole
+
+
+def test_no_text_has_the_name_of_all_together():
+    with pytest.raises(ValueError, match="all: expected another name for a text among several"):
+        TextReport({"all": part(), "b": part()}, {"num_classes": CLASSES})
+    alone = TextReport({"all": part(rows=50)}, {"num_classes": CLASSES})
+    assert alone.tokens == alone.numbers["all"]["tokens"] == 50
+
+
+def test_a_report_has_at_least_one_text():
+    with pytest.raises(ValueError, match="expected at least one text, got none"):
+        TextReport({}, {"num_classes": CLASSES})
 
 
 def test_tables(report):
@@ -113,6 +128,22 @@ def test_the_verdict_on_calibration(sharpness, said):
     assert said in report.verdict[1]
 
 
+def test_the_verdict_on_invalid_predictions():
+    report = TextReport({"a": part(), "b": part(invalid=10)}, {"num_classes": CLASSES})
+    assert report.verdict[0] == "10 of 4,000 predictions were NaN or +inf and are left out."
+    assert report.verdict[1].startswith(f"The perplexity is {report.perplexity:.1f} per token. The next token was")
+    assert math.isnan(report.bits_per_byte)
+    assert math.isnan(report.numbers["b"]["bits_per_byte"])
+    assert report.numbers["a"]["bits_per_byte"] > 0
+
+
+def test_nothing_is_said_about_no_predictions():
+    report = TextReport({"a": part(rows=30, invalid=30)}, {"num_classes": CLASSES})
+    assert report.verdict == ["30 of 30 predictions were NaN or +inf and are left out."]
+    assert report.verdict[0] in report.html()
+    assert json.loads(report.to_json(), parse_constant=pytest.fail)["numbers"]["a"]["invalid"] == 30
+
+
 def test_the_verdict_on_the_gap(report):
     numbers = report.whole
     assert report.verdict[-1].startswith(
@@ -131,6 +162,38 @@ def test_the_verdict_on_what_tells_more(report):
     assert "energy 0.800" in said
     calm = {key: 0.5 if key.endswith("at_equal_confidence") else value for key, value in numbers.items()}
     assert sentences(calm, CLASSES)[3].endswith("At equal confidence, no other score tells more.")
+
+
+def certain(right, rows=200, confident=5.0):
+    """Predictions that are all right, or all wrong."""
+    logits = torch.randn(rows, CLASSES, generator=torch.Generator().manual_seed(0))
+    logits[:, 0] += confident
+    total = empty_text_tally()
+    add_predictions(total, logits, torch.full((rows,), int(not right)))
+    return TextPart(total, 4 * rows, 1)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_verdict_if_nothing_can_be_told_apart(right):
+    report = TextReport({"a": certain(right, confident=20.0)}, {"num_classes": CLASSES})
+    word = "right" if right else "wrong"
+    assert report.accuracy == right
+    assert report.verdict[3] == f"All predictions were {word}, so nothing tells them apart."
+
+
+def test_the_verdict_without_pairs_of_equal_confidence():
+    both = {"sure": certain(True, confident=20.0), "unsure": certain(False, confident=8.0)}
+    report = TextReport(both, {"num_classes": CLASSES})
+    assert report.auroc_confidence == 1
+    assert report.verdict[3].endswith("No right prediction has about the confidence of a wrong one.")
+
+
+@pytest.mark.parametrize(("rows", "judged"), [(2, False), (99, False), (150, False), (2000, True)])
+def test_the_verdict_on_the_calibration_of_few_tokens(rows, judged):
+    said = TextReport({"a": part(rows=rows)}, {"num_classes": CLASSES}).verdict[1]
+    assert said.startswith("There are too few tokens to judge calibration: the ECE is") != judged
+    far = TextReport({"a": part(3.0, rows=150)}, {"num_classes": CLASSES})
+    assert "is not calibrated: the model is too sure" in far.verdict[1]  # more than chance explains
 
 
 def test_figures_can_be_read(report):

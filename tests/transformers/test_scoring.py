@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
+    BertConfig,
+    BertLMHeadModel,
     Gemma2Config,
     Gemma2ForCausalLM,
     MambaConfig,
@@ -14,6 +16,8 @@ from transformers import (
     MistralForCausalLM,
     OpenAIGPTConfig,
     OpenAIGPTLMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
@@ -54,6 +58,15 @@ def openai():
     """It has no cache at all."""
     config = OpenAIGPTConfig(vocab_size=VOCABULARY, n_positions=40, n_embd=16, n_layer=1, n_head=2)
     return sharpened(OpenAIGPTLMHeadModel, config, "lm_head")
+
+
+def bert():
+    return sharpened(BertLMHeadModel, BertConfig(vocab_size=VOCABULARY, **SIZE), "cls.predictions.decoder")
+
+
+def t5():
+    config = T5Config(vocab_size=VOCABULARY, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    return T5ForConditionalGeneration(config)
 
 
 class Bare(nn.Module):
@@ -132,7 +145,8 @@ def test_models_without_a_cache_read_a_window_at_once(kind, small_pieces):
     logits, _, lengths = collected(model, tokens, context=20, stride=10)
     expected, _, _ = collected(model.model, tokens, context=20, stride=10)
     assert max(lengths) == 7
-    assert model.calls == len(list(windows(50, 20, 10))) + (kind is Forgetful)
+    checks = 1  # whether it is causal
+    assert model.calls == checks + len(list(windows(50, 20, 10))) + (kind is Forgetful)
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
 
 
@@ -236,3 +250,17 @@ def test_default_windows():
 def test_what_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("call", [score_tokens, lambda model, tokens: list(logit_slices(model, tokens))])
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (bert, ValueError, "got BertLMHeadModel, whose predictions change with later tokens"),
+        (t5, ValueError, "got T5ForConditionalGeneration, which has an encoder as well"),
+        (lambda: nn.Linear(2, 2), TypeError, "got Linear"),
+    ],
+)
+def test_models_that_are_not_causal_are_refused(call, make, error, message):
+    with pytest.raises(error, match=f"expected a causal language model.*, {message}"):
+        call(make(), ids(1, 9))

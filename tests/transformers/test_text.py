@@ -5,15 +5,13 @@ import math
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from transformers import BertConfig, BertLMHeadModel, T5Config, T5ForConditionalGeneration
 
 from torch_boc.functional import bag_of_coins
 from torch_boc.transformers import evaluate_text, score_tokens
 from torch_boc.transformers import windows as windows_module
 from torch_boc.transformers.text import first_tokens
-from torch_boc.transformers.windows import token_windows, windows
+from torch_boc.transformers.windows import check_windows, token_windows, windows
 
-from .cases import SIZE, sharpened
 from .text_cases import byte_model, byte_tokenizer, plain_logits, prose
 
 
@@ -87,6 +85,22 @@ def test_names_get_a_row_each_and_one_for_all(model, tokenizer):
     assert (report.settings["context"], report.settings["stride"]) == (64, 32)
 
 
+def test_invalid_predictions_are_told(tokenizer):
+    model, text = byte_model(), prose(300)
+    letter = tokenizer("\n")["input_ids"][0]
+
+    def broken(module, args, found):
+        """What follows the end of a line cannot be predicted."""
+        return found.masked_fill(args[0].unsqueeze(-1) == letter, torch.nan)
+
+    model.transformer.wte.register_forward_hook(broken)
+    with pytest.warns(UserWarning, match=r"predictions were NaN or \+inf and are left out"):
+        report = evaluate_text(model, tokenizer, text.split(" "), context=64, bos=True)
+    assert report["invalid"] > 0
+    assert report.tokens + report["invalid"] == len(text.replace(" ", "").encode())
+    assert math.isnan(report.bits_per_byte)
+
+
 def test_the_first_token(model, tokenizer):
     text = prose(25)
     assert first_tokens(tokenizer, None) == []
@@ -101,43 +115,56 @@ def test_the_first_token(model, tokenizer):
     assert other.nll == pytest.approx(-float(log_p[torch.arange(len(ids)), torch.tensor(ids)].mean()), rel=1e-5)
 
 
+def test_every_window_begins_with_the_first_token(tokenizer):
+    model, text = byte_model(), prose(200)
+    for weights in (model.transformer.h[0].attn.c_attn.weight, model.transformer.h[0].attn.c_proj.weight):
+        weights.detach().mul_(20)  # so that what a token says depends on those before it
+    ids = tokenizer(text)["input_ids"]
+    parts = [([0, *ids[a:c]], b - a) for a, b, c in [(0, 0, 19), (10, 19, 29), (20, 29, 39)]]
+    nll = []
+    for window, known in parts:
+        log_p = plain_logits(model, window).double().log_softmax(-1)
+        nll += [-float(log_p[i, window[i + 1]]) for i in range(known, len(window) - 1)]
+    short = tokenizer.decode(ids[:39])
+    report = evaluate_text(model, tokenizer, short, context=20, stride=10, bos=True)
+    assert report.tokens == 39 == len(nll)
+    assert report.nll == pytest.approx(sum(nll) / len(nll), rel=1e-5)
+
+
+@pytest.mark.parametrize(("context", "stride", "before"), [(5, 2, 1), (5, 4, 1), (7, 3, 2), (7, 5, 2), (3, 1, 2)])
+@pytest.mark.parametrize("sizes", [[23], [1] * 23, [0, 7, 0, 16]])
+def test_windows_with_tokens_before_score_every_token_once(sizes, context, stride, before):
+    head, tokens = [-1] * before, list(range(23))
+    pieces = [tokens[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+    found = list(token_windows(pieces, context, stride, head))
+    assert [token for window, first in found for token in window[first:]] == tokens
+    for window, first in found:
+        assert window[:before] == head
+        assert len(window) <= context
+        assert first == (before if window[before] == 0 else context - stride)
+
+
+def test_the_default_context_is_bounded(tokenizer):
+    model = byte_model(context=5000)
+    assert evaluate_text(model, tokenizer, prose(30)).settings["context"] == 4096
+    assert evaluate_text(model, tokenizer, prose(30), context=5000).settings["context"] == 5000
+
+
+def test_the_first_token_takes_a_place_of_the_window(model, tokenizer):
+    report = evaluate_text(model, tokenizer, prose(20), context=2, bos=True)
+    assert report.tokens == len(prose(20).encode())
+    with pytest.raises(ValueError, match="expected a stride from 1 to 3, below the context of 5, got 4"):
+        check_windows(5, 4, model.config, before=2)
+    with pytest.raises(ValueError, match="expected a context of at least 3 tokens and at most 64"):
+        check_windows(2, None, model.config, before=2)
+
+
 @pytest.mark.parametrize(("context", "stride"), [(5, 1), (5, 2), (5, 4), (64, 32)])
 @pytest.mark.parametrize("sizes", [[23], [1] * 23, [0, 7, 0, 16], [5, 18], [10, 13]])
 def test_windows_of_a_stream_are_those_of_the_whole(sizes, context, stride):
     tokens = list(range(23))
     pieces = [tokens[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
-    expected = [(tokens[start:end], first - start) for start, first, end in windows(23, context, stride)]
+    starts = range(0, 23 - context + stride, stride) if context < 23 else [0]
+    expected = [(tokens[at : at + context], context - stride if at else 1) for at in starts]
     assert list(token_windows(pieces, context, stride)) == expected
-
-
-def bert():
-    return sharpened(BertLMHeadModel, BertConfig(vocab_size=300, **SIZE), "cls.predictions.decoder")
-
-
-def t5():
-    return T5ForConditionalGeneration(T5Config(vocab_size=300, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (bert, "expected a causal language model, got BertLMHeadModel, whose predictions change with later tokens"),
-        (t5, "expected a causal language model, got T5ForConditionalGeneration, which has an encoder as well"),
-    ],
-)
-def test_other_models_are_refused(tokenizer, make, message):
-    with pytest.raises(ValueError, match=message):
-        evaluate_text(make(), tokenizer, "some text")
-
-
-@pytest.mark.parametrize(
-    ("texts", "got"), [("", "an empty text"), ({"a": "xy", "b": [""]}, "an empty text"), ("x", "one token")]
-)
-def test_texts_without_a_prediction_are_refused(model, tokenizer, texts, got):
-    with pytest.raises(ValueError, match=f"expected a text of at least two tokens, got {got}"):
-        evaluate_text(model, tokenizer, texts)
-
-
-def test_something_else_is_refused(tokenizer):
-    with pytest.raises(TypeError, match="expected a causal language model of transformers, got Linear"):
-        evaluate_text(torch.nn.Linear(2, 2), tokenizer, "text")
+    assert list(windows(23, context, stride)) == [(x[0], x[first], x[-1] + 1) for x, first in expected]

@@ -73,6 +73,15 @@ def test_peak_memory_does_not_grow_with_the_length(small_slices):
     assert long <= 1.02 * short
 
 
+def test_peak_memory_does_not_grow_with_the_number_of_texts(small_slices):
+    def of(number):
+        with LiveBytes() as counter:
+            evaluate_text(byte_model(), byte_tokenizer(), {str(i): prose(100) for i in range(number)})
+        return counter.peak
+
+    assert of(6) <= 1.02 * of(2)
+
+
 def test_peak_memory_is_bounded_in_the_vocabulary(small_slices):
     """A slice has as many logits, or fewer, whatever the vocabulary is; a whole window would have 16 times as many."""
     few, many = (peak(prose(300), vocabulary) for vocabulary in (4096, 65_536))

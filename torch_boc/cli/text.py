@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..data.texts import text_pieces
+from ..language.text_numbers import check_names
 from ..storage.files import check_folder, printable
 from .console import counting, put, screen, working
 from .language_model import load_model
@@ -27,7 +28,9 @@ def text(
     gguf: Annotated[str | None, typer.Option("--gguf", metavar="NAME", help="A GGUF file in the folder.")] = None,
     context: Annotated[
         int | None,
-        typer.Option("--context", metavar="N", help="Tokens that are read together.", show_default="the model's"),
+        typer.Option(
+            "--context", metavar="N", help="Tokens that are read together.", show_default="the model's, up to 4096"
+        ),
     ] = None,
     stride: Annotated[
         int | None,
@@ -49,9 +52,10 @@ def text(
     tells right from wrong tokens, and the coherence gap by confidence; a row for each file, and one for all together.
 
     Texts longer than the context are read in windows, each a stride after the one before; every token is scored once,
-    with at least the context minus the stride before it where there is so much. Memory does not grow with the length: a
-    file is read and tokenised in pieces of about 64 kB that end at the end of a line. No token crosses the end of a
-    piece, which can split a token in about 16,000; the model reads on across it.
+    with at least the context minus the stride before it where there is so much. Memory grows with the context, and
+    neither with the length nor with the number of files: a file is read and tokenised in pieces of about 64 kB that end
+    at the end of a line. No token crosses the end of a piece, which can split a token in about 16,000; the model reads
+    on across it.
     """
     names = _check(paths, dtype, out)
     with working(f"loading {model}"):
@@ -81,6 +85,7 @@ def _check(paths: Sequence[Path], dtype: str, out: Path | None) -> list[str]:
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
         raise ValueError(f"{double}: expected each file once, got it {names.count(double)} times")
+    check_names(names)
     return names
 
 

@@ -1,7 +1,7 @@
 """The numbers of a report on texts, as plain dicts and as tables of pandas."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from ..functional.next_tokens import BINS, SCALES, TextTally, add_tallies, empty
 from ..functional.tallies import BinCounts, BinSums
 from ..functional.text_summary import text_summary
 
+# The row of all texts together, if there are several.
 ALL = "all"
 
 
@@ -28,20 +29,38 @@ class TextPart(NamedTuple):
     documents: int
 
 
-def together(parts: Mapping[str, TextPart]) -> TextPart:
-    """All parts as one, on the CPU."""
-    total = empty_text_tally()
-    for part in parts.values():
+def check_names(names: Collection[str]) -> None:
+    """Raise if a text has the name of the row of all texts together."""
+    if len(names) > 1 and ALL in names:
+        raise ValueError(
+            f"{ALL}: expected another name for a text among several, because the row of all texts together has this "
+            "one; rename the text"
+        )
+
+
+def gathered(parts: Iterable[tuple[str, TextPart]]) -> tuple[dict[str, dict[str, float]], TextPart]:
+    """The numbers of each part by its name, and all parts as one, on the CPU. No part is kept: each has 25 MB."""
+    numbers, total, sizes, documents = {}, empty_text_tally(), 0, 0
+    for name, part in parts:
+        numbers[name] = part_numbers(part)
         add_tallies(total, part.tally)
-    return TextPart(total, sum(x.bytes for x in parts.values()), sum(x.documents for x in parts.values()))
+        sizes, documents = sizes + part.bytes, documents + part.documents
+        del part
+    if not numbers:
+        raise ValueError("expected at least one text, got none")
+    return numbers, TextPart(total, sizes, documents)
 
 
 def part_numbers(part: TextPart) -> dict[str, float]:
-    """The numbers of `text_summary`, and `documents`, `bytes`, `bits_per_token` and `bits_per_byte`."""
+    """The numbers of `text_summary`, and `documents`, `bytes`, `bits_per_token` and `bits_per_byte`.
+
+    Bits per byte are NaN if predictions are invalid, because the bytes of their tokens are not known apart.
+    """
     found = text_summary(part.tally)
     bits = found["nll"] / math.log(2)
     sizes = {"documents": part.documents, "bytes": part.bytes}
-    per = {"bits_per_token": bits, "bits_per_byte": bits * found["tokens"] / part.bytes if part.bytes else math.nan}
+    known = part.bytes and not found["invalid"]
+    per = {"bits_per_token": bits, "bits_per_byte": bits * found["tokens"] / part.bytes if known else math.nan}
     return {"tokens": found.pop("tokens"), **sizes, "perplexity": found.pop("perplexity"), **per, **found}
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from ..report.report import image, picture, strict, write
 from ..report.words import number, percent
 from ..storage.files import check_file, check_folder
 from . import text_figures
-from .text_numbers import ALL, TextPart, bin_table, part_numbers, separation_table, text_table, together
-from .text_words import GLOSSARY, gap_table, main_table, more_table, reliability_table, sentences, separation_table_of
+from .text_numbers import ALL, TextPart, bin_table, check_names, gathered, part_numbers, separation_table, text_table
+from .text_verdict import sentences
+from .text_words import GLOSSARY, gap_table, main_table, more_table, reliability_table, separation_table_of
 
 TITLE = "A language model on text"
 FILES = ("text.html", "text.json", "text.csv", "reliability.png", "lost_coins.png", "gap.png")
@@ -40,29 +41,32 @@ class TextReport:
     `report["ece"]`. `functional.text_summary` documents them; `documents`, `bytes`, `bits_per_token` and
     `bits_per_byte` are added.
 
+    Args:
+        parts: what each text adds up to, by name. Pairs of a name and a part are taken one by one; none is kept.
+        settings: see below.
+
     Attributes:
-        parts: what each text adds up to, by name.
         settings: the model, its vocabulary, the context and the stride.
+        whole: the numbers of all texts together.
         numbers: the numbers of each text by its name, and those of all together under "all" if there are several.
+            No text among several may have the name "all".
     """
 
-    def __init__(self, parts: Mapping[str, TextPart], settings: Mapping[str, Any]) -> None:
-        self.parts, self.settings = dict(parts), dict(settings)
-        self._whole = together(self.parts)
-        self.numbers = {name: part_numbers(part) for name, part in self.parts.items()}
-        if len(self.parts) > 1:
-            self.numbers[ALL] = part_numbers(self._whole)
-
-    @property
-    def whole(self) -> dict[str, float]:
-        """The numbers of all texts together."""
-        return next(reversed(self.numbers.values()))
+    def __init__(
+        self, parts: Mapping[str, TextPart] | Iterable[tuple[str, TextPart]], settings: Mapping[str, Any]
+    ) -> None:
+        self.settings = dict(settings)
+        self.numbers, self._whole = gathered(parts.items() if isinstance(parts, Mapping) else parts)
+        check_names(self.numbers)
+        self.whole = part_numbers(self._whole)
+        if len(self.numbers) > 1:
+            self.numbers[ALL] = self.whole
 
     def __getitem__(self, key: str) -> float:
         return self.whole[key]
 
     def __getattr__(self, name: str) -> float:
-        if not name.startswith("_") and "numbers" in self.__dict__ and name in self.whole:
+        if not name.startswith("_") and "whole" in self.__dict__ and name in self.whole:
             return self.whole[name]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 

@@ -1,17 +1,12 @@
-"""What a report on texts says: sentences and tables."""
+"""The words and tables of a report on texts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..report.parts import Cell, Table
 from ..report.words import number, percent
 
 Numbers = Mapping[str, float]
-# A larger calibration error than this, beyond what chance explains, is worth a sentence that says so.
-SMALL_ERROR = 0.02
-# An AUROC at equal confidence that is nearer to 0.5 than this tells nothing worth a second number.
-NOTHING = 0.03
-FORCED = 0.99
 NAMES = {
     "confidence": "confidence",
     "lost_coins": "lost coins",
@@ -47,71 +42,6 @@ def signed(score: str) -> str:
     ('−entropy', 'confidence')
     """
     return f"−{NAMES[score]}" if score in NEGATIVE else NAMES[score]
-
-
-def sentences(numbers: Numbers, num_classes: int) -> list[str]:
-    """The verdict on a text, in plain sentences."""
-    return [
-        _prediction(numbers),
-        _calibration(numbers),
-        _coins(numbers, num_classes),
-        _separation(numbers),
-        *_gap(numbers, num_classes),
-    ]
-
-
-def _prediction(numbers: Numbers) -> str:
-    return (
-        f"The perplexity is {number(numbers['perplexity'], 1)} per token, which is "
-        f"{number(numbers['bits_per_byte'], 3)} bits per byte of text. The next token was the likeliest one in "
-        f"{percent(numbers['accuracy'])} of cases, and among the five likeliest in {percent(numbers['top_5'])}."
-    )
-
-
-def _calibration(numbers: Numbers) -> str:
-    ece, chance = numbers["ece"], numbers["ece_chance"]
-    sizes = f"the ECE is {number(ece)}, and chance alone would make about {number(chance)} of it"
-    if ece <= chance + SMALL_ERROR:
-        return f"The confidence in the next token is close to calibrated: {sizes}."
-    sure = numbers["confidence"] > numbers["accuracy"]
-    return (
-        f"The confidence in the next token is not calibrated: the model is too {'sure' if sure else 'unsure'}, with a "
-        f"mean confidence of {percent(numbers['confidence'])} where {percent(numbers['accuracy'])} are right; {sizes}."
-    )
-
-
-def _coins(numbers: Numbers, num_classes: int) -> str:
-    return (
-        f"Of its {num_classes - 1:,} coin flips, the likeliest token is expected to lose "
-        f"{number(numbers['lost_coins_q50'], 2)} in the median and {number(numbers['lost_coins'], 2)} on average."
-    )
-
-
-def _separation(numbers: Numbers) -> str:
-    overall = {name: numbers[f"auroc_{name}"] for name in NAMES}
-    best = max(overall, key=lambda name: overall[name])
-    auroc = number(overall[best], 3)
-    first = f"Right and wrong next tokens are told apart best by {NAMES[best]}, with an AUROC of {auroc}"
-    if best != "confidence":
-        first += f"; confidence has {number(overall['confidence'], 3)}"
-    own = numbers["auroc_confidence_at_equal_confidence"]
-    within = {name: numbers[f"auroc_{name}_at_equal_confidence"] for name in NAMES}
-    others = [name for name in NAMES if name != "confidence" and abs(within[name] - 0.5) > abs(own - 0.5) + NOTHING]
-    if not others:
-        return f"{first}. At equal confidence, no other score tells more."
-    told = ", ".join(f"{signed(name)} {number(within[name], 3)}" for name in others)
-    return f"{first}. At equal confidence there is more to see: {told} (0.5 tells nothing)."
-
-
-def _gap(numbers: Numbers, num_classes: int) -> Iterator[str]:
-    share = numbers["forced_share"]
-    if share != share:
-        return
-    text = f"Confidence forces {100 * share:.{3 if share > FORCED else 1}f} % of the gap Δ"
-    if share > FORCED:
-        yield f"{text}: with {num_classes:,} tokens, Δ is about 1 − p̂ and says nothing of its own."
-    else:
-        yield f"{text}; the rest is free."
 
 
 Column = tuple[str, Callable[[Numbers], str]]

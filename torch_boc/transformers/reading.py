@@ -80,6 +80,35 @@ def vocabulary(config: Any) -> int:
     return size
 
 
+def check_model(model: Any) -> None:
+    """Raise if something is no language model, or has an encoder."""
+    if not hasattr(model, "config") or not callable(getattr(model, "forward", None)):
+        raise TypeError(f"expected a causal language model of transformers, got {type(model).__name__}")
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(f"expected a causal language model, got {type(model).__name__}, which has an encoder as well")
+
+
+def check_causal(model: Any) -> None:
+    """Raise if what a model predicts after a token depends on the tokens that come later."""
+    tokens = torch.tensor([[0, 1], [0, 2]], device=model.device)
+    with torch.no_grad():
+        found = getattr(model(input_ids=tokens, return_dict=True), "logits", None)
+    if found is None or found.ndim != 3:
+        raise ValueError(f"expected a causal language model, got {type(model).__name__}, which has no logits of tokens")
+    one, other = found[:, 0].float().unbind()
+    finite = one[one.isfinite()]
+    if bool((one.isnan() | one.isposinf()).any()) or not finite.numel():
+        raise ValueError(
+            f"expected logits that are numbers, got NaN or infinity from {type(model).__name__}; look at its weights, "
+            "or load them in a dtype with a larger range, such as bfloat16 or float32"
+        )
+    near = 1e-4 if found.dtype in (torch.float32, torch.float64) else 2e-2
+    if not torch.allclose(one, other, rtol=near, atol=near * float(finite.abs().amax())):
+        raise ValueError(
+            f"expected a causal language model, got {type(model).__name__}, whose predictions change with later tokens"
+        )
+
+
 @contextmanager
 def evaluation_mode(model: Any) -> Iterator[None]:
     """The model without dropout, and afterwards as it was."""

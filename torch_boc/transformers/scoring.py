@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
 from ..language.record import TokenRecord
-from .reading import WindowReader, evaluation_mode, vocabulary
+from .reading import WindowReader, check_causal, check_model, evaluation_mode, vocabulary
 from .windows import check_windows, most_sequences, windows
 
 # The target of a place that does not count.
@@ -40,13 +40,17 @@ def logit_slices(
     """The logits of a causal model at every place of given texts, a few places at a time, in order.
 
     The logits come from the model's own forward, in evaluation mode. At most about 2^24 of them exist at a time: the
-    text goes through the model in pieces, and a cache of keys and values carries the earlier tokens. A text that is
-    longer than the context is read in windows, see `windows`; each token is scored once. A model without such a cache
+    text goes through the model in pieces, and a cache of keys and values carries the earlier tokens.
+
+    A text that is longer than the context is read in windows, see `windows`; each token is scored once. The windows
+    hold the ids as they are: a first token such as bos is in the first window alone, and is not repeated at the head of
+    the others, as `evaluate_text` does it. A model without such a cache
     reads a window again for each piece of it, if it can leave out the logits of earlier places (`logits_to_keep`), and
     otherwise makes the logits of a whole window at once.
 
     Args:
-        model: a causal language model of transformers, or a module with the same forward and a `config`.
+        model: a causal language model of transformers, or a module with the same forward and a `config`. A short
+            forward shows whether it is causal; other models are refused.
         input_ids: (B, T).
         attention_mask: (B, T), 0 for tokens that are padding, at either side. They are taken out, so that the places of
             a text count from its own first token.
@@ -57,11 +61,13 @@ def logit_slices(
     Yields:
         Slices. The first token of a text has no prediction, and is the target of none.
     """
+    check_model(model)
     tokens, lengths = left_aligned(input_ids, attention_mask)
     context, stride = check_windows(context, stride, model.config)
     ended = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
     target, reader = tokens.masked_fill(ended, IGNORED), WindowReader(model, tokens.to(model.device))
     with evaluation_mode(model):
+        check_causal(model)
         for window in windows(tokens.shape[1], context, stride):
             for start, logits in reader.read(window):
                 yield LogitSlice(start, logits, target[:, start : start + logits.shape[1]].to(logits.device))
@@ -91,6 +97,7 @@ def score_tokens(
     Returns:
         A record for each text. The numbers of its first token are NaN, because nothing precedes it.
     """
+    check_model(model)
     tokens, lengths = left_aligned(input_ids, attention_mask)
     number = most_sequences(vocabulary(model.config))
     records = []

@@ -1,16 +1,20 @@
 """Teacher-forced evaluation of text: how well a causal model predicts it, and what its confidence is worth."""
 
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from ..functional.next_tokens import TextTally, add_predictions, empty_text_tally
-from ..language.text_numbers import TextPart
+from ..language.text_numbers import TextPart, check_names
 from ..language.text_report import TextReport
-from .reading import WindowReader, evaluation_mode, vocabulary
-from .windows import Window, check_windows, token_windows
+from ..language.text_verdict import invalid_sentence
+from .reading import WindowReader, check_causal, check_model, evaluation_mode, vocabulary
+from .windows import USUAL_CONTEXT, Window, check_windows, token_windows
 
 # A text, or the pieces of a text that is too long to be held at once.
 Document = str | Iterable[str]
@@ -31,33 +35,32 @@ def evaluate_text(
     """How well a causal language model predicts given texts, token by token, and what its confidence is worth.
 
     Everything is added up on the model's device while the texts go through the model once, in slices of at most about
-    2^24 logits. So memory grows neither with the length of the texts nor, beyond a slice, with the vocabulary.
+    2^24 logits. So memory grows neither with the length nor with the number of the texts nor, beyond a slice, with the
+    vocabulary. It grows with the context, because a model keeps keys and values of each token that it reads together.
 
     Args:
         model: a causal language model of transformers.
         tokenizer: its tokenizer.
-        texts: a text, a list of texts, or a mapping from names to either, which gets a row for each name. A text may
-            also be an iterable of its pieces. Pieces are tokenised one by one, so that no token crosses the end of a
-            piece; the model reads on across it.
-        context: the most tokens that the model reads together; see `logit_slices`.
+        texts: a text, a list of texts, or a mapping from names to either, which gets a row for each name. Among
+            several, no text has the name "all", which is that of the row of all together. A text may also be an
+            iterable of its pieces. Pieces are tokenised one by one, so that no token crosses the end of a piece; the
+            model reads on across it.
+        context: the most tokens that the model reads together; by default what its config states, but at most 4,096.
+            A longer context takes more memory.
         stride: how far a window is from the one before, by default half of the context; see `logit_slices`.
         bos: whether the tokenizer's first token stands before each text; by default as the tokenizer does it. With it
-            the first token of a text is predicted too.
+            the first token of a text is predicted too. If a text is longer than the context, this token stands at the
+            head of each of its windows, because models that were trained with it predict badly without it.
         progress: called with a few words now and then.
 
     Returns:
-        A report; `functional.text_summary` documents its numbers.
+        A report; `functional.text_summary` documents its numbers. Predictions with NaN or +inf are left out, with a
+        warning; bits per byte are then NaN.
     """
-    _check_model(model)
-    context, stride = check_windows(context, stride, model.config)
+    check_model(model)
     before = first_tokens(tokenizer, bos)
-    named = texts if isinstance(texts, Mapping) else {SINGLE: texts}
-    parts = {}
-    with evaluation_mode(model):
-        _check_causal(model)
-        for name, content in named.items():
-            reading = _Reading(model, tokenizer, before, (context, stride), progress or (lambda message: None))
-            parts[name] = reading.read(name, [content] if isinstance(content, str) else content)
+    context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
+    named = _named(texts)
     settings = {
         "model": type(model).__name__,
         "num_classes": vocabulary(model.config),
@@ -66,7 +69,36 @@ def evaluate_text(
         "tokens_before": list(before),
         "dtype": str(model.dtype).removeprefix("torch."),
     }
-    return TextReport(parts, settings)
+    start = partial(_Reading, model, tokenizer, before, (context, stride), progress or (lambda message: None))
+    with evaluation_mode(model):
+        check_causal(model)
+        report = TextReport(_parts(named, start), settings)
+    if report.whole["invalid"]:
+        warnings.warn(invalid_sentence(report.whole), stacklevel=2)
+    return report
+
+
+def _named(texts: Texts) -> dict[str, Iterable[Document]]:
+    """The texts of each name, or an error before the work begins."""
+    named = dict(texts) if isinstance(texts, Mapping) else {SINGLE: texts}
+    if not named:
+        raise ValueError("expected at least one text, got an empty mapping")
+    check_names(named)
+    return {name: [x] if isinstance(x, str) else _iterable(x, name) for name, x in named.items()}
+
+
+def _iterable(found: Any, name: str) -> Iterable[Any]:
+    """A list of texts or the pieces of one, or an error for what is neither."""
+    if isinstance(found, bytes | Mapping) or not isinstance(found, Iterable):
+        remedy = "; read it first, with path.read_text()" if isinstance(found, os.PathLike) else ""
+        raise TypeError(f"{name}: expected a text as str, or an iterable of texts, got {type(found).__name__}{remedy}")
+    return found
+
+
+def _parts(named: Mapping[str, Iterable[Document]], start: Callable[[], "_Reading"]) -> Iterator[tuple[str, TextPart]]:
+    """What the texts of each name add up to, one after the other."""
+    for name, content in named.items():
+        yield name, start().read(name, content)
 
 
 @dataclass
@@ -88,7 +120,8 @@ class _Reading:
         """What the documents add up to."""
         for document in documents:
             self.documents += 1
-            for tokens, first in token_windows(self._pieces(document), *self.windows):
+            pieces = [document] if isinstance(document, str) else _iterable(document, name)
+            for tokens, first in token_windows(self._pieces(pieces, name), *self.windows, self.before):
                 self._add(tokens, first, name)
         if self.total is None:
             got = "one token" if self.seen else "an empty text"
@@ -104,11 +137,12 @@ class _Reading:
             self.tokens += target.numel()
             self.progress(f"{name}: {self.tokens:,} tokens")
 
-    def _pieces(self, document: Document) -> Iterator[list[int]]:
+    def _pieces(self, pieces: Iterable[str], name: str) -> Iterator[list[int]]:
         """The tokens of a document, piece by piece."""
-        yield list(self.before)
         unpredicted = not self.before
-        for piece in [document] if isinstance(document, str) else document:
+        for piece in pieces:
+            if not isinstance(piece, str):
+                raise TypeError(f"{name}: expected the pieces of a text as str, got {type(piece).__name__}")
             ids = self.tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
             self.bytes += len(piece.encode())
             self.seen += len(ids)
@@ -129,25 +163,3 @@ def first_tokens(tokenizer: Any, bos: bool | None) -> list[int]:
     plain, whole = (tokenizer("a", add_special_tokens=x)["input_ids"] for x in (False, True))
     places = range(len(whole) - len(plain) + 1)
     return next((list(whole[:i]) for i in places if whole[i : i + len(plain)] == plain), [])
-
-
-def _check_model(model: Any) -> None:
-    if not hasattr(model, "config") or not callable(getattr(model, "forward", None)):
-        raise TypeError(f"expected a causal language model of transformers, got {type(model).__name__}")
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise ValueError(f"expected a causal language model, got {type(model).__name__}, which has an encoder as well")
-
-
-def _check_causal(model: Any) -> None:
-    """Raise if what a model predicts after a token depends on the tokens that come later."""
-    tokens = torch.tensor([[0, 1], [0, 2]], device=model.device)
-    with torch.no_grad():
-        found = getattr(model(input_ids=tokens, return_dict=True), "logits", None)
-    if found is None or found.ndim != 3:
-        raise ValueError(f"expected a causal language model, got {type(model).__name__}, which has no logits of tokens")
-    one, other = found[:, 0].float().unbind()
-    near = 1e-4 if found.dtype in (torch.float32, torch.float64) else 2e-2
-    if not torch.allclose(one, other, rtol=near, atol=near * float(one.abs().amax())):
-        raise ValueError(
-            f"expected a causal language model, got {type(model).__name__}, whose predictions change with later tokens"
-        )
