@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import LogitsProcessor
+from transformers import GenerationConfig, LogitsProcessor
 
 from tests.transformers.cases import VOCABULARY, gpt2, llama
 from tests.transformers.generating import (
@@ -125,13 +125,13 @@ def test_the_text_is_the_same_without_recording(options):
     torch.manual_seed(3)
     given = {"max_new_tokens": 14, "pad_token_id": PAD, "eos_token_id": EOS, **inputs, **options}
     bare = model.generate(**given)
-    recorded = run(model, BoCGeneration(), inputs, True, **options)
+    recorded = run(model, BoCGeneration(eos_token_id=EOS), inputs, True, **options)
     for x, y in ((bare, recorded),) if isinstance(bare, torch.Tensor) else zip(bare[:2], recorded[:2], strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
 def test_scores_pass_through_as_they_are():
-    g, ids, scores = BoCGeneration(), torch.zeros(2, 3, dtype=torch.long), torch.randn(2, 9)
+    g, ids, scores = BoCGeneration(eos_token_id=[]), torch.zeros(2, 3, dtype=torch.long), torch.randn(2, 9)
     before = scores.clone()
     assert g(ids, scores) is scores
     stopped = g(torch.cat([ids, ids[:, :1]], 1), None)
@@ -174,6 +174,51 @@ def test_settings_of_the_model_and_of_the_call_end_sequences():
     every = list(range(1, VOCABULARY))
     g.generate(model, **options, eos_token_id=every)
     assert [len(record) for record in g.trace.records] == [1, 1, 1]
+
+
+def first_end(model):
+    """The settings of a greedy call in which the first of the sequences ends at its third token."""
+    options = {**prompts(), "max_new_tokens": 9, "pad_token_id": PAD}
+    free = model.generate(**options, eos_token_id=None)
+    tokens = free[0, 5:].tolist()
+    return {**options, "eos_token_id": tokens[2]}, tokens.index(tokens[2]) + 1, free
+
+
+def test_a_batch_whose_end_is_not_known():
+    """Then the padding of a sequence that ended would count as text: that is said, unless the user says it is right."""
+    model = without_padding(gpt2())
+    options, _, _ = first_end(model)
+    g = BoCGeneration()
+    with pytest.warns(UserWarning, match=r"padding after the end of a sequence counts as its text; use g.generate"):
+        model.generate(**options, logits_processor=[g], stopping_criteria=[g])
+    for quiet in (BoCGeneration(eos_token_id=[]), BoCGeneration(model)):
+        model.generate(**options, logits_processor=[quiet], stopping_criteria=[quiet])
+    g.reset()
+    one = {name: x[:1] if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    model.generate(**one, logits_processor=[g], stopping_criteria=[g])
+
+
+@pytest.mark.parametrize("form", ["arguments", "config", "positional config"])
+def test_g_generate_knows_the_end_of_its_call(form):
+    model, g = without_padding(gpt2()), BoCGeneration()
+    options, length, _ = first_end(model)
+    given = {name: options.pop(name) for name in ("input_ids", "attention_mask")}
+    config = GenerationConfig(**options)
+    if form == "positional config":
+        g.generate(model, given.pop("input_ids"), config, **given)
+    else:
+        g.generate(model, **given, **(options if form == "arguments" else {"generation_config": config}))
+    assert (len(g.trace.records[0]), g.trace.records[0].finish) == (length, "eos")
+
+
+def test_no_end_in_the_call_wins_over_that_of_the_model():
+    model = without_padding(gpt2())
+    options, _, free = first_end(model)
+    model.generation_config.eos_token_id = options["eos_token_id"]
+    g = BoCGeneration(model)
+    output = g.generate(**{**options, "eos_token_id": None})
+    assert torch.equal(output, free)
+    assert [record.tokens.tolist() for record in g.trace.records] == free[:, 5:].tolist()
 
 
 class Halved(LogitsProcessor):

@@ -1,5 +1,6 @@
 """Errors for what cannot be recorded: they say what was expected, what was given, and the remedy."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -61,3 +62,13 @@ def check_normalised(scoring: Scoring) -> None:
             f"expected a test whose score does not depend on the mean of the logits, because beam search normalises "
             f"them, got {scoring.score!r}; take 'log_odds'"
         )
+
+
+def warn_of_unknown_ends() -> None:
+    """Warn that a batch is recorded without knowing which tokens end its sequences."""
+    warnings.warn(
+        "expected the tokens that end the sequences of a batch, got none: padding after the end of a sequence counts "
+        "as its text; use g.generate(...) in place of model.generate(...), or give BoCGeneration the model or "
+        "eos_token_id=, which is [] if no token ends a sequence",
+        stacklevel=5,
+    )

@@ -51,9 +51,17 @@ def find_endings(eos: Any, pad: Any, sources: Iterable[Any]) -> Endings:
 
 
 def stated(name: str, sources: Iterable[Any]) -> Any:
-    """The value of this name in the first source that has one other than None."""
-    values = (x.get(name) if isinstance(x, Mapping) else getattr(x, name, None) for x in sources)
-    return next((value for value in values if value is not None), None)
+    """The value of this name in the first source that states it.
+
+    A mapping holds the arguments of a call, so None in it is a statement too; in other sources None states nothing.
+    """
+    for source in sources:
+        if isinstance(source, Mapping):
+            if name in source:
+                return source[name]
+        elif (value := getattr(source, name, None)) is not None:
+            return value
+    return None
 
 
 def _integers(name: str, value: Any) -> list[int]:

@@ -9,7 +9,7 @@ from ..data.finding import describe
 from ..functional.tokens import RIVALS
 from ..language.trace import Trace
 from ..nn.conformal import ConformalTest
-from .arguments import check_arguments, check_output, check_scores
+from .arguments import check_arguments, check_output, check_scores, warn_of_unknown_ends
 from .endings import find_endings, stated
 from .prompts import Prompts
 from .recording import Recording
@@ -21,8 +21,16 @@ class BoCGeneration:
     """Records the numbers of the probe for each token that a language model emits, and can stop sequences by them.
 
         g = BoCGeneration(model, tokenizer)
-        output = model.generate(**inputs, logits_processor=[g], stopping_criteria=[g])
+        output = g.generate(**inputs)
         g.trace.save("trace.html")
+
+    Use `g.generate` for batches: it sees the arguments of the call, and so which tokens end a sequence. Where something
+    else calls `generate`, give it the object twice, and give the object `eos_token_id` if that call does:
+
+        output = model.generate(**inputs, logits_processor=[g], stopping_criteria=[g])
+
+    Padding counts as text if the object does not know the tokens that end a sequence. It warns if it knows none of them
+    and there are several sequences.
 
     The same object is both a logits processor, which sees the scores, and a stopping criterion, which sees the token
     that was chosen. The scores pass through unchanged, so the text is the same as without it. Numbers are computed and
@@ -50,7 +58,8 @@ class BoCGeneration:
         model: what generates; it states the end-of-sequence and padding tokens.
         tokenizer: turns tokens into text in the trace; it states these tokens if the model does not.
         rivals: how many of the likeliest tokens to keep at each place.
-        eos_token_id: the tokens that end a sequence, if you give other ones to `generate` than the model states.
+        eos_token_id: the tokens that end a sequence, if you give other ones to `model.generate` than the model states;
+            [] if there are none.
         pad_token_id: the padding token, likewise.
         num_beams: the number of beams. `g.generate` finds it by itself. Otherwise it is needed only if the model has an
             encoder and there are several texts in a batch.
@@ -117,7 +126,7 @@ class BoCGeneration:
         prompts = Prompts.of(model, args, kwargs) if self.prompt else None
         own = {name: [*(kwargs.get(name) or []), self] for name in ("logits_processor", "stopping_criteria")}
         self.reset()
-        self._call = {"model": model, **kwargs}
+        self._call = {"model": model, **dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
         try:
             output = model.generate(*args, **{**kwargs, **own})
             self._trace = self._make_trace(check_output(output), prompts)
@@ -171,6 +180,8 @@ class BoCGeneration:
             raise ValueError("expected g.generate(model, ...) for score_prompt=True, got model.generate(...)")
         found = sources(self._call or {"model": self.model}, self.tokenizer)
         self._endings = find_endings(self._eos, self._pad, found)
+        if len(ids) > 1 and self._call is None and self._eos is None and not self._endings.eos:
+            warn_of_unknown_ends()
         self._trace = None
         beams = self._beams or stated("num_beams", found) or 1
         return Recording(
