@@ -175,6 +175,36 @@ def test_probabilities_that_sum_to_more_than_1():
     assert 0 < lower.loss == upper.loss
 
 
+IMPOSSIBLE = {
+    "logits": [25.0, 22.0, 21.0],
+    "more than 1": [math.log(0.7), math.log(0.3), math.log(0.05)],
+    "no room for the rest": [-0.1, -9999.0, -math.inf],
+    "all unlikely": [-800.0, -900.0, -9999.0],
+}
+
+
+@pytest.mark.parametrize("values", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+@pytest.mark.parametrize("classes", [3, 1000])
+@pytest.mark.parametrize("index", [None, 0, 1])
+def test_what_cannot_be_log_probabilities_is_nan(values, classes, index):
+    """And the row beside it is as it was."""
+    rows = torch.tensor([values, [math.log(0.7), math.log(0.2), math.log(0.1)]], dtype=torch.float64)
+    place = None if index is None else torch.tensor([index, index])
+    with NoHostSync():
+        bounds = coins_from_top_k(rows, num_classes=classes, index=place)
+    alone = coins_from_top_k(rows[1:], num_classes=classes, index=None if place is None else place[1:])
+    for found, expected in zip(bounds, alone, strict=True):
+        for name in ("odds", "loss", "concentration", "free_gap", "confidence", "gap"):
+            assert getattr(found, name)[0].isnan(), name
+            torch.testing.assert_close(getattr(found, name)[1:], getattr(expected, name), equal_nan=True)
+
+
+def test_two_classes_that_cannot_be_log_probabilities():
+    lower, upper = coins_from_top_k(torch.tensor([[-0.1, -9.0]]), num_classes=2)
+    assert lower.concentration.isnan()
+    assert upper.free_gap.isnan()
+
+
 def test_p_values_follow():
     logits = random_logits(40, 100)
     bounds, coins = coins_from_top_k(top(logits, 20), num_classes=100), bag_of_coins(logits)

@@ -14,6 +14,10 @@ from ..core.precision import widen
 from .checks import check_classes
 
 
+# How far the probabilities of a row may be from a sum of 1. Servers round what they return.
+TOLERANCE = 0.02
+
+
 class CoinBounds(NamedTuple):
     """Two results of the probe, between which the true one lies.
 
@@ -49,7 +53,9 @@ def coins_from_top_k(
 
     Returns:
         Bounds in float64 (float32 on MPS). `prediction` is a place among the k. They hold up to the rounding of what
-        is given: 1 - 1e-9 is 0 as a float32 logarithm, and then the odds are those of the given rivals alone.
+        is given: 1 - 1e-9 is 0 as a float32 logarithm, and then the odds are those of the given rivals alone. All
+        numbers of a row are NaN if its values cannot be log-probabilities of the k likeliest classes: those given have
+        more than 1.02 together, or less than 0.98 together with the most that the others may have.
 
     >>> logits = torch.tensor([[2.0, 1.0, 0.5, 0.0, -1.0]])
     >>> lower, upper = coins_from_top_k(logits.log_softmax(-1)[:, :2], num_classes=5)
@@ -75,14 +81,21 @@ def _sums(num_classes: int, logprobs: Tensor, place: Tensor, cap: Tensor | None 
     losses = _lost(relative)
     seen, lost, squares = relative.sum(-1), losses.sum(-1), (losses * relative).sum(-1)
     unseen = num_classes - widen(given.sum(-1))
+    seen = seen.masked_fill(_impossible(seen, own.squeeze(-1), unseen * least.exp().squeeze(-1)), math.nan)
     most = (least - own).exp().squeeze(-1)  # the largest u of those left out
     rest = (torch.expm1(-own.squeeze(-1)) - seen).clamp_min(0.0).minimum(unseen * most)
     full = (rest / most.masked_fill(most == 0, 1.0)).floor().minimum(unseen)  # so many have the largest u
     last, share = (rest - full * most).clamp_min(0.0), rest / unseen.clamp_min(1.0)
-    top = (own >= values.amax(-1, keepdim=True)).squeeze(-1) & ~(most.minimum(rest) > 1.0)
+    top = (own >= values.amax(-1, keepdim=True)).squeeze(-1) & (most.minimum(rest) <= 1.0)
     few = (total + full * part(most) + part(last) for total, part in ((lost, _lost), (squares, _square)))
     even = (total + unseen * part(share) for total, part in ((lost, _lost), (squares, _square)))
     return seen + rest, top, *few, *even
+
+
+def _impossible(seen: Tensor, own: Tensor, room: Tensor) -> Tensor:
+    """Which rows have probabilities that cannot sum to 1; `room` is the most that the classes left out may have."""
+    total = (1.0 + seen) * own.exp()  # inf * 0 is NaN, far below the top: this says nothing
+    return (total > 1.0 + TOLERANCE) | (total + room < 1.0 - TOLERANCE)
 
 
 def _lost(u: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """What servers of language models return with log-probabilities, as numbers of tokens."""
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -75,14 +76,27 @@ def read_response(response: Any) -> list[ResponseTokens]:
 
 def records_of_response(response: Any, *, num_classes: int) -> list[TokenRecord]:
     """The records of a response's choices; see `Trace.from_response`."""
-    return [_record(tokens, num_classes) for tokens in read_response(response)]
+    read = read_response(response)
+    bounds = [coins_from_top_k(tokens.logprobs, num_classes=num_classes, cap=tokens.cap) for tokens in read]
+    pairs = list(zip(read, bounds, strict=True))
+    if broken := sum(int((x.lower.odds.isnan() & _given(tokens)).sum()) for tokens, x in pairs):
+        warnings.warn(
+            f"expected log-probabilities of the likeliest tokens, got some that cannot sum to 1 at {broken} tokens, "
+            "whose numbers are NaN; check that the server returns log-probabilities, not logits, and that the "
+            f"vocabulary has {num_classes:,} tokens",
+            stacklevel=3,
+        )
+    return [_record(*pair, num_classes) for pair in pairs]
 
 
-def _record(tokens: ResponseTokens, num_classes: int) -> TokenRecord:
-    bounds = coins_from_top_k(tokens.logprobs, num_classes=num_classes, cap=tokens.cap)
-    given = tokens.logprobs[:, 0] > -math.inf
-    # The concentration is NaN exactly where a token that is not given may be the likeliest.
-    known = given & ~bounds.lower.concentration.isnan()
+def _given(tokens: ResponseTokens) -> Tensor:
+    """Where any log-probability is given."""
+    return tokens.logprobs[:, 0] > -math.inf
+
+
+def _record(tokens: ResponseTokens, bounds: CoinBounds, num_classes: int) -> TokenRecord:
+    # The concentration is NaN where a token that is not given may be the likeliest, and where all numbers are.
+    known = _given(tokens) & ~bounds.lower.concentration.isnan()
     own = tokens.logprobs.gather(-1, tokens.index.clamp_min(0).unsqueeze(-1)).squeeze(-1)
     numbers = {
         "log_probability": _where(tokens.index >= 0, own),

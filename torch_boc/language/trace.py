@@ -51,7 +51,8 @@ class Trace:
         Log-probability, confidence and odds are exact. Of lost coins, gap and concentration the few likeliest tokens
         give bounds, which are in the columns `NAME_lower` and `NAME_upper`; the column `NAME` has their middle. The
         entropy is not known. The rank is known if the token is among the likeliest, or if the server says it. All of
-        them are NaN where the likeliest token is not known.
+        them are NaN where the likeliest token is not known. They are NaN, and a warning counts the tokens, where the
+        given log-probabilities cannot sum to 1 whatever the others are.
 
         Args:
             response: an OpenAI chat or text completion, or vLLM's `RequestOutput`: as an object, a dictionary or JSON.
