@@ -45,8 +45,8 @@ def run(model, g, inputs, direct, **options):
     return g.generate(model, **options)
 
 
-def compare(model, trace, output, inputs, start):
-    """Each record with the model, run over the sequence without padding."""
+def compare(model, trace, output, inputs, start, limit="length"):
+    """Each record with the model, run over the sequence without padding; `limit` is what it says at its limit."""
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
     assert isinstance(trace, Trace)
     assert trace.num_classes == VOCABULARY
@@ -58,7 +58,7 @@ def compare(model, trace, output, inputs, start):
         torch.testing.assert_close(record.tokens, generated[: len(record)], rtol=0, atol=0)
         rest = generated[len(record) :]
         assert set(rest.tolist()) <= {PAD, EOS[0]}
-        assert record.finish == ("eos" if int(record.tokens[-1]) in EOS else "length")
+        assert record.finish == ("eos" if int(record.tokens[-1]) in EOS else limit)
         assert not set(record.tokens[:-1].tolist()) & set(EOS)
         source = i * len(inputs["input_ids"]) // len(sequences)
         given = inputs["input_ids"][source][inputs["attention_mask"][source] > 0]
@@ -73,8 +73,8 @@ def test_sampling(make, options, direct):
     model, inputs = without_padding(make()), left_padded([5, 2, 4])
     g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD)
     output = run(model, g, inputs, direct, **options)
-    compare(model, g.trace, output, inputs, 5)
-    compare(model, g.trace_of(output), output, inputs, 5)
+    compare(model, g.trace, output, inputs, 5, "" if direct else "length")
+    compare(model, g.trace_of(output), output, inputs, 5, "" if direct else "length")
     lengths = {len(record) for record in g.trace.records}
     assert len(lengths) > 1 or not options["do_sample"]
 
@@ -86,7 +86,7 @@ def test_beams(make, options, direct):
     model, inputs = without_padding(make()), left_padded([5, 2, 4])
     g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD)
     output = run(model, g, inputs, direct, **options)
-    compare(model, g.trace_of(output), output, inputs, 5)
+    compare(model, g.trace_of(output), output, inputs, 5, "" if direct else "length")
     if direct:
         with pytest.raises(ValueError, match=r"expected the output of the beam search.*g.trace_of\(output\)"):
             _ = g.trace
@@ -110,13 +110,13 @@ def test_beams_of_an_encoder_must_be_counted(texts):
     g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD)
     output = run(model, g, inputs, True, num_beams=3)
     if texts == 1:
-        compare(model, g.trace_of(output), output, inputs, 1)
+        compare(model, g.trace_of(output), output, inputs, 1, "")
     else:
         with pytest.raises(ValueError, match="with num_beams= for the recorder if the model has an encoder"):
             g.trace_of(output)
     g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD, num_beams=3)
     output = run(model, g, inputs, True, num_beams=3)
-    compare(model, g.trace_of(output), output, inputs, 1)
+    compare(model, g.trace_of(output), output, inputs, 1, "")
 
 
 @pytest.mark.parametrize("options", [*SAMPLING.values(), *BEAMS.values()], ids=str)
@@ -145,9 +145,9 @@ def test_a_second_generate_replaces_the_first():
     first = run(model, g, prompts(2, 4), True)
     again = {"input_ids": first.clone(), "attention_mask": torch.ones_like(first)}  # as long as what came before
     output = run(model, g, again, True, max_new_tokens=3)
-    compare(model, g.trace, output, again, first.shape[1])
+    compare(model, g.trace, output, again, first.shape[1], "")
     beams = run(model, g, prompts(2, 4), True, num_beams=2)
-    compare(model, g.trace_of(beams), beams, prompts(2, 4), 4)
+    compare(model, g.trace_of(beams), beams, prompts(2, 4), 4, "")
     g.reset()
     with pytest.raises(ValueError, match=r"expected a recorded call of generate, got none; use g.generate"):
         _ = g.trace
@@ -170,7 +170,7 @@ def test_settings_of_the_model_and_of_the_call_end_sequences():
     torch.manual_seed(3)
     g = BoCGeneration(model)
     output = model.generate(**options, logits_processor=[g], stopping_criteria=[g])
-    compare(model, g.trace, output, prompts(), 5)
+    compare(model, g.trace, output, prompts(), 5, "")
     every = list(range(1, VOCABULARY))
     g.generate(model, **options, eos_token_id=every)
     assert [len(record) for record in g.trace.records] == [1, 1, 1]
@@ -221,6 +221,37 @@ def test_no_end_in_the_call_wins_over_that_of_the_model():
     assert [record.tokens.tolist() for record in g.trace.records] == free[:, 5:].tolist()
 
 
+LIMITS = {
+    "max_new_tokens": {"max_new_tokens": 4},
+    "max_length": {"max_length": 9},
+    "both": {"max_new_tokens": 4, "max_length": 30},
+    "config": {"generation_config": GenerationConfig(max_new_tokens=4, pad_token_id=PAD)},
+}
+
+
+@pytest.mark.parametrize("options", LIMITS.values(), ids=LIMITS)
+@pytest.mark.parametrize("more", [{}, {"num_beams": 2}], ids=["greedy", "beams"])
+def test_the_limit_of_the_call_is_why_a_sequence_ended(options, more):
+    """With one token less, something else ended it, which is not known."""
+    model = without_padding(gpt2())
+    model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, PAD
+    for length, finish in ((4, "length"), (3, "")):
+        ends = [lambda ids, scores, most=5 + length: torch.full((len(ids),), ids.shape[1] >= most)]
+        g = BoCGeneration(model)
+        g.generate(**prompts(), **options, **more, stopping_criteria=ends)
+        assert [(len(record), record.finish) for record in g.trace.records] == [(length, finish)] * 3
+        assert ("ended by" in g.trace.headlines()[0]) == (finish == "length")
+
+
+def test_the_limit_of_the_model_is_known_without_its_call():
+    model = without_padding(gpt2())
+    model.generation_config.update(eos_token_id=None, pad_token_id=PAD, max_new_tokens=4)
+    g = BoCGeneration(model, eos_token_id=[])
+    for options, finish in (({}, "length"), ({"max_new_tokens": 3}, "")):
+        model.generate(**prompts(), **options, logits_processor=[g], stopping_criteria=[g])
+        assert [record.finish for record in g.trace.records] == [finish] * 3
+
+
 class Halved(LogitsProcessor):
     """A penalty of the user."""
 
@@ -235,7 +266,7 @@ def test_other_processors_and_criteria_stay():
     ends = [lambda ids, scores: torch.full((len(ids),), ids.shape[1] >= 9)]
     output = g.generate(model, **inputs, logits_processor=[Halved()], stopping_criteria=ends, max_new_tokens=30)
     assert output.shape == (3, 9)
-    assert [record.finish for record in g.trace.records] == ["length"] * 3
+    assert [record.finish for record in g.trace.records] == [""] * 3  # not at the limit of 30
     for record, sequence in zip(g.trace.records, output, strict=True):
         assert_record(record, forced_logits(model, sequence[:5], sequence[5:]) / 2)
 
@@ -278,4 +309,4 @@ def test_in_inference_mode():
     g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD)
     with torch.inference_mode():
         output = run(model, g, inputs, True)
-    compare(model, g.trace, output, inputs, 5)
+    compare(model, g.trace, output, inputs, 5, "")

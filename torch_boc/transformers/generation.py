@@ -51,8 +51,9 @@ class BoCGeneration:
     pass through, nothing is recorded, and a warning says so.
 
     A sequence ends with its first end-of-sequence token, or where `stop` stops it; padding after the end is cut off.
-    `finish` of a record is "eos", "stop" for the rule given here, "length" if the sequence went on until `generate`
-    ended, for example at its limit, or "" if something else ended it.
+    `finish` of a record is "eos", "stop" for the rule given here, "length" if the sequence has as many new tokens as
+    `max_new_tokens` or `max_length` allow, or "" if something else ended it. The limit is known if `g.generate` or the
+    model's generation config states it.
 
     Args:
         model: what generates; it states the end-of-sequence and padding tokens.
@@ -179,7 +180,7 @@ class BoCGeneration:
         if self.score_prompt and self._call is None:
             raise ValueError("expected g.generate(model, ...) for score_prompt=True, got model.generate(...)")
         found = sources(self._call or {"model": self.model}, self.tokenizer)
-        self._endings = find_endings(self._eos, self._pad, found)
+        self._endings = find_endings(self._eos, self._pad, found, ids.shape[1])
         if len(ids) > 1 and self._call is None and self._eos is None and not self._endings.eos:
             warn_of_unknown_ends()
         self._trace = None
