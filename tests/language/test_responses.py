@@ -281,6 +281,11 @@ def test_several_choices():
             "expected log-probabilities, .* got 17.5; .*not for logits",
         ),
         (servers.choices({"content": [{**servers.entry(1, -1.0), "top_logprobs": [{"token": "a"}]}]}), "got None"),
+        (
+            [{**servers.openai_chat(*drawn(1, CLASSES), K), "object": "chat.completion.chunk"}] * 2,
+            "expected a whole response, got a piece of a stream; join the `logprobs.content` of the chunks",
+        ),
+        (built({"object": "chat.completion.chunk", "choices": []}), "expected a whole response, got a piece of a st"),
     ],
 )
 def test_what_is_refused(response, message):
