@@ -37,7 +37,10 @@ def rules():
     yield "stop", lambda: BoCGeneration(eos_token_id=[], stop=Stop("lost_coins", above=30.0, window=3))
     yield "rank", lambda: BoCGeneration(eos_token_id=[], stop=Stop("rank", above=30.0, window=3))
     yield "beams", lambda: BoCGeneration(eos_token_id=[], num_beams=3)
-    yield "test", lambda: BoCGeneration(eos_token_id=[], test=make_test(), stop=Stop("p_in_distribution", below=0.1, window=2))
+    yield (
+        "test",
+        lambda: BoCGeneration(eos_token_id=[], test=make_test(), stop=Stop("p_in_distribution", below=0.1, window=2)),
+    )
 
 
 @pytest.mark.parametrize("candidates", [3, 6], ids=["rows", "beams"])

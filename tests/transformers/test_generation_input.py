@@ -75,6 +75,12 @@ def test_nothing_recorded():
         BoCGeneration().generate(input_ids=IDS)
 
 
+@pytest.mark.parametrize("given", [IDS, {"input_ids": IDS}, torch.nn.Linear(2, 2)])
+def test_a_model_comes_first(given):
+    with pytest.raises(TypeError, match=r"expected a model first, got .*; use g.generate\(input_ids=...\)"):
+        BoCGeneration(gpt2()).generate(given)
+
+
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}], ids=str)
 def test_another_output(options):
     model = without_padding(gpt2())

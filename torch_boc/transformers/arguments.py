@@ -27,6 +27,16 @@ def check_arguments(rivals: int, num_beams: int | None, stop: Stop | None, test:
         raise ValueError("expected a test to stop by p_in_distribution, got none; give test=, a ConformalTest")
 
 
+def check_generates(model: Any) -> None:
+    """Raise if this is not a model that generates."""
+    if model is None:
+        raise ValueError("expected a model, got none; give it here or to BoCGeneration")
+    if not callable(getattr(model, "generate", None)):
+        raise TypeError(
+            f"expected a model first, got {describe(model)}; use g.generate(input_ids=...), or g.generate(model, ...)"
+        )
+
+
 def check_scores(ids: Any, scores: Tensor) -> None:
     """Raise if these are not the arguments of a logits processor."""
     fits = isinstance(ids, Tensor) and ids.ndim == 2 and scores.ndim == 2 and len(ids) == len(scores)

@@ -9,7 +9,7 @@ from ..data.finding import describe
 from ..functional.tokens import RIVALS
 from ..language.trace import Trace
 from ..nn.conformal import ConformalTest
-from .arguments import check_arguments, check_output, check_scores, warn_of_unknown_ends
+from .arguments import check_arguments, check_generates, check_output, check_scores, warn_of_unknown_ends
 from .endings import find_endings, stated
 from .prompts import Prompts
 from .recording import Recording
@@ -122,8 +122,7 @@ class BoCGeneration:
             kwargs: as for `model.generate`; processors and criteria of your own come before this object.
         """
         model = self.model if model is None else model
-        if model is None:
-            raise ValueError("expected a model, got none; give it here or to BoCGeneration")
+        check_generates(model)
         prompts = Prompts.of(model, args, kwargs) if self.prompt else None
         own = {name: [*(kwargs.get(name) or []), self] for name in ("logits_processor", "stopping_criteria")}
         self.reset()
