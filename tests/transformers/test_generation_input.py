@@ -158,14 +158,26 @@ def test_a_test_that_normalisation_would_spoil():
             g.generate(model, **prompts(), **TWICE, num_beams=2)
 
 
+def _never(*args, **kwargs):
+    """What stands for a `generate` that must not begin."""
+    raise AssertionError("the call has begun")
+
+
 def test_prompts_that_cannot_be_scored():
     model = without_padding(gpt2())
     g = BoCGeneration(model, score_prompt=True)
     with pytest.raises(ValueError, match=r"expected g.generate\(model, ...\) for score_prompt=True"):
         model.generate(**prompts(), **TWICE, logits_processor=[g], stopping_criteria=[g])
-    g = BoCGeneration(score_prompt=True)
-    with pytest.raises(ValueError, match="expected input_ids for a model without an encoder for score_prompt=True"):
-        g.generate(t5(), **prompts(), **TWICE)
+    g.reset()
+    output = g.generate(**prompts(), **TWICE)
+    with pytest.raises(ValueError, match=r"expected g.trace for score_prompt=True, which has the prompts"):
+        g.trace_of(output)
+    embedded = {"inputs_embeds": model.get_input_embeddings()(prompts()["input_ids"])}
+    cases = ((t5(), prompts(), "got a model with one; take prompt=True"), (model, embedded, "got no input_ids"))
+    for other, inputs, message in cases:
+        other.generate = _never
+        with pytest.raises(ValueError, match=f"expected input_ids for a model without an encoder .*{message}"):
+            BoCGeneration(score_prompt=True).generate(other, **inputs, **TWICE)
 
 
 @pytest.mark.parametrize(("kept", "spoiled"), [(5, True), (24, True), (25, False), (48, False)])

@@ -123,7 +123,8 @@ class BoCGeneration:
         """
         model = self.model if model is None else model
         check_generates(model)
-        prompts = Prompts.of(model, args, kwargs) if self.prompt else None
+        find = Prompts.scorable if self.score_prompt else Prompts.of
+        prompts = find(model, args, kwargs) if self.prompt else None
         own = {name: [*(kwargs.get(name) or []), self] for name in ("logits_processor", "stopping_criteria")}
         self.reset()
         self._call = {"model": model, **dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
