@@ -91,6 +91,16 @@ def test_about_another_class_than_the_largest():
     assert bounds.lower.concentration.isnan().tolist() == (index > 0).tolist()
 
 
+@pytest.mark.parametrize(("k", "classes"), [(1, 9), (1, 2), (4, 9), (9, 9)])
+def test_a_token_id_is_no_place_among_the_k(k, classes):
+    values = top(random_logits(3, classes), k)
+    with NoHostSync():
+        bounds = coins_from_top_k(values, num_classes=classes, index=torch.tensor([345, 0, -1]))
+    for end in bounds:
+        for name in ("odds", "loss", "concentration", "free_gap", "confidence", "gap"):
+            assert getattr(end, name).isnan().tolist() == [True, False, True], name
+
+
 def test_rows_with_fewer_and_in_any_order():
     values = top(random_logits(20, 15), 6)
     short = values.clone()

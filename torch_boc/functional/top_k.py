@@ -44,8 +44,9 @@ def coins_from_top_k(
         logprobs: shape (..., k), the logarithms of the k largest probabilities, in any order; not logits. A row may
             have fewer, with -inf in place of the others.
         num_classes: C, the size of the vocabulary, at least k.
-        index: (...) in int64, the place among the k of the class that the coins are about; by default the largest. For
-            another class than the largest, concentration and free gap are NaN, because they are not defined.
+        index: (...) in int64, the place among the k of the class that the coins are about, from 0 to k - 1; not a token
+            id. By default it is the largest. For another class than the largest, concentration and free gap are NaN,
+            because they are not defined. All numbers are NaN where there is no such place, for example -1.
         cap: (...), the logarithm of the largest probability that a class left out may have; by default the smallest
             given one. It is needed where a class outside of the k largest is given too, as servers add the emitted
             token: then it is the smallest of the k largest. It is 0 where nothing is known; concentration and free gap
@@ -75,7 +76,8 @@ def _sums(num_classes: int, logprobs: Tensor, place: Tensor, cap: Tensor | None 
     The lost coins are summed for themselves, because odds - Q cancels for a class that is far from the top.
     """
     values = widen(logprobs)
-    given, own = values > -math.inf, values.gather(-1, place)
+    place, outside = place.clamp(0, values.shape[-1] - 1), (place < 0) | (place >= values.shape[-1])
+    given, own = values > -math.inf, values.gather(-1, place).masked_fill(outside, math.nan)
     least = torch.where(given, values, math.inf).amin(-1, keepdim=True) if cap is None else widen(cap)
     relative = (values - own).exp().scatter(-1, place, 0.0)  # u of the rivals that are given
     losses = _lost(relative)
