@@ -56,6 +56,8 @@ class Trace:
 
         Args:
             response: an OpenAI chat or text completion, or vLLM's `RequestOutput`: as an object, a dictionary or JSON.
+                In a text completion with `echo=True` the prompt counts as generated, because nothing in the response
+                says where it ends.
             num_classes: the size of the vocabulary.
             choice: which of several choices; all by default.
             tokenizer: only needed if the server returned token ids without texts.
