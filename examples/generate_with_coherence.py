@@ -6,10 +6,11 @@
     python examples/generate_with_coherence.py --smoke        # a random model, offline
 
 It prints a line for each sequence and the tokens that lost the most coins, and writes a page with the text: tokens are
-tinted by their lost coins, and show their numbers and the likeliest tokens. With `--trusted`, the model
-first continues each of the prompts in a file, which are prompts that it answers well. Later it stops where it is more
-at a loss than anywhere in 19 of 20 of these texts. The chance that it stops on a prompt like them is at most 1 in 20.
-Nothing is promised for other prompts.
+tinted by their lost coins, and show their numbers and the likeliest tokens.
+
+With `--trusted`, the model first continues each of the prompts in a file, which are prompts that it answers well. Later
+it stops where it is more at a loss than anywhere in 19 of 20 of these texts. The chance that it stops on a prompt like
+them is at most 1 in 20. Nothing is promised for other prompts.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
@@ -43,7 +44,7 @@ def tiny() -> tuple[Any, Any]:
     """A model with random weights, and a tokenizer trained on the spot."""
     special = {"eos_token": "</s>", "pad_token": "<pad>"}
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel()
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         special_tokens=list(special.values()),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),

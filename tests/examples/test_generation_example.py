@@ -34,6 +34,12 @@ def test_a_model_in_a_folder(run, tmp_path, trusted):
     assert page.exists()
 
 
+def test_the_text_of_the_random_model_is_readable():
+    model, tokenizer = example.tiny()
+    trace = example.write(["The old dog"], model, tokenizer, max_new_tokens=2)
+    assert trace.text().strip().startswith("The old dog")
+
+
 def test_trusted_texts_are_written_like_those_that_are_stopped():
     """A text of a trusted prompt itself is stopped at most as often as promised, and its length is the same."""
     torch.manual_seed(0)

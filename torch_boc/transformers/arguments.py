@@ -74,6 +74,15 @@ def check_normalised(scoring: Scoring) -> None:
         )
 
 
+def warn_of_masks(spoiled: int) -> None:
+    """Warn that masks spoil the numbers of so many tokens."""
+    warnings.warn(
+        f"{spoiled} tokens were chosen from scores of which more than half were masked with -inf: their gap, "
+        "lost_coins and concentration are NaN; put the processor that masks (top-k, top-p) after this one",
+        stacklevel=4,
+    )
+
+
 def warn_of_unknown_ends() -> None:
     """Warn that a batch is recorded without knowing which tokens end its sequences."""
     warnings.warn(

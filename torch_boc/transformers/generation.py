@@ -9,7 +9,7 @@ from ..data.finding import describe
 from ..functional.tokens import RIVALS
 from ..language.trace import Trace
 from ..nn.conformal import ConformalTest
-from .arguments import check_arguments, check_generates, check_output, check_scores, warn_of_unknown_ends
+from .arguments import check_arguments, check_generates, check_output, check_scores, warn_of_masks, warn_of_unknown_ends
 from .endings import find_endings, stated
 from .prompts import Prompts
 from .recording import Recording
@@ -45,15 +45,22 @@ class BoCGeneration:
     more than half of the vocabulary is masked, `gap`, `lost_coins`, `concentration` and `p_in_distribution` are NaN,
     because they would be artefacts of the mask, and `trace` warns once.
 
-    Greedy decoding, sampling and beam search are recorded. With beams, all candidates are, and which of them became
-    text is known from the output only: use `g.generate(model, ...)`, or `g.trace_of(output)`. Assisted (speculative)
-    decoding is refused. In continuous batching, processors are not told which sequence a row belongs to: the scores
-    pass through, nothing is recorded, and a warning says so.
+    Ways of decoding:
 
-    A sequence ends with its first end-of-sequence token, or where `stop` stops it; padding after the end is cut off.
-    `finish` of a record is "eos", "stop" for the rule given here, "length" if the sequence has as many new tokens as
-    `max_new_tokens` or `max_length` allow, or "" if something else ended it. The limit is known if `g.generate` or the
-    model's generation config states it.
+    - Greedy decoding and sampling are recorded.
+    - Beam search is recorded with all of its candidates. Only the output says which of them became text: use
+      `g.generate(model, ...)`, or `g.trace_of(output)`.
+    - Assisted (speculative) decoding is refused.
+    - Continuous batching is not recorded, because it does not say which sequence a row belongs to. The scores pass
+      through, and a warning says so.
+
+    Padding after the end of a sequence is cut off. `finish` of a record says why the sequence ended:
+
+    - "eos": it has an end-of-sequence token;
+    - "stop": the rule given here stopped it;
+    - "length": it has as many new tokens as `max_new_tokens` or `max_length` allow. These are known if the call is
+      `g.generate`, or if the model's generation config has them;
+    - "": something else ended it.
 
     Args:
         model: what generates; it states the end-of-sequence and padding tokens.
@@ -211,9 +218,5 @@ class BoCGeneration:
             records = with_prompts(records, prompts, tokens, rivals=recording.rivals, scored=self.score_prompt)
         if (spoiled := masked_tokens(records, recording.num_classes)) and not self._warned:
             self._warned = True
-            warnings.warn(
-                f"{spoiled} tokens were chosen from scores of which more than half were masked with -inf: their gap, "
-                "lost_coins and concentration are NaN; put the processor that masks (top-k, top-p) after this one",
-                stacklevel=3,
-            )
+            warn_of_masks(spoiled)
         return Trace(records, num_classes=recording.num_classes, tokenizer=self.tokenizer)
