@@ -13,7 +13,6 @@ from ..core.coins import Coins
 from ..core.precision import widen
 from .checks import check_classes
 
-
 # How far the probabilities of a row may be from a sum of 1. Servers round what they return.
 TOLERANCE = 0.02
 

@@ -100,8 +100,8 @@ _ON_REQUEST = (
     Scale(
         "gap",
         "coherence gap Δ",
-        "1 − confidence − lost coins / {rivals}. Where the last part is small, it is 1 − confidence, and says nothing of "
-        "its own.",
+        "1 − confidence − lost coins / {rivals}. Where the last part is small, it is 1 − confidence, and says "
+        "nothing of its own.",
         (0.02, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85),
     ),
 )

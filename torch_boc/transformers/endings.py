@@ -62,7 +62,8 @@ def find_endings(eos: Any, pad: Any, sources: Iterable[Any], start: int = 0) -> 
 def _limit(sources: Iterable[Any], start: int) -> int | None:
     """The most new tokens; as in `generate`, `max_new_tokens` of any source counts before `max_length` of any."""
     new, whole = (stated(name, sources) for name in ("max_new_tokens", "max_length"))
-    return whole - start if new is None and whole is not None else new
+    limit = whole - start if new is None and whole is not None else new
+    return None if limit is None else int(limit)
 
 
 def stated(name: str, sources: Iterable[Any]) -> Any:
