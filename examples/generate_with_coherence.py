@@ -2,12 +2,15 @@
 
     python examples/generate_with_coherence.py --model FOLDER --prompt "The capital of France is" -o trace.html
     python examples/generate_with_coherence.py --model FOLDER --gguf model.gguf --prompt "Once upon a time" --sample
-    python examples/generate_with_coherence.py --model FOLDER --prompt "..." --trusted essay.txt
+    python examples/generate_with_coherence.py --model FOLDER --prompt "..." --trusted prompts.txt
     python examples/generate_with_coherence.py --smoke        # a random model, offline
 
 It prints a line for each sequence and the tokens that lost the most coins, and writes a page with the text: tokens are
-tinted by their lost coins, and show their numbers and the likeliest tokens. With `--trusted`, generation stops where
-the model is more at a loss than anywhere in 19 of 20 paragraphs of a text that you trust.
+tinted by their lost coins, and show their numbers and the likeliest tokens.
+
+With `--trusted`, the model first continues each of the prompts in a file, which are prompts that it answers well. Later
+it stops where it is more at a loss than anywhere in 19 of 20 of these texts. The chance that it stops on a prompt like
+them is at most 1 in 20. Nothing is promised for other prompts.
 """
 
 import argparse
@@ -16,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from torch_boc.transformers import BoCGeneration, Stop, score_tokens
+from torch_boc.language import Trace
+from torch_boc.transformers import BoCGeneration, Stop
 
 SENTENCES = [f"The {a} {b} saw a {c} fox." for a in ("old", "red") for b in ("dog", "cat") for c in ("tame", "wild")]
-# The number of tokens in a running mean, and the chance that trusted text would be stopped.
+# The number of tokens in a running mean, and the chance that a text like the trusted ones is stopped.
 WINDOW, ALPHA = 8, 0.05
 
 
@@ -40,7 +44,7 @@ def tiny() -> tuple[Any, Any]:
     """A model with random weights, and a tokenizer trained on the spot."""
     special = {"eos_token": "</s>", "pad_token": "<pad>"}
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel()
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         special_tokens=list(special.values()),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -54,18 +58,28 @@ def tiny() -> tuple[Any, Any]:
     return LlamaForCausalLM(config).eval(), tokenizer
 
 
-def rule_from(paragraphs: list[str], model: Any, tokenizer: Any) -> Stop:
-    """When to stop: where the mean of the lost coins is higher than it ever is in most of the trusted paragraphs.
+def write(prompts: list[str], model: Any, tokenizer: Any, stop: Stop | None = None, **options: Any) -> Trace:
+    """What the model writes after each of the prompts, with its numbers."""
+    # One object is all: it sees the scores, and the token that was chosen. The text is as it would be without it.
+    recorder = BoCGeneration(model, tokenizer, prompt=True, stop=stop)
+    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
+    given = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    recorder.generate(model, **given, **options, pad_token_id=tokenizer.pad_token_id)
+    return recorder.trace
 
-    A paragraph is looked at after each token, so what counts is its highest running mean. With n paragraphs, one like
-    them is stopped with a chance of at most 1 in 20; this takes at least 19 of them.
+
+def rule_from(prompts: list[str], model: Any, tokenizer: Any, **options: Any) -> Stop:
+    """When to stop: where the mean of the lost coins is higher than it ever is in most of the trusted texts.
+
+    A text is looked at after each token, so what counts is its highest running mean. The model writes the trusted texts
+    itself, with the same settings as later, because text that people wrote has other numbers, and a longer text has
+    more means. If a new prompt is drawn like the trusted ones, its text is stopped with a chance of at most 1 in 20.
+    This takes at least 19 prompts.
     """
-    records = []
-    for text in paragraphs:
-        ids = tokenizer(text, return_tensors="pt")["input_ids"].to(model.device)
-        with torch.no_grad():
-            records += score_tokens(model, ids)
-    return Stop.calibrated(records, "lost_coins", window=WINDOW, alpha=ALPHA)
+    # One at a time: a real model may not have the memory for all of them together.
+    traces = [write([prompt], model, tokenizer, **options) for prompt in prompts]
+    return Stop.calibrated(traces, "lost_coins", window=WINDOW, alpha=ALPHA)
 
 
 def main() -> None:
@@ -76,7 +90,7 @@ def main() -> None:
     parser.add_argument("--prompt", nargs="+", default=["The old dog"], help="one or more texts to continue")
     parser.add_argument("--tokens", type=int, default=60, help="the most tokens to generate")
     parser.add_argument("--sample", action="store_true", help="sample, in place of the likeliest token")
-    parser.add_argument("--trusted", type=Path, help="a text with an empty line between its paragraphs")
+    parser.add_argument("--trusted", type=Path, help="prompts, with an empty line between them")
     parser.add_argument("-o", "--output", type=Path, help="the page; by default trace.html")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
@@ -86,22 +100,15 @@ def main() -> None:
     logging.set_verbosity_error()
     model, tokenizer = tiny() if args.smoke else load(args.model, args.gguf)
 
-    paragraphs = [" ".join(SENTENCES[i:] + SENTENCES[:i]) for i in range(8)] * 3 if args.smoke else []
+    trusted = [" ".join(text.split()[:n]) for text in SENTENCES for n in (3, 4, 5)] if args.smoke else []
     if args.trusted:
-        paragraphs = [text for text in args.trusted.read_text(encoding="utf-8").split("\n\n") if text.strip()]
-    stop = rule_from(paragraphs, model, tokenizer) if paragraphs else None
+        trusted = [text.strip() for text in args.trusted.read_text(encoding="utf-8").split("\n\n") if text.strip()]
+    options = {"max_new_tokens": args.tokens, "do_sample": args.sample}
+    stop = rule_from(trusted, model, tokenizer, **options) if trusted else None
     if stop:
         print(f"stops where {WINDOW} tokens lose more than {stop.above:.3g} coins on the mean")
 
-    # One object is all: it sees the scores, and the token that was chosen. The text is as it would be without it.
-    recorder = BoCGeneration(model, tokenizer, prompt=True, stop=stop)
-    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
-    inputs = tokenizer(args.prompt, return_tensors="pt", padding=True).to(model.device)
-    names = ("input_ids", "attention_mask")
-    options = {"max_new_tokens": args.tokens, "do_sample": args.sample, "pad_token_id": tokenizer.pad_token_id}
-    recorder.generate(model, **{name: inputs[name] for name in names}, **options)
-
-    trace = recorder.trace
+    trace = write(args.prompt, model, tokenizer, stop, **options)
     print(trace.summary()[["tokens", "perplexity", "mean_lost_coins", "mean_confidence", "finish"]].to_string())
     table = trace.to_frame().sort_values("lost_coins", ascending=False)
     print(table[["sequence", "position", "text", "lost_coins", "confidence", "entropy", "rank"]].head(5).to_string())

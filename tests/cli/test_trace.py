@@ -10,7 +10,9 @@ import transformers
 
 from tests.language import servers
 from tests.language.test_texts import byte_level
+from torch_boc.cli.trace import UNKNOWN
 from torch_boc.language import Trace
+from torch_boc.language.scales import SCALES
 
 CHAT = "{% for message in messages %}User: {{ message.content }}\n{% endfor %}Bot:"
 
@@ -125,6 +127,17 @@ def test_a_page_of_a_response(run, response, tmp_path):
             ["--model", "a", "--prompt", "x", "--quantity", "beauty"],
             "expected --quantity among lost_coins, confidence,",
         ),
+        (
+            ["--model", "a", "--prompt", "x", "--quantity", "p_in_distribution"],
+            "expected --quantity among lost_coins, confidence, entropy, rank, log_probability, masked, odds, ",
+        ),
+        *(
+            (
+                ["--response", "a", "--num-classes", "9", "--quantity", name],
+                "expected --quantity among lost_coins, confidence, rank, log_probability, odds, concentration, gap w",
+            )
+            for name in ("entropy", "masked", "p_in_distribution")
+        ),
         (["--model", "a", "--prompt", "x"], "a: no such folder; give --model the folder of a model"),
         (["--model", "a.gguf", "--prompt", "x"], "a.gguf: no such file; give --gguf the name of a GGUF file"),
         (["--model", ".", "--gguf", "b", "--prompt", "x"], "b: no such file; give --gguf the name of a GGUF file"),
@@ -160,6 +173,22 @@ def test_a_file_that_is_no_response(run, tmp_path, text, message):
     assert err.startswith("torch-boc: error: bad.json: ")
     assert message in err
     assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
+
+
+@pytest.mark.parametrize("name", [x for x in SCALES if x not in UNKNOWN["--response"]])
+def test_a_page_of_a_response_can_be_tinted_by_what_is_accepted(run, tmp_path, name):
+    logits = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
+    (tmp_path / "chat.json").write_text(json.dumps(servers.openai_chat(logits, logits.argmax(-1), 5)))
+    assert (
+        run("trace", "--response", "chat.json", "--num-classes", 40, "--quantity", name, "--table", "a.parquet").code
+        == 0
+    )
+    assert pandas.read_parquet(tmp_path / "a.parquet")[name].notna().all()
+
+
+@pytest.mark.parametrize("name", [x for x in SCALES if x not in UNKNOWN["--model"]])
+def test_a_page_of_generated_text_can_be_tinted_by_what_is_accepted(run, folder, name):
+    assert trace_model(run, folder, "--quantity", name).code == 0
 
 
 def test_too_few_classes(run, response):

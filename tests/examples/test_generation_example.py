@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 
 from examples import generate_with_coherence as example
 from tests.examples.conftest import SCRIPT
@@ -22,9 +23,7 @@ def test_smoke(run, tmp_path):
 def test_a_model_in_a_folder(run, tmp_path, trusted):
     for part in example.tiny():
         part.save_pretrained(tmp_path)
-    (tmp_path / "trusted.txt").write_text(
-        "\n\n".join(f"{text} {text}" for text in [*example.SENTENCES] * 3), encoding="utf-8"
-    )
+    (tmp_path / "trusted.txt").write_text("\n\n".join([*example.SENTENCES] * 3), encoding="utf-8")
     options = ["--trusted", tmp_path / "trusted.txt"] if trusted else []
     prompts = ["--prompt", "The red cat saw", "The old"]
     page = tmp_path / "page.html"
@@ -35,8 +34,26 @@ def test_a_model_in_a_folder(run, tmp_path, trusted):
     assert page.exists()
 
 
+def test_the_text_of_the_random_model_is_readable():
+    model, tokenizer = example.tiny()
+    trace = example.write(["The old dog"], model, tokenizer, max_new_tokens=2)
+    assert trace.text().strip().startswith("The old dog")
+
+
+def test_trusted_texts_are_written_like_those_that_are_stopped():
+    """A text of a trusted prompt itself is stopped at most as often as promised, and its length is the same."""
+    torch.manual_seed(0)
+    model, tokenizer = example.tiny()
+    prompts = [" ".join(text.split()[:n]) for text in example.SENTENCES for n in (3, 4, 5)]
+    options = {"max_new_tokens": 20, "do_sample": False}
+    stop = example.rule_from(prompts, model, tokenizer, **options)
+    finishes = [example.write([text], model, tokenizer, stop, **options).records[0].finish for text in prompts]
+    assert finishes.count("stop") <= example.ALPHA * len(prompts)
+    assert set(finishes) <= {"stop", "length", "eos"}
+
+
 @SCRIPT
-def test_too_few_paragraphs_are_explained(run, tmp_path):
+def test_too_few_prompts_are_explained(run, tmp_path):
     for part in example.tiny():
         part.save_pretrained(tmp_path)
     (tmp_path / "trusted.txt").write_text("The old dog saw a tame fox.", encoding="utf-8")

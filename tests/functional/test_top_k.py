@@ -91,6 +91,16 @@ def test_about_another_class_than_the_largest():
     assert bounds.lower.concentration.isnan().tolist() == (index > 0).tolist()
 
 
+@pytest.mark.parametrize(("k", "classes"), [(1, 9), (1, 2), (4, 9), (9, 9)])
+def test_a_token_id_is_no_place_among_the_k(k, classes):
+    values = top(random_logits(3, classes), k)
+    with NoHostSync():
+        bounds = coins_from_top_k(values, num_classes=classes, index=torch.tensor([345, 0, -1]))
+    for end in bounds:
+        for name in ("odds", "loss", "concentration", "free_gap", "confidence", "gap"):
+            assert getattr(end, name).isnan().tolist() == [True, False, True], name
+
+
 def test_rows_with_fewer_and_in_any_order():
     values = top(random_logits(20, 15), 6)
     short = values.clone()
@@ -173,6 +183,36 @@ def test_probabilities_that_sum_to_more_than_1():
     lower, upper = coins_from_top_k(values, num_classes=1000)
     assert lower.odds.item() == pytest.approx(0.301 / 0.7, rel=1e-5)
     assert 0 < lower.loss == upper.loss
+
+
+IMPOSSIBLE = {
+    "logits": [25.0, 22.0, 21.0],
+    "more than 1": [math.log(0.7), math.log(0.3), math.log(0.05)],
+    "no room for the rest": [-0.1, -9999.0, -math.inf],
+    "all unlikely": [-800.0, -900.0, -9999.0],
+}
+
+
+@pytest.mark.parametrize("values", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+@pytest.mark.parametrize("classes", [3, 1000])
+@pytest.mark.parametrize("index", [None, 0, 1])
+def test_what_cannot_be_log_probabilities_is_nan(values, classes, index):
+    """And the row beside it is as it was."""
+    rows = torch.tensor([values, [math.log(0.7), math.log(0.2), math.log(0.1)]], dtype=torch.float64)
+    place = None if index is None else torch.tensor([index, index])
+    with NoHostSync():
+        bounds = coins_from_top_k(rows, num_classes=classes, index=place)
+    alone = coins_from_top_k(rows[1:], num_classes=classes, index=None if place is None else place[1:])
+    for found, expected in zip(bounds, alone, strict=True):
+        for name in ("odds", "loss", "concentration", "free_gap", "confidence", "gap"):
+            assert getattr(found, name)[0].isnan(), name
+            torch.testing.assert_close(getattr(found, name)[1:], getattr(expected, name), equal_nan=True)
+
+
+def test_two_classes_that_cannot_be_log_probabilities():
+    lower, upper = coins_from_top_k(torch.tensor([[-0.1, -9.0]]), num_classes=2)
+    assert lower.concentration.isnan()
+    assert upper.free_gap.isnan()
 
 
 def test_p_values_follow():

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.language.cases import make_record, make_trace
+from torch_boc.functional.tokens import token_numbers
 from torch_boc.language import TokenRecord, Trace
 from torch_boc.language import page as page_module
 from torch_boc.language.scales import LEVELS, SCALES, scale_of
@@ -76,6 +77,13 @@ def test_nothing_is_loaded():
     assert source.startswith("<!DOCTYPE html>\n<html lang='en'>")
 
 
+@pytest.mark.parametrize("classes", [2, 3, 5000])
+def test_what_the_page_says_of_the_gap_is_so(classes):
+    numbers = token_numbers(torch.randn(20, classes, dtype=torch.float64), torch.zeros(20, dtype=torch.int64))
+    rest = 1 - numbers.confidence - numbers.lost_coins / (classes - 1)
+    torch.testing.assert_close(numbers.gap, rest, rtol=0, atol=1e-9)
+
+
 def test_the_gap_is_there_on_request_only():
     trace = make_trace(9)
     default = json.loads(Parsed(trace.html()).data)["scales"]
@@ -83,6 +91,7 @@ def test_the_gap_is_there_on_request_only():
     asked = Parsed(trace.html("gap"))
     assert list(json.loads(asked.data)["scales"])[-1] == "gap"
     assert "says nothing of its own" in trace.html("gap")
+    assert f"1 − confidence − lost coins / {trace.num_classes - 1:,}." in trace.html("gap")
     assert "<option value='gap' selected>" in trace.html("gap")
 
 

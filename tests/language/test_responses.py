@@ -202,6 +202,20 @@ def test_rounded_probabilities_give_no_nan():
         assert numbers[name].isfinite().all(), name
 
 
+def test_what_cannot_be_log_probabilities_is_said():
+    """There is no room for the rest of 1 under a second token at -9999, and none in a vocabulary that is too small."""
+    masked = {**servers.entry(0, -0.1), "top_logprobs": [servers.entry(0, -0.1), servers.entry(1, -9999.0)]}
+    sure = {**servers.entry(0, -0.001), "top_logprobs": [servers.entry(0, -0.001), servers.entry(1, -8.0)]}
+    response = servers.choices({"content": [masked, sure, masked]})
+    with pytest.warns(UserWarning, match=r"cannot sum to 1 at 2 tokens, whose numbers are NaN; .*has 1,000 tokens"):
+        numbers = Trace.from_response(response, num_classes=1000).records[0].numbers
+    for name in (*BOUNDED, "confidence", "odds", *(name + end for name in BOUNDED for end in ("_lower", "_upper"))):
+        assert numbers[name].isnan().tolist() == [True, False, True], name
+    assert numbers["log_probability"].tolist() == [-0.1, -0.001, -0.1]
+    with pytest.warns(UserWarning, match=r"cannot sum to 1 at 9 tokens"):
+        Trace.from_response(servers.openai_chat(*drawn(9, 5000, scale=0.01), K), num_classes=50)
+
+
 def test_tokens_of_the_same_text():
     """In a chat they are two; in a completion one is lost, and then nothing is claimed of the cap."""
     strange = {"token": "\ufffd", "bytes": [239, 191, 189]}
@@ -267,6 +281,11 @@ def test_several_choices():
             "expected log-probabilities, .* got 17.5; .*not for logits",
         ),
         (servers.choices({"content": [{**servers.entry(1, -1.0), "top_logprobs": [{"token": "a"}]}]}), "got None"),
+        (
+            [{**servers.openai_chat(*drawn(1, CLASSES), K), "object": "chat.completion.chunk"}] * 2,
+            "expected a whole response, got a piece of a stream; join the `logprobs.content` of the chunks",
+        ),
+        (built({"object": "chat.completion.chunk", "choices": []}), "expected a whole response, got a piece of a st"),
     ],
 )
 def test_what_is_refused(response, message):

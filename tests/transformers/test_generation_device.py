@@ -33,11 +33,14 @@ def make_test():
 
 
 def rules():
-    yield "plain", lambda: BoCGeneration()
-    yield "stop", lambda: BoCGeneration(stop=Stop("lost_coins", above=30.0, window=3))
-    yield "rank", lambda: BoCGeneration(stop=Stop("rank", above=30.0, window=3))
-    yield "beams", lambda: BoCGeneration(num_beams=3)
-    yield "test", lambda: BoCGeneration(test=make_test(), stop=Stop("p_in_distribution", below=0.1, window=2))
+    yield "plain", lambda: BoCGeneration(eos_token_id=[])
+    yield "stop", lambda: BoCGeneration(eos_token_id=[], stop=Stop("lost_coins", above=30.0, window=3))
+    yield "rank", lambda: BoCGeneration(eos_token_id=[], stop=Stop("rank", above=30.0, window=3))
+    yield "beams", lambda: BoCGeneration(eos_token_id=[], num_beams=3)
+    yield (
+        "test",
+        lambda: BoCGeneration(eos_token_id=[], test=make_test(), stop=Stop("p_in_distribution", below=0.1, window=2)),
+    )
 
 
 @pytest.mark.parametrize("candidates", [3, 6], ids=["rows", "beams"])
@@ -54,7 +57,7 @@ def test_nothing_is_read_back(name, make, candidates):
 @pytest.mark.parametrize("stop", [None, Stop("confidence", below=0.1, window=2)])
 def test_on_an_accelerator(candidates, stop):
     """Fake tensors have no values: whatever asks for one fails."""
-    g = BoCGeneration(stop=stop)
+    g = BoCGeneration(eos_token_id=[], stop=stop)
     with FakeTensorMode(), NoHostSync():
         steps(g, 3, candidates=candidates, device="cuda")
 
@@ -65,7 +68,7 @@ def test_bytes_of_a_token(rivals, test, limit, rows):
     live = []
     for pieces in (1, 3):
         with MemoryMeter() as meter:
-            g = BoCGeneration(rivals=rivals, test=make_test() if test else None)
+            g = BoCGeneration(eos_token_id=[], rivals=rivals, test=make_test() if test else None)
             steps(g, pieces * STEPS, rows, rows)
             assert g._recording.nbytes == limit * rows * pieces * STEPS
             live.append(meter.live)
@@ -75,7 +78,7 @@ def test_bytes_of_a_token(rivals, test, limit, rows):
 
 
 def test_scores_are_let_go():
-    g = BoCGeneration()
+    g = BoCGeneration(eos_token_id=[])
     steps(g, 2)
     assert g._recording._scored is None
 
@@ -83,7 +86,7 @@ def test_scores_are_let_go():
 def test_memory_does_not_grow_with_the_vocabulary():
     sizes = []
     for classes in (50, 5000):
-        g = BoCGeneration()
+        g = BoCGeneration(eos_token_id=[])
         steps(g, 3, classes=classes)
         sizes.append(g._recording.nbytes)
     assert sizes[0] == sizes[1]

@@ -40,11 +40,11 @@ def test_bad_arguments(options, error, message):
 )
 def test_bad_scores(ids, scores):
     with pytest.raises(ValueError, match=r"expected integer tokens of shape \(N, L\) and floating-point scores"):
-        BoCGeneration()(ids, scores)
+        BoCGeneration(eos_token_id=[])(ids, scores)
 
 
 def test_a_processor_alone_is_refused():
-    model, g = gpt2().eval(), BoCGeneration()
+    model, g = gpt2().eval(), BoCGeneration(eos_token_id=[])
     with pytest.raises(ValueError, match=r"give this object as stopping_criteria=\[g\] as well as logits_processor"):
         model.generate(**prompts(), **TWICE, logits_processor=[g])
     g.reset()
@@ -56,11 +56,11 @@ def test_a_criterion_alone_is_refused():
     with pytest.raises(ValueError, match=r"expected scores before their tokens.*logits_processor=\[g\]"):
         gpt2().eval().generate(**prompts(), **TWICE, stopping_criteria=[BoCGeneration()])
     with pytest.raises(TypeError, match="expected scores as a tensor, a tuple or None, got a list"):
-        BoCGeneration()(IDS, [SCORES])
+        BoCGeneration(eos_token_id=[])(IDS, [SCORES])
 
 
 def test_assisted_decoding_is_refused():
-    model, g = gpt2().eval(), BoCGeneration()
+    model, g = gpt2().eval(), BoCGeneration(eos_token_id=[])
     with pytest.raises(ValueError, match=r"Assisted \(speculative\) decoding cannot be recorded"):
         model.generate(
             **prompts(1), **TWICE, assistant_model=gpt2().eval(), logits_processor=[g], stopping_criteria=[g]
@@ -73,6 +73,12 @@ def test_nothing_recorded():
             read(BoCGeneration())
     with pytest.raises(ValueError, match="expected a model, got none; give it here or to BoCGeneration"):
         BoCGeneration().generate(input_ids=IDS)
+
+
+@pytest.mark.parametrize("given", [IDS, {"input_ids": IDS}, torch.nn.Linear(2, 2)])
+def test_a_model_comes_first(given):
+    with pytest.raises(TypeError, match=r"expected a model first, got .*; use g.generate\(input_ids=...\)"):
+        BoCGeneration(gpt2()).generate(given)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}], ids=str)
@@ -95,7 +101,7 @@ class InPlace(LogitsProcessor):
 
 
 def test_scores_that_a_later_processor_changes():
-    g = BoCGeneration()
+    g = BoCGeneration(eos_token_id=[])
     with pytest.raises(ValueError, match="expected scores that no later logits processor changes in place"):
         gpt2().eval().generate(
             **prompts(), **TWICE, logits_processor=[g, InPlace()], stopping_criteria=[g], eos_token_id=None
@@ -104,7 +110,7 @@ def test_scores_that_a_later_processor_changes():
 
 def test_steps_that_do_not_fit():
     for ids in (torch.zeros(2, 5, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long)):
-        g = BoCGeneration()
+        g = BoCGeneration(eos_token_id=[])
         g(IDS, SCORES)
         with pytest.raises(ValueError, match=r"expected tokens of shape \(2, 4\) or, with beams, more rows"):
             g(ids, None)
@@ -112,7 +118,7 @@ def test_steps_that_do_not_fit():
 
 def test_rows_that_move_are_refused():
     """As a loop of somebody else may do, with as many candidates as rows."""
-    g = BoCGeneration()
+    g = BoCGeneration(eos_token_id=[])
     first = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 2]])
     g(IDS, SCORES)
     g(first, None)
@@ -152,14 +158,26 @@ def test_a_test_that_normalisation_would_spoil():
             g.generate(model, **prompts(), **TWICE, num_beams=2)
 
 
+def _never(*args, **kwargs):
+    """What stands for a `generate` that must not begin."""
+    raise AssertionError("the call has begun")
+
+
 def test_prompts_that_cannot_be_scored():
     model = without_padding(gpt2())
     g = BoCGeneration(model, score_prompt=True)
     with pytest.raises(ValueError, match=r"expected g.generate\(model, ...\) for score_prompt=True"):
         model.generate(**prompts(), **TWICE, logits_processor=[g], stopping_criteria=[g])
-    g = BoCGeneration(score_prompt=True)
-    with pytest.raises(ValueError, match="expected input_ids for a model without an encoder for score_prompt=True"):
-        g.generate(t5(), **prompts(), **TWICE)
+    g.reset()
+    output = g.generate(**prompts(), **TWICE)
+    with pytest.raises(ValueError, match=r"expected g.trace for score_prompt=True, which has the prompts"):
+        g.trace_of(output)
+    embedded = {"inputs_embeds": model.get_input_embeddings()(prompts()["input_ids"])}
+    cases = ((t5(), prompts(), "got a model with one; take prompt=True"), (model, embedded, "got no input_ids"))
+    for other, inputs, message in cases:
+        other.generate = _never
+        with pytest.raises(ValueError, match=f"expected input_ids for a model without an encoder .*{message}"):
+            BoCGeneration(score_prompt=True).generate(other, **inputs, **TWICE)
 
 
 @pytest.mark.parametrize(("kept", "spoiled"), [(5, True), (24, True), (25, False), (48, False)])
@@ -186,7 +204,7 @@ def test_masks(kept, spoiled):
 def test_continuous_batching(shape):
     """Its rows have no identity: scores pass through, and the absence of a trace is said."""
     continuous = pytest.importorskip("transformers.generation.continuous_batching.cb_logits_processors")
-    g = BoCGeneration()
+    g = BoCGeneration(eos_token_id=[])
     chain = continuous.ContinuousBatchingLogitsProcessorList(LogitsProcessorList([g]))
     assert list(chain.logits_processor) == [g]
     ids, scores = torch.zeros(shape, dtype=torch.long), torch.randn(*shape, 9)

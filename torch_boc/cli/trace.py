@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..language import Trace
 
 DEFAULT_PAGE = Path("trace.html")
+# The quantities without numbers: a test gives p-values, and the few likeliest tokens give no entropy.
+UNKNOWN = {"--model": ("p_in_distribution",), "--response": ("p_in_distribution", "entropy", "masked")}
 
 
 def trace(
@@ -61,7 +63,7 @@ def trace(
     log-probabilities (OpenAI, vLLM), of which some numbers are bounds. Older files of these names are replaced.
     """
     _check(model, prompt, response, num_classes, sample=sample, temperature=temperature)
-    _check_quantity(quantity)
+    _check_quantity(quantity, "--model" if response is None else "--response")
     for path in (out, table):
         if path is not None:
             check_file(path)
@@ -113,12 +115,13 @@ def _check(
         raise ValueError(f"expected --temperature above 0 and with --sample, got {temperature}")
 
 
-def _check_quantity(name: str) -> None:
-    """Raise before the work if there is no such quantity."""
+def _check_quantity(name: str, source: str) -> None:
+    """Raise before the work if there is no such quantity with this option."""
     from ..language.scales import SCALES
 
-    if name not in SCALES:
-        raise ValueError(f"expected --quantity among {', '.join(SCALES)}, got {name!r}")
+    known = [x for x in SCALES if x not in UNKNOWN[source]]
+    if name not in known:
+        raise ValueError(f"expected --quantity among {', '.join(known)} with {source}, got {name!r}")
 
 
 def _from_response(path: Path, num_classes: int) -> "Trace":

@@ -13,6 +13,9 @@ from ..core.coins import Coins
 from ..core.precision import widen
 from .checks import check_classes
 
+# How far the probabilities of a row may be from a sum of 1. Servers round what they return.
+TOLERANCE = 0.02
+
 
 class CoinBounds(NamedTuple):
     """Two results of the probe, between which the true one lies.
@@ -40,8 +43,9 @@ def coins_from_top_k(
         logprobs: shape (..., k), the logarithms of the k largest probabilities, in any order; not logits. A row may
             have fewer, with -inf in place of the others.
         num_classes: C, the size of the vocabulary, at least k.
-        index: (...) in int64, the place among the k of the class that the coins are about; by default the largest. For
-            another class than the largest, concentration and free gap are NaN, because they are not defined.
+        index: (...) in int64, the place among the k of the class that the coins are about, from 0 to k - 1; not a token
+            id. By default it is the largest. For another class than the largest, concentration and free gap are NaN,
+            because they are not defined. All numbers are NaN where there is no such place, for example -1.
         cap: (...), the logarithm of the largest probability that a class left out may have; by default the smallest
             given one. It is needed where a class outside of the k largest is given too, as servers add the emitted
             token: then it is the smallest of the k largest. It is 0 where nothing is known; concentration and free gap
@@ -49,7 +53,9 @@ def coins_from_top_k(
 
     Returns:
         Bounds in float64 (float32 on MPS). `prediction` is a place among the k. They hold up to the rounding of what
-        is given: 1 - 1e-9 is 0 as a float32 logarithm, and then the odds are those of the given rivals alone.
+        is given: 1 - 1e-9 is 0 as a float32 logarithm, and then the odds are those of the given rivals alone. All
+        numbers of a row are NaN if its values cannot be log-probabilities of the k likeliest classes: those given have
+        more than 1.02 together, or less than 0.98 together with the most that the others may have.
 
     >>> logits = torch.tensor([[2.0, 1.0, 0.5, 0.0, -1.0]])
     >>> lower, upper = coins_from_top_k(logits.log_softmax(-1)[:, :2], num_classes=5)
@@ -69,20 +75,28 @@ def _sums(num_classes: int, logprobs: Tensor, place: Tensor, cap: Tensor | None 
     The lost coins are summed for themselves, because odds - Q cancels for a class that is far from the top.
     """
     values = widen(logprobs)
-    given, own = values > -math.inf, values.gather(-1, place)
+    place, outside = place.clamp(0, values.shape[-1] - 1), (place < 0) | (place >= values.shape[-1])
+    given, own = values > -math.inf, values.gather(-1, place).masked_fill(outside, math.nan)
     least = torch.where(given, values, math.inf).amin(-1, keepdim=True) if cap is None else widen(cap)
     relative = (values - own).exp().scatter(-1, place, 0.0)  # u of the rivals that are given
     losses = _lost(relative)
     seen, lost, squares = relative.sum(-1), losses.sum(-1), (losses * relative).sum(-1)
     unseen = num_classes - widen(given.sum(-1))
+    seen = seen.masked_fill(_impossible(seen, own.squeeze(-1), unseen * least.exp().squeeze(-1)), math.nan)
     most = (least - own).exp().squeeze(-1)  # the largest u of those left out
     rest = (torch.expm1(-own.squeeze(-1)) - seen).clamp_min(0.0).minimum(unseen * most)
     full = (rest / most.masked_fill(most == 0, 1.0)).floor().minimum(unseen)  # so many have the largest u
     last, share = (rest - full * most).clamp_min(0.0), rest / unseen.clamp_min(1.0)
-    top = (own >= values.amax(-1, keepdim=True)).squeeze(-1) & ~(most.minimum(rest) > 1.0)
+    top = (own >= values.amax(-1, keepdim=True)).squeeze(-1) & (most.minimum(rest) <= 1.0)
     few = (total + full * part(most) + part(last) for total, part in ((lost, _lost), (squares, _square)))
     even = (total + unseen * part(share) for total, part in ((lost, _lost), (squares, _square)))
     return seen + rest, top, *few, *even
+
+
+def _impossible(seen: Tensor, own: Tensor, room: Tensor) -> Tensor:
+    """Which rows have probabilities that cannot sum to 1; `room` is the most that the classes left out may have."""
+    total = (1.0 + seen) * own.exp()  # inf * 0 is NaN, far below the top: this says nothing
+    return (total > 1.0 + TOLERANCE) | (total + room < 1.0 - TOLERANCE)
 
 
 def _lost(u: Tensor) -> Tensor:

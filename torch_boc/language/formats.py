@@ -23,6 +23,11 @@ def choices_of(response: Any) -> list[Choice]:
         response = _from_json(response)
     if isinstance(response, list | tuple):
         return [choice for one in response for choice in choices_of(one)]
+    if str(_get(response, "object") or "").endswith(".chunk"):
+        raise ValueError(
+            "expected a whole response, got a piece of a stream; join the `logprobs.content` of the chunks of each "
+            "choice, or ask the server with stream=False"
+        )
     outputs, choices = _get(response, "outputs"), _get(response, "choices")
     if outputs is not None:
         return [_vllm(response, output) for output in outputs]

@@ -58,7 +58,7 @@ def page(sequences: Sequence[TextSequence], num_classes: int, quantity: str, tit
         legend=legend(scales[quantity]),
         views=views,
         table=_table(sequences),
-        glossary=[(scale.title, scale.meaning) for scale in scales.values()],
+        glossary=[(scale.title, scale.told(num_classes)) for scale in scales.values()],
         data=script_data(sequences, scales),
     )
 

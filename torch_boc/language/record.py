@@ -19,7 +19,7 @@ class TokenRecord:
         prompt_length: how many of the first tokens are the prompt.
         texts: the text of each token, if it is known without a tokenizer.
         rival_texts: the text of each rival, likewise.
-        finish: why the sequence ended, such as "eos", "length" or "confidence"; "" if it is not known.
+        finish: why the sequence ended, such as "eos", "length" or "stop"; "" if it is not known.
         labels: what each token is called on its own, if that is not its text: it may be a part of a character.
     """
 

@@ -1,6 +1,7 @@
 """What servers of language models return with log-probabilities, as numbers of tokens."""
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -51,21 +52,28 @@ def read_response(response: Any) -> list[ResponseTokens]:
     """The tokens and log-probabilities of each choice of a response, in what `coins_from_top_k` takes.
 
     It reads chat completions and text completions of OpenAI and of servers that speak its language (vLLM, SGLang,
-    llama.cpp), and vLLM's `RequestOutput`, with the prompt if it has log-probabilities.
+    llama.cpp), and vLLM's `RequestOutput`, with the prompt if it has log-probabilities. It reads whole responses: a
+    piece of a stream of a chat is refused. A piece of a stream of a text completion looks like a whole response, so
+    join the pieces before.
 
-    A server adds the emitted token to its list if that is not among the k likeliest, and vLLM's chat puts it in the
-    place of the last. So the emitted token never sets the cap, unless its rank says that it is among the likeliest: the
-    cap is the smallest of the others. If only the emitted token is given, the cap is what is left of 1. The value
-    -9999.0 stands for "very unlikely" and is read as -inf for other tokens, and as unknown for the emitted one.
+    The cap, from the given tokens:
 
-    Text completions give tokens by their text, and tokens of the same text are one entry. Where a list is shorter than
-    others, or has bytes that are no character, the cap is what is left of 1. If that cannot be seen, the bounds may be
-    too narrow: with vLLM, ask for `return_tokens_as_token_ids`, and give `Trace.from_response` a tokenizer.
+    - A server adds the emitted token to its list if that is not among the k likeliest. vLLM's chat puts it in the place
+      of the last. So the emitted token does not set the cap, unless its rank says that it is among the likeliest.
+    - The cap is the smallest of the other tokens. If only the emitted token is given, the cap is what is left of 1.
+    - The value -9999.0 stands for "very unlikely". It is read as -inf for other tokens, and as unknown for the emitted
+      one.
+    - Text completions give tokens by their text, and tokens of the same text are one entry. Where a list is shorter
+      than others, or has bytes that are no character, the cap is what is left of 1. If that cannot be seen, the bounds
+      may be too narrow: with vLLM, ask for `return_tokens_as_token_ids`, and give `Trace.from_response` a tokenizer.
 
-    What the log-probabilities are of is the server's choice: vLLM's V1 gives those of the raw logits unless
-    `logprobs_mode` says "processed", after which they have temperature, penalties and masks; so have those of older
-    versions, where the gap of masked tokens is an artefact. A list for tokens of your choice (vLLM's
-    `logprob_token_ids`) has not the likeliest ones, which nothing in the response says: do not read it here.
+    The server decides what the log-probabilities are of:
+
+    - vLLM's V1 gives those of the raw logits.
+    - With `logprobs_mode` "processed", and in older versions, temperature, penalties and masks come before. The gap of
+      masked tokens is then an artefact.
+    - vLLM's `logprob_token_ids` gives a list of tokens of your choice, without the likeliest ones. Nothing in the
+      response says so: do not read it here.
 
     Args:
         response: an object, a dictionary, or JSON as text or bytes; or a list of vLLM's `RequestOutput`.
@@ -75,14 +83,27 @@ def read_response(response: Any) -> list[ResponseTokens]:
 
 def records_of_response(response: Any, *, num_classes: int) -> list[TokenRecord]:
     """The records of a response's choices; see `Trace.from_response`."""
-    return [_record(tokens, num_classes) for tokens in read_response(response)]
+    read = read_response(response)
+    bounds = [coins_from_top_k(tokens.logprobs, num_classes=num_classes, cap=tokens.cap) for tokens in read]
+    pairs = list(zip(read, bounds, strict=True))
+    if broken := sum(int((x.lower.odds.isnan() & _given(tokens)).sum()) for tokens, x in pairs):
+        warnings.warn(
+            f"expected log-probabilities of the likeliest tokens, got some that cannot sum to 1 at {broken} tokens, "
+            "whose numbers are NaN; check that the server returns log-probabilities, not logits, and that the "
+            f"vocabulary has {num_classes:,} tokens",
+            stacklevel=3,
+        )
+    return [_record(*pair, num_classes) for pair in pairs]
 
 
-def _record(tokens: ResponseTokens, num_classes: int) -> TokenRecord:
-    bounds = coins_from_top_k(tokens.logprobs, num_classes=num_classes, cap=tokens.cap)
-    given = tokens.logprobs[:, 0] > -math.inf
-    # The concentration is NaN exactly where a token that is not given may be the likeliest.
-    known = given & ~bounds.lower.concentration.isnan()
+def _given(tokens: ResponseTokens) -> Tensor:
+    """Where any log-probability is given."""
+    return tokens.logprobs[:, 0] > -math.inf
+
+
+def _record(tokens: ResponseTokens, bounds: CoinBounds, num_classes: int) -> TokenRecord:
+    # The concentration is NaN where a token that is not given may be the likeliest, and where all numbers are.
+    known = _given(tokens) & ~bounds.lower.concentration.isnan()
     own = tokens.logprobs.gather(-1, tokens.index.clamp_min(0).unsqueeze(-1)).squeeze(-1)
     numbers = {
         "log_probability": _where(tokens.index >= 0, own),

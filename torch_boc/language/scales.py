@@ -14,7 +14,7 @@ class Scale(NamedTuple):
     Attributes:
         name: its column.
         title: what people call it.
-        meaning: a sentence about it.
+        meaning: a sentence about it, in which {rivals} stands for the number of classes less one; see `told`.
         edges: the 7 values at which the 8 levels of tint meet. They rise if a high value is tinted, and fall if a low
             one is.
     """
@@ -28,6 +28,14 @@ class Scale(NamedTuple):
     def rising(self) -> bool:
         """Whether high values are tinted."""
         return self.edges[0] < self.edges[-1]
+
+    def told(self, num_classes: int) -> str:
+        """The sentence about it, for this number of classes.
+
+        >>> SCALES["gap"].told(49_152)[:40]
+        '1 − confidence − lost coins / 49,151. Wh'
+        """
+        return self.meaning.replace("{rivals}", f"{num_classes - 1:,}")
 
     def level(self, value: float) -> int:
         """The level of tint of a value, from 0 to 7; -1 if there is none.
@@ -92,7 +100,8 @@ _ON_REQUEST = (
     Scale(
         "gap",
         "coherence gap Δ",
-        "with so many tokens it is 1 − confidence to four digits, and says nothing of its own.",
+        "1 − confidence − lost coins / {rivals}. Where the last part is small, it is 1 − confidence, and says "
+        "nothing of its own.",
         (0.02, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85),
     ),
 )

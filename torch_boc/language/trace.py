@@ -51,10 +51,13 @@ class Trace:
         Log-probability, confidence and odds are exact. Of lost coins, gap and concentration the few likeliest tokens
         give bounds, which are in the columns `NAME_lower` and `NAME_upper`; the column `NAME` has their middle. The
         entropy is not known. The rank is known if the token is among the likeliest, or if the server says it. All of
-        them are NaN where the likeliest token is not known.
+        them are NaN where the likeliest token is not known. They are NaN, and a warning counts the tokens, where the
+        given log-probabilities cannot sum to 1 whatever the others are.
 
         Args:
             response: an OpenAI chat or text completion, or vLLM's `RequestOutput`: as an object, a dictionary or JSON.
+                In a text completion with `echo=True` the prompt counts as generated, because nothing in the response
+                says where it ends.
             num_classes: the size of the vocabulary.
             choice: which of several choices; all by default.
             tokenizer: only needed if the server returned token ids without texts.

@@ -1,5 +1,6 @@
 """Errors for what cannot be recorded: they say what was expected, what was given, and the remedy."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -24,6 +25,16 @@ def check_arguments(rivals: int, num_beams: int | None, stop: Stop | None, test:
         test.check_calibrated()
     elif stop is not None and stop.quantity == "p_in_distribution":
         raise ValueError("expected a test to stop by p_in_distribution, got none; give test=, a ConformalTest")
+
+
+def check_generates(model: Any) -> None:
+    """Raise if this is not a model that generates."""
+    if model is None:
+        raise ValueError("expected a model, got none; give it here or to BoCGeneration")
+    if not callable(getattr(model, "generate", None)):
+        raise TypeError(
+            f"expected a model first, got {describe(model)}; use g.generate(input_ids=...), or g.generate(model, ...)"
+        )
 
 
 def check_scores(ids: Any, scores: Tensor) -> None:
@@ -61,3 +72,22 @@ def check_normalised(scoring: Scoring) -> None:
             f"expected a test whose score does not depend on the mean of the logits, because beam search normalises "
             f"them, got {scoring.score!r}; take 'log_odds'"
         )
+
+
+def warn_of_masks(spoiled: int) -> None:
+    """Warn that masks spoil the numbers of so many tokens."""
+    warnings.warn(
+        f"{spoiled} tokens were chosen from scores of which more than half were masked with -inf: their gap, "
+        "lost_coins and concentration are NaN; put the processor that masks (top-k, top-p) after this one",
+        stacklevel=4,
+    )
+
+
+def warn_of_unknown_ends() -> None:
+    """Warn that a batch is recorded without knowing which tokens end its sequences."""
+    warnings.warn(
+        "expected the tokens that end the sequences of a batch, got none: padding after the end of a sequence counts "
+        "as its text; use g.generate(...) in place of model.generate(...), or give BoCGeneration the model or "
+        "eos_token_id=, which is [] if no token ends a sequence",
+        stacklevel=5,
+    )

@@ -9,7 +9,7 @@ from ..data.finding import describe
 from ..functional.tokens import RIVALS
 from ..language.trace import Trace
 from ..nn.conformal import ConformalTest
-from .arguments import check_arguments, check_output, check_scores
+from .arguments import check_arguments, check_generates, check_output, check_scores, warn_of_masks, warn_of_unknown_ends
 from .endings import find_endings, stated
 from .prompts import Prompts
 from .recording import Recording
@@ -21,8 +21,16 @@ class BoCGeneration:
     """Records the numbers of the probe for each token that a language model emits, and can stop sequences by them.
 
         g = BoCGeneration(model, tokenizer)
-        output = model.generate(**inputs, logits_processor=[g], stopping_criteria=[g])
+        output = g.generate(**inputs)
         g.trace.save("trace.html")
+
+    Use `g.generate` for batches: it sees the arguments of the call, and so which tokens end a sequence. Where something
+    else calls `generate`, give it the object twice, and give the object `eos_token_id` if that call does:
+
+        output = model.generate(**inputs, logits_processor=[g], stopping_criteria=[g])
+
+    Padding counts as text if the object does not know the tokens that end a sequence. It warns if it knows none of them
+    and there are several sequences.
 
     The same object is both a logits processor, which sees the scores, and a stopping criterion, which sees the token
     that was chosen. The scores pass through unchanged, so the text is the same as without it. Numbers are computed and
@@ -37,20 +45,29 @@ class BoCGeneration:
     more than half of the vocabulary is masked, `gap`, `lost_coins`, `concentration` and `p_in_distribution` are NaN,
     because they would be artefacts of the mask, and `trace` warns once.
 
-    Greedy decoding, sampling and beam search are recorded. With beams, all candidates are, and which of them became
-    text is known from the output only: use `g.generate(model, ...)`, or `g.trace_of(output)`. Assisted (speculative)
-    decoding is refused. In continuous batching, processors are not told which sequence a row belongs to: the scores
-    pass through, nothing is recorded, and a warning says so.
+    Ways of decoding:
 
-    A sequence ends with its first end-of-sequence token, or where `stop` stops it; padding after the end is cut off.
-    `finish` of a record is "eos", "stop" for the rule given here, "length" if the sequence went on until `generate`
-    ended, for example at its limit, or "" if something else ended it.
+    - Greedy decoding and sampling are recorded.
+    - Beam search is recorded with all of its candidates. Only the output says which of them became text: use
+      `g.generate(model, ...)`, or `g.trace_of(output)`.
+    - Assisted (speculative) decoding is refused.
+    - Continuous batching is not recorded, because it does not say which sequence a row belongs to. The scores pass
+      through, and a warning says so.
+
+    Padding after the end of a sequence is cut off. `finish` of a record says why the sequence ended:
+
+    - "eos": it has an end-of-sequence token;
+    - "stop": the rule given here stopped it;
+    - "length": it has as many new tokens as `max_new_tokens` or `max_length` allow. These are known if the call is
+      `g.generate`, or if the model's generation config has them;
+    - "": something else ended it.
 
     Args:
         model: what generates; it states the end-of-sequence and padding tokens.
         tokenizer: turns tokens into text in the trace; it states these tokens if the model does not.
         rivals: how many of the likeliest tokens to keep at each place.
-        eos_token_id: the tokens that end a sequence, if you give other ones to `generate` than the model states.
+        eos_token_id: the tokens that end a sequence, if you give other ones to `model.generate` than the model states;
+            [] if there are none.
         pad_token_id: the padding token, likewise.
         num_beams: the number of beams. `g.generate` finds it by itself. Otherwise it is needed only if the model has an
             encoder and there are several texts in a batch.
@@ -112,12 +129,12 @@ class BoCGeneration:
             kwargs: as for `model.generate`; processors and criteria of your own come before this object.
         """
         model = self.model if model is None else model
-        if model is None:
-            raise ValueError("expected a model, got none; give it here or to BoCGeneration")
-        prompts = Prompts.of(model, args, kwargs) if self.prompt else None
+        check_generates(model)
+        find = Prompts.scorable if self.score_prompt else Prompts.of
+        prompts = find(model, args, kwargs) if self.prompt else None
         own = {name: [*(kwargs.get(name) or []), self] for name in ("logits_processor", "stopping_criteria")}
         self.reset()
-        self._call = {"model": model, **kwargs}
+        self._call = {"model": model, **dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
         try:
             output = model.generate(*args, **{**kwargs, **own})
             self._trace = self._make_trace(check_output(output), prompts)
@@ -170,7 +187,9 @@ class BoCGeneration:
         if self.score_prompt and self._call is None:
             raise ValueError("expected g.generate(model, ...) for score_prompt=True, got model.generate(...)")
         found = sources(self._call or {"model": self.model}, self.tokenizer)
-        self._endings = find_endings(self._eos, self._pad, found)
+        self._endings = find_endings(self._eos, self._pad, found, ids.shape[1])
+        if len(ids) > 1 and self._call is None and self._eos is None and not self._endings.eos:
+            warn_of_unknown_ends()
         self._trace = None
         beams = self._beams or stated("num_beams", found) or 1
         return Recording(
@@ -199,9 +218,5 @@ class BoCGeneration:
             records = with_prompts(records, prompts, tokens, rivals=recording.rivals, scored=self.score_prompt)
         if (spoiled := masked_tokens(records, recording.num_classes)) and not self._warned:
             self._warned = True
-            warnings.warn(
-                f"{spoiled} tokens were chosen from scores of which more than half were masked with -inf: their gap, "
-                "lost_coins and concentration are NaN; put the processor that masks (top-k, top-p) after this one",
-                stacklevel=3,
-            )
+            warn_of_masks(spoiled)
         return Trace(records, num_classes=recording.num_classes, tokenizer=self.tokenizer)

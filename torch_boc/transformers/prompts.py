@@ -32,6 +32,17 @@ class Prompts(NamedTuple):
             return None
         return cls(model, ids, kwargs.get("attention_mask"))
 
+    @classmethod
+    def scorable(cls, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Prompts":
+        """The prompts among the arguments of `generate`; or raise if they cannot get numbers."""
+        found = cls.of(model, args, kwargs)
+        if found is None:
+            got = "a model with one" if model.config.is_encoder_decoder else "no input_ids"
+            raise ValueError(
+                f"expected input_ids for a model without an encoder for score_prompt=True, got {got}; take prompt=True"
+            )
+        return found
+
     def records(self, rivals: int, *, scored: bool) -> list[TokenRecord]:
         """A record for each prompt, with numbers if asked for."""
         if scored:

@@ -58,7 +58,7 @@ def _beam(tokens: list[int], steps: Steps, first: list[int], endings: Endings) -
             "output of the last generate, with num_beams= for the recorder if the model has an encoder, and call "
             "g.reset() before another generate"
         )
-    return _record(steps, path[:length], finish if length == len(steps.token) or finish != "length" else "")
+    return _record(steps, path[:length], finish)
 
 
 def _fillers(endings: Endings) -> set[int | None]:

@@ -40,7 +40,7 @@ def with_prompts(
     """
     if prompts is None:
         if scored:
-            raise ValueError("expected input_ids for a model without an encoder for score_prompt=True, got none")
+            raise ValueError("expected g.trace for score_prompt=True, which has the prompts, got g.trace_of(output)")
         before = [unscored(row, rivals) for row in tokens]
     else:
         found = prompts.records(rivals, scored=scored)
