@@ -190,6 +190,24 @@ class TestWhatOnlyAllRowsTell:
         np.savez(tmp_path / "a.npz", logits=LOGITS[:10].numpy(), **arrays)
         assert words in assert_same(tmp_path / "a.npz")[1]
 
+    @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+    def test_names_of_classes(self, tmp_path, save):
+        """The header of an array of text was taken for a list of two values, so that there were no rows at all."""
+        names = np.array(["cat", "a dog", "bird", "cat", "fish"] * 8)
+        save(tmp_path / "a.npz", logits=LOGITS.numpy(), target=names)
+        assert assert_same(tmp_path / "a.npz", classes=["cat", "a dog", "bird", "fish", "cow"]) == (None, "", [])
+        assert "got 'a dog' in row 1" in assert_same(tmp_path / "a.npz", classes=["cat", "b", "bird", "fish", "c"])[1]
+        save(tmp_path / "b.npz", logits=LOGITS.numpy(), target=names[:2])
+        words = "expected target of shape (40,)"
+        assert words in assert_same(tmp_path / "b.npz", classes=["cat", "a dog", "bird", "fish", "cow"])[1]
+
+    def test_rows_that_get_lost_are_an_error(self, tmp_path, monkeypatch):
+        """Even if no check has found a reason."""
+        np.savez(tmp_path / "a.npz", logits=LOGITS.numpy(), target=np.arange(40) % 5)
+        monkeypatch.setattr("torch_boc.data.inspection.Inspection.good", False)
+        with pytest.raises(ValueError, match=r"a\.npz: expected blocks of all 40 rows, got 0; please report"):
+            list(stream_logits(tmp_path / "a.npz"))
+
     def test_lengths_of_lists(self, tmp_path):
         lists = [[1.0, 2.0]] * 5 + [[1.0]] + [[1.0, 2.0]] * 2 + [None, [1.0, 2.0, 3.0]]
         for name, rows in (("a", lists), ("b", lists[::-1]), ("c", lists[8:])):
