@@ -179,3 +179,47 @@ def test_two_ranks_of_a_distributed_sampler_have_each_sample_once(tmp_path):
         indices.append(read(path)["index"])
     assert [len(x) for x in indices] == [501, 500]
     assert torch.cat(indices).sort().values.tolist() == list(range(1001))
+
+
+class Ending(TensorDataset):
+    """A data set whose error ends the loop over it."""
+
+    def __init__(self, *tensors, at=13):
+        super().__init__(*tensors)
+        self.at = at
+
+    def __getitem__(self, i):
+        if i == self.at:
+            raise StopIteration
+        return super().__getitem__(i)
+
+
+class Rows(Ending):
+    """Each item is a batch."""
+
+    def __getitem__(self, i):
+        return tuple(x[None] for x in super().__getitem__(i))
+
+
+NUMBERS = torch.arange(SAMPLES)
+ENDING = {
+    "sequential": (lambda at: DataLoader(Ending(*data(), at=at), 4), None),
+    "workers": (lambda at: DataLoader(Ending(*data(), at=at), 4, num_workers=1), None),
+    "distributed": (lambda at: DataLoader(Ending(*data(), at=at), 4, sampler=distributed(0, 2)), None),
+    "shuffled": (lambda at: DataLoader(Ending(*data(), NUMBERS, at=at), 4, shuffle=True), "key"),
+    "items": (lambda at: DataLoader(Rows(*data(), at=at), batch_size=None), None),
+}
+
+
+@pytest.mark.parametrize("at", [0, 12, SAMPLES - 1])
+@pytest.mark.parametrize(("loader", "id"), ENDING.values(), ids=ENDING.keys())
+def test_a_stop_iteration_in_the_data_set_is_an_error(loader, id, at, tmp_path):
+    with pytest.raises(ValueError, match="expected a batch for all indices of the sampler, got fewer; a StopIteration"):
+        predictor(id=id).to_parquet(loader(at), tmp_path / "samples.parquet")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_all_batches_of_a_shuffled_loader_are_no_error(drop_last):
+    loader = DataLoader(TensorDataset(*data(), NUMBERS), 4, shuffle=True, drop_last=drop_last)
+    assert len(joined(predictor(id="key").predict(loader))["key"]) == (20 if drop_last else SAMPLES)

@@ -16,7 +16,9 @@ from tests.inference.folders import assert_whole, read, run
 from tests.inference.sharded import BATCH, SAMPLES, Images
 from torch_boc import BoCPredictor
 from torch_boc.inference import check_complete, manifest, shards
+from torch_boc.inference.folder import PartWriter, ShardFolder
 from torch_boc.inference.manifest import part_name
+from torch_boc.inference.runs import Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -218,3 +220,33 @@ def test_a_collate_fn_that_leaves_samples_out(tmp_path):
     with pytest.raises(ValueError, match="expected 4 samples in a batch of the loader, got 3"):
         run(tmp_path / "out", [0], 1, loader)
     assert files(tmp_path / "out.run") == ["manifest.json"]
+
+
+class Ending(Images):
+    def __getitem__(self, i):
+        if i == 35:
+            raise StopIteration
+        return super().__getitem__(i)
+
+
+def test_a_stop_iteration_in_the_data_set_is_an_error(tmp_path):
+    """The rows before were written, and the open part was thrown away without a word."""
+    with pytest.raises(ValueError, match="a StopIteration inside of the data set ends a loader early"):
+        run(tmp_path / "out", [1], 2, Ending(100))
+    assert files(tmp_path / "out") == [part_name(range(10, 20))]
+    assert files(tmp_path / "out.run") == ["manifest.json"]
+
+
+def test_a_writer_without_all_of_its_rows_is_an_error(tmp_path):
+    folder = ShardFolder(tmp_path / "out", Run({}, tracked=False), 8, 4)
+    for blocks, sizes in ((folder.blocks, [4]), (folder.blocks, [4, 3]), (folder.blocks[1:], [])):
+        with pytest.raises(ValueError, match="expected the rows of all blocks"):
+            write_rows(folder, blocks, sizes)
+    assert files(folder.path) == [part_name(range(4))]
+    assert files(folder.scratch) == ["manifest.json"]
+
+
+def write_rows(folder, blocks, sizes):
+    with PartWriter(folder, Run({}, tracked=False), blocks) as file:
+        for size in sizes:
+            file.write({"index": torch.arange(size)})

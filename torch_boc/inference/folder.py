@@ -140,5 +140,8 @@ class PartWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._part is not None:
-            self._part.discard()
+        part, self._part = self._part, None
+        if part is not None:
+            part.discard()
+        if kind is None and (part is not None or next(self._blocks, None) is not None):
+            raise ValueError(f"expected the rows of all blocks for {self._folder.path}, got fewer; predict again")

@@ -9,6 +9,11 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 
 from .batches import Batch, BatchReader
 
+ENDED = (
+    "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of the data set ends a loader "
+    "early: let the data set raise another error"
+)
+
 
 class Places(NamedTuple):
     """What a sampler gives.
@@ -71,9 +76,9 @@ def check_order(loader: Any, id: str | None) -> None:
 def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Numbered]:
     """The batches of a loader with the indices of their samples; the padding of a `DistributedSampler` is left out."""
     if _is_counted(loader):
-        return _counted(loader, reader)
+        return _counted(_whole(loader), reader)
     places = _batches(loader)
-    return _unknown(loader, reader) if places is None else number_by(loader, reader, places)
+    return _unknown(_whole(loader), reader) if places is None else number_by(loader, reader, places)
 
 
 def number_by(loader: Iterable[Any], reader: BatchReader, places: Iterable[Places]) -> Iterator[Numbered]:
@@ -90,6 +95,32 @@ def number_by(loader: Iterable[Any], reader: BatchReader, places: Iterable[Place
         if place.kept < batch.size:
             batch = batch.piece(0, place.kept)
         yield Numbered(torch.tensor(place.indices[: place.kept], dtype=torch.int64), batch)
+    if next(left, None) is not None:
+        raise ValueError(ENDED)
+
+
+def _whole(loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of a loader. If it is known how many there are, fewer are an error."""
+    batches = 0
+    for raw in loader:
+        batches += 1
+        yield raw
+    if batches < _least_batches(loader):
+        raise ValueError(ENDED)
+
+
+def _least_batches(loader: Any) -> int:
+    """How many batches a loader has at least; 0 if that is not known, as with samplers of the user's own."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset) or not _is_plain(loader):
+        return 0
+    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+    return len(sampler) if type(inner).__module__.startswith("torch.utils.data.") else 0
+
+
+def _is_plain(loader: DataLoader[Any]) -> bool:
+    """Whether the loader yields the batches of its sampler: a class that inherits from it may yield others."""
+    return type(loader).__iter__ is DataLoader.__iter__
 
 
 def _counted(loader: Iterable[Any], reader: BatchReader) -> Iterator[Numbered]:
@@ -117,11 +148,12 @@ def _batches(loader: Any) -> Iterator[Places] | None:
     # Without batching by the loader, a BatchSampler may give the data set lists of indices.
     sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     places = places_of(sampler.sampler) if type(sampler) is BatchSampler and _in_order(loader) else None
-    return None if places is None else _cut(places, sampler.batch_size)
+    return None if places is None else _cut(places, sampler.batch_size, sampler.drop_last)
 
 
-def _cut(places: Places, size: int) -> Iterator[Places]:
-    for start in range(0, len(places.indices), size):
+def _cut(places: Places, size: int, drop_last: bool) -> Iterator[Places]:
+    samples = len(places.indices)
+    for start in range(0, samples - samples % size if drop_last else samples, size):
         indices = places.indices[start : start + size]
         yield Places(indices, min(len(indices), max(0, places.kept - start)))
 
