@@ -25,6 +25,13 @@ ATTRIBUTES = (
     "itself changes them, load the model again or give a run_id= of your own"
 )
 
+SPREAD_SAMPLES = "samples from all over the data set"  # a setting of runs of several processes
+HINTS = {
+    SPREAD_SAMPLES: "The data set must have the same order in every process (sort lists of files), without random "
+    "augmentation. If you give a run_id=, samples and model are not compared",
+    "attributes of the model": ATTRIBUTES,
+}
+
 
 class Record(NamedTuple):
     """What a file says of the run that wrote it."""
@@ -55,7 +62,7 @@ class Run:
         keys = [key for key in {**self.settings, **earlier} if self.settings.get(key) != earlier.get(key)]
         if keys:
             before, now = ({key: run.get(key) for key in keys} for run in (earlier, self.settings))
-            hint = f" {ATTRIBUTES}." if "attributes of the model" in keys else ""
+            hint = "".join(f" {HINTS[key]}." for key in keys if key in HINTS)
             raise ValueError(f"expected the run {whose}, with {before}, got one with {now}.{hint} {remedy}")
 
 
