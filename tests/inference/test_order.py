@@ -223,3 +223,30 @@ def test_a_stop_iteration_in_the_data_set_is_an_error(loader, id, at, tmp_path):
 def test_all_batches_of_a_shuffled_loader_are_no_error(drop_last):
     loader = DataLoader(TensorDataset(*data(), NUMBERS), 4, shuffle=True, drop_last=drop_last)
     assert len(joined(predictor(id="key").predict(loader))["key"]) == (20 if drop_last else SAMPLES)
+
+
+KEYED = TensorDataset(*data(), NUMBERS)
+
+
+class Own(DistributedSampler):
+    """A class of the user's own."""
+
+
+def padded(kind=DistributedSampler, **options):
+    return kind(KEYED, 2, 1, shuffle=False, **options)
+
+
+PADDED = {
+    "out of order": lambda sampler: DataLoader(KEYED, 4, sampler=sampler(), num_workers=2, in_order=False),
+    "own sampler": lambda sampler: DataLoader(KEYED, 4, sampler=sampler(Own)),
+    "own batch sampler": lambda sampler: DataLoader(KEYED, batch_sampler=Custom(sampler(), 4, False)),
+    "items": lambda sampler: DataLoader(KEYED, batch_size=None, sampler=Custom(sampler(), 4, False)),
+}
+
+
+@pytest.mark.parametrize("loader", PADDED.values(), ids=PADDED.keys())
+def test_padding_in_an_unknown_place_is_refused_also_with_an_id(loader):
+    with pytest.raises(ValueError, match=r"each sample once, got .* that repeats 1 samples.*shard='auto'.*drop_last=T"):
+        predictor(id="key").predict(loader(padded))
+    table = joined(predictor(id="key").predict(loader(lambda *kind: padded(*kind, drop_last=True))))
+    assert sorted(table["key"].tolist()) == list(range(1, SAMPLES - 1, 2))

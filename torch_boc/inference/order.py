@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
 
 from .batches import Batch, BatchReader
+from .processes import check_padding
 
 ENDED = (
     "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of the data set ends a loader "
@@ -64,13 +65,16 @@ def count_kept(sampler: DistributedSampler[Any]) -> int:
 
 
 def check_order(loader: Any, id: str | None) -> None:
-    """Raise if it cannot be known which samples the rows of a loader are, and no id says it."""
-    if id is None and not (_is_counted(loader) or _batches(loader)):
+    """Raise if it cannot be known which samples the rows of a loader are, and no id says it, or if some come twice."""
+    if _is_counted(loader) or _batches(loader):
+        return
+    if id is None:
         raise ValueError(
             f"expected a loader that keeps the order of its data set, got a DataLoader with {_reason(loader)}, so that "
             "it is not known which sample a row is; leave shuffle=True and other samplers out, or give the predictor "
             "id='name', the name of a column of the batch that says which sample it is"
         )
+    check_padding(loader)
 
 
 def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Numbered]:
