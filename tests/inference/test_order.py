@@ -1,5 +1,7 @@
 """The index of a row is that of the sample in its data set, or the loader is refused."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.utils.data import (
@@ -163,11 +165,21 @@ def test_a_collate_fn_that_leaves_samples_out_is_refused():
 
 def test_a_finished_file_of_a_distributed_sampler_is_compared_without_the_padding(tmp_path):
     loader = DataLoader(DATA, 4, sampler=distributed(1, 2))
-    path = predictor().to_parquet(loader, tmp_path / "samples.parquet", resume=True)
+    with pytest.warns(UserWarning, match=ONE):
+        path = predictor().to_parquet(loader, tmp_path / "samples.parquet", resume=True)
     assert read(path)["index"].tolist() == list(range(1, SAMPLES, 2))
     model = Counting()
-    predictor(model).to_parquet(loader, path, resume=True)
+    with pytest.warns(UserWarning, match=ONE):
+        predictor(model).to_parquet(loader, path, resume=True)
     assert model.calls == []
+
+
+ONE = r"this file has the samples of process \d of 2 only; with shard='auto' all processes write one folder"
+
+
+def test_one_process_is_not_warned(tmp_path):
+    path = predictor().to_parquet(DataLoader(DATA, 4, sampler=distributed(0, 1)), tmp_path / "samples.parquet")
+    assert len(read(path)["index"]) == SAMPLES
 
 
 def test_two_ranks_of_a_distributed_sampler_have_each_sample_once(tmp_path):
@@ -175,7 +187,9 @@ def test_two_ranks_of_a_distributed_sampler_have_each_sample_once(tmp_path):
     samples, indices = TensorDataset(torch.randn(1001, 3)), []
     for rank in range(2):
         loader = DataLoader(samples, 64, sampler=DistributedSampler(samples, 2, rank, shuffle=False))
-        path = predictor().to_parquet(loader, tmp_path / f"{rank}.parquet")
+        with pytest.warns(UserWarning, match=f"process {rank + 1} of 2 only") as said:
+            path = predictor().to_parquet(loader, tmp_path / f"{rank}.parquet")
+        assert [Path(x.filename).name for x in said] == ["test_order.py"]
         indices.append(read(path)["index"])
     assert [len(x) for x in indices] == [501, 500]
     assert torch.cat(indices).sort().values.tolist() == list(range(1001))
@@ -213,10 +227,9 @@ ENDING = {
 
 @pytest.mark.parametrize("at", [0, 12, SAMPLES - 1])
 @pytest.mark.parametrize(("loader", "id"), ENDING.values(), ids=ENDING.keys())
-def test_a_stop_iteration_in_the_data_set_is_an_error(loader, id, at, tmp_path):
+def test_a_stop_iteration_in_the_data_set_is_an_error(loader, id, at):
     with pytest.raises(ValueError, match="expected a batch for all indices of the sampler, got fewer; a StopIteration"):
-        predictor(id=id).to_parquet(loader(at), tmp_path / "samples.parquet")
-    assert not any(tmp_path.iterdir())
+        list(predictor(id=id).predict(loader(at)))
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

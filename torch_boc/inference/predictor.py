@@ -23,6 +23,7 @@ from .loaders import as_loader, count_samples, describe_loader
 from .loop import MARKS, TableLoop
 from .order import check_order, number
 from .part_files import PartFiles
+from .processes import warn_of_others
 from .ranks import check_shard, find_rank
 from .runs import SPREAD_SAMPLES, Run, RunFile
 from .shards import ShardedData, cut, share
@@ -123,8 +124,9 @@ class BoCPredictor(TableLoop):
         of two different runs are never mixed: the settings, the test, all weights and buffers, the code and the plain
         attributes of the model must be the same. All samples are read again and compared, but the model does not run on
         samples that are done. A finished run is compared in the same way and not repeated. A difference is an error; to
-        replace a finished file, leave `resume` out. While a run writes, a second one is refused. What a model reads
-        from elsewhere (files, the environment, other modules of your program) is not compared.
+        replace a finished file, leave `resume` out. While a run writes, a second one is refused (also without
+        `resume`). What a model reads from elsewhere (files, the environment, other modules of your program) is not
+        compared.
 
         With `shard`, `path` is a folder, which pandas, polars and DuckDB read as one table, and `loader` is a map-style
         data set, or a plain `DataLoader` over one. The data set must have the same order in every process: each reads
@@ -148,6 +150,7 @@ class BoCPredictor(TableLoop):
             return self._to_folder(ShardedData(loader, self.batch_size), Path(path), run_id)
         path, loader = check_file(path), as_loader(loader, self.batch_size)
         check_order(loader, self.id)
+        warn_of_others(loader, stacklevel=2)
         run, unknown = describe_run(self.model, self._settings() | describe_loader(loader), run_id)
         if resume and is_finished(path, run):
             warn_of(unknown)
