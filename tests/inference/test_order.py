@@ -121,6 +121,19 @@ class Custom(BatchSampler):
         return reversed(list(super().__iter__()))
 
 
+class Reversed(DataLoader):
+    """Yields its batches in another order than its sampler."""
+
+    def __iter__(self):
+        return reversed(list(super().__iter__()))
+
+
+def test_a_loader_with_an_iteration_of_its_own_has_ids_and_no_index():
+    table = joined(predictor(id="key").predict(Reversed(TensorDataset(*data(), torch.arange(SAMPLES)), 12)))
+    assert "index" not in table
+    assert table["key"].tolist() == [*range(12, SAMPLES), *range(12)]
+
+
 UNKNOWN = {
     "shuffled": (lambda: DataLoader(DATA, 4, shuffle=True), "RandomSampler"),
     "subset": (lambda: DataLoader(DATA, 4, sampler=SubsetRandomSampler(range(9))), "SubsetRandomSampler"),
@@ -134,6 +147,9 @@ UNKNOWN = {
         "Custom",
     ),
     "batches out of order": (lambda: DataLoader(DATA, 4, num_workers=2, in_order=False), "in_order=False"),
+    "items out of order": (lambda: DataLoader(DATA, batch_size=None, num_workers=2, in_order=False), "in_order=False"),
+    "own iteration": (lambda: Reversed(DATA, 4), "an __iter__ of its own"),
+    "own iteration over items": (lambda: Reversed(DATA, batch_size=None), "an __iter__ of its own"),
     "batches of a data set, shuffled": (lambda: DataLoader(DATA, batch_size=None, shuffle=True), "RandomSampler"),
 }
 

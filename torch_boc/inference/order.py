@@ -144,14 +144,14 @@ def _is_counted(loader: Any) -> bool:
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return True
     # Without batching, each item of the data set is a batch of its own.
-    return loader.batch_sampler is None and type(loader.sampler) is SequentialSampler
+    return loader.batch_sampler is None and type(loader.sampler) is SequentialSampler and _keeps_order(loader)
 
 
 def _batches(loader: Any) -> Iterator[Places] | None:
     """The places of each batch; None if they cannot be known."""
     # Without batching by the loader, a BatchSampler may give the data set lists of indices.
     sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    places = places_of(sampler.sampler) if type(sampler) is BatchSampler and _in_order(loader) else None
+    places = places_of(sampler.sampler) if type(sampler) is BatchSampler and _keeps_order(loader) else None
     return None if places is None else _cut(places, sampler.batch_size, sampler.drop_last)
 
 
@@ -166,8 +166,11 @@ def _reason(loader: Any) -> str:
     """Why the order of a loader is not known."""
     sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     sampler = sampler.sampler if type(sampler) is BatchSampler else sampler
-    return type(sampler).__name__ if _in_order(loader) else "in_order=False"
+    if not _is_plain(loader):
+        return "an __iter__ of its own"
+    return type(sampler).__name__ if _keeps_order(loader) else "in_order=False"
 
 
-def _in_order(loader: Any) -> bool:
-    return loader.num_workers == 0 or getattr(loader, "in_order", True)
+def _keeps_order(loader: Any) -> bool:
+    """Whether a loader yields the batches of its sampler in the order of the sampler."""
+    return _is_plain(loader) and (loader.num_workers == 0 or getattr(loader, "in_order", True))

@@ -43,7 +43,8 @@ class BoCPredictor(TableLoop):
     `index` is the index of the sample in the data set of a `DataLoader`, also with a `DistributedSampler`, of which the
     padding is left out. In a `torch.utils.data.Subset`, it is the position in the subset. For plain iterables of
     batches and iterable data sets, samples are counted from 0 in the order of the loader. A loader whose order cannot
-    be known (shuffled, with a sampler of your own) is an error unless there is an `id`; then there is no `index`.
+    be known (shuffled, with a sampler or an `__iter__` of your own) is an error unless there is an `id`; then there is
+    no `index`. A `collate_fn` must keep the order of the samples.
 
     Args:
         model: the classifier.
