@@ -204,6 +204,7 @@ BAD = {
     "bytes": ((X, None, [b"a", b"b"]), "got a list of bytes"),
     "mixed": ((X, None, ["a", 1]), "got a list of str, int"),
     "too large": ((X, None, [1, 2**70]), "expected ids of 64 bits, got 1180591620717411303424; write them as strings"),
+    "two places": (({"x": X, "path": ["a", "b"]}, None, ["c", "d"]), "ids in one place, got the key 'path' in the map"),
     "no text": ((X, None, ["a", "b\udc80"]), "UTF-8, got 'b.udc80'"),
 }
 
