@@ -41,8 +41,8 @@ def take_id(batch: Any, name: str, required: Collection[str] = ()) -> tuple[Any,
     if isinstance(batch, list | tuple) and len(batch) == 3:
         if isinstance(batch[0], Mapping) and name in batch[0]:
             raise ValueError(
-                f"expected the ids in one place, got the key {name!r} in the mapping and a third entry of the batch; leave "
-                "one of them out"
+                f"expected the ids in one place, got the key {name!r} in the mapping and a third entry of the batch; "
+                "leave one of them out"
             )
         return tuple(batch[:2]), batch[2]
     if isinstance(batch, list | tuple) and len(batch) in (1, 2) and isinstance(batch[0], Mapping) and name in batch[0]:
