@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.inference import sharded
@@ -126,6 +127,25 @@ def test_ranks_with_another_order_are_refused_before_a_block_is_done(tmp_path):
     with pytest.raises(ValueError, match=FIRST):
         run(folder, [1], 2, Turned())
     assert files(tmp_path) == ["out.run"]
+
+
+def filled_up(samples):
+    """Samples of different lengths in one tensor."""
+    rows = [x[: 1 + i % 3] for i, (x, _, _) in enumerate(samples)]
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True), None, [name for _, _, name in samples]
+
+
+class Widened(nn.Module):
+    def forward(self, x):
+        return nn.functional.pad(x, (0, 3 - x.shape[1]))
+
+
+def test_ranks_may_have_other_batch_sizes(tmp_path):
+    """Also if samples are filled up to the longest of their batch."""
+    for rank, size in ((0, 2), (1, 3)):
+        ours = BoCPredictor(Widened(), progress=False, id="path", shard=(rank, 2))
+        ours.to_parquet(DataLoader(Images(), size, collate_fn=filled_up), tmp_path / "out")
+    assert check_complete(tmp_path / "out") == SAMPLES
 
 
 class Failing(Images):

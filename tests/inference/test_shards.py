@@ -18,6 +18,7 @@ from torch_boc import BoCPredictor
 from torch_boc.inference import check_complete, manifest, shards
 from torch_boc.inference.folder import PartWriter, ShardFolder
 from torch_boc.inference.manifest import part_name
+from torch_boc.inference.ranks import Rank
 from torch_boc.inference.runs import Run
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +115,16 @@ def range_of(samples):
             return samples
 
     return Many()
+
+
+@pytest.mark.parametrize(("before", "now", "most"), [(4, 3, 9), (3, 4, 9), (8, 1, 13), (4, 2, 25), (4, 4, 25)])
+def test_how_the_blocks_of_a_dead_rank_are_shared(before, now, most):
+    """Evenly if the two numbers have no common divisor."""
+    blocks = shards.cut(100, 1)
+    missing = set(shards.share(blocks, Rank(0, before)))
+    shared = [len(missing.intersection(shards.share(blocks, Rank(rank, now)))) for rank in range(now)]
+    assert max(shared) == most
+    assert sum(shared) == len(missing)
 
 
 def test_predict_gives_each_sample_to_one_rank():
@@ -217,8 +228,11 @@ def test_a_file_where_the_folder_should_be(tmp_path):
 
 def test_a_collate_fn_that_leaves_samples_out(tmp_path):
     loader = DataLoader(Images(), 4, collate_fn=lambda x: torch.utils.data.default_collate(x[1:]))
-    with pytest.raises(ValueError, match="expected 4 samples in a batch of the loader, got 3"):
+    with pytest.raises(ValueError, match="expected 16 samples in a batch of the loader, got 15"):
         run(tmp_path / "out", [0], 1, loader)
+    assert files(tmp_path) == []
+    with pytest.raises(ValueError, match="expected 4 samples in a batch of the loader, got 3"):
+        sharded.predictor((0, 1)).to_parquet(loader, tmp_path / "out", run_id="mine")
     assert files(tmp_path / "out.run") == ["manifest.json"]
 
 

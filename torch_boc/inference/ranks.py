@@ -58,8 +58,8 @@ def _check_srun() -> None:
     """Raise in a batch script: Slurm tells it that it is process 0 of all tasks, but no others were started."""
     if "SLURM_STEP_NUM_TASKS" not in os.environ and "SLURM_NTASKS" in os.environ and _number("SLURM_NTASKS") > 1:
         raise ValueError(
-            f"expected SLURM_STEP_NUM_TASKS in the environment, as srun sets it, got {os.environ['SLURM_NTASKS']} tasks "
-            "of a job only; start the processes with srun, or give shard=None"
+            f"expected SLURM_STEP_NUM_TASKS in the environment, as srun sets it, got {os.environ['SLURM_NTASKS']} "
+            "tasks of a job only; start the processes with srun, or give shard=None"
         )
 
 
