@@ -103,6 +103,14 @@ def test_dtypes_of_safetensors(tmp_path, dtype):
     assert "left out zero" in said[0]
 
 
+@pytest.mark.parametrize("file", ["a.npz", "a.csv", "a.parquet"])
+def test_a_wrong_number_of_names_is_found_before_the_rows_are_read(tmp_path, arrays, file):
+    WRITERS[file](tmp_path / file, arrays)
+    words = "expected logits of 2 classes, one for each name, got"
+    assert words in outcome(lambda: read_logits(tmp_path / file, classes=["a", "b"]))[1]
+    assert words in outcome(lambda: stream_logits(tmp_path / file, classes=["a", "b"]))[1]
+
+
 def test_one_row(tmp_path):
     np.save(tmp_path / "a.npy", [[1.0, -2.0]])
     (tmp_path / "a.csv").write_text("logit_0,logit_1\n1,-2")

@@ -96,6 +96,7 @@ KNOWN = {
         range(SAMPLES),
     ),
     "list of indices": (lambda: DataLoader(DATA, 4, sampler=[5, 3, 22, 3, 0]), [5, 3, 22, 3, 0]),
+    "range of indices": (lambda: DataLoader(DATA, 4, sampler=range(20, 2, -3)), range(20, 2, -3)),
     "one worker out of turn": (lambda: DataLoader(DATA, 4, in_order=False), range(SAMPLES)),
 }
 
@@ -147,6 +148,8 @@ UNKNOWN = {
         "Custom",
     ),
     "batches out of order": (lambda: DataLoader(DATA, 4, num_workers=2, in_order=False), "in_order=False"),
+    "places from the end": (lambda: DataLoader(DATA, 4, sampler=[-1, 0]), "list"),
+    "range from the end": (lambda: DataLoader(DATA, 4, sampler=range(3, -3, -1)), "range"),
     "items out of order": (lambda: DataLoader(DATA, batch_size=None, num_workers=2, in_order=False), "in_order=False"),
     "own iteration": (lambda: Reversed(DATA, 4), "an __iter__ of its own"),
     "own iteration over items": (lambda: Reversed(DATA, batch_size=None), "an __iter__ of its own"),

@@ -220,6 +220,30 @@ def test_what_cannot_be_shared(loader, kind, message, tmp_path):
     assert files(tmp_path) == []
 
 
+def test_the_folder_in_which_the_program_runs(tmp_path, monkeypatch, whole):
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    run(".", range(2), 2)
+    assert_whole(tmp_path / "out", whole)
+    assert files(tmp_path) == ["out", "out.run"]
+
+
+class Unrelated:
+    """A data set that says so to nobody."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return torch.zeros(3)
+
+
+@pytest.mark.parametrize("shard", [None, (0, 2)])
+def test_a_data_set_that_does_not_inherit(shard):
+    with pytest.raises(TypeError, match=r"got Unrelated; let it inherit from torch\.utils\.data\.Dataset"):
+        sharded.predictor(shard).predict(Unrelated())
+
+
 def test_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "out").touch()
     with pytest.raises(NotADirectoryError, match="expected a folder, got the file"):

@@ -42,7 +42,10 @@ class Source:
         """Open the file and read its header."""
 
     def headers(self) -> Any:
-        """What `choose` decides on: the arrays, which need not have values. After `blocks` it is certain."""
+        """What `choose` decides on: the arrays, which need not have values.
+
+        For CSV, it is certain only after all blocks.
+        """
         raise NotImplementedError
 
     def num_rows(self, key: Any) -> int | None:

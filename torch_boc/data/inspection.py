@@ -49,7 +49,7 @@ class Inspection:
 
     @property
     def good(self) -> bool:
-        """Whether no row so far is certain to be an error."""
+        """False from the first row on that is certain to be an error."""
         return not self._promised.bad and not self._finite.bad and self._targets.good
 
     def blocks(self, source: Source, rows: int) -> Iterator[LogitBlock]:

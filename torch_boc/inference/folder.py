@@ -37,7 +37,8 @@ class ShardFolder:
 
     def __init__(self, path: str | os.PathLike[str], run: Run, samples: int, block: int) -> None:
         self.path = check_folder(path)
-        self.scratch = self.path.with_name(f"{self.path.name}.run")
+        whole = self.path.absolute()  # "." has no name of its own
+        self.scratch = whole.with_name(f"{whole.name}.run")
         check_folder(self.scratch, ["manifest.json"])
         self._run = run
         parts = list(part_ranges(self.path))  # before the manifest: the manifest of these parts is there by now

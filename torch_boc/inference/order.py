@@ -38,7 +38,7 @@ class Numbered(NamedTuple):
 def places_of(sampler: Any) -> Places | None:
     """The places of a sampler; None if they cannot be known before the samples are drawn.
 
-    They are known for sequential and distributed samplers and for lists of indices.
+    They are known for sequential and distributed samplers and for lists of indices, unless these count from the end.
 
     >>> places_of(DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
     Places(indices=range(1, 6, 2), kept=2)
@@ -48,9 +48,13 @@ def places_of(sampler: Any) -> Places | None:
     if type(sampler) is DistributedSampler:
         indices = list(sampler) if sampler.shuffle else range(sampler.rank, sampler.total_size, sampler.num_replicas)
         return Places(indices, count_kept(sampler))
-    if isinstance(sampler, range) or (isinstance(sampler, list | tuple) and all(type(x) is int for x in sampler)):
-        return Places(sampler, len(sampler))
-    return None
+    return Places(sampler, len(sampler)) if _lists_indices(sampler) else None
+
+
+def _lists_indices(sampler: Any) -> bool:
+    if isinstance(sampler, range):
+        return not sampler or min(sampler[0], sampler[-1]) >= 0
+    return isinstance(sampler, list | tuple) and all(type(x) is int and x >= 0 for x in sampler)
 
 
 def count_kept(sampler: DistributedSampler[Any]) -> int:
