@@ -148,7 +148,8 @@ def test_an_error_in_the_last_row_leaves_what_was_there(run, files, monkeypatch,
 
 
 def test_the_help_says_what_is_read_as_a_whole(run):
-    assert "only .pt and .pth are read as a whole" in " ".join(run("probe", "--help").out.split())
+    words = "Only .pt and .pth, and compressed arrays of .npz in the order of Fortran, are read as a whole"
+    assert words in " ".join(run("probe", "--help").out.split())
 
 
 def save(path, arrays):

@@ -103,6 +103,14 @@ def test_dtypes_of_safetensors(tmp_path, dtype):
     assert "left out zero" in said[0]
 
 
+@pytest.mark.parametrize("file", ["a.npz", "a.csv", "a.parquet"])
+def test_a_wrong_number_of_names_is_found_before_the_rows_are_read(tmp_path, arrays, file):
+    WRITERS[file](tmp_path / file, arrays)
+    words = "expected logits of 2 classes, one for each name, got"
+    assert words in outcome(lambda: read_logits(tmp_path / file, classes=["a", "b"]))[1]
+    assert words in outcome(lambda: stream_logits(tmp_path / file, classes=["a", "b"]))[1]
+
+
 def test_one_row(tmp_path):
     np.save(tmp_path / "a.npy", [[1.0, -2.0]])
     (tmp_path / "a.csv").write_text("logit_0,logit_1\n1,-2")
@@ -189,6 +197,24 @@ class TestWhatOnlyAllRowsTell:
     def test_misfits(self, tmp_path, arrays, words):
         np.savez(tmp_path / "a.npz", logits=LOGITS[:10].numpy(), **arrays)
         assert words in assert_same(tmp_path / "a.npz")[1]
+
+    @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+    def test_names_of_classes(self, tmp_path, save):
+        """The header of an array of text was taken for a list of two values, so that there were no rows at all."""
+        names = np.array(["cat", "a dog", "bird", "cat", "fish"] * 8)
+        save(tmp_path / "a.npz", logits=LOGITS.numpy(), target=names)
+        assert assert_same(tmp_path / "a.npz", classes=["cat", "a dog", "bird", "fish", "cow"]) == (None, "", [])
+        assert "got 'a dog' in row 1" in assert_same(tmp_path / "a.npz", classes=["cat", "b", "bird", "fish", "c"])[1]
+        save(tmp_path / "b.npz", logits=LOGITS.numpy(), target=names[:2])
+        words = "expected target of shape (40,)"
+        assert words in assert_same(tmp_path / "b.npz", classes=["cat", "a dog", "bird", "fish", "cow"])[1]
+
+    def test_rows_that_get_lost_are_an_error(self, tmp_path, monkeypatch):
+        """Even if no check has found a reason."""
+        np.savez(tmp_path / "a.npz", logits=LOGITS.numpy(), target=np.arange(40) % 5)
+        monkeypatch.setattr("torch_boc.data.inspection.Inspection.good", False)
+        with pytest.raises(ValueError, match=r"a\.npz: expected blocks of all 40 rows, got 0; please report"):
+            list(stream_logits(tmp_path / "a.npz"))
 
     def test_lengths_of_lists(self, tmp_path):
         lists = [[1.0, 2.0]] * 5 + [[1.0]] + [[1.0, 2.0]] * 2 + [None, [1.0, 2.0, 3.0]]

@@ -2,10 +2,13 @@
 
 import weakref
 
+import numpy
 import pytest
 import torch
+from torch import nn
 
 from tests.inference.cases import Counting, Hungry, assert_same, data, expected, joined, predictor
+from tests.nn.models import linear
 from torch_boc.inference.batches import Batch
 from torch_boc.inference.fitting import is_out_of_memory
 
@@ -122,3 +125,27 @@ def test_pieces_of_a_batch():
     assert piece.kwargs["bias"] is bias
     assert piece.kwargs["flag"] is True
     assert piece.target.tolist() == [2, 3, 4]
+
+
+class Captioned(nn.Module):
+    """Multiplies the logits of each sample by the number in its text; runs out of memory above `room` samples."""
+
+    def __init__(self, room):
+        super().__init__()
+        self.layer, self.room = linear(), room
+
+    def forward(self, x, text, scale=(1.0, 2.0, 3.0)):
+        if len(x) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        assert len(scale) == 3, "belongs to the whole batch"
+        return self.layer(x) * torch.tensor([float(t) for _, t in zip(x, text, strict=False)])[:, None]
+
+
+@pytest.mark.parametrize("make", [list, tuple, numpy.array], ids=["list", "tuple", "array"])
+@pytest.mark.parametrize("named", [False, True])
+def test_texts_among_the_arguments_are_halved_too(make, named):
+    """The second half of the samples was paired with the texts of the first half."""
+    x, texts = data(8)[0], [str(i) for i in range(8)]
+    batch = {"x": x, "text": make(texts), "scale": [1.0, 2.0, 3.0]} if named else ((x, make(texts)), data(8)[1])
+    table = joined(predictor(Captioned(room=2)).predict([batch]))
+    assert_same(table, joined(predictor(Captioned(room=8)).predict([batch])))

@@ -32,6 +32,11 @@ def foreign(path):
     parquet.write_table(arrow.table({"a": [1]}), path.with_name("other.parquet"))
 
 
+def nested(path):
+    (path.parent / "copy").mkdir()
+    (path.parent / "copy" / path.name).write_bytes(path.read_bytes())
+
+
 def without_manifest(path):
     (path.parent.with_name("out.run") / "manifest.json").unlink()
 
@@ -45,6 +50,10 @@ DAMAGE = {
     "part without some rows": (shorten, "expected 20 rows in .*part-.*, got 19; delete it"),
     "part of another size": (rename, "expected blocks of 20 samples in .*, got part-000000000000-000000000010"),
     "another table": (foreign, "expected parts of a run only in .*, got other.parquet; choose another folder"),
+    "a folder of parts": (
+        nested,
+        "expected parts of a run only in .*, got copy.part-0.*parquet; choose another folder",
+    ),
     "no manifest": (without_manifest, "expected .*manifest.json beside the parts in .*, got none"),
     "damaged manifest": (damaged_manifest, "expected the manifest of a run, got .*manifest.json, which is damaged"),
 }
@@ -78,6 +87,15 @@ def test_check_complete_names_what_is_wrong(complete, tmp_path):
     other.rename(complete / part_name(range(20, 40)))
     with pytest.raises(ValueError, match="expected parts of one run"):
         check_complete(complete)
+
+
+def test_a_folder_inside_of_the_folder(complete):
+    """Readers take its rows too, so that its samples would come twice."""
+    nested(complete / part_name(range(20)))
+    with pytest.raises(ValueError, match=r"got copy.part-0"):
+        check_complete(complete)
+    (complete / "copy").rename(complete / "_copy")
+    assert check_complete(complete) == SAMPLES == len(parquet.read_table(complete))
 
 
 def test_a_sample_that_is_there_twice(complete):

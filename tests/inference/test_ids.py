@@ -18,6 +18,8 @@ IDS = {
     "ints": (NUMBERS, lambda x: x, NUMBERS, "int64"),
     "tensor": (NUMBERS, torch.tensor, NUMBERS, "int64"),
     "tensors of one number": (NUMBERS, lambda x: [torch.tensor(i) for i in x], NUMBERS, "int64"),
+    "ints of NumPy": (NUMBERS, lambda x: [numpy.int64(i) for i in x], NUMBERS, "int64"),
+    "narrow ints of NumPy": (range(SAMPLES), lambda x: [numpy.uint8(i) for i in x], list(range(SAMPLES)), "int64"),
     "narrow tensor": (range(SAMPLES), lambda x: torch.tensor(x, dtype=torch.int16), list(range(SAMPLES)), "int16"),
     "floats": (range(SAMPLES), lambda x: torch.tensor(x) / 4, [i / 4 for i in range(SAMPLES)], "float"),
     "array": (NUMBERS, numpy.array, NUMBERS, "int64"),
@@ -204,6 +206,8 @@ BAD = {
     "bytes": ((X, None, [b"a", b"b"]), "got a list of bytes"),
     "mixed": ((X, None, ["a", 1]), "got a list of str, int"),
     "too large": ((X, None, [1, 2**70]), "expected ids of 64 bits, got 1180591620717411303424; write them as strings"),
+    "bfloat16": ((X, None, torch.zeros(2, dtype=torch.bfloat16)), "got dtype torch.bfloat16, which tables do not have"),
+    "two places": (({"x": X, "path": ["a", "b"]}, None, ["c", "d"]), "ids in one place, got the key 'path' in the map"),
     "no text": ((X, None, ["a", "b\udc80"]), "UTF-8, got 'b.udc80'"),
 }
 

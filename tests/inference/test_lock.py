@@ -210,3 +210,40 @@ def test_who_lost_the_lock_writes_no_more(tmp_path, monkeypatch):
         f"{row:015d}.parquet" for row in (0, 4)
     ]
     assert owner(path)["host"] == "node7", "their lock stays"
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_run_is_refused_also_without_resume(resume, tmp_path):
+    """Both would write the file, and the last would replace the other's."""
+    path = tmp_path / "samples.parquet"
+
+    def batches():
+        yield from writer.batches()[:2]
+        with pytest.raises(BlockingIOError, match=rf"nobody else writes .*, got process {os.getpid()} on"):
+            predictor().to_parquet(writer.batches(), path, resume=resume)
+        yield from writer.batches()[2:]
+
+    predictor(writer.model()).to_parquet(batches(), path)
+    assert_same(read(path), expected(writer.model()(torch.cat(writer.batches()))))
+    assert files(tmp_path) == ["samples.parquet"]
+
+
+@pytest.mark.parametrize("error", [None, KeyError("ours")])
+def test_a_run_that_has_lost_its_lock_writes_nothing(error, tmp_path):
+    path = tmp_path / "samples.parquet"
+
+    def batches():
+        yield writer.batches()[0]
+        leave(tmp_path / "samples.parquet.lock")
+        if error is not None:
+            raise error
+
+    with pytest.raises(BlockingIOError if error is None else KeyError):
+        predictor().to_parquet(batches(), path)
+    assert files(tmp_path) == ["samples.parquet.lock"], "that of the other"
+
+
+def test_the_lock_of_a_file_with_a_long_name(tmp_path):
+    path = tmp_path / f"{'é' * 120}.parquet"
+    predictor().to_parquet(writer.batches(), path)
+    assert files(tmp_path) == [path.name]

@@ -1,5 +1,7 @@
 """The index of a row is that of the sample in its data set, or the loader is refused."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.utils.data import (
@@ -94,6 +96,7 @@ KNOWN = {
         range(SAMPLES),
     ),
     "list of indices": (lambda: DataLoader(DATA, 4, sampler=[5, 3, 22, 3, 0]), [5, 3, 22, 3, 0]),
+    "range of indices": (lambda: DataLoader(DATA, 4, sampler=range(20, 2, -3)), range(20, 2, -3)),
     "one worker out of turn": (lambda: DataLoader(DATA, 4, in_order=False), range(SAMPLES)),
 }
 
@@ -119,6 +122,19 @@ class Custom(BatchSampler):
         return reversed(list(super().__iter__()))
 
 
+class Reversed(DataLoader):
+    """Yields its batches in another order than its sampler."""
+
+    def __iter__(self):
+        return reversed(list(super().__iter__()))
+
+
+def test_a_loader_with_an_iteration_of_its_own_has_ids_and_no_index():
+    table = joined(predictor(id="key").predict(Reversed(TensorDataset(*data(), torch.arange(SAMPLES)), 12)))
+    assert "index" not in table
+    assert table["key"].tolist() == [*range(12, SAMPLES), *range(12)]
+
+
 UNKNOWN = {
     "shuffled": (lambda: DataLoader(DATA, 4, shuffle=True), "RandomSampler"),
     "subset": (lambda: DataLoader(DATA, 4, sampler=SubsetRandomSampler(range(9))), "SubsetRandomSampler"),
@@ -132,6 +148,11 @@ UNKNOWN = {
         "Custom",
     ),
     "batches out of order": (lambda: DataLoader(DATA, 4, num_workers=2, in_order=False), "in_order=False"),
+    "places from the end": (lambda: DataLoader(DATA, 4, sampler=[-1, 0]), "list"),
+    "range from the end": (lambda: DataLoader(DATA, 4, sampler=range(3, -3, -1)), "range"),
+    "items out of order": (lambda: DataLoader(DATA, batch_size=None, num_workers=2, in_order=False), "in_order=False"),
+    "own iteration": (lambda: Reversed(DATA, 4), "an __iter__ of its own"),
+    "own iteration over items": (lambda: Reversed(DATA, batch_size=None), "an __iter__ of its own"),
     "batches of a data set, shuffled": (lambda: DataLoader(DATA, batch_size=None, shuffle=True), "RandomSampler"),
 }
 
@@ -163,11 +184,21 @@ def test_a_collate_fn_that_leaves_samples_out_is_refused():
 
 def test_a_finished_file_of_a_distributed_sampler_is_compared_without_the_padding(tmp_path):
     loader = DataLoader(DATA, 4, sampler=distributed(1, 2))
-    path = predictor().to_parquet(loader, tmp_path / "samples.parquet", resume=True)
+    with pytest.warns(UserWarning, match=ONE):
+        path = predictor().to_parquet(loader, tmp_path / "samples.parquet", resume=True)
     assert read(path)["index"].tolist() == list(range(1, SAMPLES, 2))
     model = Counting()
-    predictor(model).to_parquet(loader, path, resume=True)
+    with pytest.warns(UserWarning, match=ONE):
+        predictor(model).to_parquet(loader, path, resume=True)
     assert model.calls == []
+
+
+ONE = r"this file has the samples of process \d of 2 only; with shard='auto' all processes write one folder"
+
+
+def test_one_process_is_not_warned(tmp_path):
+    path = predictor().to_parquet(DataLoader(DATA, 4, sampler=distributed(0, 1)), tmp_path / "samples.parquet")
+    assert len(read(path)["index"]) == SAMPLES
 
 
 def test_two_ranks_of_a_distributed_sampler_have_each_sample_once(tmp_path):
@@ -175,7 +206,9 @@ def test_two_ranks_of_a_distributed_sampler_have_each_sample_once(tmp_path):
     samples, indices = TensorDataset(torch.randn(1001, 3)), []
     for rank in range(2):
         loader = DataLoader(samples, 64, sampler=DistributedSampler(samples, 2, rank, shuffle=False))
-        path = predictor().to_parquet(loader, tmp_path / f"{rank}.parquet")
+        with pytest.warns(UserWarning, match=f"process {rank + 1} of 2 only") as said:
+            path = predictor().to_parquet(loader, tmp_path / f"{rank}.parquet")
+        assert [Path(x.filename).name for x in said] == ["test_order.py"]
         indices.append(read(path)["index"])
     assert [len(x) for x in indices] == [501, 500]
     assert torch.cat(indices).sort().values.tolist() == list(range(1001))

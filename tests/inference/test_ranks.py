@@ -32,7 +32,8 @@ FOUND = {
     "torchrun": (TORCHRUN, (5, 8)),
     "srun": (SLURM, (3, 6)),
     "a step of a job": (SLURM | {"SLURM_NTASKS": 64}, (3, 6)),
-    "only the tasks of the job": ({"SLURM_PROCID": 3, "SLURM_NTASKS": 4}, (3, 4)),
+    "a batch script of one task": ({"SLURM_PROCID": 0, "SLURM_NTASKS": 1}, (0, 1)),
+    "a step of one task": ({"SLURM_PROCID": 0, "SLURM_NTASKS": 4, "SLURM_STEP_NUM_TASKS": 1}, (0, 1)),
     "torchrun in srun": (TORCHRUN | SLURM, (5, 8)),
     "Lightning": ({"LOCAL_RANK": 2, "NODE_RANK": 0, "WORLD_SIZE": 4}, (2, 4)),
     "Lightning without a node": ({"LOCAL_RANK": 2, "WORLD_SIZE": 4}, (2, 4)),
@@ -52,6 +53,10 @@ BAD = {
         r"expected LOCAL_WORLD_SIZE or RANK in the environment of node 1.*shard=\(rank, number",
     ),
     "after Lightning": ({"LOCAL_RANK": 0, "NODE_RANK": 0}, "expected WORLD_SIZE in the environment, got none"),
+    "a batch script": (
+        {"SLURM_PROCID": 0, "SLURM_NTASKS": 4},
+        "as srun sets it, got 4 tasks of a job only; start the processes with srun, or give shard=None",
+    ),
     "no tasks": ({"SLURM_PROCID": 0}, "expected SLURM_STEP_NUM_TASKS or SLURM_NTASKS in the environment"),
 }
 

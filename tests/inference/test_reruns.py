@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.inference import sharded
@@ -76,6 +77,10 @@ def test_an_error_leaves_the_finished_blocks(tmp_path, whole):
     assert_whole(folder, whole)
 
 
+FIRST = r"'samples from all over the data set': .*must have the same order in every process.*delete"
+LATER = r"expected the \d+ samples of .*part-.*got different inputs;.*delete"
+
+
 class Other(Images):
     """One sample is another."""
 
@@ -84,24 +89,68 @@ class Other(Images):
         self.x[place] += 1
 
 
-@pytest.mark.parametrize("place", [0, 25, 1000])
-def test_other_samples_are_refused(place, tmp_path):
-    """Also by a rank that has no finished block of its own, if they are in the first block that is done."""
+@pytest.mark.parametrize(("place", "message"), [(0, FIRST), (25, LATER), (1000, FIRST)])
+def test_other_samples_are_refused(place, message, tmp_path):
+    """All processes compare the first and the last sample and some between them, and one process the others."""
     folder = tmp_path / "out"
     run(folder, range(2), 2)
     before = files(folder)
-    with pytest.raises(ValueError, match=r"expected the \d+ samples of .*part-.*got different inputs;.*delete"):
+    with pytest.raises(ValueError, match=message):
         run(folder, range(3), 3, Other(place))
     assert files(folder) == before
 
 
-def test_a_rank_without_blocks_of_its_own_compares_one_of_the_others(tmp_path):
+class Turned(Images):
+    """The same samples in another order, as lists of files have it that were not sorted."""
+
+    def __getitem__(self, i):
+        return super().__getitem__((i + 500) % SAMPLES)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ranks_with_another_order_are_refused_before_they_write(workers, tmp_path):
     folder = tmp_path / "out"
-    run(folder, [0], 3)
+    run(folder, [0], 2)
     before = files(folder)
-    with pytest.raises(ValueError, match="got different inputs"):
-        run(folder, [1], 3, Other(0))
+    with pytest.raises(ValueError, match=FIRST):
+        run(folder, [1], 2, DataLoader(Turned(), 10, num_workers=workers))
     assert files(folder) == before
+    run(folder, [1], 2, DataLoader(Images(), 7, num_workers=workers))
+    assert check_complete(folder) == SAMPLES
+
+
+def test_ranks_with_another_order_are_refused_before_a_block_is_done(tmp_path):
+    folder = tmp_path / "out"
+    with pytest.raises(ZeroDivisionError):
+        run(folder, [0], 2, Failing())
+    assert files(tmp_path) == ["out.run"]
+    with pytest.raises(ValueError, match=FIRST):
+        run(folder, [1], 2, Turned())
+    assert files(tmp_path) == ["out.run"]
+
+
+def filled_up(samples):
+    """Samples of different lengths in one tensor."""
+    rows = [x[: 1 + i % 3] for i, (x, _, _) in enumerate(samples)]
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True), None, [name for _, _, name in samples]
+
+
+class Widened(nn.Module):
+    def forward(self, x):
+        return nn.functional.pad(x, (0, 3 - x.shape[1]))
+
+
+def test_ranks_may_have_other_batch_sizes(tmp_path):
+    """Also if samples are filled up to the longest of their batch."""
+    for rank, size in ((0, 2), (1, 3)):
+        ours = BoCPredictor(Widened(), progress=False, id="path", shard=(rank, 2))
+        ours.to_parquet(DataLoader(Images(), size, collate_fn=filled_up), tmp_path / "out")
+    assert check_complete(tmp_path / "out") == SAMPLES
+
+
+class Failing(Images):
+    def __getitem__(self, i):
+        return super().__getitem__(i if 1 / (i - 1) else 0)
 
 
 def test_other_runs_are_refused(tmp_path):

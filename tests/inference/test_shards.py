@@ -16,7 +16,10 @@ from tests.inference.folders import assert_whole, read, run
 from tests.inference.sharded import BATCH, SAMPLES, Images
 from torch_boc import BoCPredictor
 from torch_boc.inference import check_complete, manifest, shards
+from torch_boc.inference.folder import PartWriter, ShardFolder
 from torch_boc.inference.manifest import part_name
+from torch_boc.inference.ranks import Rank
+from torch_boc.inference.runs import Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +117,16 @@ def range_of(samples):
     return Many()
 
 
+@pytest.mark.parametrize(("before", "now", "most"), [(4, 3, 9), (3, 4, 9), (8, 1, 13), (4, 2, 25), (4, 4, 25)])
+def test_how_the_blocks_of_a_dead_rank_are_shared(before, now, most):
+    """Evenly if the two numbers have no common divisor."""
+    blocks = shards.cut(100, 1)
+    missing = set(shards.share(blocks, Rank(0, before)))
+    shared = [len(missing.intersection(shards.share(blocks, Rank(rank, now)))) for rank in range(now)]
+    assert max(shared) == most
+    assert sum(shared) == len(missing)
+
+
 def test_predict_gives_each_sample_to_one_rank():
     parts = [list(sharded.predictor((rank, 3)).predict(Images())) for rank in range(3)]
     indices = [[int(i) for table in tables for i in table["index"]] for tables in parts]
@@ -207,6 +220,30 @@ def test_what_cannot_be_shared(loader, kind, message, tmp_path):
     assert files(tmp_path) == []
 
 
+def test_the_folder_in_which_the_program_runs(tmp_path, monkeypatch, whole):
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    run(".", range(2), 2)
+    assert_whole(tmp_path / "out", whole)
+    assert files(tmp_path) == ["out", "out.run"]
+
+
+class Unrelated:
+    """A data set that says so to nobody."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return torch.zeros(3)
+
+
+@pytest.mark.parametrize("shard", [None, (0, 2)])
+def test_a_data_set_that_does_not_inherit(shard):
+    with pytest.raises(TypeError, match=r"got Unrelated; let it inherit from torch\.utils\.data\.Dataset"):
+        sharded.predictor(shard).predict(Unrelated())
+
+
 def test_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "out").touch()
     with pytest.raises(NotADirectoryError, match="expected a folder, got the file"):
@@ -215,6 +252,39 @@ def test_a_file_where_the_folder_should_be(tmp_path):
 
 def test_a_collate_fn_that_leaves_samples_out(tmp_path):
     loader = DataLoader(Images(), 4, collate_fn=lambda x: torch.utils.data.default_collate(x[1:]))
-    with pytest.raises(ValueError, match="expected 4 samples in a batch of the loader, got 3"):
+    with pytest.raises(ValueError, match="expected 16 samples in a batch of the loader, got 15"):
         run(tmp_path / "out", [0], 1, loader)
+    assert files(tmp_path) == []
+    with pytest.raises(ValueError, match="expected 4 samples in a batch of the loader, got 3"):
+        sharded.predictor((0, 1)).to_parquet(loader, tmp_path / "out", run_id="mine")
     assert files(tmp_path / "out.run") == ["manifest.json"]
+
+
+class Ending(Images):
+    def __getitem__(self, i):
+        if i == 35:
+            raise StopIteration
+        return super().__getitem__(i)
+
+
+def test_a_stop_iteration_in_the_data_set_is_an_error(tmp_path):
+    """The rows before were written, and the open part was thrown away without a word."""
+    with pytest.raises(ValueError, match="a StopIteration inside of the data set ends a loader early"):
+        run(tmp_path / "out", [1], 2, Ending(100))
+    assert files(tmp_path / "out") == [part_name(range(10, 20))]
+    assert files(tmp_path / "out.run") == ["manifest.json"]
+
+
+def test_a_writer_without_all_of_its_rows_is_an_error(tmp_path):
+    folder = ShardFolder(tmp_path / "out", Run({}, tracked=False), 8, 4)
+    for blocks, sizes in ((folder.blocks, [4]), (folder.blocks, [4, 3]), (folder.blocks[1:], [])):
+        with pytest.raises(ValueError, match="expected the rows of all blocks"):
+            write_rows(folder, blocks, sizes)
+    assert files(folder.path) == [part_name(range(4))]
+    assert files(folder.scratch) == ["manifest.json"]
+
+
+def write_rows(folder, blocks, sizes):
+    with PartWriter(folder, Run({}, tracked=False), blocks) as file:
+        for size in sizes:
+            file.write({"index": torch.arange(size)})

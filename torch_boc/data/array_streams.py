@@ -13,7 +13,7 @@ import torch
 from .._optional import require
 from .arrays import ArrayHeader, array_header, as_tensor, numpy
 from .formats import expect_start, has_plain_name, holds_objects, read_npy, read_safetensors
-from .row_arrays import PIECE, RowArray, WholeArray, numpy_array, tensor_array
+from .row_arrays import PIECE, Foreign, RowArray, WholeArray, numpy_array, tensor_array
 from .selection import parts_of
 
 MAGIC = b"\x93NUMPY"
@@ -42,7 +42,10 @@ class Source:
         """Open the file and read its header."""
 
     def headers(self) -> Any:
-        """What `choose` decides on: the arrays, which need not have values. After `blocks` it is certain."""
+        """What `choose` decides on: the arrays, which need not have values.
+
+        For CSV, it is certain only after all blocks.
+        """
         raise NotImplementedError
 
     def num_rows(self, key: Any) -> int | None:
@@ -84,7 +87,7 @@ class ArraySource(Source):
     def num_rows(self, key: Any) -> int | None:
         """See `Source`. What is no array and no list has the length 0."""
         header = self.arrays[key].header
-        if isinstance(header, list | tuple):
+        if isinstance(header, list | tuple) and not isinstance(header, Foreign):  # a header is a tuple as well
             return len(header)
         shape: Sequence[int] = getattr(header, "shape", ())
         return int(shape[0]) if len(shape) else 0

@@ -40,6 +40,7 @@ class Inspection:
 
     def __init__(self, choice: Choice, headers: Mapping[Any, Any], total: int | None, how: Mapping[str, Any]) -> None:
         self._choice, self._headers, self.total, self.rows = choice, headers, total, 0
+        self._given = 0
         self._from_probabilities, self._classes = how["from_probabilities"], how["classes"]
         self.num_classes: int = headers[choice.logits].shape[1]
         self._promised, self._finite, self._shares = Promised(), FiniteRows(), Shares()
@@ -48,7 +49,7 @@ class Inspection:
 
     @property
     def good(self) -> bool:
-        """Whether no row so far is certain to be an error."""
+        """False from the first row on that is certain to be an error."""
         return not self._promised.bad and not self._finite.bad and self._targets.good
 
     def blocks(self, source: Source, rows: int) -> Iterator[LogitBlock]:
@@ -63,6 +64,7 @@ class Inspection:
             aligned = block.target is None or block.target.shape == block.logits.shape[:1]
             if self.good and aligned and len(fitting) == len(wanted):
                 yield block
+                self._given += len(block.logits)
             self.rows += len(block.logits)
 
     def _look(self, part: Mapping[Any, Any]) -> LogitBlock:
@@ -107,6 +109,10 @@ class Inspection:
                 self._targets.finish(self.rows)
         except (TypeError, ValueError) as error:
             raise ContentError(str(error)) from None
+        if self._given != self.rows:
+            raise ContentError(
+                f"expected blocks of all {self.rows} rows, got {self._given}; please report this as a bug"
+            )
         return choice.note
 
 

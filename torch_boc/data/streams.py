@@ -33,8 +33,9 @@ class LogitStream:
     """The logits of a file, as an iterable over blocks of rows. `stream_logits` makes it.
 
     The rows of all blocks together are those of `read_logits`, and so are errors and warnings. Those that tell how many
-    rows are bad, or need all rows to be certain, come after the last block. From the first bad row on there are no
-    further blocks, and what was computed until then should be thrown away.
+    rows are bad, or need all rows to be certain, come after the last block. A wrong number of names of classes is an
+    error before the first. From the first bad row on there are no further blocks, and what was computed until then
+    should be thrown away.
 
     Attributes:
         name: the name of the set.
@@ -49,6 +50,7 @@ class LogitStream:
         with reading(path), opened() as source:
             look_at = look(source, **how)
             self.num_classes, self.rows = look_at.num_classes, look_at.total
+            check_number(how["classes"], self.num_classes)
         size = min(block_elements(torch.device("cpu")), MOST_ELEMENTS)
         self._block = max(1, size // self.num_classes) if rows is None else rows
 
@@ -62,7 +64,6 @@ class LogitStream:
 
     def _finish(self, inspection: Inspection, source: Source) -> None:
         note = inspection.finish(source.headers(), self.name)
-        check_number(self._how["classes"], self.num_classes)
         if note:
             warnings.warn(f"{printable(str(self._path))}: {printable(note)}", stacklevel=4)
 

@@ -35,17 +35,28 @@ class Batch:
         return [x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Tensor)]
 
     def piece(self, start: int, stop: int) -> "Batch":
-        """The samples from `start` up to `stop`. A tensor whose first axis is not the samples is kept whole."""
-        cut = self.map(lambda x: x[start:stop] if x.ndim and len(x) == self.size else x)
+        """The samples from `start` up to `stop`.
+
+        Tensors, arrays, lists and tuples with one entry for each sample are cut. What has another length is kept whole.
+        """
+        args = tuple(x[start:stop] if _entries(x) == self.size else x for x in self.args)
+        kwargs = {name: x[start:stop] if _entries(x) == self.size else x for name, x in self.kwargs.items()}
         target = None if self.target is None else self.target[start:stop]
         ids = None if self.ids is None else self.ids[start:stop]
-        return Batch(cut.args, cut.kwargs, target, stop - start, ids)
+        return Batch(args, kwargs, target, stop - start, ids)
 
     def to(self, device: torch.device) -> "Batch":
         """A copy with the model's arguments on `device`; the host does not wait for a CUDA device."""
         if device.type != "cuda":
             return self.map(lambda x: x.to(device))
         return self.map(lambda x: _to_cuda(x, device))
+
+
+def _entries(x: Any) -> int | None:
+    """How many entries a list, a plain tuple or an array has; None for anything else."""
+    if isinstance(x, Tensor) or type(x).__module__ == "numpy":
+        return len(x) if x.ndim else None
+    return len(x) if isinstance(x, list | tuple) and not hasattr(x, "_fields") else None
 
 
 def can_be_pinned(x: Tensor) -> bool:

@@ -13,7 +13,8 @@ def check_complete(folder: str | os.PathLike[str]) -> int:
     """The number of samples in a folder that `BoCPredictor(..., shard=...)` wrote, or an error that names the gaps.
 
     The parts themselves say how many samples the data set has, so that a copy of the folder can be checked as well. All
-    parts must be of one run, with the same columns and no row missing or doubled. The values are not read.
+    parts must be of one run, with the same columns and no row missing or doubled. Indices are counted, and not ids. The
+    values are not read.
     """
     folder, arrow = Path(folder), require_pyarrow()
     parts = sorted(part_ranges(folder), key=lambda x: (x.start, x.stop))

@@ -37,7 +37,8 @@ class ShardFolder:
 
     def __init__(self, path: str | os.PathLike[str], run: Run, samples: int, block: int) -> None:
         self.path = check_folder(path)
-        self.scratch = self.path.with_name(f"{self.path.name}.run")
+        whole = self.path.absolute()  # "." has no name of its own
+        self.scratch = whole.with_name(f"{whole.name}.run")
         check_folder(self.scratch, ["manifest.json"])
         self._run = run
         parts = list(part_ranges(self.path))  # before the manifest: the manifest of these parts is there by now
@@ -140,5 +141,8 @@ class PartWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._part is not None:
-            self._part.discard()
+        part, self._part = self._part, None
+        if part is not None:
+            part.discard()
+        if kind is None and (part is not None or next(self._blocks, None) is not None):
+            raise ValueError(f"expected the rows of all blocks for {self._folder.path}, got fewer; predict again")

@@ -1,6 +1,7 @@
 """Ids of samples: a column of the batch that goes through to the table, and does not reach the model."""
 
 import hashlib
+import numbers
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..data.finding import describe
 from ..storage.parquet import Column
 
 KINDS = "expected ids as a list of N strings, a list of N ints or a tensor of N numbers"
+FLOATS = (torch.float16, torch.float32, torch.float64)  # other floats are unknown to Arrow
 
 
 def check_id(id: Any, taken: Collection[str]) -> None:
@@ -39,6 +41,11 @@ def take_id(batch: Any, name: str, required: Collection[str] = ()) -> tuple[Any,
             )
         return {key: x for key, x in batch.items() if key != name}, batch[name]
     if isinstance(batch, list | tuple) and len(batch) == 3:
+        if isinstance(batch[0], Mapping) and name in batch[0]:
+            raise ValueError(
+                f"expected the ids in one place, got the key {name!r} in the mapping and a third entry of the batch; "
+                "leave one of them out"
+            )
         return tuple(batch[:2]), batch[2]
     if isinstance(batch, list | tuple) and len(batch) in (1, 2) and isinstance(batch[0], Mapping) and name in batch[0]:
         inputs, ids = take_id(batch[0], name, required)
@@ -60,6 +67,8 @@ def as_ids(values: Any, size: int) -> Column:
         raise TypeError(f"{KINDS}, got {describe(values)}")
     if isinstance(values, Tensor) and (values.is_complex() or values.layout != torch.strided or values.ndim != 1):
         raise ValueError(f"{KINDS}, got a tensor of shape {tuple(values.shape)}, dtype {values.dtype}")
+    if isinstance(values, Tensor) and values.is_floating_point() and values.dtype not in FLOATS:
+        raise ValueError(f"{KINDS}, got dtype {values.dtype}, which tables do not have; give numbers of another dtype")
     if len(values) != size:
         raise ValueError(f"expected an id for each of the {size} samples of the batch, got {len(values)}")
     return values
@@ -77,11 +86,11 @@ def _from_list(values: list[Any]) -> Column:
     values = [x.item() if isinstance(x, Tensor) and x.ndim == 0 else x for x in values]
     if all(isinstance(x, str) for x in values):
         return _texts(values)
-    if not all(isinstance(x, int) for x in values):
+    if not all(isinstance(x, numbers.Integral) for x in values):  # those of NumPy as well
         raise TypeError(f"{KINDS}, got {describe(values)}")
     if not all(-(2**63) <= x < 2**63 for x in values):
         raise ValueError(f"expected ids of 64 bits, got {max(values, key=abs)}; write them as strings")
-    return torch.tensor(values, dtype=torch.int64)
+    return torch.tensor([int(x) for x in values], dtype=torch.int64)
 
 
 def _texts(values: list[str]) -> list[str]:

@@ -22,7 +22,8 @@ def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size)
     if not isinstance(data, Iterable):
-        raise TypeError(f"expected a loader, a data set or a tensor, got {type(data).__name__}")
+        hint = "; let it inherit from torch.utils.data.Dataset" if hasattr(data, "__getitem__") else ""
+        raise TypeError(f"expected a loader, a data set or a tensor, got {type(data).__name__}{hint}")
     return data
 
 

@@ -25,7 +25,7 @@ class Manifest(NamedTuple):
 
 
 def create_manifest(path: Path, manifest: Manifest) -> None:
-    """Create the manifest, unless there is one. It appears whole, and one process only creates it."""
+    """Create the manifest, unless there is one. It appears whole, and only one process creates it."""
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,10 +61,15 @@ def part_name(block: range) -> str:
 
 
 def part_ranges(folder: Path) -> Iterator[range]:
-    """The samples of each part, by its name. Other Parquet files in the folder would be read as rows of the table."""
-    for path in folder.glob("*.parquet"):
-        if not path.name.startswith((".", "_")):
-            match = NAME.fullmatch(path.name)
+    """The samples of each part, by its name.
+
+    Other Parquet files in the folder or in folders inside of it would be read as rows of the table, so they are an
+    error. Readers skip names that begin with a dot or an underscore.
+    """
+    for path in folder.rglob("*.parquet"):
+        inside = path.relative_to(folder)
+        if not any(part.startswith((".", "_")) for part in inside.parts):
+            match = NAME.fullmatch(str(inside))
             if match is None:
-                raise ValueError(f"expected parts of a run only in {folder}, got {path.name}; choose another folder")
+                raise ValueError(f"expected parts of a run only in {folder}, got {inside}; choose another folder")
             yield range(int(match[1]), int(match[2]))

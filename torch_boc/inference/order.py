@@ -8,6 +8,12 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
 
 from .batches import Batch, BatchReader
+from .processes import check_padding
+
+ENDED = (
+    "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of the data set ends a loader "
+    "early: let the data set raise another error"
+)
 
 
 class Places(NamedTuple):
@@ -32,7 +38,7 @@ class Numbered(NamedTuple):
 def places_of(sampler: Any) -> Places | None:
     """The places of a sampler; None if they cannot be known before the samples are drawn.
 
-    They are known for sequential and distributed samplers and for lists of indices.
+    They are known for sequential and distributed samplers and for lists of indices, unless these count from the end.
 
     >>> places_of(DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
     Places(indices=range(1, 6, 2), kept=2)
@@ -42,9 +48,13 @@ def places_of(sampler: Any) -> Places | None:
     if type(sampler) is DistributedSampler:
         indices = list(sampler) if sampler.shuffle else range(sampler.rank, sampler.total_size, sampler.num_replicas)
         return Places(indices, count_kept(sampler))
-    if isinstance(sampler, range) or (isinstance(sampler, list | tuple) and all(type(x) is int for x in sampler)):
-        return Places(sampler, len(sampler))
-    return None
+    return Places(sampler, len(sampler)) if _lists_indices(sampler) else None
+
+
+def _lists_indices(sampler: Any) -> bool:
+    if isinstance(sampler, range):
+        return not sampler or min(sampler[0], sampler[-1]) >= 0
+    return isinstance(sampler, list | tuple) and all(type(x) is int and x >= 0 for x in sampler)
 
 
 def count_kept(sampler: DistributedSampler[Any]) -> int:
@@ -59,21 +69,24 @@ def count_kept(sampler: DistributedSampler[Any]) -> int:
 
 
 def check_order(loader: Any, id: str | None) -> None:
-    """Raise if it cannot be known which samples the rows of a loader are, and no id says it."""
-    if id is None and not (_is_counted(loader) or _batches(loader)):
+    """Raise if it cannot be known which samples the rows of a loader are, and no id says it, or if some come twice."""
+    if _is_counted(loader) or _batches(loader):
+        return
+    if id is None:
         raise ValueError(
             f"expected a loader that keeps the order of its data set, got a DataLoader with {_reason(loader)}, so that "
             "it is not known which sample a row is; leave shuffle=True and other samplers out, or give the predictor "
             "id='name', the name of a column of the batch that says which sample it is"
         )
+    check_padding(loader)
 
 
 def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Numbered]:
     """The batches of a loader with the indices of their samples; the padding of a `DistributedSampler` is left out."""
     if _is_counted(loader):
-        return _counted(loader, reader)
+        return _counted(_whole(loader), reader)
     places = _batches(loader)
-    return _unknown(loader, reader) if places is None else number_by(loader, reader, places)
+    return _unknown(_whole(loader), reader) if places is None else number_by(loader, reader, places)
 
 
 def number_by(loader: Iterable[Any], reader: BatchReader, places: Iterable[Places]) -> Iterator[Numbered]:
@@ -90,6 +103,32 @@ def number_by(loader: Iterable[Any], reader: BatchReader, places: Iterable[Place
         if place.kept < batch.size:
             batch = batch.piece(0, place.kept)
         yield Numbered(torch.tensor(place.indices[: place.kept], dtype=torch.int64), batch)
+    if next(left, None) is not None:
+        raise ValueError(ENDED)
+
+
+def _whole(loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of a loader. If it is known how many there are, fewer are an error."""
+    batches = 0
+    for raw in loader:
+        batches += 1
+        yield raw
+    if batches < _least_batches(loader):
+        raise ValueError(ENDED)
+
+
+def _least_batches(loader: Any) -> int:
+    """How many batches a loader has at least; 0 if that is not known, as with samplers of the user's own."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset) or not _is_plain(loader):
+        return 0
+    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+    return len(sampler) if type(inner).__module__.startswith("torch.utils.data.") else 0
+
+
+def _is_plain(loader: DataLoader[Any]) -> bool:
+    """Whether the loader yields the batches of its sampler: a class that inherits from it may yield others."""
+    return type(loader).__iter__ is DataLoader.__iter__
 
 
 def _counted(loader: Iterable[Any], reader: BatchReader) -> Iterator[Numbered]:
@@ -109,19 +148,20 @@ def _is_counted(loader: Any) -> bool:
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return True
     # Without batching, each item of the data set is a batch of its own.
-    return loader.batch_sampler is None and type(loader.sampler) is SequentialSampler
+    return loader.batch_sampler is None and type(loader.sampler) is SequentialSampler and _keeps_order(loader)
 
 
 def _batches(loader: Any) -> Iterator[Places] | None:
     """The places of each batch; None if they cannot be known."""
     # Without batching by the loader, a BatchSampler may give the data set lists of indices.
     sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    places = places_of(sampler.sampler) if type(sampler) is BatchSampler and _in_order(loader) else None
-    return None if places is None else _cut(places, sampler.batch_size)
+    places = places_of(sampler.sampler) if type(sampler) is BatchSampler and _keeps_order(loader) else None
+    return None if places is None else _cut(places, sampler.batch_size, sampler.drop_last)
 
 
-def _cut(places: Places, size: int) -> Iterator[Places]:
-    for start in range(0, len(places.indices), size):
+def _cut(places: Places, size: int, drop_last: bool) -> Iterator[Places]:
+    samples = len(places.indices)
+    for start in range(0, samples - samples % size if drop_last else samples, size):
         indices = places.indices[start : start + size]
         yield Places(indices, min(len(indices), max(0, places.kept - start)))
 
@@ -130,8 +170,11 @@ def _reason(loader: Any) -> str:
     """Why the order of a loader is not known."""
     sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     sampler = sampler.sampler if type(sampler) is BatchSampler else sampler
-    return type(sampler).__name__ if _in_order(loader) else "in_order=False"
+    if not _is_plain(loader):
+        return "an __iter__ of its own"
+    return type(sampler).__name__ if _keeps_order(loader) else "in_order=False"
 
 
-def _in_order(loader: Any) -> bool:
-    return loader.num_workers == 0 or getattr(loader, "in_order", True)
+def _keeps_order(loader: Any) -> bool:
+    """Whether a loader yields the batches of its sampler in the order of the sampler."""
+    return _is_plain(loader) and (loader.num_workers == 0 or getattr(loader, "in_order", True))

@@ -16,9 +16,8 @@ from torch import Tensor
 from .._optional import require_pyarrow
 from ..storage.files import check_file, replacing
 from ..storage.parquet import Column, ParquetFile
-from .lock import Lock
 from .passing import Passed, Passing
-from .runs import Run, compare_samples, read_record
+from .runs import Run, compare_samples, lock_of, read_record
 
 # A part is closed after this many rows or seconds. If the process is killed, only the open part is lost.
 PART_ROWS, PART_SECONDS = 2**15, 60.0
@@ -52,7 +51,7 @@ class PartFiles:
         check_file(self.folder / "run.json")
         self.rows = 0
         self._run, self._passing = run, Passing()
-        self._lock = Lock(self.path.with_name(f"{self.path.name}.lock"), f"writes {self.path}")
+        self._lock = lock_of(self.path)
         self._earlier: deque[Part] = deque()
         self._part: ParquetFile | None = None
         self._opened = 0.0

@@ -23,8 +23,9 @@ from .loaders import as_loader, count_samples, describe_loader
 from .loop import MARKS, TableLoop
 from .order import check_order, number
 from .part_files import PartFiles
+from .processes import warn_of_others
 from .ranks import check_shard, find_rank
-from .runs import Run, RunFile
+from .runs import SPREAD_SAMPLES, Run, RunFile
 from .shards import ShardedData, cut, share
 
 
@@ -42,7 +43,8 @@ class BoCPredictor(TableLoop):
     `index` is the index of the sample in the data set of a `DataLoader`, also with a `DistributedSampler`, of which the
     padding is left out. In a `torch.utils.data.Subset`, it is the position in the subset. For plain iterables of
     batches and iterable data sets, samples are counted from 0 in the order of the loader. A loader whose order cannot
-    be known (shuffled, with a sampler of your own) is an error unless there is an `id`; then there is no `index`.
+    be known (shuffled, with a sampler or an `__iter__` of your own) is an error unless there is an `id`; then there is
+    no `index`. A `collate_fn` must keep the order of the samples.
 
     Args:
         model: the classifier.
@@ -123,14 +125,16 @@ class BoCPredictor(TableLoop):
         of two different runs are never mixed: the settings, the test, all weights and buffers, the code and the plain
         attributes of the model must be the same. All samples are read again and compared, but the model does not run on
         samples that are done. A finished run is compared in the same way and not repeated. A difference is an error; to
-        replace a finished file, leave `resume` out. While a run writes, a second one is refused. What a model reads
-        from elsewhere (files, the environment, other modules of your program) is not compared.
+        replace a finished file, leave `resume` out. While a run writes, a second one is refused (also without
+        `resume`). What a model reads from elsewhere (files, the environment, other modules of your program) is not
+        compared.
 
         With `shard`, `path` is a folder, which pandas, polars and DuckDB read as one table, and `loader` is a map-style
-        data set, or a plain `DataLoader` over one. The data set is cut into blocks. Each process predicts its share of
-        the blocks, and each block is a file `part-FIRST-END.parquet`, which appears whole. A process that dies loses
-        the block that it works on. A run always resumes: it predicts the blocks that are missing, with any number of
-        processes, after it has compared the blocks of its share that are done. No process waits for the others:
+        data set, or a plain `DataLoader` over one. The data set must have the same order in every process: each reads
+        16 samples to compare them. The data set is cut into blocks. Each process predicts its share of the blocks, and
+        each block is a file `part-FIRST-END.parquet`, which appears whole. A process that dies loses the block that it
+        works on. A run always resumes: it predicts the blocks that are missing, with any number of processes, after it
+        has compared the blocks of its share that are done. No process waits for the others:
         `torch_boc.inference.check_complete(path)` says whether all samples are there. The manifest of the run and
         unfinished files are in `{path}.run`; to start over, delete both folders.
 
@@ -147,6 +151,7 @@ class BoCPredictor(TableLoop):
             return self._to_folder(ShardedData(loader, self.batch_size), Path(path), run_id)
         path, loader = check_file(path), as_loader(loader, self.batch_size)
         check_order(loader, self.id)
+        warn_of_others(loader, stacklevel=2)
         run, unknown = describe_run(self.model, self._settings() | describe_loader(loader), run_id)
         if resume and is_finished(path, run):
             warn_of(unknown)
@@ -166,14 +171,17 @@ class BoCPredictor(TableLoop):
     def _to_folder(self, data: ShardedData, path: Path, run_id: str | None) -> Path:
         """Predict and write the blocks of this process that are not done."""
         rank = find_rank(self.shard or "auto")
-        run, unknown = describe_run(self.model, self._settings() | {"samples": data.samples}, run_id)
+        settings = self._settings() | {"samples": data.samples}
+        # Every process compares these samples with the manifest before it adds rows to those of the others.
+        settings |= {SPREAD_SAMPLES: data.fingerprint(self._reader)} if run_id is None else {}
+        run, unknown = describe_run(self.model, settings, run_id)
         folder = ShardFolder(path, run, data.samples, data.block_size(rank.world))
         mine, done = share(folder.blocks, rank), folder.done()
         finished = set(done)
-        # A process without finished blocks of its own compares one of the others, before it adds rows to theirs.
-        compared = [block for block in mine if block in finished] or done[:1]
-        if compared:
+        if done:
             warn_of(unknown)
+        compared = [block for block in mine if block in finished]
+        if compared:
             marks = self._marks(data.numbered(compared, self._reader), sum(map(len, compared)))
             folder.check_done(compared, marks if run.tracked else None)
         self._write_blocks(data, folder, run, [block for block in mine if block not in finished])

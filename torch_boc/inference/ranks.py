@@ -35,8 +35,8 @@ def find_rank(shard: str | Rank) -> Rank:
     """The rank that was given, or that of this process, as the launcher tells it.
 
     "auto" asks, in this order: an initialised `torch.distributed`; RANK and WORLD_SIZE (torchrun); LOCAL_RANK,
-    NODE_RANK and WORLD_SIZE (Lightning); SLURM_PROCID and the number of tasks (start the processes with srun, because
-    a batch script itself is told to be rank 0 of all tasks). If there is none of these, this is the only process.
+    NODE_RANK and WORLD_SIZE (Lightning); SLURM_PROCID and SLURM_STEP_NUM_TASKS (srun). If there is none of these, this
+    is the only process. A batch script of Slurm with several tasks that was not started by srun is an error.
     """
     if isinstance(shard, Rank):
         return shard
@@ -47,10 +47,20 @@ def find_rank(shard: str | Rank) -> Rank:
     if "LOCAL_RANK" in os.environ:
         return _checked("LOCAL_RANK", _lightning_rank(), "WORLD_SIZE")
     if "SLURM_PROCID" in os.environ:
+        _check_srun()
         return _checked("SLURM_PROCID", _number("SLURM_PROCID"), "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
     if "WORLD_SIZE" in os.environ and _number("WORLD_SIZE") != 1:
         raise ValueError(f"expected RANK in the environment beside WORLD_SIZE, got none; {REMEDY}")
     return Rank(0, 1)
+
+
+def _check_srun() -> None:
+    """Raise in a batch script: Slurm tells it that it is process 0 of all tasks, but no others were started."""
+    if "SLURM_STEP_NUM_TASKS" not in os.environ and "SLURM_NTASKS" in os.environ and _number("SLURM_NTASKS") > 1:
+        raise ValueError(
+            f"expected SLURM_STEP_NUM_TASKS in the environment, as srun sets it, got {os.environ['SLURM_NTASKS']} "
+            "tasks of a job only; start the processes with srun, or give shard=None"
+        )
 
 
 def _lightning_rank() -> int:

@@ -1,5 +1,6 @@
 """The record of a run, and Parquet files that hold the record of the run that wrote them."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -12,9 +13,11 @@ from torch import Tensor
 
 from .._optional import require_pyarrow
 from ..storage.parquet import Column, ParquetFile
+from .lock import Lock
 from .passing import Passed, Passing
 
 KEY = "torch_boc"
+LONGEST_PLAIN = 200  # bytes of a name that has room for the endings of locks
 SAME = (
     "a loader must give the same samples in the same order (shuffle=False, no random augmentation). If you give a "
     "run_id=, samples and model are not compared"
@@ -24,6 +27,13 @@ ATTRIBUTES = (
     "The attributes are the numbers, texts and tensors that modules hold, and the hooks of the forward; if the forward "
     "itself changes them, load the model again or give a run_id= of your own"
 )
+
+SPREAD_SAMPLES = "samples from all over the data set"  # a setting of runs of several processes
+HINTS = {
+    SPREAD_SAMPLES: "The data set must have the same order in every process (sort lists of files), without random "
+    "augmentation. If you give a run_id=, samples and model are not compared",
+    "attributes of the model": ATTRIBUTES,
+}
 
 
 class Record(NamedTuple):
@@ -55,7 +65,7 @@ class Run:
         keys = [key for key in {**self.settings, **earlier} if self.settings.get(key) != earlier.get(key)]
         if keys:
             before, now = ({key: run.get(key) for key in keys} for run in (earlier, self.settings))
-            hint = f" {ATTRIBUTES}." if "attributes of the model" in keys else ""
+            hint = "".join(f" {HINTS[key]}." for key in keys if key in HINTS)
             raise ValueError(f"expected the run {whose}, with {before}, got one with {now}.{hint} {remedy}")
 
 
@@ -81,8 +91,17 @@ def read_record(path: Path, remedy: str) -> Record:
     return found
 
 
+def lock_of(path: Path) -> Lock:
+    """The lock of a table, which is held while the table is written."""
+    encoded = os.fsencode(path.name)
+    name = path.name if len(encoded) <= LONGEST_PLAIN else hashlib.sha256(encoded).hexdigest()
+    return Lock(path.with_name(f"{name}.lock"), f"writes {path}")
+
+
 class RunFile:
     """A `ParquetFile` that records the run and the samples that it was made from.
+
+    It holds the lock `{path}.lock` while it is open, so that two processes do not replace each other's file in silence.
 
     Attributes:
         rows: the number of rows so far.
@@ -90,6 +109,7 @@ class RunFile:
 
     def __init__(self, path: str | os.PathLike[str], run: Run) -> None:
         self._file, self._run, self._passing = ParquetFile(path), run, Passing()
+        self._lock = lock_of(self._file.path)
 
     @property
     def rows(self) -> int:
@@ -102,10 +122,18 @@ class RunFile:
             self._passing.add(marks)
 
     def __enter__(self) -> "RunFile":
+        self._lock.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.annotate(self._run.metadata(self._passing.so_far()._replace(rows=self.rows)))
-        self._file.__exit__(kind, error, trace)
+        try:
+            if kind is not None:
+                self._file.discard()
+                return
+            with self._file:
+                self._file.annotate(self._run.metadata(self._passing.so_far()._replace(rows=self.rows)))
+                self._lock.check()
+        finally:
+            self._lock.__exit__(kind, error, trace)

@@ -9,10 +9,13 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 from .batches import BatchReader
 from .loaders import as_loader
 from .order import Numbered, Places, number_by
+from .passing import Passing, mark_samples
 from .ranks import Rank
 
 # A process has about this many blocks, of at most so many samples: what is lost when it is killed is one block.
 BLOCKS_PER_RANK, BLOCK_ROWS = 32, 2**17
+# How many samples the processes of a run compare before they write.
+SPREAD = 16
 # The options of a DataLoader that do not say which samples come in which order.
 OPTIONS = (
     *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn"),
@@ -30,7 +33,7 @@ class BlockBatches:
     [[0, 1, 2], [3], [8, 9, 10]]
     """
 
-    def __init__(self, blocks: Sequence[range], size: int) -> None:
+    def __init__(self, blocks: Sequence[Sequence[int]], size: int) -> None:
         self.blocks, self.size = blocks, size
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -69,11 +72,23 @@ class ShardedData:
         rows = min(BLOCK_ROWS, math.ceil(self.samples / (BLOCKS_PER_RANK * world)))
         return max(1, math.ceil(rows / self.batch_size)) * self.batch_size
 
-    def numbered(self, blocks: Sequence[range], reader: BatchReader) -> Iterator[Numbered]:
-        """The samples of some blocks, in batches."""
-        batches = BlockBatches(blocks, self.batch_size)
+    def numbered(
+        self, blocks: Sequence[Sequence[int]], reader: BatchReader, *, size: int | None = None
+    ) -> Iterator[Numbered]:
+        """The samples of some blocks, in batches of `size`, by default the batch size."""
+        batches = BlockBatches(blocks, self.batch_size if size is None else size)
         places: Iterable[Places] = (Places(indices, len(indices)) for indices in batches)
         return number_by(self._rebuilt(batches), reader, places)
+
+    def fingerprint(self, reader: BatchReader) -> str:
+        """A digest of a few samples from all over the data set; it differs if another process has another order.
+
+        They are one batch, whatever the batch size is, because a collate_fn may fill up samples to the longest.
+        """
+        places, passing = {i * (self.samples - 1) // (SPREAD - 1) for i in range(SPREAD)}, Passing()
+        for _, batch in self.numbered([sorted(places) if self.samples else []], reader, size=SPREAD):
+            passing.add(mark_samples(batch).cpu())
+        return f"{passing.so_far().inputs} {passing.so_far().targets}"
 
     def _rebuilt(self, batches: BlockBatches) -> DataLoader[Any]:
         options = {name: getattr(self._loader, name, None) for name in OPTIONS}
@@ -84,8 +99,9 @@ class ShardedData:
 def share(blocks: Sequence[range], rank: Rank) -> Sequence[range]:
     """The blocks of one process: every `world`-th.
 
-    The blocks that are done when a run is interrupted are about the first, so that any other number of processes shares
-    the rest evenly.
+    If all processes are interrupted together, the blocks that are done are about the first, so that any number of
+    processes shares the rest evenly. If one process died, every `world`-th block is missing. A number of processes that
+    has no common divisor with the earlier number shares these evenly; with another number, some processes get none.
     """
     return blocks[rank.rank :: rank.world]
 
