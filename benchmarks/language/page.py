@@ -16,9 +16,10 @@ from torch_boc.report.words import number
 
 MAIN = "SmolLM2-135M"
 HEAD = (
-    "Written by `python -m benchmarks.language FOLDER --gguf FILE` from a real language model on real text; "
-    "`numbers.csv` has every number, and a test makes this page again from it. `python -m benchmarks.language.fetch "
-    "FOLDER` gets the model. Brackets are 95 % intervals by the bootstrap over documents, because the tokens of one "
+    "A real language model on real text, by the functions of `python -m benchmarks.language FOLDER --gguf FILE`. The "
+    "committed numbers were computed by these functions in several sittings with a cache, and not yet by one run of the "
+    "command. `numbers.csv` has every number, and a test makes this page again from it. "
+    "`python -m benchmarks.language.fetch FOLDER` gets the model. Brackets are 95 % intervals by the bootstrap over documents, because the tokens of one "
     "document depend on each other."
 )
 HOW = (
