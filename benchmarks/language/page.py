@@ -17,10 +17,10 @@ from torch_boc.report.words import number
 MAIN = "SmolLM2-135M"
 HEAD = (
     "A real language model on real text, by the functions of `python -m benchmarks.language FOLDER --gguf FILE`. The "
-    "committed numbers were computed by these functions in several sittings with a cache, and not yet by one run of the "
-    "command. `numbers.csv` has every number, and a test makes this page again from it. "
-    "`python -m benchmarks.language.fetch FOLDER` gets the model. Brackets are 95 % intervals by the bootstrap over documents, because the tokens of one "
-    "document depend on each other."
+    "committed numbers were computed by these functions in several sittings with a cache, and not yet by one run of "
+    "the command. `numbers.csv` has every number, and a test makes this page again from it. `python -m "
+    "benchmarks.language.fetch FOLDER` gets the model. Brackets are 95 % intervals by the bootstrap over documents, "
+    "because the tokens of one document depend on each other."
 )
 HOW = (
     "Each document goes through the model alone, cut after 128 tokens; every token but the first is predicted from "
