@@ -95,8 +95,8 @@ def _contained(table: pd.DataFrame) -> str:
     return (
         f"**Bounds from the top k** contain the truth in {words} of {total:,.0f} cases, up to the rounding of the "
         f"log-probabilities in float64: 1e-9 of the loss and {ROUNDING:g} of a lost coin. The second part was added "
-        "after a first run on random rows had failed. With log-probabilities by log_softmax, 55 of the cases failed, at "
-        "very sure tokens; they are taken from the odds now, and only the 15 documents with failures were computed "
+        "after a first run on random rows had failed. With log-probabilities by log_softmax, 55 of the cases failed, "
+        "at very sure tokens; they are taken from the odds now, and only the 15 documents with failures were computed "
         "again."
     )
 
