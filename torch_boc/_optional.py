@@ -1,6 +1,8 @@
 """The one place that imports packages which torch_boc can do without, and names the extra that brings each."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -49,3 +51,18 @@ def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -
 def require_pyarrow() -> Any:
     """PyArrow, for tables in files."""
     return require("pyarrow", "compute", "csv", "parquet", purpose="tables need")
+
+
+@contextmanager
+def quiet_transformers(transformers: Any) -> Iterator[None]:
+    """Within the block, transformers logs errors only, and shows no progress bars."""
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -3,14 +3,13 @@
 import io
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from .._optional import require
+from .._optional import quiet_transformers, require
 
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 
@@ -39,7 +38,9 @@ def load_model(name: str, gguf: str | None, dtype: str = "auto") -> LanguageMode
     _check(name, path, gguf)
     where = str(path) if path.is_dir() else name
     options: dict[str, Any] = {"local_files_only": path.is_dir(), **({"gguf_file": gguf} if gguf else {})}
-    with _quiet(transformers):
+    # Its bar for GGUF files cannot be switched off.
+    other = sys.stderr if sys.stderr.isatty() else io.StringIO()
+    with quiet_transformers(transformers), redirect_stderr(other):
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
             model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=dtype, **options)
@@ -75,20 +76,3 @@ def _check(name: str, path: Path, gguf: str | None) -> None:
         raise ValueError(f"{name}: expected the folder of a model or a file that ends in .gguf, got another file")
     if gguf is not None and not (path / gguf).is_file():
         raise ValueError(f"{path / gguf}: no such file; give --gguf the name of a GGUF file in the folder of --model")
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Within the block, transformers logs errors only, and shows its progress on a terminal only."""
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    other = sys.stderr if sys.stderr.isatty() else io.StringIO()  # its bar for GGUF files cannot be switched off
-    try:
-        with redirect_stderr(other):
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

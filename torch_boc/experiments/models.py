@@ -1,14 +1,13 @@
 """The classifiers of the experiments: found, fetched and loaded."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .._optional import require
+from .._optional import quiet_transformers, require
 from .cache import digest_files
 from .fetch import TIMEOUT, fetching
 from .protocol import Experiment
@@ -123,7 +122,7 @@ def _load_roberta(folder: Path) -> tuple[nn.Module, Any]:
 def _load_pretrained(folder: Path, kind: str, companion: str) -> tuple[Any, Any]:
     transformers = require("transformers", purpose="vit and roberta need")
     try:
-        with _quiet(transformers):
+        with quiet_transformers(transformers):
             other = getattr(transformers, companion).from_pretrained(folder, local_files_only=True)
             model, info = getattr(transformers, kind).from_pretrained(
                 folder, local_files_only=True, output_loading_info=True
@@ -170,18 +169,3 @@ def _fetch_pretrained(hub: Any, name: str, experiment: Experiment) -> Path:
 
 def _lacking(folder: Path, needed: Sequence[Sequence[str]]) -> str:
     return ", ".join(" or ".join(group) for group in needed if not any(any(folder.glob(name)) for name in group))
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Without the progress bars and the advice of transformers within the block."""
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
