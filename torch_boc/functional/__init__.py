@@ -7,6 +7,7 @@ from .columns import sample_columns
 from .discoveries import adjusted_p_values
 from .evidence import Evidence, gather
 from .registry import Score, compute_scores, scores
+from .restored import restore_evidence
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
 from .tails import binomial_log_tail, binomial_tail
@@ -43,6 +44,7 @@ __all__ = [
     "log_p_value",
     "p_value",
     "place_bets",
+    "restore_evidence",
     "sample_columns",
     "sample_wins",
     "scores",
