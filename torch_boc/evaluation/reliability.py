@@ -11,17 +11,15 @@ from torch import Tensor
 
 from ..calibration import Calibrator, calibrators
 from ..data.sets import LogitSet
-from ..functional.bins import count, equal_bin
 from ..functional.calibration import error_of_bins
 from ..functional.evidence import gather, log_loss
 from ..report.tables import CalibrationRow, ReliabilityRow
 from .bootstrap import bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
-from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
+from .ece import bin_errors, chance_error, error_difference, error_interval
 from .inputs import labelled
+from .judged import Judged, JudgedTally, tally_judged
 from .probing import ProbedSet, row_blocks
 
-# The number of cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
-SUB_CELLS = 64
 LABELS = ("split", "method")
 Row = dict[str, Any]
 
@@ -91,23 +89,29 @@ def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
 
 
 def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], list[Row]]:
+    """`judge_tally` of judged samples. The interval of the NLL is that of the samples themselves."""
+    tally = tally_judged(judged, bins)
+    return judge_tally(
+        tally, lambda: mean_interval(judged.nll, replicates, numbers, (0.0, math.inf)), replicates, numbers
+    )
+
+
+def judge_tally(
+    tally: JudgedTally, nll_interval: Callable[[], tuple[float, float]], replicates: int, numbers: Any
+) -> tuple[dict[str, float], list[Row]]:
     """The errors with their intervals, the accuracy, and the points of the reliability curve."""
-    confidence, correct, nll = judged
-    cells, means = _cells(judged, bins)
+    cells, means = tally.filled()
+    bins = tally.bins
     observed, drawn = replicate(lambda counts: _cell_statistics(counts, means, bins), [cells], replicates, numbers)
-    values = {
-        "ece": calibration_error(confidence, correct, bins),
-        "nll": float(nll.mean()),
-        "brier": float((confidence - correct.double()).square().mean()),
-    }
+    values = {"ece": bin_errors(tally).total, "nll": tally.mean_nll(), "brier": tally.brier()}
     intervals = {
-        "ece": error_interval(judged, bins, drawn[:, 0]),
-        "nll": mean_interval(nll, replicates, numbers, (0.0, math.inf)),
+        "ece": error_interval(tally, drawn[:, 0]),
+        "nll": nll_interval(),
         "brier": bootstrap_interval(values["brier"], observed[1], drawn[:, 1]),
     }
-    row = with_intervals(values, intervals) | {"accuracy": float(correct.double().mean())}
-    row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(confidence, bins), strict=True))
-    return row, _curve(judged, bins, drawn[:, 2:])
+    row = with_intervals(values, intervals) | {"accuracy": tally.accuracy()}
+    row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(tally), strict=True))
+    return row, _curve(tally, drawn[:, 2:])
 
 
 def _fitted(method: Calibrator, split: str, data: LogitSet) -> bool:
@@ -137,21 +141,6 @@ def _apply(method: Calibrator, test: ProbedSet) -> Judged:
     return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _cells(judged: Judged, bins: int) -> tuple[Tensor, Tensor]:
-    """For each cell that is not empty, its count; and its bin, correctness, mean confidence and mean Brier score."""
-    confidence, hit = judged.confidence, judged.correct.double()
-    size = bins * SUB_CELLS
-    # equal_bin(confidence, size) could put a confidence at the edge of a bin into a cell of another bin, by rounding.
-    within = (confidence * size).ceil().long() - 1 - equal_bin(confidence, bins) * SUB_CELLS
-    place = equal_bin(confidence, bins) * SUB_CELLS + within.clamp(0, SUB_CELLS - 1) + judged.correct * size
-    counts = count(place, torch.ones_like(place), 2 * size)
-    filled = counts.nonzero().flatten()
-    columns = [confidence, (confidence - hit).square()]
-    means = [count(place, column, 2 * size)[filled] / counts[filled] for column in columns]
-    bin_of, right = filled % size // SUB_CELLS, filled >= size
-    return counts[filled], torch.stack([bin_of.double(), right.double(), *means])
-
-
 def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
     """From counts (R, cells), the calibration error, the Brier score and the accuracy of each bin: (R, 2 + bins)."""
     bin_of, right, confidence, brier = means
@@ -162,16 +151,14 @@ def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
     return torch.cat([error.unsqueeze(1), (counts @ brier / total).unsqueeze(1), hits / inside], 1)
 
 
-def _curve(judged: Judged, bins: int, accuracies: Tensor) -> list[Row]:
+def _curve(tally: JudgedTally, accuracies: Tensor) -> list[Row]:
     """A row for each bin. `accuracies` (R, bins) are replicates; one is NaN if it drew no sample of the bin."""
-    place = equal_bin(judged.confidence, bins)
-    samples = count(place, torch.ones_like(judged.confidence), bins)
-    sums = torch.stack([count(place, x.double(), bins) for x in (judged.confidence, judged.correct)])
-    confidence, accuracy = sums / samples
+    sums, bins = tally.in_bins(), tally.bins
+    confidence, accuracy = torch.stack([sums.confidence, sums.hits]) / sums.samples
     rows = []
     for i in range(bins):
         low, high = bootstrap_interval(float(accuracy[i]), accuracy[i], accuracies[:, i])
-        row = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(samples[i])}
+        row = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(sums.samples[i])}
         row |= {"confidence": float(confidence[i]), "accuracy": float(accuracy[i])}
         rows.append(row | {"accuracy_low": low, "accuracy_high": high})
     return rows
