@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from .probing import ProbedSet, row_blocks
 
 LABELS = ("split", "method")
 Row = dict[str, Any]
+Difference = tuple[float, float, float]
 
 
 def calibration_tables(
@@ -41,47 +42,65 @@ def calibration_tables(
     """
     if test.correct is None:
         return [], []
-    first, *rest = (("", method) for method in calibrators() if not method.needs_fit)
-    fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
     table: list[Row] = []
     curves: list[ReliabilityRow] = []
     kept: list[Judged] = []
-    for split, method in [first, *fitted, *rest]:
+    for split, method in fitted_methods(splits, methods, progress):
         label = {"split": split, "method": method.name}
-        what = f"calibration: {method.name}" + (f" on {split}" if split else "")
-        progress(what)
-        method.progress = partial(_tell, progress, what)
-        if split and not _fitted(method, split, splits[split]):
-            continue
         judged = _apply(method, test)
         row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", *label.values()))
         table.append(label | row | {"temperature": method.temperature})
         curves += [ReliabilityRow(split, method.name, **point) for point in curve]
         kept.append(judged._replace(nll=judged.nll[:0]))
     progress("calibration: differences")
-    best = min((i for i, row in enumerate(table) if row["split"] not in seen), key=lambda i: float(table[i]["ece"]))
-    return _with_differences(table, kept, best, bins, replicates, seed), curves
+
+    def difference(i: int, other: int, numbers: Any) -> Difference:
+        return error_difference(kept[i], kept[other], bins, replicates, numbers)
+
+    return with_differences(table, seen, difference, seed), curves
 
 
-def _with_differences(
-    table: Sequence[Row], judged: Sequence[Judged], best: int, bins: int, replicates: int, seed: int
+def with_differences(
+    table: Sequence[Row], seen: Collection[str], difference: Callable[[int, int, Any], Difference], seed: int
 ) -> list[CalibrationRow]:
-    """The rows with the differences of their ECE from that of MSP, which is the first row, and of the row `best`."""
+    """The rows with the differences of their ECE from that of MSP, which is the first row, and from the lowest ECE.
 
-    def difference(i: int, other: int) -> tuple[float, float, float]:
+    Args:
+        table: the rows.
+        seen: splits that share samples with the test set. A method that was fitted on one of them is never the best.
+        difference: gives the difference of two rows and its interval, from their places and random numbers.
+        seed: of the random numbers.
+    """
+    best = min((i for i, row in enumerate(table) if row["split"] not in seen), key=lambda i: float(table[i]["ece"]))
+
+    def between(i: int, other: int) -> Difference:
         if i == other:
             return 0.0, 0.0, 0.0
-        numbers = random_numbers(seed, "difference", *(table[place][key] for place in (i, other) for key in LABELS))
-        return error_difference(judged[i], judged[other], bins, replicates, numbers)
+        labels = (table[place][key] for place in (i, other) for key in LABELS)
+        return difference(i, other, random_numbers(seed, "difference", *labels))
 
     rows = []
     for i, row in enumerate(table):
-        found = {"ece_versus_msp": difference(i, 0)}
-        found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else difference(i, best)
+        found = {"ece_versus_msp": between(i, 0)}
+        found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else between(i, best)
         values = {name: value for name, (value, _, _) in found.items()}
         around = {name: (low, high) for name, (_, low, high) in found.items()}
         rows.append(CalibrationRow(**{**row, **with_intervals(values, around)}))
     return rows
+
+
+def fitted_methods(
+    splits: Mapping[str, LogitSet], methods: Collection[str], progress: Callable[[str], object]
+) -> Iterator[tuple[str, Calibrator]]:
+    """The calibrators with the names of their splits: MSP, then the fitted methods by split, then the others."""
+    first, *rest = (("", method) for method in calibrators() if not method.needs_fit)
+    fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
+    for split, method in [first, *fitted, *rest]:
+        what = f"calibration: {method.name}" + (f" on {split}" if split else "")
+        progress(what)
+        method.progress = partial(_tell, progress, what)
+        if not split or _fitted(method, split, splits[split]):
+            yield split, method
 
 
 def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
@@ -119,7 +138,7 @@ def _fitted(method: Calibrator, split: str, data: LogitSet) -> bool:
     try:
         method.fit(*labelled(data))
     except ValueError as error:
-        warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=4)
+        warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=5)
         return False
     return True
 
