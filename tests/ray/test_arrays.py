@@ -1,5 +1,7 @@
 """Columns of Ray's blocks as tensors."""
 
+import warnings
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +15,9 @@ VALUES = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 def as_ray_has_it():
     extension = pytest.importorskip("ray.data.extensions")
-    return extension.ArrowTensorArray.from_numpy(VALUES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray warns of its own settings
+        return extension.ArrowTensorArray.from_numpy(VALUES)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +30,6 @@ def as_ray_has_it():
     ],
 )
 @pytest.mark.parametrize("pieces", [1, 2])
-@pytest.mark.filterwarnings("ignore:.use_push_based_shuffle.:DeprecationWarning")  # Ray warns of its own setting
 def test_every_form_of_logits(make, pieces):
     column = make()
     table = pa.table({"z": pa.chunked_array([column] * pieces)})
