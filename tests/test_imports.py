@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch_boc
 
-HEAVY = ("torchmetrics", "lightning", "pytorch_lightning", "transformers", "pandas", "matplotlib", "pyarrow")
+HEAVY = ("torchmetrics", "lightning", "pytorch_lightning", "transformers", "pandas", "matplotlib", "pyarrow", "ray")
 PARTS = sorted(name for name in dir(torch_boc) if name.islower() and not name.startswith("_") and name != "watch")
 PARTS.remove("bag_of_coins")
 
@@ -29,8 +29,13 @@ def test_probing_logits_needs_torch_alone():
     assert run(f"import torch_boc\ntorch_boc.{parts}, torch_boc.bag_of_coins\nprint(heavy())") == "[]"
 
 
+def test_ray_is_imported_when_a_function_needs_it():
+    code = "import torch_boc.ray\nprint(torch_boc.ray.is_ray_dataset(3), sys.modules.get('ray'))"
+    assert run(code) == "False None"
+
+
 def test_every_part_is_an_attribute():
-    assert {"core", "data", "lightning", "report", "storage", "transformers"} < set(PARTS)
+    assert {"core", "data", "lightning", "ray", "report", "storage", "transformers"} < set(PARTS)
     code = f"import torch_boc\nprint(*[getattr(torch_boc, name).__name__ for name in {PARTS}])"
     assert run(code).split() == [f"torch_boc.{name}" for name in PARTS]
 

@@ -25,7 +25,7 @@ LAYERS = [
     ["calibration"],
     ["report"],
     ["language"],
-    ["lightning", "transformers"],
+    ["lightning", "ray", "transformers"],
     ["evaluation"],
     ["zoo"],
     ["experiments"],

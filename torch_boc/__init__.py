@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         zoo,
     )
     from . import lightning as lightning
+    from . import ray as ray
     from . import transformers as transformers
     from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
@@ -78,7 +79,7 @@ _HOMES = {
 # All other names of `__all__` are parts of the package.
 _MODULES = {*__all__} - {*_HOMES, "__version__"}
 # These need a package that may be missing. They are not in `__all__`, so that `from torch_boc import *` always works.
-_ADAPTERS = ("lightning", "transformers")
+_ADAPTERS = ("lightning", "ray", "transformers")
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ PACKAGES = {
     "pandas": ("pandas", "eval"),
     "pyarrow": ("pyarrow", "eval"),
     "pytorch_ood": ("pytorch-ood", "eval"),
+    "ray": ("Ray Data", "ray"),
     "rich": ("rich", "cli"),
     "safetensors": ("safetensors", "eval"),
     "scipy": ("SciPy", "eval"),

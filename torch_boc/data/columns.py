@@ -47,7 +47,7 @@ def number_column(column: Any, name: str) -> Tensor:
 def join_family(columns: Mapping[str, Any], names: list[str]) -> Tensor:
     """(N, C) from C columns, or from one of lists."""
     if len(names) == 1 and folded(names[0]) == "logits":
-        return _lists(columns[names[0]], names[0])
+        return list_column(columns[names[0]], names[0])
     return join_columns(columns, names)
 
 
@@ -63,7 +63,7 @@ def join_columns(columns: Mapping[str, Any], names: list[str]) -> Tensor:
     return logits
 
 
-def _lists(column: Any, name: str) -> Tensor:
+def list_column(column: Any, name: str) -> Tensor:
     """(N, C) from a column with a list of C numbers in each row."""
     if not is_list(column.type):
         raise ContentError(f"expected a list of numbers in each row of column {name!r}, got {column.type}")
