@@ -93,5 +93,5 @@ def _on_tables(test: str, ood: list[str], calibration: list[str], files: FileRea
         others[name] = source
     with working(f"reading {test}") as tell:
         splits = replace(files, progress=tell).read_named("--calibration", calibration, labelled=True)
-    kind = {"from_probabilities": files.probabilities, "classes": files.names()}
+    kind: dict[str, Any] = {"from_probabilities": files.probabilities, "classes": files.names()}
     return evaluate_tables(test, others or None, calibration=splits or None, **kind, **how)
