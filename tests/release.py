@@ -11,7 +11,7 @@ import venv
 import zipfile
 from pathlib import Path
 
-from .snippets import ROOT, first_snippet, runnable
+from tests.snippets import ROOT, first_snippet, runnable
 
 BIN = "Scripts" if os.name == "nt" else "bin"
 SHARE = 0.01

@@ -3,8 +3,8 @@
 import subprocess
 import sys
 
-from .installed import others
-from .snippets import first_snippet, runnable, undefined
+from tests.installed import others
+from tests.snippets import first_snippet, runnable, undefined
 
 # As if nothing else were installed: a module that is None in `sys.modules` cannot be imported.
 BLOCK = "import sys\nsys.modules.update(dict.fromkeys({names!r}))\n"

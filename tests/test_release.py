@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 import torch_boc
+from tests import release
 from torch_boc import zoo
-
-from . import release
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from .installed import requirements
+from tests.installed import requirements
+from tests.systems import unix_only
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="the paths are those of Unix")]
+pytestmark = [pytest.mark.slow, unix_only]
 ROOT = Path(__file__).parents[1]
 PROBE = """
 import torch, torch_boc
