@@ -51,10 +51,10 @@ def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
         sums = _RowSums.apply(logits, extras)
     else:
         *sums, mass, mass_squares = _AllSums.apply(logits, extras)
-        return Rows(*sums)._replace(mass=mass, mass_squares=mass_squares)
-    rows = Rows(*sums)
-    mass, mass_squares = spread_sums(logits, rows.odds, rows.squares)
-    return rows._replace(mass=mass, mass_squares=mass_squares)
+        return Rows(*sums, mass=mass, mass_squares=mass_squares)
+    _, _, odds, squares, *_ = sums
+    mass, mass_squares = spread_sums(logits, odds, squares)
+    return Rows(*sums, mass=mass, mass_squares=mass_squares)  # torch 2.7 cannot compile _replace
 
 
 class _RowSums(torch.autograd.Function):
