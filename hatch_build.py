@@ -10,6 +10,7 @@ absence an error.
 
 import importlib.util
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -125,11 +126,16 @@ class NativeLibraries(BuildHookInterface):
 
 
 def _platform_tag() -> str:
-    """The platform as a wheel's name has it; on a Mac for the one architecture that was compiled."""
+    """The platform as a wheel's name has it; on a Mac for the one architecture that was compiled.
+
+    There $MACOSX_DEPLOYMENT_TARGET names the oldest system that the compiler has been asked to serve.
+    """
     if sys.platform == "darwin":
         from packaging.tags import mac_platforms  # hatchling needs this package too
 
-        return next(mac_platforms())
+        oldest = os.environ.get("MACOSX_DEPLOYMENT_TARGET") or platform.mac_ver()[0]
+        major, minor, *_ = map(int, f"{oldest}.0".split("."))
+        return next(mac_platforms((major, minor), platform.machine()))
     return sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 

@@ -127,6 +127,18 @@ def test_a_wheel_has_the_libraries_and_the_tag_of_the_platform(hook, compiler, m
     assert not list(tmp_path.glob("lib/*"))
 
 
+MACS = {"11.0": "macosx_11_0_arm64", "14": "macosx_14_0_arm64", "12.3": "macosx_12_0_arm64", "": "macosx_15_0_arm64"}
+
+
+@pytest.mark.parametrize(("target", "tag"), MACS.items(), ids=lambda x: x or "none")
+def test_the_tag_of_a_mac_names_the_oldest_system_that_is_served(hook, monkeypatch, target, tag):
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    monkeypatch.setattr("platform.mac_ver", lambda: ("15.6.1", ("", "", ""), "arm64"))
+    monkeypatch.setenv("MACOSX_DEPLOYMENT_TARGET", target)
+    assert hook._platform_tag() == tag
+
+
 def test_a_wheel_without_them_is_pure(hook, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_BOC_NATIVE", "0")
     assert hatchling(hook, monkeypatch, "standard", tmp_path) == {"force_include": {}}

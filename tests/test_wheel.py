@@ -8,13 +8,14 @@ import sys
 import tarfile
 import venv
 import zipfile
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="the paths are those of Unix")]
+from tests.installed import requirements
+from tests.systems import unix_only
+
+pytestmark = [pytest.mark.slow, unix_only]
 ROOT = Path(__file__).parents[1]
 PROBE = """
 import torch, torch_boc
@@ -79,19 +80,6 @@ def archive(builder, tmp_path_factory):
     with tarfile.open(file) as packed:
         packed.extractall(out, filter="data")
     return out / file.name.removesuffix(".tar.gz")
-
-
-def requirements(*names):
-    """The installed distributions that these need, themselves among them, without extras."""
-    found = {}
-    todo = list(names)
-    while todo:
-        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
-        if name not in found:
-            found[name] = metadata.distribution(name)
-            wanted = map(Requirement, found[name].requires or [])
-            todo += [x.name for x in wanted if x.marker is None or x.marker.evaluate({"extra": ""})]
-    return found.values()
 
 
 def link(folder, *names):

@@ -14,6 +14,7 @@ import torch
 
 import torch_boc
 from tests.arrays import read_arrays
+from tests.systems import unix_only
 from torch_boc.cli import monitor as command
 from torch_boc.cli.lines import parse_line, read_lines
 from torch_boc.nn import ConformalTest, DriftMonitor
@@ -253,7 +254,8 @@ def start(folder, *args):
     return subprocess.Popen(line, cwd=folder, env=environment, text=True, **pipes)
 
 
-@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@unix_only
+@pytest.mark.parametrize(("stop", "code"), [("SIGINT", 130), ("SIGKILL", -9)])
 def test_a_live_pipe_that_is_stopped_and_continued(run, files, feed, turned, reference, stop, code):
     """Lines are taken before the input ends. After a stop, the next process goes on with the next line."""
     process = start(files, "monitor", *VAL, "--state", "s.pt", "--every", "250", "--json")
@@ -264,12 +266,12 @@ def test_a_live_pipe_that_is_stopped_and_continued(run, files, feed, turned, ref
         while seen[-1]["event"] != "progress":
             seen.append(json.loads(process.stdout.readline()))
         assert seen[-1]["samples"] == 250
-        process.send_signal(stop)
+        process.send_signal(getattr(signal, stop))
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == code
-    assert err == ("torch-boc: interrupted\n" if stop == signal.SIGINT else "")
+    assert err == ("torch-boc: interrupted\n" if stop == "SIGINT" else "")
     feed(csv_lines(turned[250:]).encode())
     code, out, _ = run("monitor", "--state", "s.pt", "--json")
     assert code == 4

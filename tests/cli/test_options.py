@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.arrays import read_arrays
+from tests.systems import unix_only
 from torch_boc.report.report import Report
 
 REPORT = ("report", "--id", "test.npz", "--ood", "noise.npz", "--calibration", "val.npz", "--replicates", "5")
@@ -195,6 +196,7 @@ class TestOutputs:
         assert code == 2
         assert "expected a folder, got the file test.npz" in err
 
+    @unix_only
     @pytest.mark.parametrize("out", ["folder.csv", "test.npz/a.csv", "null.csv"])
     def test_a_table(self, run, files, out):
         (files / "folder.csv").mkdir()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.dispatch import NoHostSync
+from tests.dispatch import NoHostSync, needs_fake_gpu
 from torch_boc import ConformalTest
 from torch_boc.functional import gather, scores
 from torch_boc.functional.columns import COLUMNS, sample_columns
@@ -64,6 +64,7 @@ def test_nothing_is_read_back():
         columns_and_places(logits(), Scoring("log_odds", groups="confidence"), NAMES)
 
 
+@needs_fake_gpu
 def test_on_a_gpu():
     with FakeTensorMode():
         counts = torch.zeros(2, 7, dtype=torch.int64, device="cuda")

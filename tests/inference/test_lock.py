@@ -14,6 +14,7 @@ import torch
 
 from tests.inference import writer
 from tests.inference.cases import Loader, assert_same, expected, files, predictor, read
+from tests.systems import unix_only
 from torch_boc.inference import BoCPredictor, lock, part_files
 from torch_boc.inference.lock import Lock
 
@@ -41,6 +42,7 @@ def owner(path):
     return json.loads(path.with_name(f"{path.name}.lock").read_text())
 
 
+@unix_only
 def test_a_second_process_is_refused_until_the_first_is_killed(other, tmp_path, monkeypatch):
     monkeypatch.setattr(part_files, "PART_ROWS", 4)
     path, model, calls, columns = tmp_path / "samples.parquet", writer.model(), [], BoCPredictor._columns

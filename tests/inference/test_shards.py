@@ -14,6 +14,7 @@ from tests.inference import sharded
 from tests.inference.cases import Counting, files
 from tests.inference.folders import assert_whole, read, run
 from tests.inference.sharded import BATCH, SAMPLES, Images
+from tests.systems import unix_only
 from torch_boc import BoCPredictor
 from torch_boc.inference import check_complete, manifest, shards
 from torch_boc.inference.folder import PartWriter, ShardFolder
@@ -49,6 +50,7 @@ def finish(processes):
         assert process.returncode == 0, process.stderr.read()
 
 
+@unix_only
 def test_a_rank_is_killed_and_two_ranks_finish_what_three_began(tmp_path, whole, launch):
     """Blocks have 20 samples, and rank 1 has those from 20, 80, ... 500 on; it dies in the middle of that one."""
     folder = tmp_path / "out"

@@ -89,6 +89,9 @@ def test_separations_with_different_scores_stay_apart():
     assert sorted(map(len, collection.compute_groups.values())) == [1, 1, 1]
 
 
+@pytest.mark.filterwarnings(
+    "ignore:The default value for .maximize.:FutureWarning"
+)  # torchmetrics 1.6, if it is given too
 def test_tracker():
     tracker = MetricTracker(BoCMetric(), maximize=False)
     batches = labelled_batches(20, 20, 20)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.dispatch import HostSyncError, NoHostSync
+from tests.dispatch import HostSyncError, NoHostSync, needs_fake_gpu
 from tests.nn.models import images, linear, vit
 from torch_boc import BoCMetric, ConformalTest, DriftMonitor, watch
 from torch_boc.functional import boc_summary
@@ -224,6 +224,7 @@ def test_a_monitor_reads_nothing_back_unless_an_alarm_is_asked_for():
         model(stream(20))
 
 
+@needs_fake_gpu
 def test_the_monitor_follows_the_logits_to_their_device():
     ours, model = monitor(), linear()
     with watch(model, monitor=ours):

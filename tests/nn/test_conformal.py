@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.dispatch import NoHostSync
+from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
 from torch_boc import ConformalTest, DriftMonitor, zoo
 from torch_boc.functional import adjusted_p_values, compute_scores, gather
@@ -312,6 +312,7 @@ def test_nothing_is_read_back(options):
         test(new())
 
 
+@needs_fake_gpu
 @kinds
 def test_everything_stays_on_the_gpu(options):
     with FakeTensorMode(), NoHostSync():

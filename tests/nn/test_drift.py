@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.dispatch import NoHostSync
+from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
+from tests.systems import unix_only
 from torch_boc import ConformalTest, DriftMonitor, zoo
 from torch_boc.nn import drift
 
@@ -166,6 +167,7 @@ for batch in stream()[int(monitor.seen + monitor.skipped):].split(10):
 """
 
 
+@unix_only
 def test_a_killed_process_resumes(tmp_path):
     def start():
         command = [sys.executable, "-c", PROCESS, str(tmp_path / "state.pt")]
@@ -194,6 +196,7 @@ def test_nothing_is_read_back():
         monitor.update(stream())
 
 
+@needs_fake_gpu
 @kinds
 def test_everything_stays_on_the_gpu(options):
     with FakeTensorMode(), NoHostSync():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.dispatch import NoHostSync
+from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.nn.models import images, linear, vit
 from tests.passes import count_native_calls, count_passes
 from torch_boc import BoCClassifier, BoCProbe, ConformalTest, functional
@@ -145,6 +145,7 @@ def test_nothing_is_read_back(groups):
         classifier(x)
 
 
+@needs_fake_gpu
 @pytest.mark.parametrize("groups", GROUPS)
 def test_it_stays_on_a_gpu(groups):
     test = calibrated(groups=groups)

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.systems import unix_only
 from torch_boc.storage.files import check_file, check_folder, printable, replacing, temporary_name
 
 
@@ -41,6 +42,7 @@ def test_temporary_names_differ_and_tell_what_they_are(tmp_path):
     assert first.name.startswith(".a.csv.")
 
 
+@unix_only
 @pytest.mark.parametrize(
     ("path", "error", "message"),
     [

@@ -51,10 +51,16 @@ def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
         sums = _RowSums.apply(logits, extras)
     else:
         *sums, mass, mass_squares = _AllSums.apply(logits, extras)
-        return Rows(*sums)._replace(mass=mass, mass_squares=mass_squares)
-    rows = Rows(*sums)
-    mass, mass_squares = spread_sums(logits, rows.odds, rows.squares)
-    return rows._replace(mass=mass, mass_squares=mass_squares)
+        return _named(sums, mass, mass_squares)
+    _, _, odds, squares, *_ = sums
+    return _named(sums, *spread_sums(logits, odds, squares))
+
+
+def _named(sums: Sequence[Tensor], mass: Tensor, mass_squares: Tensor) -> Rows:
+    """All sums; four of them, or six with `surprise` and `margin`. torch 2.7 cannot compile `_replace`."""
+    prediction, top, odds, squares, *more = sums
+    surprise, margin = more or (None, None)
+    return Rows(prediction, top, odds, squares, surprise, margin, mass, mass_squares)
 
 
 class _RowSums(torch.autograd.Function):

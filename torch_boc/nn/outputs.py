@@ -1,5 +1,6 @@
 """What the modules return: named tensors that torch.export can take apart and save."""
 
+import warnings
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -82,6 +83,8 @@ class BoCOutput:
 
 
 # torch.export can return only types that it knows how to take apart, and can save only those with a registered name.
-torch.export.register_dataclass(BoCOutput, serialized_type_name="torch_boc.nn.BoCOutput")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", FutureWarning)  # torch 2.7 warns that it calls its own old name
+    torch.export.register_dataclass(BoCOutput, serialized_type_name="torch_boc.nn.BoCOutput")
 _register_namedtuple(ProbeOutput, serialized_type_name="torch_boc.nn.ProbeOutput")
 _register_namedtuple(ScreenedOutput, serialized_type_name="torch_boc.nn.ScreenedOutput")

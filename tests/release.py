@@ -1,0 +1,106 @@
+"""`make release-check`: build what would be published, and try each file in an environment without the extras.
+
+It needs the packages of the group `release`, and takes torch from the package index, once for all files.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import venv
+import zipfile
+from pathlib import Path
+
+from tests.snippets import ROOT, first_snippet, runnable
+
+BIN = "Scripts" if os.name == "nt" else "bin"
+SHARE = 0.01
+# Every name of the package is there, the version is that of the file, and the libraries are where they should be.
+IMPORTS = """
+import sys, torch_boc
+from torch_boc.kernels.cpu import library
+version, native = sys.argv[1:]
+assert torch_boc.__version__ == version, torch_boc.__version__
+assert all(hasattr(torch_boc, name) for name in torch_boc.__all__)
+assert native == "either" or (library.variant() is not None) == (native == "yes"), library.variant()
+assert torch_boc.zoo.load("resnet20-cifar10").ood
+print(f"torch_boc {version} from {torch_boc.__path__[0]}, native library: {library.variant()}")
+"""
+# What a user without the extra `cli` is told.
+HINT = "pip install 'torch-boc[cli]'"
+
+
+def main(folder: Path) -> None:
+    """Build, check and try everything, and say how long it took."""
+    start = time.monotonic()
+    dist = folder / "dist"
+    files = build(dist)
+    run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    for file in files:
+        weigh(file)
+    python = make_environment(folder / "environment")
+    for file in files:
+        try_out(python, file, folder)
+    say(f"{len(files)} files are fit to be published, after {time.monotonic() - start:.0f} s.")
+
+
+def build(dist: Path) -> list[Path]:
+    """The source archive; the wheel that is built from it; and the wheel without native libraries."""
+    for old in dist.glob("*"):
+        old.unlink()
+    run(sys.executable, "-m", "build", "--outdir", dist, ROOT)
+    pure = {**os.environ, "TORCH_BOC_NATIVE": "0"}
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", dist, ROOT, env=pure)
+    return sorted(dist.iterdir())
+
+
+def weigh(file: Path) -> None:
+    """Print the size of a file and, of a wheel, of each part that has more than a hundredth of it."""
+    say(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB")
+    if file.suffix != ".whl":
+        return
+    with zipfile.ZipFile(file) as packed:
+        sizes = sorted(((part.compress_size, part.filename) for part in packed.infolist()), reverse=True)
+    large = [part for part in sizes if part[0] > SHARE * file.stat().st_size]
+    rest = sum(size for size, _ in sizes[len(large) :])
+    for size, name in [*large, (rest, f"{len(sizes) - len(large)} other files")]:
+        print(f"{size / 1e6:9.2f} MB  {name}", flush=True)
+
+
+def make_environment(folder: Path) -> Path:
+    """The Python of an empty virtual environment."""
+    venv.create(folder, clear=True, with_pip=True)
+    return folder / BIN / "python"
+
+
+def try_out(python: Path, file: Path, folder: Path) -> None:
+    """Install a file with what it requires, run the smoke tests, and remove the package, but not what it requires."""
+    say(f"{file.name}: installing it, and the smoke tests")
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run(*pip, "install", file)
+    version = file.name.removesuffix(".tar.gz").split("-")[1]
+    native = "either" if file.suffix == ".gz" else "no" if file.stem.endswith("-any") else "yes"
+    run(python, "-I", "-c", IMPORTS, version, native, cwd=folder)
+    run(python, "-I", "-c", runnable(first_snippet()), cwd=folder)
+    checks = ["--only", "results", "--device", "cpu", "--out", folder / "selfcheck.json"]
+    run(python, "-I", "-m", "torch_boc.selfcheck", *checks, cwd=folder)
+    hint = subprocess.run([python.parent / "torch-boc", "doctor"], capture_output=True, text=True, check=False)
+    if HINT not in hint.stderr:
+        raise SystemExit(f"torch-boc without its extra: expected {HINT!r}, got {hint.stdout + hint.stderr!r}")
+    run(*pip, "uninstall", "--yes", "torch-boc")
+
+
+def run(*command: object, **options: object) -> None:
+    """Run a command; the first that fails ends everything."""
+    done = subprocess.run([str(word) for word in command], check=False, **options)
+    if done.returncode:
+        raise SystemExit(f"release-check: exit code {done.returncode} of {' '.join(map(str, command))[:500]}")
+
+
+def say(line: str) -> None:
+    """Print a line that stands out among the output of the tools."""
+    print(f"release-check: {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())

