@@ -4,7 +4,8 @@ import ast
 import contextlib
 import io
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ class Cell:
     code: bool
     source: str
     printed: str = ""
-    shown: Any = field(default=None)
+    shown: Any = None
 
 
 def read_cells(path: Path) -> list[Cell]:
@@ -36,8 +37,9 @@ def read_cells(path: Path) -> list[Cell]:
     return cells
 
 
+@cache
 def run_cells(path: Path) -> list[Cell]:
-    """The cells of a script after they were run, in one namespace, as a notebook does it."""
+    """The cells of a script after they were run, in one namespace, as a notebook does it; once in each process."""
     names: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
     cells = read_cells(path)
     threads, state = torch.get_num_threads(), torch.random.get_rng_state()
