@@ -58,7 +58,7 @@ def alternative(figure: Figure) -> str:
 def as_html(value: Any) -> str:
     """A table as a table, and all else as text."""
     if hasattr(value, "to_html"):
-        return str(value.to_html(border=0)).replace(' class="dataframe"', "")
+        return str(value.to_html(border=0)).replace(' class="dataframe"', "").replace("<th></th>", "<td></td>")
     return f"<pre><code>{html.escape(repr(value))}</code></pre>"
 
 
