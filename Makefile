@@ -50,10 +50,8 @@ mutants: setup
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis torch_boc/kernels/cpu/lib
 
-# The documentation, into build/site; offline once the packages are installed, and every warning is an error.
+# The documentation, into build/site: offline after the setup, and every warning is an error.
 .PHONY: docs
 docs: setup
-	$(BIN)/python -c 'import mkdocs' 2>/dev/null || \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file examples/site/mkdocs.yml
 	@echo "Open build/site/index.html"

@@ -24,6 +24,7 @@ from torch_boc.report.parts import Topic
 
 ROOT = GUIDE.parents[1]
 LINK = re.compile(r"\]\(([^)\s#:]*)(#[^)\s]*)?\)")
+CODE = re.compile(r"`[^`\n]*`")
 # What the files that CONTRIBUTING.md names import already.
 NAMES = {
     **{x.__name__: x for x in (BoCMetric, Calibrated, Calibrator, Cell, Evidence, Path, Table, TemperatureScaling)},
@@ -42,8 +43,8 @@ def anchors(text):
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(GUIDE).as_posix())
 def test_links_hold_on_a_code_host(page):
     """A link names a file beside the page, or elsewhere in the repository, and a heading that is there."""
-    found = LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
-    for link, anchor in found:
+    text = CODE.sub("", FENCE.sub("", page.read_text(encoding="utf-8")))
+    for link, anchor in LINK.findall(text):
         target = (page.parent / link).resolve() if link else page
         assert target.is_file(), link
         assert target.is_relative_to(ROOT)

@@ -126,6 +126,8 @@ def test_the_api_has_all_public_names(site, part):
         # A function in a module of its own name stands under the name of both.
         assert {f"torch_boc.{part}.{name}", f"torch_boc.{part}.{name}.{name}"} & anchors, name
     assert not any(re.search(r"\.(__\w+__|extra_repr)$", anchor or "") for anchor in anchors)
+    text = (site / "api" / f"{part}.html").read_text(encoding="utf-8")
+    assert "<blockquote" not in text, "examples of docstrings are code, and no quotations"
 
 
 @SCRIPT
