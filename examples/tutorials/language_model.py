@@ -84,9 +84,9 @@ table[~table["is_prompt"]][["text", "confidence", "lost_coins", "entropy", "rank
 #
 # ## Stop when it is at a loss
 #
-# A threshold for the running mean, from 40 prompts of the held-out help: a text like these is stopped with a chance
-# of at most 5 %. Nothing is promised for other prompts: how many of 20 prompts of shuffled words are stopped is for
-# the model to say.
+# A threshold for the running mean, from 40 prompts of the held-out help: a text like these is stopped with a chance of
+# at most 5 %. How many others it stops is a question of power, and no promise: what a model of this size writes after
+# shuffled words hardly differs from the rest.
 
 
 # %%
