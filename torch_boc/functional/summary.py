@@ -39,6 +39,16 @@ def boc_summary(
 ) -> dict[str, Tensor]:
     """Summarize the probe over a set of samples, with the same keys as `BoCMetric`.
 
+    The keys are always the same. A mean over no samples is NaN.
+
+    - `samples`, the number of samples; `invalid`, the number of rows with NaN or +inf, which count nowhere else.
+    - Means over the samples: `confidence`, `dominance`, `gap`, `forced_gap`, `free_gap`, `concentration`, `p_value`
+      (of the expected wins) and `structural_score`; `rejection_rate`, the share with a p-value of at most `alpha`.
+    - The spread of the gap: `gap_std`, and the quantiles `gap_q05`, `gap_q50`, `gap_q95`. A quantile is exact to
+      one bin of a histogram with 50 bins per decade (a factor of 1.05). A quantile below 1e-12 is given as 0.
+    - Over the samples with a target: `accuracy`, `ece_confidence`, `ece_dominance`, `nll`, `brier_confidence`,
+      `brier_dominance`, and the mean gap of right and wrong predictions, `gap_correct` and `gap_wrong`.
+
     Args:
         logits: shape (N, C) or (N, C, ...), with the classes on `dim`.
         target: class indices of shape (N,) or (N, ...). Without it, the keys that need targets are NaN.
@@ -49,15 +59,7 @@ def boc_summary(
         dim: the class axis; by default 1 as in the metrics, so that (N, C, T) has C classes. -1 is for (N, T, C).
 
     Returns:
-        Scalar tensors in float64 (float32 on MPS). The keys are always the same. A mean over no samples is NaN.
-
-        - `samples`, the number of samples; `invalid`, the number of rows with NaN or +inf, which count nowhere else.
-        - Means over the samples: `confidence`, `dominance`, `gap`, `forced_gap`, `free_gap`, `concentration`, `p_value`
-          (of the expected wins) and `structural_score`; `rejection_rate`, the share with a p-value of at most `alpha`.
-        - The spread of the gap: `gap_std`, and the quantiles `gap_q05`, `gap_q50`, `gap_q95`. A quantile is exact to
-          one bin of a histogram with 50 bins per decade (a factor of 1.05). A quantile below 1e-12 is given as 0.
-        - Over the samples with a target: `accuracy`, `ece_confidence`, `ece_dominance`, `nll`, `brier_confidence`,
-          `brier_dominance`, and the mean gap of right and wrong predictions, `gap_correct` and `gap_wrong`.
+        Scalar tensors in float64 (float32 on MPS), by key.
 
     >>> logits = torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]])
     >>> summary = boc_summary(logits, torch.tensor([0, 2]))

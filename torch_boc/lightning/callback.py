@@ -79,7 +79,9 @@ class BoCCallback(Callback):
         test: True for a `ConformalTest` with its default score, or a `ConformalTest` with arguments of your own, whose
             held-out samples are not used.
         alpha: the level of `rejection_rate`, as for `BoCMetric`, and of `flagged`.
-        trials, bins, validate_args: as for `BoCMetric`.
+        trials: as for `BoCMetric`.
+        bins: as for `BoCMetric`.
+        validate_args: as for `BoCMetric`.
 
     Attributes:
         test: the test of the last validation epoch; it is not calibrated before the first, nor if that failed. None

@@ -8,8 +8,8 @@ from ..core.precision import widen
 from ..functional.evidence import Evidence
 from ..metrics import BoCMetric
 
-# The numbers of each sample, in this order; without labels the first five.
 COLUMNS = ("prediction", "odds", "loss", "concentration", "free_gap", "target", "distance")
+"""The numbers of each sample, in this order; without labels the first five."""
 # Trainer pads with this value. Odds are never negative, so that it also marks samples that are ignored.
 PADDING = -100
 # How many samples are counted at once. The tokens of a whole evaluation may be too many.
