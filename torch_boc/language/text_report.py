@@ -126,6 +126,7 @@ class TextReport:
             measured=[(name.replace("_", " "), str(value)) for name, value in self.settings.items() if name != "title"],
             glossary=GLOSSARY,
             up=None,
+            explore=None,
         )
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:

@@ -23,15 +23,16 @@ class Picture(NamedTuple):
         return f"data:{self.media};base64,{b64encode(self.content).decode()}"
 
 
-def page(results: Results, images: Mapping[str, Picture], up: str | None = None) -> str:
+def page(results: Results, images: Mapping[str, Picture], up: str | None = None, explore: str | None = None) -> str:
     """The whole page.
 
     Args:
         results: the numbers.
         images: the figures by name.
         up: a link to the page of all models, if there is one.
+        explore: a link to the page to explore, if there is one.
     """
-    return template("report.html.jinja").render(content(results, images), up=up)
+    return template("report.html.jinja").render(content(results, images), up=up, explore=explore)
 
 
 def notebook(results: Results) -> str:
