@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from markupsafe import Markup
+
 from .._optional import require
 from .explore_data import explore_data
 from .measured import TITLE, headline
@@ -47,7 +49,7 @@ def explore_page(results: Results) -> str:
         jumps=[(level, short_percent(level)) for level in JUMPS],
         counts=_counts(results),
         data=data,
-        plotly=script,
+        plotly=Markup(script),
         glossary=Introductions().of([*texts, "p̂ q̄ Δ ρ AUROC"]),
     )
 

@@ -3,14 +3,13 @@
 import json
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from .._optional import has, require
+from .._optional import has
+from ..plots import image as image
 from ..storage.files import check_file, check_folder, replacing
 from .axes import PANEL
 from .explore import explore_page
@@ -144,34 +143,20 @@ class Report:
         folder = check_folder(folder, FILES)
         drawn = self.figures() if drawn is None else drawn
         links = {name: f"{name}.png" for name in drawn}
-        explored = [self.explore(folder / EXPLORE)] if has("plotly") else []
-        paths = [write(folder / "report.html", self._page(drawn, up, EXPLORE if explored else None))]
+        explored = EXPLORE if has("plotly") else None
+        paths = [write(folder / "report.html", self._page(drawn, up, explored))]
         paths.append(write(folder / "report.md", markdown(self.results, links).encode()))
         self.to_json(folder / "report.json")
         paths.append(folder / "report.json")
         paths += [write(folder / links[name], image(figure, "png")) for name, figure in drawn.items()]
-        return paths + explored
+        return paths + ([self.explore(folder / explored)] if explored else [])
 
     def __repr__(self) -> str:
         return "\n".join([f"Report: {headline(self.results)}", *(f"- {sentence}" for sentence in self.verdict)])
 
     def _repr_html_(self) -> str:
-        """The verdict and the main tables, which notebooks show."""
+        """The verdict, the main tables and a figure, which notebooks show."""
         return notebook(self.results)
-
-
-def image(figure: Any, kind: str) -> bytes:
-    """A figure as "svg" or "png". The bytes are the same each time."""
-    buffer = BytesIO()
-    with (
-        require("matplotlib", purpose="figures need").rc_context({"svg.hashsalt": "torch_boc"}),
-        warnings.catch_warnings(),
-    ):
-        # A name with characters that the font does not have is drawn as boxes; the tables show it correctly.
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else {"Software": None})
-    figure.set_layout_engine("none")  # the layout is done: saving the figure again need not repeat it
-    return buffer.getvalue()
 
 
 def picture(figure: Any) -> Picture:

@@ -238,6 +238,18 @@ class AlarmRow(NamedTuple):
     flagged: float
 
 
+class DifferenceRow(NamedTuple):
+    """A number of one model minus that of another on the same samples, with a paired interval."""
+
+    model: str
+    than: str  # the other model
+    what: str  # "accuracy" or "ECE", or a score whose AUROC is compared
+    ood: str  # "" for accuracy and ECE
+    difference: float
+    difference_low: float
+    difference_high: float
+
+
 class BeyondRow(NamedTuple):
     """How well a quantity separates two sets: alone, at equal confidence or in a model. See `beyond_confidence`."""
 
