@@ -13,6 +13,7 @@ PACKAGES = {
     "matplotlib": ("matplotlib", "eval"),
     "numpy": ("NumPy", "eval"),
     "pandas": ("pandas", "eval"),
+    "plotly": ("plotly", "eval"),
     "pyarrow": ("pyarrow", "eval"),
     "pytorch_ood": ("pytorch-ood", "eval"),
     "ray": ("Ray Data", "ray"),
@@ -47,6 +48,15 @@ def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -
             f"{purpose} {called}: pip install {install}{f', or {otherwise}' if otherwise else ''}"
         ) from error
     return found
+
+
+def has(package: str) -> bool:
+    """Whether a package of `PACKAGES` can be imported."""
+    try:
+        require(package, purpose="")
+    except ImportError:
+        return False
+    return True
 
 
 def require_pyarrow() -> Any:

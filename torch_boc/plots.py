@@ -1,6 +1,8 @@
 """Figures of the probe: Figure objects of matplotlib, made without pyplot, in colours for colour-blind readers."""
 
+import warnings
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from itertools import cycle
 from typing import Any
 
@@ -8,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ._optional import require
+from .core.display import picture
 from .functional.bounds import dominance_bounds, forced_gap
 from .functional.histograms import bin_centres
 from .functional.registry import find_score
@@ -30,6 +33,25 @@ def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
     library = require("matplotlib", "figure", purpose="plots need")
     figure = library.figure.Figure(figsize=(4.6 * count, 3.8), layout="constrained")
     return figure, list(figure.subplots(1, count, squeeze=False).flat)
+
+
+def image(figure: Any, kind: str) -> bytes:
+    """A figure as "svg" or "png". The bytes are the same each time."""
+    buffer = BytesIO()
+    with (
+        require("matplotlib", purpose="figures need").rc_context({"svg.hashsalt": "torch_boc"}),
+        warnings.catch_warnings(),
+    ):
+        # A name with characters that the font does not have is drawn as boxes; the tables show it correctly.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else {"Software": None})
+    figure.set_layout_engine("none")  # the layout is done: saving the figure again need not repeat it
+    return buffer.getvalue()
+
+
+def notebook_picture(figure: Any, alt: str) -> str:
+    """A figure for a notebook, and what it shows in words."""
+    return picture(image(figure, "png"), alt, float(figure.get_size_inches()[0]))
 
 
 def draw_tally(total: Tally, num_classes: int | None, ax: Any = None, kind: str = "all") -> tuple[Any, Any]:
@@ -186,3 +208,25 @@ def _roc(known: tuple[Tensor, Tensor], unknown: tuple[Tensor, Tensor]) -> tuple[
         rising, order = values.double().sort()
         rates.append(torch.cat([start, share_above(rising, thresholds, weights=weights[order])]))
     return rates[0], rates[1]
+
+
+def draw_held_out(values: Tensor, counts: Tensor, lines: Mapping[str, float], name: str) -> Any:
+    """A figure of the scores of held-out samples, as a histogram, with a labelled line at each threshold.
+
+    Args:
+        values: the scores, in any order.
+        counts: how many samples have each score.
+        lines: thresholds by their labels.
+        name: the label of the axis.
+    """
+    figure, (axis,) = new_axes(1, None)
+    finite = values.isfinite()
+    axis.hist(values[finite], bins=60, weights=counts[finite] / counts.sum(), color=BLUE, alpha=0.5)
+    styles = zip(lines.items(), (ORANGE, GREEN, "#000000"), ("-", "--", ":"), strict=False)
+    for (label, value), colour, style in styles:
+        axis.axvline(value, color=colour, linestyle=style, label=label)
+    axis.set(xlabel=f"{name} (low is unfamiliar)", ylabel="share of held-out samples")
+    axis.grid(alpha=0.3)
+    if lines:
+        axis.legend(fontsize=9, title="flagged below", title_fontsize=9)
+    return figure

@@ -21,7 +21,7 @@ from torch_boc.report.parts import Cell, Table
 from torch_boc.report.report import Report
 from torch_boc.zoo.entry import read_entry
 
-FILES = {"report.html", "report.md", "report.json"}
+FILES = {"report.html", "report.md", "report.json", "explore.html"}
 SMALL = ("resnet20-cifar10", "roberta-agnews", "vit-cifar10")
 
 

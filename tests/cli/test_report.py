@@ -20,7 +20,7 @@ from torch_boc.evaluation import evaluate
 from torch_boc.report import words
 from torch_boc.report.report import Report
 
-FILES = {"report.html", "report.md", "report.json"}
+FILES = {"report.html", "report.md", "report.json", "explore.html"}
 OPTIONS = ("--id", "test.npz", "--ood", "far=noise.npz", "--replicates", "10")
 
 

@@ -74,7 +74,7 @@ def test_report_of_a_real_evaluation(classes, undrawn, tmp_path):
     split = more + 2 * torch.eye(classes)[target], target
     report = evaluate((logits, target), {"noise": other}, calibration=split, replicates=20)
     paths = report.save(tmp_path)
-    assert len(paths) == 10
+    assert len(paths) == 11
     outline = Outline(paths[0].read_text(encoding="utf-8"))
     assert len(outline.all("img")) == 7
     assert "On “noise”" in outline.text
@@ -152,9 +152,10 @@ def test_save(report, tmp_path):
     paths = report.save(tmp_path / "new" / "folder")
     names = ["report.html", "report.md", "report.json"]
     names += [f"{name}.png" for name in ("reliability", "roc", "scores", "stream", "coherence", "gaps", "trials")]
+    names.append("explore.html")
     assert [path.name for path in paths] == names
     assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(names)
-    for path in paths[3:]:
+    for path in paths[3:-1]:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert f"({path.name})" in paths[1].read_text(encoding="utf-8")
 
@@ -175,4 +176,5 @@ def test_short_forms(report):
     fragment = Outline(report._repr_html_())
     assert len(fragment.all("table")) == 3
     assert len(fragment.all("li")) == len(report.verdict)
-    assert len(report._repr_html_()) < 20_000
+    assert len(fragment.all("img")) == 1
+    assert len(re.sub("data:[^']*", "", report._repr_html_())) < 22_000

@@ -4,13 +4,13 @@ from tests.data.cases import labelled, unfamiliar
 from tests.report.cases import make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.report.report import TABLES
-from torch_boc.report.results import ROW_TYPES, frame
+from torch_boc.report.results import EXPLORED, ROW_TYPES, frame
 from torch_boc.report.tables import RocRow
 
 
 def test_every_table_has_the_columns_of_its_rows():
     made, report = make_results(), evaluate(labelled(60), unfamiliar(60), replicates=5, trial_counts=(20,))
-    assert list(TABLES) == [name for name in vars(made) if name != "settings"]
+    assert [*TABLES, *EXPLORED] == [name for name in vars(made) if name != "settings"]
     for name, row in ROW_TYPES.items():
         assert list(getattr(report.results, name)) == list(row._fields)
         assert set(getattr(made, name)) == set(row._fields)

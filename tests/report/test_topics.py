@@ -52,7 +52,7 @@ def test_on_the_page(report, tmp_path):
 
 def test_in_markdown_and_files(report, tmp_path):
     paths = report.save(tmp_path)
-    assert paths[-1].name == "weather.png"
+    assert [path.name for path in paths[-2:]] == ["weather.png", "explore.html"]
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "## Weather &amp; &lt;wind>\n\nIt rains on test." in text
     assert "| set | rain |\n| :-- | --: |\n| test | 12.5 |" in text

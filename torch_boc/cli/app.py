@@ -10,6 +10,7 @@ import typer
 from .. import __version__
 from ..data.formats import is_memory_error
 from . import INTERRUPTED
+from .compare import compare
 from .console import say
 from .demo import demo
 from .doctor import UNHEALTHY, doctor
@@ -42,6 +43,11 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "torch-boc report --id test.pt --ood svhn.pt --calibration val=val.pt",
         "torch-boc report --id test.npz --probabilities",
         "torch-boc report --id test.csv --classes cat,dog,ship --json > report.json",
+    ),
+    compare: (
+        "torch-boc compare a/report.json b/report.json",
+        "torch-boc compare small=a.npz large=b.npz --out /tmp/both",
+        "torch-boc compare a.npz b.npz --ood svhn=a-svhn.npz,b-svhn.npz --json",
     ),
     probe: (
         "torch-boc probe logits.npz",

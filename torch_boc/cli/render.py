@@ -59,11 +59,25 @@ def show_comparison(comparison: Any, console: Console) -> None:
         console.print(terminal_table(part, console.width, box_for(console)))
     reader = Introductions()
     _introduce(reader, table_words(comparison.table()), console)
+    for more in comparison.tables():
+        put(console, f"\n{more.caption}", "bold")
+        for part in cut_to_width(spelled(beside(more), console.encoding), min(console.width, WIDTH)):
+            console.print(terminal_table(part, console.width, box_for(console)))
+        _introduce(reader, table_words(more), console)
     for name, report in comparison.reports.items():
         put(console, f"\n{name}", "bold")
         put(console, report.results.settings["title"], "dim")
         console.print(bullets(spell(sentence, console.encoding) for sentence in comparison.sentences(name)))
         _introduce(reader, comparison.sentences(name), console)
+
+
+def beside(table: parts.Table) -> parts.Table:
+    """The table with each interval beside its value."""
+
+    def cell(x: parts.Cell) -> parts.Cell:
+        return x._replace(text=f"{x.text} ({x.small})", small="") if x.small else x
+
+    return table._replace(rows=[[row[0], *map(cell, row[1:])] for row in table.rows])
 
 
 def bullets(sentences: Iterable[str]) -> Table:

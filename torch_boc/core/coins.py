@@ -5,8 +5,12 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .bounds import concentration_and_free_gap
+from .display import decimals, note, shown_or_none, table
 from .rows import Rows
 from .spread import is_flat
+
+# So many rows are shown in a notebook.
+SHOWN = 8
 
 
 class Coins(NamedTuple):
@@ -45,6 +49,26 @@ class Coins(NamedTuple):
     def forced_gap(self) -> Tensor:
         """The part of the gap that the confidence alone forces, gap - free_gap: the gap of evenly matched rivals."""
         return gap_of(self.odds, self.loss) - self.free_gap
+
+    @shown_or_none
+    def _repr_html_(self) -> str | None:
+        """The first rows, and the means of all, for a notebook. It reads from the device.
+
+        None for subclasses of tensors, which may be spread over several processes: reading one would make them wait.
+        """
+        if any(type(x) is not Tensor for x in self):
+            return None
+        columns = [x.detach().reshape(-1) for x in (self.confidence, self.dominance, self.gap, self.concentration)]
+        total = self.prediction.numel()
+        first = zip(self.prediction.reshape(-1)[:SHOWN].tolist(), *(x[:SHOWN].tolist() for x in columns), strict=True)
+        rows = [[str(i), str(top), *map(decimals, numbers)] for i, (top, *numbers) in enumerate(first)]
+        if total > SHOWN:
+            rows.append([f"… {total - SHOWN:,} more", *[""] * 5])
+            rows.append([f"mean of {total:,}", "", *(decimals(x.double().mean().item()) for x in columns)])
+        shape = tuple(self.prediction.shape)
+        caption = f"Coins of {total:,} {'row' if total == 1 else 'rows'}, shape {shape}, on {self.odds.device}"
+        titles = ["row", "prediction", "confidence p̂", "dominance q̄", "gap Δ", "concentration ρ"]
+        return note(table(caption, titles, rows))
 
 
 def gap_of(odds: Tensor, loss: Tensor) -> Tensor:

@@ -4,9 +4,11 @@ from ..data.files import read_logits
 from ..data.sets import LogitSet
 from ..data.sources import logit_set
 from ..report.comparison import Comparison
+from ..report.reading import read_report
 from ..report.report import Report
 from ..report.results import Results
 from .beyond import beyond_confidence
+from .compare import compare
 from .detectors import mahalanobis_scores, odin_scores
 from .evaluate import evaluate
 from .streamed import evaluate_tables
@@ -17,10 +19,12 @@ __all__ = [
     "Report",
     "Results",
     "beyond_confidence",
+    "compare",
     "evaluate",
     "evaluate_tables",
     "logit_set",
     "mahalanobis_scores",
     "odin_scores",
     "read_logits",
+    "read_report",
 ]

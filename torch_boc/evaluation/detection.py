@@ -72,14 +72,19 @@ def detection_tables(
     return _chain(table), _chain(curves), histograms
 
 
+def auroc_difference(one: Separation, other: Separation) -> tuple[float, float, float]:
+    """AUROC of `one` minus that of `other` on the same samples, with a paired 95 % interval."""
+    if one is not other and one.auroc == other.auroc in (0.0, 1.0):
+        # No sample is on the wrong side for either. This does not show that both are equally good.
+        reach = binomial_interval(0, min(len(one.id_placement), len(one.ood_placement)))[1]
+        return 0.0, -reach, reach
+    return paired_difference(one, other)
+
+
 def _row(
     ood: str, score: ScoredSets, result: Separation, intervals: Mapping[str, tuple[float, float]], baseline: Separation
 ) -> DetectionRow:
-    difference, *margins = paired_difference(result, baseline)
-    if result is not baseline and result.auroc == baseline.auroc in (0.0, 1.0):
-        # No sample is on the wrong side for either score. This does not show that both scores are equally good.
-        reach = binomial_interval(0, min(len(result.id_placement), len(result.ood_placement)))[1]
-        margins = [-reach, reach]
+    difference, *margins = auroc_difference(result, baseline)
     values = {name: getattr(result, name) for name in STATISTICS} | {"versus_msp": difference}
     upside_down = score.kind == "score" and scores[score.name].upside_down
     measured = with_intervals(values, {**intervals, "versus_msp": (margins[0], margins[1])})

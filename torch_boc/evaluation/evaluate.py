@@ -21,6 +21,7 @@ from .leaks import leak_rows
 from .overlaps import overlap_rows
 from .probing import ProbedSet, probe_set
 from .reliability import calibration_tables
+from .samples import alarm_rows, sample_rows
 from .screening import screening_tables
 
 
@@ -116,6 +117,8 @@ def evaluate(
         "screening": screened,
         "thresholds": thresholds,
         "stream": stream,
+        "samples": sample_rows(sets, trusted, seed=seed),
+        "alarms": alarm_rows(found),
     }
     settings: dict[str, Any] = {"title": printable(str(title)), "trials": trials, "bins": bins}
     settings |= {"replicates": replicates, "seed": seed}

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..functional.text_summary import lost_coins_histogram
+from ..plots import image
 from ..report.parts import Caption, Section, Table
 from ..report.rendering import template
-from ..report.report import image, picture, strict, write
+from ..report.report import picture, strict, write
 from ..report.words import number, percent
 from ..storage.files import check_file, check_folder
 from . import text_figures
@@ -126,6 +127,7 @@ class TextReport:
             measured=[(name.replace("_", " "), str(value)) for name, value in self.settings.items() if name != "title"],
             glossary=GLOSSARY,
             up=None,
+            explore=None,
         )
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:

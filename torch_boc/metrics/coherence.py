@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from .. import plots
+from ..core.display import decimals, note, sentence, shown_or_none, table
 from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
@@ -15,6 +16,7 @@ from .arguments import check_prefix, state_suffix, with_prefix
 from .base import ProbeMetric
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
+COUNTS = ("samples", "invalid")
 
 
 class BoCMetric(ProbeMetric):
@@ -137,3 +139,26 @@ class BoCMetric(ProbeMetric):
             drawn = [f"{self.key_prefix}{key}" for key in [key for key in GAP_KEYS if key in chosen] or chosen]
             return plots.draw_course([val] if isinstance(val, Mapping) else val, ax, drawn)
         return plots.draw_tally(self.total(), self.num_classes, ax, kind)
+
+    @shown_or_none
+    def _repr_html_(self) -> str | None:
+        """The summary and the plots of all samples so far, for a notebook.
+
+        It shows the samples of this process, because a display must not wait for other processes.
+        """
+        if not self._update_count:
+            return note(sentence(f"{type(self).__name__}: no sample yet. Call update(logits, target) first."))
+        total = self.total()
+        summary = {key: float(value) for key, value in summarize(total).items()}
+        counts, chosen = [f"{summary[key]:,.0f} {key}" for key in COUNTS if summary[key]], self.keys or summary
+        told = {key: summary[key] for key in chosen if key not in COUNTS and summary[key] == summary[key]}
+        caption = f"{type(self).__name__}: {', '.join(counts) or 'no samples'}, {self.num_classes} classes"
+        rows = [[f"{self.key_prefix}{key}", decimals(value)] for key, value in told.items()]
+        return note(table(caption, ["number", "value"], rows), self._picture(total))
+
+    @shown_or_none
+    def _picture(self, total: Tally) -> str | None:
+        """The plots; None without matplotlib."""
+        figure, _ = plots.draw_tally(total, self.num_classes)
+        alt = "Histogram of the coherence gap, its mean against confidence, and accuracy against confidence."
+        return plots.notebook_picture(figure, alt)

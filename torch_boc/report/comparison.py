@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..core.display import note, shown_or_none
+from ..plots import notebook_picture
 from ..storage.files import check_folder, printable
 from .beyond import BEYOND_NOTE, beyond_rows, beyond_sentence
+from .contrast import contrast_figure, difference_tables, ood_contrast
 from .measured import headline
 from .parts import Cell, ContrastRow, Table
 from .rendering import template
 from .report import FILES, Report, picture, strict, write
-from .results import Results
+from .results import Results, frame
 from .symbols import Introductions
+from .tables import DifferenceRow
 from .topics import captions, contrast_rows, glossary, key_sentences
-from .words import distinct_names, number
+from .words import distinct_names, listed, number, value_text
 
 TITLE = "Bag-of-Coins: side by side"
 NOTE = "With 95 % intervals. ECE: lower is better. AUROC: higher is better, and 0.5 is chance."
@@ -34,6 +38,7 @@ class Comparison:
     Args:
         reports: the reports by the names of the models.
         beyond: the tables of `beyond_confidence` by the names of the models. Models may be missing.
+        differences: a DataFrame of `DifferenceRow`, if the models share their samples; see `evaluation.compare`.
 
     >>> from torch_boc import zoo
     >>> from torch_boc.evaluation import evaluate
@@ -43,10 +48,13 @@ class Comparison:
     [['classes', '10'], ['OOD set', 'svhn'], ['accuracy', '0.9173']]
     """
 
-    def __init__(self, reports: Mapping[str, Report], beyond: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, reports: Mapping[str, Report], beyond: Mapping[str, Any] | None = None, differences: Any = None
+    ) -> None:
         if not reports:
             raise ValueError("expected at least one report to compare, got none")
         self.reports, self.beyond = _by_printable_name(reports), _by_printable_name(beyond or {})
+        self.differences = frame(DifferenceRow, ()) if differences is None else differences
         unknown = [name for name in self.beyond if name not in self.reports]
         if unknown:
             raise ValueError(f"expected beyond for models among {', '.join(self.reports)}, got {unknown[0]!r}")
@@ -60,16 +68,29 @@ class Comparison:
         present = [row for row in found if any(cell.text != "–" for cell in row[1:])]
         return Table("Each model on its own test set, against its own OOD set", ["", *self.reports], present)
 
+    def tables(self) -> list[Table]:
+        """Further tables: paired differences, and the AUROC on every OOD set if a model has several."""
+        return [*difference_tables(self.differences), *ood_contrast(self._results())]
+
+    def _results(self) -> dict[str, Results]:
+        return {name: report.results for name, report in self.reports.items()}
+
     def sentences(self, name: str) -> list[str]:
         """The sentences about one model."""
         said = key_sentences(self.reports[name].results)
         return [*said, beyond_sentence(self.beyond[name])] if name in self.beyond else said
 
     def to_json(self) -> str:
-        """A JSON object with the report of each model, as in `Report.to_json`. Its tables include `beyond`."""
+        """A JSON object with the report of each model, as in `Report.to_json`.
+
+        The tables of a model include `beyond` and, if there are any, `differences` from the first model.
+        """
         content = {name: report.content() for name, report in self.reports.items()}
         for name, table in self.beyond.items():
             content[name]["tables"]["beyond"] = table.to_dict("list")
+        for name in distinct_names(self.differences["model"]):
+            rows = self.differences[self.differences["model"] == name]
+            content[name]["tables"]["differences"] = rows.to_dict("list")
         return json.dumps(strict(content), ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
@@ -97,11 +118,33 @@ class Comparison:
         return template("comparison.html.jinja").render(
             title=TITLE,
             notes=[NOTE, *([BEYOND_NOTE] if self.beyond else [])],
-            table=table,
+            tables=[table, *self.tables()],
             symbols=reader.of(words),
             models=[self._model(name, report, drawn[name], reader) for name, report in self.reports.items()],
             glossary=glossary(),
         )
+
+    def __repr__(self) -> str:
+        lines = [f"Comparison of {listed(list(self.reports))}"]
+        lines += [f"- {name}: {headline(report.results)}" for name, report in self.reports.items()]
+        shown = self.differences[(self.differences["difference_low"] > 0) | (self.differences["difference_high"] < 0)]
+        for _, row in shown[shown["ood"] == ""].iterrows():
+            difference = value_text(row, "difference", sign=True)
+            lines.append(f"- {row['what']} of {row['model']} minus that of {row['than']}: {difference}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The tables, the sentences about each model and a figure, which notebooks show."""
+        said = {name: self.sentences(name) for name in self.reports}
+        whole = template("contrast.html.jinja").render(tables=[self.table(), *self.tables()], models=said)
+        return note(whole, self._picture())
+
+    @shown_or_none
+    def _picture(self) -> str | None:
+        """The figure for a notebook; None without matplotlib, or if there is nothing to show."""
+        drawn = contrast_figure(self._results())
+        alt = "A number of each model with its 95 % interval; the tables above have the numbers."
+        return None if drawn is None else notebook_picture(drawn, alt)
 
     def _model(self, name: str, report: Report, drawn: Mapping[str, Any], reader: Introductions) -> dict[str, Any]:
         """What the page says of one model."""

@@ -4,10 +4,15 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..core.display import note, shown_or_none
+from ..plots import notebook_picture
 from .rendering import content, template
 from .results import Results
 from .symbols import Introductions
-from .topics import main_tables, verdict
+from .topics import all_figures, captions, main_tables, verdict
+
+# The figure of a notebook: the first of these that has something to show.
+NOTEBOOK_FIGURES = ("roc", "reliability", "coherence")
 
 
 class Picture(NamedTuple):
@@ -23,20 +28,33 @@ class Picture(NamedTuple):
         return f"data:{self.media};base64,{b64encode(self.content).decode()}"
 
 
-def page(results: Results, images: Mapping[str, Picture], up: str | None = None) -> str:
+def page(results: Results, images: Mapping[str, Picture], up: str | None = None, explore: str | None = None) -> str:
     """The whole page.
 
     Args:
         results: the numbers.
         images: the figures by name.
         up: a link to the page of all models, if there is one.
+        explore: a link to the page to explore, if there is one.
     """
-    return template("report.html.jinja").render(content(results, images), up=up)
+    return template("report.html.jinja").render(content(results, images), up=up, explore=explore)
 
 
 def notebook(results: Results) -> str:
-    """The verdict and the main tables, for a notebook."""
+    """The verdict, the main tables and a figure, for a notebook."""
     said = verdict(results)
-    return template("notebook.html.jinja").render(
+    whole = template("notebook.html.jinja").render(
         sentences=said, symbols=Introductions().of(said), tables=main_tables(results)
     )
+    return note(whole, _notebook_figure(results))
+
+
+@shown_or_none
+def _notebook_figure(results: Results) -> str | None:
+    """The most important figure; None without matplotlib, or if there is nothing to show."""
+    figures = {figure.name: figure for figure in all_figures()}
+    for name in NOTEBOOK_FIGURES:
+        drawn = figures[name].draw(results)
+        if drawn is not None:
+            return notebook_picture(drawn, captions(results, [name])[0].alt)
+    return None

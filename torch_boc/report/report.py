@@ -3,26 +3,27 @@
 import json
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from .._optional import require
+from .._optional import has
+from ..plots import image as image
 from ..storage.files import check_file, check_folder, replacing
 from .axes import PANEL
+from .explore import explore_page
 from .html import Picture, notebook, page
 from .markdown import markdown
 from .measured import headline
-from .results import ROW_TYPES, Results
+from .results import EXPLORED, ROW_TYPES, Results
 from .topics import all_figures, draw_figures, verdict
 
 DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability", "screening", "thresholds", "stream")
-FILES = ("report.html", "report.md", "report.json", *(f"{figure.name}.png" for figure in all_figures()))
+EXPLORE = "explore.html"
+FILES = ("report.html", "report.md", "report.json", EXPLORE, *(f"{figure.name}.png" for figure in all_figures()))
 LARGEST_SVG = 200_000
-TABLES = tuple(ROW_TYPES)
+TABLES = tuple(name for name in ROW_TYPES if name not in EXPLORED)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -82,11 +83,32 @@ class Report:
         check_file(path)  # an error comes before the work
         return write(path, self._page(self.figures()))
 
-    def _page(self, drawn: Mapping[str, Any], up: str | None = None) -> bytes:
-        return page(self.results, {name: picture(figure) for name, figure in drawn.items()}, up).encode()
+    def _page(self, drawn: Mapping[str, Any], up: str | None = None, explore: str | None = None) -> bytes:
+        pictures = {name: picture(figure) for name, figure in drawn.items()}
+        return page(self.results, pictures, up, explore).encode()
+
+    def explore(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to explore as one self-contained HTML file of about 5 MB, most of which is plotly's script.
+
+        It has ROC and reliability curves with values under the pointer, a slider for the threshold of a score, Δ
+        against confidence for single samples, and a list of the most suspicious samples that can be sorted. A panel
+        that this report has no numbers for is named and left out.
+
+        Returns:
+            The path.
+
+        Raises:
+            ImportError: if plotly is not installed.
+        """
+        check_file(path)
+        return write(path, explore_page(self.results).encode())
 
     def content(self) -> dict[str, Any]:
-        """A dict of `settings`, `verdict` and `tables`; each table is a dict of its columns."""
+        """A dict of `settings`, `verdict` and `tables`; each table is a dict of its columns.
+
+        The tables `samples` and `alarms` of the page to explore are not among them: they are large, and only that page
+        shows them.
+        """
         tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
         return {"settings": self.results.settings, "verdict": self.verdict, "tables": tables}
 
@@ -106,7 +128,9 @@ class Report:
     def save(
         self, folder: str | os.PathLike[str], drawn: Mapping[str, Any] | None = None, *, up: str | None = None
     ) -> list[Path]:
-        """Write report.html, report.md, report.json and a PNG file for each figure into `folder`.
+        """Write report.html, report.md, report.json, explore.html and a PNG file for each figure into `folder`.
+
+        Without plotly, explore.html is left out. See `explore`.
 
         Args:
             folder: the folder, which is made if it does not exist.
@@ -114,37 +138,25 @@ class Report:
             up: a link to the page of all models, if the report is one of several.
 
         Returns:
-            The paths of the files, report.html first.
+            The paths of the files, report.html first and explore.html last.
         """
         folder = check_folder(folder, FILES)
         drawn = self.figures() if drawn is None else drawn
         links = {name: f"{name}.png" for name in drawn}
-        paths = [write(folder / "report.html", self._page(drawn, up))]
+        explored = EXPLORE if has("plotly") else None
+        paths = [write(folder / "report.html", self._page(drawn, up, explored))]
         paths.append(write(folder / "report.md", markdown(self.results, links).encode()))
         self.to_json(folder / "report.json")
         paths.append(folder / "report.json")
-        return paths + [write(folder / links[name], image(figure, "png")) for name, figure in drawn.items()]
+        paths += [write(folder / links[name], image(figure, "png")) for name, figure in drawn.items()]
+        return paths + ([self.explore(folder / explored)] if explored else [])
 
     def __repr__(self) -> str:
         return "\n".join([f"Report: {headline(self.results)}", *(f"- {sentence}" for sentence in self.verdict)])
 
     def _repr_html_(self) -> str:
-        """The verdict and the main tables, which notebooks show."""
+        """The verdict, the main tables and a figure, which notebooks show."""
         return notebook(self.results)
-
-
-def image(figure: Any, kind: str) -> bytes:
-    """A figure as "svg" or "png". The bytes are the same each time."""
-    buffer = BytesIO()
-    with (
-        require("matplotlib", purpose="figures need").rc_context({"svg.hashsalt": "torch_boc"}),
-        warnings.catch_warnings(),
-    ):
-        # A name with characters that the font does not have is drawn as boxes; the tables show it correctly.
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else {"Software": None})
-    figure.set_layout_engine("none")  # the layout is done: saving the figure again need not repeat it
-    return buffer.getvalue()
 
 
 def picture(figure: Any) -> Picture:

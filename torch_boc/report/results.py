@@ -1,11 +1,13 @@
 """The results of an evaluation as tables. Figures, pages and files are made from nothing else."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, get_type_hints
 
 from .._optional import require
 from .tables import (
+    AlarmRow,
     CalibrationRow,
     CoherenceRow,
     DetectionRow,
@@ -15,6 +17,7 @@ from .tables import (
     OverlapRow,
     ReliabilityRow,
     RocRow,
+    SampleRow,
     ScreenRow,
     StreamRow,
     ThresholdRow,
@@ -22,6 +25,17 @@ from .tables import (
 )
 
 SPLINE = "confidence_spline"
+# The tables of the page to explore. They are large and can be computed again, so that report.json does not have them.
+EXPLORED = ("samples", "alarms")
+
+
+def frame(row: Any, rows: Sequence[Any]) -> Any:
+    """A DataFrame of rows. Its columns are the fields of the type `row`, also if there are no rows.
+
+    >>> list(frame(RocRow, []))
+    ['ood', 'score', 'fpr', 'tpr']
+    """
+    return require("pandas", purpose="evaluation needs").DataFrame(rows, columns=row._fields)
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,8 @@ class Results:
         screening: a `ScreenRow` for each test, score, level and set.
         thresholds: a `ThresholdRow` for each score, level and confidence.
         stream: a `StreamRow` for each OOD set and sample of a stream.
+        samples: a `SampleRow` for some samples of each set. It may be empty.
+        alarms: an `AlarmRow` for each score, set and threshold. It may be empty.
     """
 
     settings: Mapping[str, Any]
@@ -65,6 +81,8 @@ class Results:
     screening: Annotated[Any, ScreenRow]
     thresholds: Annotated[Any, ThresholdRow]
     stream: Annotated[Any, StreamRow]
+    samples: Annotated[Any, SampleRow] = field(default_factory=partial(frame, SampleRow, ()))
+    alarms: Annotated[Any, AlarmRow] = field(default_factory=partial(frame, AlarmRow, ()))
 
     @property
     def known(self) -> str:
@@ -77,15 +95,7 @@ _HINTS = get_type_hints(Results, include_extras=True)
 ROW_TYPES: dict[str, Any] = {x: hint.__metadata__[0] for x, hint in _HINTS.items() if hasattr(hint, "__metadata__")}
 
 
-def frame(row: Any, rows: Sequence[Any]) -> Any:
-    """A DataFrame of rows. Its columns are the fields of the type `row`, also if there are no rows.
-
-    >>> list(frame(RocRow, []))
-    ['ood', 'score', 'fpr', 'tpr']
-    """
-    return require("pandas", purpose="evaluation needs").DataFrame(rows, columns=row._fields)
-
-
 def results_of(settings: Mapping[str, Any], rows: Mapping[str, Sequence[Any]]) -> Results:
-    """The results with these settings and with these rows, by the name of the table."""
-    return Results(settings, **{name: frame(row, rows[name]) for name, row in ROW_TYPES.items()})
+    """The results with these settings and with these rows, by the name of the table. `EXPLORED` may be missing."""
+    given = {name: row for name, row in ROW_TYPES.items() if name in rows or name not in EXPLORED}
+    return Results(settings, **{name: frame(row, rows[name]) for name, row in given.items()})

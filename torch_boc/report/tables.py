@@ -213,6 +213,43 @@ class StreamRow(NamedTuple):
     evidence: float
 
 
+class SampleRow(NamedTuple):
+    """One sample of the test set or of an OOD set; see `evaluation.samples` for which samples there are."""
+
+    set: str
+    kind: str  # "id" or "ood"
+    row: int  # the place in its set, from 0 on
+    suspicious: bool  # whether it is one of the most suspicious of its set, and not of the random rest
+    prediction: int
+    target: int  # -1 if it is not known
+    confidence: float
+    gap: float
+    concentration: float
+    log_odds: float
+    p_value: float  # conformal, of the log-odds; NaN for a sample that the test was calibrated on
+
+
+class AlarmRow(NamedTuple):
+    """The share of one set that scores below one threshold. The thresholds are scores of the test set."""
+
+    score: str
+    set: str
+    threshold: float
+    flagged: float
+
+
+class DifferenceRow(NamedTuple):
+    """A number of one model minus that of another on the same samples, with a paired interval."""
+
+    model: str
+    than: str  # the other model
+    what: str  # "accuracy" or "ECE", or a score whose AUROC is compared
+    ood: str  # "" for accuracy and ECE
+    difference: float
+    difference_low: float
+    difference_high: float
+
+
 class BeyondRow(NamedTuple):
     """How well a quantity separates two sets: alone, at equal confidence or in a model. See `beyond_confidence`."""
 

@@ -1,0 +1,12 @@
+"""Sets of logits for the tests of evaluations."""
+
+import torch
+
+from torch_boc.data.sets import LogitSet
+
+
+def make_set(name, samples, seed, scale=2.0, targets=True, classes=5):
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randint(classes, (samples,), generator=generator)
+    logits = torch.randn(samples, classes, generator=generator) + scale * torch.eye(classes)[target]
+    return LogitSet(logits, target if targets else None, name=name)

@@ -1,0 +1,170 @@
+"""Several models side by side: paired differences where samples are shared, and reports that are read again."""
+
+import json
+
+import pytest
+import torch
+
+from tests.evaluation.cases import make_set
+from tests.report.cases import make_results
+from torch_boc.data.sets import LogitSet
+from torch_boc.evaluation import Comparison, compare, evaluate, read_report
+from torch_boc.evaluation.bootstrap import random_numbers
+from torch_boc.evaluation.compare import accuracy_difference
+from torch_boc.evaluation.probing import probe_set
+from torch_boc.functional.registry import scores
+from torch_boc.functional.separation import auroc
+from torch_boc.report.report import TABLES, Report
+from torch_boc.report.results import ROW_TYPES
+
+FAST = {"replicates": 40}
+
+
+def pair(samples=400, gain=0.8):
+    """The logits of two models on the same samples, and of both on two OOD sets."""
+    first = make_set("one", samples, 0, 1.5)
+    noise = torch.randn(first.logits.shape, generator=torch.Generator().manual_seed(9))
+    second = first.logits + 0.3 * noise + gain * torch.eye(5)[first.target]
+    far = {"one": make_set("far", 200, 5, 0.0).logits, "two": make_set("far", 200, 5, 0.0).logits * 0.8}
+    near = {"one": make_set("near", 90, 6, 0.5).logits, "two": make_set("near", 90, 7, 0.5).logits}
+    return {"one": (first.logits, first.target), "two": (second, first.target)}, {"far": far, "near": near}
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    models, ood = pair()
+    return compare(models, ood, **FAST)
+
+
+def test_the_differences_are_those_of_the_numbers(comparison):
+    models, ood = pair()
+    table = comparison.differences
+    assert set(table["model"]) == {"two"}
+    assert set(table["than"]) == {"one"}
+    values = table[table["ood"] == ""].set_index("what")["difference"]
+    right = [float((logits.argmax(1) == target).double().mean()) for logits, target in models.values()]
+    assert values["accuracy"] == pytest.approx(right[1] - right[0], abs=1e-12)
+    errors = [x.results.calibration.set_index("method").loc["MSP", "ece"] for x in comparison.reports.values()]
+    assert values["ECE"] == pytest.approx(errors[1] - errors[0], abs=1e-12)
+    for name in ("far", "near"):
+        for score in ("msp", "energy"):
+            areas = [float(auroc(scores[score](models[x][0]), scores[score](ood[name][x]))) for x in models]
+            (found,) = table[(table["ood"] == name) & (table["what"] == score)]["difference"]
+            assert found == pytest.approx(areas[1] - areas[0], abs=1e-6)
+
+
+def test_intervals_hold_the_difference_and_are_narrower_than_those_of_strangers(comparison):
+    table = comparison.differences
+    assert ((table["difference_low"] <= table["difference"]) & (table["difference"] <= table["difference_high"])).all()
+    row = table[(table["ood"] == "far") & (table["what"] == "energy")].iloc[0]
+    alone = [x.ood[(x.ood["ood"] == "far") & (x.ood["score"] == "energy")].iloc[0] for x in comparison.reports.values()]
+    widths = [row["auroc_high"] - row["auroc_low"] for row in alone]
+    assert row["difference_high"] - row["difference_low"] < (widths[0] ** 2 + widths[1] ** 2) ** 0.5
+
+
+def test_a_model_does_not_differ_from_itself():
+    models, _ = pair()
+    table = compare({"one": models["one"], "copy": models["one"]}, **FAST).differences.set_index("what")
+    assert table["difference"].tolist() == [0.0, 0.0]
+    assert table.loc["accuracy", "difference_low"] < 0 < table.loc["accuracy", "difference_high"]
+
+
+def test_the_interval_of_the_accuracy_covers_the_truth():
+    """Two models that are right by chance on 70 and 75 % of shared samples: about 95 % of the intervals have 5 %."""
+    held, target = 0, torch.zeros(300, dtype=torch.long)
+    for seed in range(60):
+        luck = torch.rand(300, generator=torch.Generator().manual_seed(seed))
+        rows = [torch.stack([torch.where(luck < x, 2.0, 0.0), torch.ones(300)], 1) for x in (0.7, 0.75)]
+        one, two = (probe_set(LogitSet(logits, target)) for logits in rows)
+        _, low, high = accuracy_difference(two, one, 200, random_numbers(seed))
+        held += low <= 0.05 <= high
+    assert held >= 52
+
+
+def test_other_targets_have_no_paired_differences():
+    models, _ = pair()
+    logits, target = models["two"]
+    with pytest.warns(UserWarning, match="no paired differences of 'two' from 'one': their targets are not equal"):
+        found = compare({"one": models["one"], "two": (logits.flip(0), target.flip(0))}, **FAST)
+    assert len(found.differences) == 0
+    assert len(found.reports) == 2
+
+
+def test_ood_sets_of_other_sizes_are_left_out_of_the_differences():
+    models, ood = pair()
+    ood["near"]["two"] = ood["near"]["two"][:50]
+    with pytest.warns(UserWarning, match="no paired differences on 'near': 'one' has 90 rows and 'two' 50"):
+        found = compare(models, ood, **FAST)
+    assert set(found.differences["ood"]) == {"", "far"}
+
+
+def test_all_ood_sets_are_shown(comparison, tmp_path):
+    captions = [table.caption for table in comparison.tables()]
+    assert [caption.split(":")[0] for caption in captions[:3]] == [
+        "Accuracy (higher is better) and ECE (lower is better)",
+        "AUROC against far",
+        "AUROC against near",
+    ]
+    assert captions[3:] == [f"AUROC against {name}, with 95 % intervals" for name in ("far", "near")]
+    page = comparison.save(tmp_path)[0].read_text(encoding="utf-8")
+    assert page.count("<table>") == 6
+    content = json.loads(comparison.to_json())
+    assert "differences" in content["two"]["tables"]
+    assert "differences" not in content["one"]["tables"]
+
+
+def test_short_forms(comparison):
+    lines = repr(comparison).split("\n")
+    assert lines[0] == "Comparison of one and two"
+    assert lines[3].startswith("- accuracy of two minus that of one: +0.")
+    assert comparison._repr_html_().count("<table>") == 6
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path):
+    for number, report in enumerate([Report(make_results()), Report(make_results((), (), targets=False))]):
+        path = tmp_path / f"{number}.json"
+        report.to_json(path)
+        again = read_report(path)
+        assert again.verdict == report.verdict
+        assert json.loads(again.to_json())["tables"] == json.loads(report.to_json())["tables"]
+        for name in TABLES:
+            assert list(getattr(again.results, name)) == list(ROW_TYPES[name]._fields)
+        assert len(again.results.samples) == 0
+
+
+def test_reports_and_logits_together(tmp_path):
+    models, _ = pair()
+    evaluate(models["one"], **FAST).to_json(tmp_path / "report.json")
+    found = compare({"old": tmp_path / "report.json", "new": models["two"]}, **FAST)
+    assert isinstance(found, Comparison)
+    assert len(found.differences) == 0
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in found.table().rows}
+    assert rows["accuracy"] == [f"{x.results.settings['accuracy']:.4f}" for x in found.reports.values()]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[1, 2", "not JSON"),
+        ("[1, 2]", "expected the JSON of one report"),
+        ('{"a": {"settings": {}, "tables": {}}}', "expected the JSON of one report"),
+        ('{"settings": {"samples": {}, "classes": 2}, "tables": {"roc": {"ood": []}}}', "expected a column 'score'"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, text, words):
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_report(path)
+
+
+def test_arguments():
+    models, ood = pair(50)
+    with pytest.raises(ValueError, match="at least two models to compare, got 1"):
+        compare({"one": models["one"]})
+    with pytest.raises(ValueError, match="far: expected models among one, two, got 'three'"):
+        compare(models, {"far": {"three": ood["far"]["one"]}})
+    with pytest.raises(TypeError, match="far: expected a mapping from models to logits, got Tensor"):
+        compare(models, {"far": ood["far"]["one"]})
+    with pytest.raises(ValueError, match="given as logits, got some for 'one'"):
+        compare({**models, "one": Report(make_results())}, ood)

@@ -1,0 +1,133 @@
+"""What notebooks show, in a real browser: every class on one page, in a light and in a dark theme."""
+
+import struct
+
+import pytest
+import torch
+
+from tests.browser import Watched, browser, contrast  # noqa: F401
+from tests.report.cases import LEAK, Outline, make_results
+from torch_boc import BoCMetric, ConformalTest, bag_of_coins
+from torch_boc.nn import DriftMonitor
+from torch_boc.report import Comparison, Report
+
+FRAME = (
+    "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'><title>Notebook</title><style>{}</style></head>"
+    "<body><main><h1>Notebook</h1>{}</main></body></html>"
+)
+THEMES = {
+    "light": "body { background: #ffffff; color: #111111; }",
+    "dark": "body { background: #111111; color: #eeeeee; }",
+}
+COLOURS = """() => ['th', 'td', 'p', 'li', 'small'].flatMap((x) => [...document.querySelectorAll(`.boc-note ${x}`)])
+  .map((x) => [getComputedStyle(x).color, getComputedStyle(document.body).backgroundColor])"""
+
+
+def logits():
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randint(5, (900,), generator=generator)
+    return torch.randn(900, 5, generator=generator) + 3 * torch.eye(5)[target], target
+
+
+@pytest.fixture(scope="module")
+def displays():
+    rows, target = logits()
+    fresh, metric = BoCMetric(), BoCMetric(prefix="val_")
+    metric.update(rows, target)
+    test = ConformalTest("energy").calibrate(rows[:500])
+    quiet, loud = DriftMonitor(test), DriftMonitor(test)
+    quiet.update(rows[500:])
+    loud.update(rows[500:])
+    loud.update(rows[:400] / 8)
+    report = Report(make_results(("held out", LEAK), ("svhn", "far")))
+    objects = {
+        "coins": bag_of_coins(rows),
+        "fresh metric": fresh,
+        "metric": metric,
+        "fresh test": ConformalTest(),
+        "test": test,
+        "groups": ConformalTest("log_odds", groups="prediction").calibrate(rows),
+        "few": ConformalTest().calibrate(rows[:20]),
+        "quiet": quiet,
+        "loud": loud,
+        "report": report,
+        "comparison": Comparison({"one <b>": report, "two": Report(make_results((), ("far",)))}),
+    }
+    return {name: x._repr_html_() for name, x in objects.items()}
+
+
+def test_every_class_shows_itself(displays):
+    outlines = {name: Outline(source) for name, source in displays.items()}
+    figures = {name: len(outline.all("img")) for name, outline in outlines.items()}
+    shown = {"metric", "test", "groups", "few", "report", "comparison"}
+    assert figures == {name: int(name in shown) for name in displays}
+    assert "no sample yet" in outlines["fresh metric"].text
+    assert "val_gap" in outlines["metric"].text
+    assert "not calibrated" in outlines["fresh test"].text
+    assert "500 held-out samples" in outlines["test"].text
+    assert "in 5 groups by prediction" in outlines["groups"].text
+    assert "too few samples" in outlines["few"].text
+    assert "no alarm" in outlines["quiet"].text
+    assert "ALARM at sample 4" in outlines["loud"].text
+    assert "one <b>" in outlines["comparison"].text
+
+
+def test_the_numbers_are_those_of_the_objects(displays):
+    rows, target = logits()
+    test = ConformalTest("energy").calibrate(rows[:500])
+    for alpha in (0.1, 0.05, 0.01):
+        assert f"{float(test.threshold(alpha).score):.4f}".replace("-", "−") in displays["test"]
+    metric = BoCMetric()
+    metric.update(rows, target)
+    assert f"{float(metric.compute()['accuracy']):.4f}" in displays["metric"]
+
+
+def test_a_display_swallows_no_warning():
+    """What a test says when it is used, it still says after it was shown."""
+    test = ConformalTest().calibrate(logits()[0][:20])
+    test._repr_html_()
+    with pytest.warns(UserWarning, match="nothing can be flagged"):
+        test.threshold(0.01)
+
+
+def test_without_matplotlib_there_is_no_figure(monkeypatch):
+    def missing(*args, **kwargs):
+        raise ImportError("plots need matplotlib")
+
+    monkeypatch.setattr("torch_boc.plots.require", missing)
+    rows, target = logits()
+    metric = BoCMetric()
+    metric.update(rows, target)
+    made = [metric, ConformalTest().calibrate(rows), Report(make_results()), Comparison({"a": Report(make_results())})]
+    for x in made:
+        source = x._repr_html_()
+        assert "<table" in source
+        assert "<img" not in source
+
+
+def test_a_fake_test_is_left_to_the_repr():
+    from torch._subclasses import FakeTensorMode
+
+    test = ConformalTest().calibrate(logits()[0])
+    with FakeTensorMode() as mode:
+        test.counts = mode.from_tensor(test.counts)
+        assert test._repr_html_() is None
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", [1100, 420])
+def test_in_a_browser(browser, displays, tmp_path, theme, width):  # noqa: F811
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
+    path = tmp_path / "notebook.html"
+    path.write_text(FRAME.format(THEMES[theme], "<hr>".join(displays.values())), encoding="utf-8")
+    with Watched(browser, path, width=width) as watched:
+        page = watched.page
+        assert [x["id"] for x in axe.Axe().run(page).response["violations"]] == []
+        for ink, ground in page.evaluate(COLOURS):
+            assert contrast(ink, ground) >= 4.5
+        small = page.locator(".boc-note td small").first
+        assert small.bounding_box()["y"] > small.locator("xpath=..").bounding_box()["y"]
+        assert all(page.locator(".boc-note img").evaluate_all("x => x.map(y => y.complete && y.naturalWidth > 100)"))
+        shot = page.screenshot(full_page=True)
+        assert struct.unpack(">II", shot[16:24])[0] == width
+        assert watched.said == []
