@@ -20,10 +20,11 @@ from ..report.results import frame
 from ..report.tables import DifferenceRow
 from .bootstrap import mean_interval, random_numbers
 from .detection import LOST, auroc_difference
-from .ece import Judged, error_difference
+from .ece import error_difference
 from .evaluate import evaluate
 from .exact import binomial_interval
 from .inputs import TEST, check_positive, check_seed, single_set
+from .judged import Judged
 from .probing import ProbedSet, probe_set
 from .separation import Separation, rank_scores, separate
 
