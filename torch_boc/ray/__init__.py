@@ -4,5 +4,7 @@ Ray is imported when a function here is called.
 """
 
 from .folding import fold, is_ray_dataset
+from .predicting import BoCRayPredictor, predict
+from .runs import check_complete
 
-__all__ = ["fold", "is_ray_dataset"]
+__all__ = ["BoCRayPredictor", "check_complete", "fold", "is_ray_dataset", "predict"]
