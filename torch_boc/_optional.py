@@ -51,7 +51,7 @@ def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -
 
 def require_pyarrow() -> Any:
     """PyArrow, for tables in files."""
-    return require("pyarrow", "compute", "csv", "parquet", purpose="tables need")
+    return require("pyarrow", "compute", "csv", "fs", "parquet", purpose="tables need")
 
 
 @contextmanager

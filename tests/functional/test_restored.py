@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from torch_boc.functional import gather, restore_evidence, sample_columns
 from torch_boc.functional.columns import COLUMNS, columns_of
-from torch_boc.functional.restored import count_classes
+from torch_boc.functional.restored import NEEDED, count_classes
 
 
 def some_logits(classes, spread=4.0, rows=300):
@@ -66,19 +66,16 @@ def test_free_gap_may_stand_for_the_forced_gap_and_both_may_be_missing():
     neither = {name: x for name, x in table.items() if name not in ("forced_gap", "free_gap")}
     assert_close(no_forced.coins.odds, whole.coins.odds, rtol=1e-10, atol=0)
     assert_close(restore_evidence(neither, num_classes=5).coins.free_gap, whole.coins.free_gap, rtol=1e-8, atol=1e-12)
-    with pytest.raises(ValueError, match="forced_gap or free_gap.*give num_classes"):
+    with pytest.raises(ValueError, match=r"forced_gap or free_gap.*give num_classes"):
         restore_evidence(neither)
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"confidence": torch.ones(1)}, "expected columns prediction, .*'prediction'"),
-        (dict.fromkeys(("prediction", "confidence", "gap", "concentration", "forced_gap"), torch.ones(0)), "one row"),
-        (
-            dict.fromkeys(("prediction", "confidence", "gap", "concentration", "forced_gap"), torch.full((2,), 0.3)),
-            "0.3",
-        ),
+        ({"confidence": torch.ones(1)}, r"expected columns prediction, .*'prediction'"),
+        (dict.fromkeys((*NEEDED, "forced_gap"), torch.ones(0)), "one row"),
+        (dict.fromkeys((*NEEDED, "forced_gap"), torch.full((2,), 0.3)), r"0\.3 and 0\.3; give num_classes"),
     ],
 )
 def test_what_cannot_be_restored_is_refused(columns, message):

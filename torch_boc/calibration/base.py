@@ -78,6 +78,10 @@ class Calibrator(ABC):
             )
         return self._calibrate(rows)
 
+    def confidence_of(self, coins: Coins) -> Tensor | None:
+        """The confidence of each sample if it follows from the coins alone; None if it takes the logits."""
+        return None
+
     def _check_fitted(self) -> None:
         if self.num_classes is None:
             raise RuntimeError(

@@ -4,6 +4,7 @@ from typing import Self
 
 from torch import Tensor
 
+from ..core.coins import Coins
 from .base import Calibrated, Calibrator, coins_of
 
 
@@ -35,7 +36,11 @@ class Uncalibrated(_Unfitted):
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         coins = coins_of(logits)
-        return Calibrated(coins.prediction, coins.confidence, logits)
+        return Calibrated(coins.prediction, self.confidence_of(coins), logits)
+
+    def confidence_of(self, coins: Coins) -> Tensor:
+        """See `Calibrator`."""
+        return coins.confidence
 
 
 class DominanceConfidence(_Unfitted):
@@ -53,4 +58,8 @@ class DominanceConfidence(_Unfitted):
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         coins = coins_of(logits)
-        return Calibrated(coins.prediction, coins.dominance, None)
+        return Calibrated(coins.prediction, self.confidence_of(coins), None)
+
+    def confidence_of(self, coins: Coins) -> Tensor:
+        """See `Calibrator`."""
+        return coins.dominance

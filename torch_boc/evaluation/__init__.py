@@ -9,6 +9,7 @@ from ..report.results import Results
 from .beyond import beyond_confidence
 from .detectors import mahalanobis_scores, odin_scores
 from .evaluate import evaluate
+from .streamed import evaluate_tables
 
 __all__ = [
     "Comparison",
@@ -17,6 +18,7 @@ __all__ = [
     "Results",
     "beyond_confidence",
     "evaluate",
+    "evaluate_tables",
     "logit_set",
     "mahalanobis_scores",
     "odin_scores",

@@ -17,22 +17,14 @@ import torch
 from torch import Tensor
 
 from ..functional import calibration
-from ..functional.bins import count, equal_bin
 from ..functional.calibration import error_of_bins
 from ..report.claims import NORMAL_QUANTILE
 from .bootstrap import bootstrap_interval, replicate
+from .judged import JointTally, Judged, JudgedTally, tally_both, tally_judged
 
 # If the error of a bin is below this many standard errors, its true error may be 0. Then chance adds the most, and this
 # is what is assumed.
 SURELY = 2.0
-
-
-class Judged(NamedTuple):
-    """For each test sample, the confidence of a method, whether its prediction is right, and the loss of the target."""
-
-    confidence: Tensor
-    correct: Tensor
-    nll: Tensor
 
 
 class BinErrors(NamedTuple):
@@ -64,17 +56,18 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> fl
     return float(calibration.calibration_error(confidence, correct, bins))
 
 
-def chance_error(confidence: Tensor, bins: int = 15) -> tuple[float, float]:
+def chance_error(tally: JudgedTally) -> tuple[float, float]:
     """The error that perfectly calibrated confidences have by chance: its mean, and its 95 % quantile.
 
     For these, the excess of right predictions in a bin is normal with the variance v = sum p (1 - p). Its absolute
     value has the mean sqrt(2 v / pi) and the variance (1 - 2 / pi) v.
 
-    >>> mean, most = chance_error(torch.full((10_000,), 0.9))
+    >>> confidence = torch.full((10_000,), 0.9)
+    >>> mean, most = chance_error(tally_judged(Judged(confidence, confidence > 0, confidence), bins=15))
     >>> round(mean, 4), round(most, 4)
     (0.0024, 0.0054)
     """
-    variance = _chance_variance(confidence.double(), bins)
+    variance = _chance_variance(tally)
     mean = float(variance.sqrt().sum()) * math.sqrt(2 / math.pi)
     return mean, mean + 1.645 * math.sqrt(float(variance.sum()) * (1 - 2 / math.pi))
 
@@ -91,20 +84,19 @@ def added_by_chance(errors: BinErrors) -> Excess:
     return Excess(float((mean - true).sum()), math.sqrt(float(variance.sum())))
 
 
-def bin_errors(judged: Judged, bins: int) -> BinErrors:
+def bin_errors(tally: JudgedTally) -> BinErrors:
     """The error of each bin and its standard error.
 
     The standard error is the larger of two: that of the samples, and that of perfectly calibrated confidences. A few
     samples that are all right would have a standard error of nearly 0.
     """
-    confidence, place = judged.confidence.double(), equal_bin(judged.confidence, bins)
-    difference, n = judged.correct.double() - confidence, len(confidence)
-    error = count(place, difference, bins) / n
-    seen = (count(place, difference.square(), bins) / n - error.square()) / n
-    return BinErrors(error, torch.maximum(seen, _chance_variance(confidence, bins)).clamp_min(1e-30).sqrt())
+    sums, n = tally.in_bins(), tally.samples
+    error = (sums.hits - sums.confidence) / n
+    seen = (sums.squares / n - error.square()) / n
+    return BinErrors(error, torch.maximum(seen, _chance_variance(tally)).clamp_min(1e-30).sqrt())
 
 
-def error_interval(judged: Judged, bins: int, drawn: Tensor) -> tuple[float, float]:
+def error_interval(tally: JudgedTally, drawn: Tensor) -> tuple[float, float]:
     """The 95 % interval of the true error.
 
     For the lower end, what chance adds is subtracted. The lower end is 0 if the error is not above the 95 % quantile of
@@ -112,20 +104,27 @@ def error_interval(judged: Judged, bins: int, drawn: Tensor) -> tuple[float, flo
     make the error smaller.
 
     Args:
-        judged: the samples.
-        bins: the number of bins of confidence.
+        tally: the sums over the samples.
         drawn: (R,) bootstrap replicates of the estimate, to which chance has added once more.
     """
-    errors = bin_errors(judged, bins)
+    errors = bin_errors(tally)
     estimate, added = errors.total, added_by_chance(errors)
     high = bootstrap_interval(estimate, drawn.mean(), drawn)[1]
-    if estimate <= chance_error(judged.confidence, bins)[1]:
+    if estimate <= chance_error(tally)[1]:
         return 0.0, high
     return max(0.0, estimate - added.mean - NORMAL_QUANTILE * added.deviation), high
 
 
 def error_difference(
     one: Judged, other: Judged, bins: int, replicates: int, numbers: Any
+) -> tuple[float, float, float]:
+    """`tallied_difference` of judged samples."""
+    tallies = tally_judged(one, bins), tally_judged(other, bins)
+    return tallied_difference(*tallies, tally_both(one, other, bins), replicates, numbers)
+
+
+def tallied_difference(
+    one: JudgedTally, other: JudgedTally, both: JointTally, replicates: int, numbers: Any
 ) -> tuple[float, float, float]:
     """The ECE of `one` minus that of `other` on the same samples, with a 95 % interval from the same resamples.
 
@@ -134,9 +133,9 @@ def error_difference(
     difference of the methods in such a bin may then be larger or smaller, by as much as the methods differ there. This
     uncertainty and that of the resamples are added as the root of the sum of squares.
     """
-    errors = bin_errors(one, bins), bin_errors(other, bins)
+    errors = bin_errors(one), bin_errors(other)
     value = errors[0].total - errors[1].total
-    counts, (first, second) = _joint_cells(one, other, bins)
+    counts, (first, second) = both.filled()
 
     def difference(drawn: Tensor) -> Tensor:
         samples = drawn[0].sum()
@@ -158,23 +157,6 @@ def _undecided(one: BinErrors, other: BinErrors) -> tuple[float, float]:
     return float(((most + found) * unknown).sum()), float(((most - found) * unknown).sum())
 
 
-def _joint_cells(one: Judged, other: Judged, bins: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The number of samples in each cell, and the mean error of each cell in the bins of each method.
-
-    The samples of a cell have the same bin and the same correctness, for both methods.
-    """
-    places = [equal_bin(x.confidence, bins) for x in (one, other)]
-    cell = (places[0] * bins + places[1]) * 4 + one.correct.long() * 2 + other.correct.long()
-    counts = count(cell, torch.ones_like(cell), 4 * bins**2)
-    filled = counts.nonzero().flatten()
-    errors = []
-    for judged, bin_of in ((one, filled // (4 * bins)), (other, filled // 4 % bins)):
-        difference = judged.correct.double() - judged.confidence.double()
-        mean = count(cell, difference, 4 * bins**2)[filled] / counts[filled]
-        errors.append((bin_of.unsqueeze(1) == torch.arange(bins)) * mean.unsqueeze(1))
-    return counts[filled], (errors[0], errors[1])
-
-
-def _chance_variance(confidence: Tensor, bins: int) -> Tensor:
+def _chance_variance(tally: JudgedTally) -> Tensor:
     """The variance of the error of each bin, for perfectly calibrated confidences."""
-    return count(equal_bin(confidence, bins), confidence * (1 - confidence), bins) / len(confidence) ** 2
+    return tally.in_bins().chance / tally.samples**2

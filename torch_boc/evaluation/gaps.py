@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from ..core.coins import Coins
 from ..functional.bins import count, equal_bin
 from ..functional.bounds import forced_gap, free_gap
 from ..functional.separation import auroc
@@ -17,6 +18,21 @@ from .probing import ProbedSet, ordered
 
 ALPHA = 0.05
 VARIANTS = ("deterministic", "Monte Carlo")
+
+
+class FlippedSet(Protocol):
+    """A set whose coins are flipped: its samples, or some of them. `ProbedSet` documents the attributes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def coins(self) -> Coins: ...
+    @property
+    def scores(self) -> dict[str, Tensor]: ...
+    @property
+    def trials(self) -> int: ...
+    @property
+    def correct(self) -> Tensor | None: ...
 
 
 def gap_rows(sets: Sequence[ProbedSet]) -> list[GapRow]:
@@ -38,7 +54,7 @@ def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> list[CoherenceRow]:
 
 
 def trial_rows(
-    sets: Sequence[ProbedSet], trial_counts: Sequence[int], *, bins: int, seed: int, progress: Callable[[str], object]
+    sets: Sequence[FlippedSet], trial_counts: Sequence[int], *, bins: int, seed: int, progress: Callable[[str], object]
 ) -> list[TrialRow]:
     """The calibration error of the dominance and the AUROC of the paper's score, for each number of trials.
 
@@ -56,7 +72,7 @@ def trial_rows(
 
 
 def _trial_rows(
-    sets: Sequence[ProbedSet], variant: str, trials: int, bins: int, generator: torch.Generator | None
+    sets: Sequence[FlippedSet], variant: str, trials: int, bins: int, generator: torch.Generator | None
 ) -> list[TrialRow]:
     (share, score), *others = (_flip(data, trials, generator) for data in sets)
     correct = sets[0].correct
@@ -68,7 +84,7 @@ def _trial_rows(
     ] or [TrialRow(variant, trials, error, "", math.nan)]
 
 
-def _flip(data: ProbedSet, trials: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+def _flip(data: FlippedSet, trials: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """The share of coins that each prediction wins, expected or sampled, and the paper's score for it."""
     if generator is None and trials == data.trials:
         return data.coins.dominance, data.scores["structural_score"]

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,19 +11,18 @@ from torch import Tensor
 
 from ..calibration import Calibrator, calibrators
 from ..data.sets import LogitSet
-from ..functional.bins import count, equal_bin
 from ..functional.calibration import error_of_bins
 from ..functional.evidence import gather, log_loss
 from ..report.tables import CalibrationRow, ReliabilityRow
 from .bootstrap import bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
-from .ece import Judged, calibration_error, chance_error, error_difference, error_interval
+from .ece import bin_errors, chance_error, error_difference, error_interval
 from .inputs import labelled
+from .judged import Judged, JudgedTally, tally_judged
 from .probing import ProbedSet, row_blocks
 
-# The number of cells of the bootstrap in each bin of confidence, for right and for wrong predictions.
-SUB_CELLS = 64
 LABELS = ("split", "method")
 Row = dict[str, Any]
+Difference = tuple[float, float, float]
 
 
 def calibration_tables(
@@ -43,47 +42,65 @@ def calibration_tables(
     """
     if test.correct is None:
         return [], []
-    first, *rest = (("", method) for method in calibrators() if not method.needs_fit)
-    fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
     table: list[Row] = []
     curves: list[ReliabilityRow] = []
     kept: list[Judged] = []
-    for split, method in [first, *fitted, *rest]:
+    for split, method in fitted_methods(splits, methods, progress):
         label = {"split": split, "method": method.name}
-        what = f"calibration: {method.name}" + (f" on {split}" if split else "")
-        progress(what)
-        method.progress = partial(_tell, progress, what)
-        if split and not _fitted(method, split, splits[split]):
-            continue
         judged = _apply(method, test)
         row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", *label.values()))
         table.append(label | row | {"temperature": method.temperature})
         curves += [ReliabilityRow(split, method.name, **point) for point in curve]
         kept.append(judged._replace(nll=judged.nll[:0]))
     progress("calibration: differences")
-    best = min((i for i, row in enumerate(table) if row["split"] not in seen), key=lambda i: float(table[i]["ece"]))
-    return _with_differences(table, kept, best, bins, replicates, seed), curves
+
+    def difference(i: int, other: int, numbers: Any) -> Difference:
+        return error_difference(kept[i], kept[other], bins, replicates, numbers)
+
+    return with_differences(table, seen, difference, seed), curves
 
 
-def _with_differences(
-    table: Sequence[Row], judged: Sequence[Judged], best: int, bins: int, replicates: int, seed: int
+def with_differences(
+    table: Sequence[Row], seen: Collection[str], difference: Callable[[int, int, Any], Difference], seed: int
 ) -> list[CalibrationRow]:
-    """The rows with the differences of their ECE from that of MSP, which is the first row, and of the row `best`."""
+    """The rows with the differences of their ECE from that of MSP, which is the first row, and from the lowest ECE.
 
-    def difference(i: int, other: int) -> tuple[float, float, float]:
+    Args:
+        table: the rows.
+        seen: splits that share samples with the test set. A method that was fitted on one of them is never the best.
+        difference: gives the difference of two rows and its interval, from their places and random numbers.
+        seed: of the random numbers.
+    """
+    best = min((i for i, row in enumerate(table) if row["split"] not in seen), key=lambda i: float(table[i]["ece"]))
+
+    def between(i: int, other: int) -> Difference:
         if i == other:
             return 0.0, 0.0, 0.0
-        numbers = random_numbers(seed, "difference", *(table[place][key] for place in (i, other) for key in LABELS))
-        return error_difference(judged[i], judged[other], bins, replicates, numbers)
+        labels = (table[place][key] for place in (i, other) for key in LABELS)
+        return difference(i, other, random_numbers(seed, "difference", *labels))
 
     rows = []
     for i, row in enumerate(table):
-        found = {"ece_versus_msp": difference(i, 0)}
-        found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else difference(i, best)
+        found = {"ece_versus_msp": between(i, 0)}
+        found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else between(i, best)
         values = {name: value for name, (value, _, _) in found.items()}
         around = {name: (low, high) for name, (_, low, high) in found.items()}
         rows.append(CalibrationRow(**{**row, **with_intervals(values, around)}))
     return rows
+
+
+def fitted_methods(
+    splits: Mapping[str, LogitSet], methods: Collection[str], progress: Callable[[str], object]
+) -> Iterator[tuple[str, Calibrator]]:
+    """The calibrators with the names of their splits: MSP, then the fitted methods by split, then the others."""
+    first, *rest = (("", method) for method in calibrators() if not method.needs_fit)
+    fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
+    for split, method in [first, *fitted, *rest]:
+        what = f"calibration: {method.name}" + (f" on {split}" if split else "")
+        progress(what)
+        method.progress = partial(_tell, progress, what)
+        if not split or _fitted(method, split, splits[split]):
+            yield split, method
 
 
 def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
@@ -91,23 +108,29 @@ def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
 
 
 def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], list[Row]]:
+    """`judge_tally` of judged samples. The interval of the NLL is that of the samples themselves."""
+    tally = tally_judged(judged, bins)
+    return judge_tally(
+        tally, lambda: mean_interval(judged.nll, replicates, numbers, (0.0, math.inf)), replicates, numbers
+    )
+
+
+def judge_tally(
+    tally: JudgedTally, nll_interval: Callable[[], tuple[float, float]], replicates: int, numbers: Any
+) -> tuple[dict[str, float], list[Row]]:
     """The errors with their intervals, the accuracy, and the points of the reliability curve."""
-    confidence, correct, nll = judged
-    cells, means = _cells(judged, bins)
+    cells, means = tally.filled()
+    bins = tally.bins
     observed, drawn = replicate(lambda counts: _cell_statistics(counts, means, bins), [cells], replicates, numbers)
-    values = {
-        "ece": calibration_error(confidence, correct, bins),
-        "nll": float(nll.mean()),
-        "brier": float((confidence - correct.double()).square().mean()),
-    }
+    values = {"ece": bin_errors(tally).total, "nll": tally.mean_nll(), "brier": tally.brier()}
     intervals = {
-        "ece": error_interval(judged, bins, drawn[:, 0]),
-        "nll": mean_interval(nll, replicates, numbers, (0.0, math.inf)),
+        "ece": error_interval(tally, drawn[:, 0]),
+        "nll": nll_interval(),
         "brier": bootstrap_interval(values["brier"], observed[1], drawn[:, 1]),
     }
-    row = with_intervals(values, intervals) | {"accuracy": float(correct.double().mean())}
-    row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(confidence, bins), strict=True))
-    return row, _curve(judged, bins, drawn[:, 2:])
+    row = with_intervals(values, intervals) | {"accuracy": tally.accuracy()}
+    row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(tally), strict=True))
+    return row, _curve(tally, drawn[:, 2:])
 
 
 def _fitted(method: Calibrator, split: str, data: LogitSet) -> bool:
@@ -115,7 +138,7 @@ def _fitted(method: Calibrator, split: str, data: LogitSet) -> bool:
     try:
         method.fit(*labelled(data))
     except ValueError as error:
-        warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=4)
+        warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=5)
         return False
     return True
 
@@ -137,21 +160,6 @@ def _apply(method: Calibrator, test: ProbedSet) -> Judged:
     return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _cells(judged: Judged, bins: int) -> tuple[Tensor, Tensor]:
-    """For each cell that is not empty, its count; and its bin, correctness, mean confidence and mean Brier score."""
-    confidence, hit = judged.confidence, judged.correct.double()
-    size = bins * SUB_CELLS
-    # equal_bin(confidence, size) could put a confidence at the edge of a bin into a cell of another bin, by rounding.
-    within = (confidence * size).ceil().long() - 1 - equal_bin(confidence, bins) * SUB_CELLS
-    place = equal_bin(confidence, bins) * SUB_CELLS + within.clamp(0, SUB_CELLS - 1) + judged.correct * size
-    counts = count(place, torch.ones_like(place), 2 * size)
-    filled = counts.nonzero().flatten()
-    columns = [confidence, (confidence - hit).square()]
-    means = [count(place, column, 2 * size)[filled] / counts[filled] for column in columns]
-    bin_of, right = filled % size // SUB_CELLS, filled >= size
-    return counts[filled], torch.stack([bin_of.double(), right.double(), *means])
-
-
 def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
     """From counts (R, cells), the calibration error, the Brier score and the accuracy of each bin: (R, 2 + bins)."""
     bin_of, right, confidence, brier = means
@@ -162,16 +170,14 @@ def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
     return torch.cat([error.unsqueeze(1), (counts @ brier / total).unsqueeze(1), hits / inside], 1)
 
 
-def _curve(judged: Judged, bins: int, accuracies: Tensor) -> list[Row]:
+def _curve(tally: JudgedTally, accuracies: Tensor) -> list[Row]:
     """A row for each bin. `accuracies` (R, bins) are replicates; one is NaN if it drew no sample of the bin."""
-    place = equal_bin(judged.confidence, bins)
-    samples = count(place, torch.ones_like(judged.confidence), bins)
-    sums = torch.stack([count(place, x.double(), bins) for x in (judged.confidence, judged.correct)])
-    confidence, accuracy = sums / samples
+    sums, bins = tally.in_bins(), tally.bins
+    confidence, accuracy = torch.stack([sums.confidence, sums.hits]) / sums.samples
     rows = []
     for i in range(bins):
         low, high = bootstrap_interval(float(accuracy[i]), accuracy[i], accuracies[:, i])
-        row = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(samples[i])}
+        row = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(sums.samples[i])}
         row |= {"confidence": float(confidence[i]), "accuracy": float(accuracy[i])}
         rows.append(row | {"accuracy_low": low, "accuracy_high": high})
     return rows

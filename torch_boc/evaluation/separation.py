@@ -1,6 +1,7 @@
 """How well a score separates two sets of samples: exact estimates, and intervals by a bootstrap on cells."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from ..functional.separation import binned_auroc, fpr_at_tpr, placement
 from ..report.claims import NORMAL_QUANTILE
 from .bootstrap import bootstrap_interval, replicate
+from .counted import Rising
 from .exact import aupr_interval, auroc_interval, fpr_interval
 from .probing import ordered
 
@@ -86,18 +88,36 @@ def separation_intervals(
 
     If few samples are on the wrong side, the functions of `exact.py` make the intervals wider.
     """
-    *counts, atoms = score_cells(id_ranked.values, ood_ranked.values, cells)
+    positive, negative = id_ranked.values, ood_ranked.values
+    values = {name: getattr(exact, name) for name in STATISTICS}
+    return cell_intervals(values, score_cells(positive, negative, cells), (positive, negative), replicates, numbers)
+
+
+def cell_intervals(
+    values: Mapping[str, float],
+    cells: tuple[Tensor, Tensor, Tensor],
+    scores: tuple[Rising, Rising],
+    replicates: int,
+    numbers: Any,
+) -> dict[str, tuple[float, float]]:
+    """The 95 % intervals of the statistics, by the bootstrap on cells.
+
+    Args:
+        values: the statistics by name.
+        cells: the counts of both sets in each cell, and which cells hold a single score; see `score_cells`.
+        scores: the scores of both sets, in rising order.
+        replicates: the number of replicates.
+        numbers: a generator from `random_numbers`.
+    """
+    (positive, negative), (*counts, atoms) = scores, cells
     observed, drawn = replicate(
         lambda positive, negative: _cell_statistics(positive, negative, atoms), counts, replicates, numbers
     )
-    found = {
-        name: bootstrap_interval(getattr(exact, name), observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)
-    }
-    positive, negative = id_ranked.values, ood_ranked.values
-    auroc = auroc_interval(found["auroc"], exact.auroc, min(len(positive), len(negative)))
+    found = {name: bootstrap_interval(values[name], observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)}
+    auroc = auroc_interval(found["auroc"], values["auroc"], min(len(positive), len(negative)))
     if auroc != found["auroc"]:
         found["aupr"] = aupr_interval(found["aupr"], auroc, len(negative) / len(positive))
-    fpr95 = fpr_interval(found["fpr95"], exact.fpr95, positive, negative, TPR)
+    fpr95 = fpr_interval(found["fpr95"], values["fpr95"], positive, negative, TPR)
     return found | {"auroc": auroc, "fpr95": fpr95}
 
 

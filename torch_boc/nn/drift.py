@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..core.precision import moves_only, widen
 from ..functional.betting import Capital, empty_capital, place_bets
 from ..functional.conformal import look_up_ranks, rank_p_values, stream_ranks
+from ..functional.evidence import Evidence
 from ..functional.placing import Placing
 from ..functional.thresholds import check_share
 from ..functional.uniforms import seeded_uniforms
@@ -84,12 +85,12 @@ class DriftMonitor(nn.Module):
         """
         return int(self.began) if bool(self.alarm) else None
 
-    def update(self, logits: Tensor, *, dim: int | None = None) -> Tensor:
+    def update(self, logits: Tensor | Evidence, *, dim: int | None = None) -> Tensor:
         """Add the next samples of the stream. No value is read back.
 
         Args:
-            logits: shape (..., C). The order of several axes is that of `reshape`. No bet is placed on rows with NaN or
-                +inf; they are counted in `skipped`.
+            logits: shape (..., C), or their evidence. The order of several axes is that of `reshape`. No bet is placed
+                on rows with NaN or +inf; they are counted in `skipped`.
             dim: the class axis, if it is not that of the test.
 
         Returns:

@@ -165,6 +165,25 @@ class HeldOut(nn.Module):
         groups, places = self.counts.shape
         self.counts.add_(count_places(placing.place, placing.valid, places, placing.group, groups))
 
+    def add_counts(self, counts: Tensor) -> Self:
+        """Add held-out samples that were counted elsewhere, in the places of this test, and return the test.
+
+        Args:
+            counts: (places,), or (groups, places) with groups.
+        """
+        if (
+            counts.dtype != torch.int64
+            or counts.numel() != self.counts.numel()
+            or counts.shape[-1] != self.counts.shape[-1]
+        ):
+            raise ValueError(
+                f"expected counts of shape {tuple(self.counts.shape)} in int64, got shape {tuple(counts.shape)} in "
+                f"{counts.dtype}"
+            )
+        self.counts.add_(rows)
+        self._rows += int(counts.sum())
+        return self
+
     def check_calibrated(self) -> None:
         """Raise if there are no held-out samples."""
         if self._rows == 0:

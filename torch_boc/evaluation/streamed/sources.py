@@ -1,0 +1,160 @@
+"""Sets of any size: the rows of Parquet files in a folder, under a pattern or in a bucket, some at a time."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from ..._optional import require_pyarrow
+from ...data.formats import ContentError
+from ...data.sheet_streams import AHEAD_BYTES, COLUMN_AHEAD_BYTES
+from ...storage.files import printable
+from .blocks import BLOCK_ELEMENTS, Reader, has_columns
+from .progress import Telling
+from .state import Plan, SetState
+
+ENDING = ".parquet"
+WILD = "*?["
+# Rows that become Arrow tables at once, in cells.
+READ_CELLS = 4 * BLOCK_ELEMENTS
+Paths = str | os.PathLike[str]
+
+
+class TableFile(NamedTuple):
+    """A Parquet file in a file system of Arrow, and the number of its rows."""
+
+    system: Any
+    path: str
+    rows: int
+
+
+class Tables:
+    """The Parquet files of one set, in the order of their names.
+
+    Args:
+        source: a file, a folder, a pattern such as "out/part-*.parquet", a URI such as "s3://bucket/folder", or a list
+            of these.
+        name: the name of the set.
+    """
+
+    def __init__(self, source: Any, name: str) -> None:
+        self.name = name
+        sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+        found = [file for x in sources for file in _find(x)]
+        if not found:
+            raise FileNotFoundError(
+                f"{name}: expected Parquet files, got none in {printable(', '.join(map(str, sources)))}"
+            )
+        self.files = [TableFile(system, path, _count(system, path)) for system, path in found]
+        self.rows = sum(file.rows for file in self.files)
+        if self.rows == 0:
+            raise ValueError(f"{name}: expected at least one row, got {len(self.files)} files without rows")
+
+    def from_columns(self) -> bool:
+        """Whether the first table has columns instead of logits."""
+        file = self.files[0]
+        arrow = require_pyarrow()
+        with (
+            _reading(file.path),
+            file.system.open_input_file(file.path) as stream,
+            arrow.parquet.ParquetFile(stream) as parquet,
+        ):
+            return has_columns(parquet.schema_arrow)
+
+    def collect(self, plan: Plan, reader: Reader, tell: Telling) -> SetState:
+        """The sums and counts of all rows, in memory that does not grow with the rows."""
+        state, first = SetState(plan), 0
+        for file in self.files:
+            with _reading(file.path):
+                for table in _tables(file, reader):
+                    for block in reader.blocks(table, first):
+                        state.add(block)
+                        reader = reader.after(block.evidence)
+                    first += table.num_rows
+                    tell.rows(self.name, table.num_rows)
+        return state
+
+
+def is_tables(source: Any) -> bool:
+    """Whether a source of logits is a folder, a pattern, a URI or a list of files."""
+    if isinstance(source, list | tuple):
+        return bool(source) and all(isinstance(x, str | os.PathLike) for x in source)
+    if not isinstance(source, str | os.PathLike):
+        return False
+    text = os.fspath(source)
+    return "://" in text or any(x in Path(text).name for x in WILD) or Path(text).is_dir()
+
+
+def _tables(file: TableFile, reader: Reader) -> Iterator[Any]:
+    """The rows of a file, in Arrow tables of bounded size."""
+    arrow = require_pyarrow()
+    with file.system.open_input_file(file.path) as stream, arrow.parquet.ParquetFile(stream) as parquet:
+        wanted, metadata = reader.columns(parquet.schema_arrow), parquet.metadata
+    ahead = max(COLUMN_AHEAD_BYTES, AHEAD_BYTES // max(1, len(wanted)))
+    with file.system.open_input_file(file.path) as stream:
+        # Otherwise Arrow would read all of a row group at once, which may be all of the file.
+        parquet = arrow.parquet.ParquetFile(stream, buffer_size=ahead, pre_buffer=False, metadata=metadata)
+        rows = max(1, READ_CELLS // max(len(wanted), _width(parquet, wanted)))
+        for batch in parquet.iter_batches(batch_size=rows, columns=wanted):
+            yield arrow.Table.from_batches([batch])
+
+
+def _width(parquet: Any, wanted: Sequence[str]) -> int:
+    """About how many numbers a row has, where a column may hold lists."""
+    rows = max(1, parquet.metadata.num_rows)
+    names = [parquet.metadata.schema.column(i) for i in range(parquet.metadata.num_columns)]
+    kept = [i for i, column in enumerate(names) if column.path.split(".")[0] in wanted]
+    groups = [parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups)]
+    return int(sum(group.column(i).num_values for group in groups for i in kept) // rows)
+
+
+def _find(source: Paths) -> list[tuple[Any, str]]:
+    """The Parquet files of a source, in the order of their names."""
+    fs, text = require_pyarrow().fs, os.fspath(source)
+    if "://" in text:
+        bare = text.split(next((x for x in WILD if x in text), "\0"))[0]
+        start = text if bare == text else bare.rsplit("/", 1)[0]
+        system, base = fs.FileSystem.from_uri(start)
+        pattern = base + text[len(start) :]
+    else:
+        system, pattern = fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
+        base = pattern.split(next((x for x in WILD if x in pattern), "\0"))[0]
+        base = pattern if base == pattern else base.rsplit("/", 1)[0]
+    info = system.get_file_info(base)
+    if info.type == fs.FileType.File:
+        return [(system, base)]
+    if info.type != fs.FileType.Directory:
+        raise FileNotFoundError(f"{printable(text)}: no such file or folder")
+    files = [x.path for x in system.get_file_info(fs.FileSelector(base, recursive=True)) if x.is_file]
+    wanted = pattern if pattern != base else None
+    return [(system, path) for path in sorted(files) if _is_wanted(path, base, wanted)]
+
+
+def _is_wanted(path: str, base: str, pattern: str | None) -> bool:
+    """Whether a file is one of the set. Hidden files and folders are left out, as engines do that write them."""
+    inside = PurePosixPath(path).relative_to(PurePosixPath(base)).parts
+    hidden = any(part.startswith((".", "_")) for part in inside)
+    if pattern is None:
+        return path.endswith(ENDING) and not hidden
+    return fnmatchcase(path, pattern) and path.count("/") == pattern.count("/") and not hidden
+
+
+def _count(system: Any, path: str) -> int:
+    arrow = require_pyarrow()
+    with _reading(path), system.open_input_file(path) as stream, arrow.parquet.ParquetFile(stream) as file:
+        return int(file.metadata.num_rows)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Turns what is wrong with a file into an error of one line that begins with its path."""
+    said = printable(path)
+    try:
+        yield
+    except ContentError as error:
+        raise ValueError(f"{said}: {error}") from None
+    except require_pyarrow().ArrowInvalid as error:
+        reason = printable(" ".join(str(error).split()))
+        raise ValueError(f"{said}: expected a whole Parquet file, got one that cannot be read: {reason}") from error
