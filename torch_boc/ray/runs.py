@@ -118,7 +118,7 @@ def _check_source(dataset: Any) -> None:
         leaves += [] if operator.input_dependencies else [type(operator).__name__]
     if others := [name for name in leaves if not name.startswith(("Read", "ListFiles"))]:
         raise ValueError(
-            f"expected a data set that is read from files, as ray.data.read_parquet does, for resume=True, got one that "
+            "expected a data set that is read from files, as ray.data.read_parquet does, for resume=True, got one that "
             f"begins with {others[0]}; write it with write_parquet first"
         )
 
