@@ -1,5 +1,6 @@
 """What runs on a cluster of several nodes. All of it is in one file, so that one process starts one cluster."""
 
+import runpy
 import subprocess
 import sys
 import threading
@@ -265,3 +266,13 @@ def test_what_cannot_be_resumed(cluster, tmp_path):
     with pytest.raises(ValueError, match=r"read from files.*got one that begins with FromItems"):
         predict(rows, models.linear, tmp_path / "out", inputs="x", id="path", resume=True)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_example(cluster, tmp_path, monkeypatch, capsys):
+    example = ROOT / "examples" / "ray_batch_inference.py"
+    monkeypatch.setattr(sys, "argv", [str(example), "--smoke", "--output", str(tmp_path / "rows")])
+    runpy.run_path(str(example), run_name="__main__")
+    lines = dict(line.split() for line in capsys.readouterr().out.splitlines() if len(line.split()) == 2)
+    assert lines["samples"] == "400.0000"
+    assert 0 < float(lines["free_gap"]) < float(lines["gap"]) < 1
+    assert len(pq.read_table(tmp_path / "rows", columns=["path"])) == 400
