@@ -9,8 +9,8 @@ import pytest
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 CPUS = 2  # of each node; Ray ends idle workers beyond this number, and each takes seconds to start again
 STORE = 80 * 2**20  # bytes for the objects of a node; Ray takes no less than 75 MiB
-# A node that is killed is found to be dead within seconds.
-HEALTH = {"health_check_period_ms": 1000, "health_check_failure_threshold": 4}
+# A node that is killed is found to be dead within seconds, and no worker is started before there is work for it.
+SYSTEM = {"health_check_period_ms": 1000, "health_check_failure_threshold": 4, "prestart_worker_first_driver": False}
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def cluster():
     node = {"num_cpus": CPUS, "object_store_memory": STORE, "include_dashboard": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray warns of its own future defaults
-        nodes = Cluster(initialize_head=True, head_node_args={**node, "_system_config": HEALTH})
+        nodes = Cluster(initialize_head=True, head_node_args={**node, "_system_config": SYSTEM})
         try:
             for _ in range(2):
                 nodes.add_node(num_cpus=CPUS, object_store_memory=STORE)

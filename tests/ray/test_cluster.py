@@ -79,7 +79,7 @@ def assert_equal_bits(found, frame):
         np.testing.assert_array_equal(found[name].to_numpy(), frame[name].to_numpy(), err_msg=name)
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=150):
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it did not happen in time"
@@ -218,7 +218,7 @@ def test_a_node_that_dies_costs_no_row(cluster, files, tmp_path):
         node = wait_for(lambda: next((x for x in others if list(batches.glob(f"{x}-*"))), None))
         cluster.remove_node(others[node], allow_graceful=False)
         cluster.add_node(num_cpus=CPUS, object_store_memory=STORE)
-        path = running.result(timeout=120)
+        path = running.result(timeout=300)
     assert 0 < len(list(batches.glob(f"{node}-*"))) < ROWS // BATCH  # it had begun, and had not done everything
     assert check_complete(path)
     assert_equal_bits(written(path), expected())
@@ -231,6 +231,7 @@ def committed(checkpoint):
 
 def test_a_run_that_is_killed_goes_on(cluster, files, tmp_path):
     """The program is killed after some rows are written. The next run predicts the others, and only those."""
+    pytest.importorskip("ray.data.checkpoint")
     batches, path = tmp_path / "batches", tmp_path / "out"
     batches.mkdir()
     command = [sys.executable, "-m", "tests.ray.driver", cluster.address, str(files), str(path), str(batches)]
@@ -263,12 +264,14 @@ def test_what_cannot_be_resumed(cluster, tmp_path):
     rows = ray.data.from_items([{"x": [0.0] * models.WIDTH, "path": "a"}])
     with pytest.raises(ValueError, match="expected an id for resume=True"):
         predict(rows, models.linear, tmp_path / "out", inputs="x", resume=True)
+    pytest.importorskip("ray.data.checkpoint")
     with pytest.raises(ValueError, match=r"read from files.*got one that begins with FromItems"):
         predict(rows, models.linear, tmp_path / "out", inputs="x", id="path", resume=True)
     assert not (tmp_path / "out").exists()
 
 
 def test_the_example(cluster, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("ray.data.checkpoint")
     example = ROOT / "examples" / "ray_batch_inference.py"
     monkeypatch.setattr(sys, "argv", [str(example), "--smoke", "--output", str(tmp_path / "rows")])
     runpy.run_path(str(example), run_name="__main__")

@@ -1,5 +1,7 @@
 """When a run may write to a folder, and how one knows that it has finished. No cluster is needed here."""
 
+import sys
+
 import pytest
 
 from torch_boc.ray import check_complete
@@ -65,3 +67,11 @@ def test_relative_paths_and_uris(path, monkeypatch):
     uri = path.as_uri()
     Run(uri).begin(SETTINGS, resume=True)
     assert Run(path).manifest() == {"settings": SETTINGS, "resume": True, "finished": False}
+
+
+def test_a_ray_without_checkpoints_cannot_resume(path, monkeypatch):
+    """As Ray 2.51 is."""
+    pytest.importorskip("ray")
+    monkeypatch.setitem(sys.modules, "ray.data.checkpoint", None)
+    with pytest.raises(ImportError, match="resume=True needs a newer Ray"), Run(path).checkpointing(None, "path"):
+        pass

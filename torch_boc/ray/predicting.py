@@ -1,5 +1,6 @@
 """Inference on a cluster: a Ray data set in, a folder of Parquet files out."""
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -109,7 +110,7 @@ def predict(
         batch_format="numpy",
         num_cpus=num_cpus,
         num_gpus=num_gpus or None,
-        udf_modifying_row_count=False,
+        **_keeping_rows(dataset),
     )
     with one_error():
         if resume:
@@ -128,6 +129,12 @@ def _pool(workers: int | tuple[int, int]) -> Any:
     if isinstance(workers, tuple):
         return strategy(min_size=workers[0], max_size=workers[1])
     return strategy(size=workers)
+
+
+def _keeping_rows(dataset: Any) -> dict[str, bool]:
+    """Tell Ray that the number of rows stays. Ray 2.51 cannot be told, and then assumes that it may change."""
+    name = "udf_modifying_row_count"
+    return {name: False} if name in inspect.signature(dataset.map_batches).parameters else {}
 
 
 def _settings(predictor: BoCBatchPredictor) -> dict[str, Any]:

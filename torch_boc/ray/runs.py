@@ -12,6 +12,7 @@ from .._optional import require, require_pyarrow
 MANIFEST = "run.json"
 CHECKPOINT = "checkpoint"
 FINISHED = "finished"
+NEWER = "resume=True needs a newer Ray, with checkpoints in two phases, as 2.60 has them: pip install -U 'ray[data]'"
 
 
 class Run:
@@ -89,12 +90,8 @@ class Run:
     @contextmanager
     def checkpointing(self, dataset: Any, id: str) -> Iterator[None]:
         """Within the block, Ray notes which ids are written, and leaves out those that were noted by an earlier run."""
+        data = _with_checkpoints()
         _check_source(dataset)
-        data = require("ray", "data.checkpoint", "data.checkpoint.checkpoint_writer", purpose="resume=True needs").data
-        if not hasattr(data.checkpoint.checkpoint_writer, "PENDING_CHECKPOINT_SUFFIX"):
-            raise ImportError(
-                "resume=True needs a newer Ray, whose checkpoints write no row twice: pip install -U 'ray[data]'"
-            )
         path = f"{self.path}.run/{CHECKPOINT}"
         config = data.checkpoint.CheckpointConfig(
             id_column=id,
@@ -108,6 +105,17 @@ class Run:
             yield
         finally:
             context.checkpoint_config = before
+
+
+def _with_checkpoints() -> Any:
+    """The module `ray.data`, or an error if its checkpoints could write a row twice, or if it has none."""
+    try:
+        data = require("ray", "data.checkpoint", "data.checkpoint.checkpoint_writer", purpose="resume=True needs").data
+    except ImportError as error:
+        raise ImportError(NEWER) from error
+    if not hasattr(data.checkpoint.checkpoint_writer, "PENDING_CHECKPOINT_SUFFIX"):  # the first of two phases
+        raise ImportError(NEWER)
+    return data
 
 
 def _check_source(dataset: Any) -> None:
