@@ -1,7 +1,7 @@
 """Reading the files that are given on the command line."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class FileReader:
             labelled: whether there must be targets.
         """
         self.progress(f"reading {path}")
-        data = read_logits(path, name, from_probabilities=self.probabilities, classes=self._names())
+        data = read_logits(path, name, from_probabilities=self.probabilities, classes=self.names())
         if like is not None and data.num_classes != like.num_classes:
             raise ValueError(f"{path}: expected {like.num_classes} classes, as in --id, got {data.num_classes}")
         if labelled and data.target is None:
@@ -51,20 +51,19 @@ class FileReader:
 
     def stream(self, path: Path) -> LogitStream:
         """The logits in a file, some rows at a time."""
-        return stream_logits(path, from_probabilities=self.probabilities, classes=self._names())
+        return stream_logits(path, from_probabilities=self.probabilities, classes=self.names())
 
-    def _names(self) -> list[str] | None:
+    def names(self) -> list[str] | None:
+        """The names of the classes, if they are given."""
         return None if self.classes is None else class_names(self.classes)
 
     def read_named(
-        self, option: str, values: Sequence[str], like: LogitSet, *, labelled: bool = False
+        self, option: str, values: Sequence[str], like: LogitSet | None = None, *, labelled: bool = False
     ) -> dict[str, LogitSet]:
         """The sets of an option that may be repeated, by name. Each value is NAME=PATH or PATH; see `read`."""
         sets: dict[str, LogitSet] = {}
         for name, path in map(split_name, values):
-            if name in sets or name in RESERVED_NAMES:
-                why = "twice" if name in sets else "which is reserved"
-                raise ValueError(f"{path}: expected another name for it, got {name!r} {why}; use {option} NAME={path}")
+            check_name(option, name, path, sets)
             sets[name] = self.read(path, name, like=like, labelled=labelled)
         return sets
 
@@ -75,13 +74,26 @@ def split_name(value: str) -> tuple[str, Path]:
     >>> split_name("svhn=ood.npz")[0], split_name("runs/lr=0.1/noise.npz")[0]
     ('svhn', 'noise')
     """
-    name, equals, path = value.partition("=")
+    name, source = split_source(value)
+    return name, Path(source)
+
+
+def split_source(value: str) -> tuple[str, str]:
+    """The same for a source that need not be a file, such as a folder, a pattern or a URI."""
+    name, equals, source = value.partition("=")
     if not equals or os.sep in name or Path(value).exists():
         whole = Path(value)
-        return printable(whole.name if whole.stem in RESERVED_NAMES else whole.stem), whole
-    if not name or not path:
+        return printable(whole.name if whole.stem in RESERVED_NAMES else whole.stem), value
+    if not name or not source:
         raise ValueError(f"expected NAME=PATH or PATH, got {value!r}")
-    return printable(name), Path(path)
+    return printable(name), source
+
+
+def check_name(option: str, name: str, path: str | Path, taken: Container[str]) -> None:
+    """Raise if the name of a set is taken or reserved."""
+    if name in taken or name in RESERVED_NAMES:
+        why = "twice" if name in taken else "which is reserved"
+        raise ValueError(f"{path}: expected another name for it, got {name!r} {why}; use {option} NAME={path}")
 
 
 def class_names(value: str) -> list[str]:

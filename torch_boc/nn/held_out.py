@@ -171,11 +171,8 @@ class HeldOut(nn.Module):
         Args:
             counts: (places,), or (groups, places) with groups.
         """
-        if (
-            counts.dtype != torch.int64
-            or counts.numel() != self.counts.numel()
-            or counts.shape[-1] != self.counts.shape[-1]
-        ):
+        rows = counts if counts.ndim == 2 else counts.unsqueeze(0)
+        if rows.dtype != torch.int64 or rows.shape != self.counts.shape:
             raise ValueError(
                 f"expected counts of shape {tuple(self.counts.shape)} in int64, got shape {tuple(counts.shape)} in "
                 f"{counts.dtype}"

@@ -26,4 +26,13 @@ def overlap_sentences(results: Results) -> Iterable[str]:
         yield overlap_message(row["kind"], row["shared"], size, test=quoted(test), other=quoted(row["set"]))
 
 
-CAVEATS = Topic(sentences=(small_set_sentence, overlap_sentences))
+def column_sentence(results: Results) -> Iterable[str]:
+    """What is missing because the tables hold columns instead of logits."""
+    if results.settings.get("from_columns"):
+        yield (
+            "The tables hold the columns of a predictor, not logits, so these parts are left out: "
+            f"{listed(results.settings['left_out'])}."
+        )
+
+
+CAVEATS = Topic(sentences=(small_set_sentence, overlap_sentences, column_sentence))

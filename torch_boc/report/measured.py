@@ -4,7 +4,7 @@ import math
 
 from ..data.probabilities import SMALLEST
 from .results import Results
-from .words import number
+from .words import number, small_number
 
 TITLE = "Bag-of-Coins report"
 COMPARISONS = (
@@ -39,6 +39,9 @@ def measured_how(results: Results) -> list[tuple[str, str]]:
         ("coin flips", f"k = {settings['trials']}"),
         ("intervals", _intervals(results)),
         ("several comparisons", COMPARISONS),
+        ("scores", _binning(results)),
+        ("random rows", _sampled(results)),
+        ("left out", "; ".join(settings.get("left_out", ()))),
         ("date", str(settings.get("date", ""))),
         ("versions", versions),
     ]
@@ -55,3 +58,23 @@ def _intervals(results: Results) -> str:
     if len(results.screening):
         text += "; for shares of flagged samples by Clopper and Pearson’s method"
     return text
+
+
+def _binning(results: Results) -> str:
+    """How scores of tables were counted; "" for an evaluation of all samples at once."""
+    binning = results.settings.get("binning")
+    if not binning or not len(results.ood):
+        return ""
+    names = {"auroc": "AUROC", "fpr95": "FPR at 95 % TPR", "aupr": "AUPR"}
+    errors = ", ".join(f"{small_number(binning[key])} ({name})" for key, name in names.items())
+    return (
+        f"counted in places that separate numbers which differ by more than 1/{binning['resolution']} of their value; "
+        f"this changes a number of any score and set by at most {errors}"
+    )
+
+
+def _sampled(results: Results) -> str:
+    sampled = results.settings.get("sampled", {})
+    smaller = [f"{name} {n:,}" for name, n in sampled.items() if n < results.settings["samples"][name]]
+    what = "the numbers of trials, the stream and the intervals of AUROC vs MSP are computed from random rows"
+    return f"{what}: {', '.join(smaller)}" if smaller else ""

@@ -63,8 +63,8 @@ def evaluate_tables(
       trials, the stream of the drift monitor, and the variances of the differences from MSP.
     - Overlaps of sets, detectors and Mahalanobis are left out, because they need all logits at once.
 
-    Tables of columns, as `BoCPredictor` and `torch_boc.ray.predict` write them, have no logits. What needs the logits is
-    left out, and the report names it: the NLL, fitted calibrators, and the scores that are not in the columns.
+    Tables of columns, as `BoCPredictor` and `torch_boc.ray.predict` write them, have no logits. What needs the logits
+    is left out, and the report names it: the NLL, fitted calibrators, and the scores that are not in the columns.
 
     Args:
         id: the test set: a Parquet file, a folder of them, a pattern such as "out/part-*.parquet", a URI such as

@@ -13,9 +13,11 @@ from ..counted import Counted
 # The number of places between a number and its double, as in a ConformalTest by default.
 RESOLUTION = 1024
 PLACES = num_places(RESOLUTION)
-# The numbers behind these scores are negative and may be as small as 1e-300. Their logarithms have the same order, and
-# are in the range of the places.
-LOGARITHMIC = ("msp", "dominance", "gap")
+# The numbers behind these scores are negative and may be as close to 0 as -1e-300. Minus their logarithms have the same
+# order, and are in the range of the places.
+LOGARITHMIC = ("msp", "dominance", "gap", "log_p_value")
+# The number behind this score is -ρ, of which many may be close to -1. The logarithm of (1 - ρ) / ρ has the same order.
+LOGISTIC = ("concentration",)
 # Two scores with opposite numbers: the second is computed from the first.
 OPPOSITE = {"structural_score": "log_p_value"}
 
@@ -42,18 +44,28 @@ def score_numbers(evidence: Evidence, names: Iterable[str]) -> dict[str, Tensor]
 
 def place_score(name: str, number: Tensor) -> Tensor:
     """The place of each sample, from the numbers behind the score."""
-    return score_place(-(-number).log() if name in LOGARITHMIC else number, RESOLUTION)
+    if name in LOGISTIC:
+        number = number.log1p() - (-number).log()
+    elif name in LOGARITHMIC:
+        number = -(-number).log()
+    return score_place(number, RESOLUTION)
 
 
 def counted_scores(name: str, counts: Tensor) -> Counted:
-    """The scores of a set with these counts. A place has the score of its middle."""
+    """The scores of a set with these counts, from `all_counts`. A place has the score of its middle."""
     used = counts.nonzero().flatten()
+    number = -_middles(OPPOSITE[name], len(counts) - 1 - used) if name in OPPOSITE else _middles(name, used)
+    return Counted(find_score(name).value(number), counts[used])
+
+
+def _middles(name: str, places: Tensor) -> Tensor:
+    """The number in the middle of each of these places."""
     starts = torch.cat([place_starts(RESOLUTION), torch.full((1,), torch.inf, dtype=torch.float64)])
-    low, high = starts[used], starts[used + 1]
+    low, high = starts[places], starts[places + 1]
     middle = torch.where(low.isfinite() & high.isfinite(), (low + high) / 2, torch.where(low.isfinite(), low, high))
-    if name in LOGARITHMIC:
-        middle = -(-middle).exp()
-    return Counted(find_score(name).value(middle), counts[used])
+    if name in LOGISTIC:
+        return -torch.sigmoid(-middle)
+    return -(-middle).exp() if name in LOGARITHMIC else middle
 
 
 def all_counts(counts: dict[str, Tensor], name: str) -> Tensor:

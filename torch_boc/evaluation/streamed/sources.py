@@ -77,14 +77,19 @@ class Tables:
         return state
 
 
-def is_tables(source: Any) -> bool:
-    """Whether a source of logits is a folder, a pattern, a URI or a list of files."""
-    if isinstance(source, list | tuple):
-        return bool(source) and all(isinstance(x, str | os.PathLike) for x in source)
-    if not isinstance(source, str | os.PathLike):
-        return False
+def needs_parts(source: Paths) -> bool:
+    """Whether a source is read in parts: a folder, a pattern, a URI, or a Parquet file of columns without logits."""
     text = os.fspath(source)
-    return "://" in text or any(x in Path(text).name for x in WILD) or Path(text).is_dir()
+    path = Path(text)
+    if "://" in text or path.is_dir() or (any(x in path.name for x in WILD) and not path.exists()):
+        return True
+    if path.suffix.lower() != ENDING or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as stream, require_pyarrow().parquet.ParquetFile(stream) as file:
+            return has_columns(file.schema_arrow)
+    except (ImportError, OSError, ValueError):  # whoever reads the file says what is wrong with it
+        return False
 
 
 def _tables(file: TableFile, reader: Reader) -> Iterator[Any]:

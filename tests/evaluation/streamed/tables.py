@@ -1,0 +1,41 @@
+"""Tables of logits and of columns, in Parquet files."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from torch_boc.functional import sample_columns
+
+CLASSES = 5
+
+
+def some_samples(rows, *, seed=0, signal=3.0, classes=CLASSES):
+    """Logits in float32 and their targets."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randint(classes, (rows,), generator=generator)
+    logits = signal * torch.eye(classes)[target] + 2 * torch.randn(rows, classes, generator=generator)
+    return logits, target
+
+
+def logit_table(logits, target=None, *, lists=False):
+    if lists:
+        columns = {"logits": pa.array(logits.tolist(), pa.list_(pa.float32()))}
+    else:
+        columns = {f"logit_{i}": logits[:, i].numpy() for i in range(logits.shape[1])}
+    return pa.table(columns | ({} if target is None else {"target": target.numpy()}))
+
+
+def column_table(logits, target=None, columns=None):
+    found = {name: x.numpy() for name, x in sample_columns(logits, columns=columns).items()}
+    index = {"index": torch.arange(len(logits)).numpy(), "path": [f"{i}.png" for i in range(len(logits))]}
+    return pa.table(index | found | ({} if target is None else {"target": target.numpy()}))
+
+
+def write_parts(folder, table, parts=3, *, group=97):
+    """The table in several files of uneven lengths, with small row groups."""
+    folder.mkdir(parents=True)
+    edges = [table.num_rows * i * i // parts**2 for i in range(parts + 1)]
+    for i in range(parts):
+        part = table.slice(edges[i], edges[i + 1] - edges[i])
+        pq.write_table(part, folder / f"part-{i}.parquet", row_group_size=group)
+    return folder
