@@ -116,7 +116,7 @@ def main() -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # More CPUs than there are workers, so that reading and writing never wait for one; they use little.
-    ray.init(num_cpus=6, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=6, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(Path(folder), args.few, args.many, args.repeats)

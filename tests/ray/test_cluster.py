@@ -258,6 +258,14 @@ def test_a_run_that_is_killed_goes_on(cluster, files, tmp_path):
         predict(read(files), models.linear, path, **options | {"trials": 7})
 
 
+def test_too_few_cpus_for_the_workers(cluster, files, tmp_path):
+    """Ray would wait for ever, so there is a warning, which is an error here."""
+    run, total = tmp_path / "out", 3 * CPUS
+    with pytest.raises(UserWarning, match=f"need {total + 1} CPUs, and the cluster has {total}"):
+        predict(read(files), models.linear, run, inputs="x", workers=total)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_cannot_be_resumed(cluster, tmp_path):
     import ray
 

@@ -94,7 +94,9 @@ def test_too_few_held_out_samples():
 def test_a_level_that_does_not_hold_is_told_after_correction():
     where = "kind == 'id' and score == 'energy' and alpha == 0.05"
     assert not sentences(changed(make_results(("val",)), where, chance=0.02), "does not hold: at")  # of 4 comparisons
-    assert not sentences(changed(make_results(), where, chance=1e-5), "does not hold: at")  # halves of one set are alike
+    assert not sentences(
+        changed(make_results(), where, chance=1e-5), "does not hold: at"
+    )  # halves of one set are alike
     (text,) = sentences(changed(make_results(("val",)), where, chance=1e-5), "does not hold: at")
     assert "(p = 4.0e−05). The held-out samples “val” are not like it." in text
 

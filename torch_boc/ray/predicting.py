@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +85,8 @@ def predict(
         factory: a function without arguments that returns the classifier. Each worker calls it once.
         path: the folder, as a path that all nodes share, or a URI such as "s3://bucket/folder".
         num_gpus: the GPUs of each worker; the model is moved to "cuda" if there are any.
-        workers: how many workers there are, or (fewest, most).
+        workers: how many workers there are, or (fewest, most). Leave at least 1 CPU of the cluster to Ray for reading,
+            and 2 when a run is resumed; there is a warning if they are missing.
         batch_size: how many rows the model gets at once.
         num_cpus: the CPUs of each worker. torch uses as many threads.
         resume: whether this run can be continued, and continues an interrupted one.
@@ -102,6 +104,7 @@ def predict(
     run, settings = Run(path), _settings(predictor)
     if run.check(settings, resume=resume):
         return run.path
+    _warn_of_few_cpus(workers, num_cpus, filtered=run.manifest() is not None)
     table = dataset.map_batches(
         BoCRayWorker,
         fn_constructor_args=(predictor,),
@@ -129,6 +132,25 @@ def _pool(workers: int | tuple[int, int]) -> Any:
     if isinstance(workers, tuple):
         return strategy(min_size=workers[0], max_size=workers[1])
     return strategy(size=workers)
+
+
+def _warn_of_few_cpus(workers: int | tuple[int, int], num_cpus: float, *, filtered: bool) -> None:
+    """Say that Ray may wait for ever: its own tasks need CPUs beside those of the workers.
+
+    Args:
+        workers: as for `predict`.
+        num_cpus: as for `predict`.
+        filtered: whether rows that are done are left out, which is the work of one more actor.
+    """
+    ray = require("ray", purpose="work on a cluster needs")
+    needed = (workers[0] if isinstance(workers, tuple) else workers) * num_cpus + 1 + filtered
+    if ray.is_initialized() and (found := ray.cluster_resources().get("CPU", 0)) < needed:
+        others = "1 to read, and 1 to leave out the rows that are done" if filtered else "1 to read"
+        warnings.warn(
+            f"the workers and Ray itself ({others}) need {needed:g} CPUs, and the cluster has {found:g}: without more "
+            "nodes the run does not begin; give fewer workers",
+            stacklevel=3,
+        )
 
 
 def _keeping_rows(dataset: Any) -> dict[str, bool]:
