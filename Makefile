@@ -56,6 +56,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.metric
 	$(BIN)/python -m benchmarks.callback
 	$(BIN)/python -m benchmarks.predictor
+	$(BIN)/python -m benchmarks.fleet
 	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.conformal
 	$(BIN)/python -m benchmarks.tokens

@@ -1,38 +1,97 @@
 """What runs on a cluster of several nodes. All of it is in one file, so that one process starts one cluster."""
 
+import runpy
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from torch.testing import assert_close
 
 import torch_boc
-from torch_boc.ray import fold, is_ray_dataset
+from tests.ray import models
+from tests.ray.conftest import CPUS, STORE
+from torch_boc import BoCPredictor, ConformalTest
+from torch_boc.functional import boc_summary
+from torch_boc.ray import calibrate, check_complete, fold, is_ray_dataset, predict, summarize
 
 pytestmark = pytest.mark.ray
+ROWS, BLOCKS, BATCH = 240, 8, 10
+ROOT = Path(__file__).parents[2]
 
 
-def nothing():
-    return {"rows": 0, "sum": 0.0, "homes": set()}
+def columns(rows=ROWS):
+    """Inputs that are whole numbers, so that the values of two runs agree bit by bit; ids are strings."""
+    random = np.random.default_rng(0)
+    x = random.integers(-3, 4, (rows, models.WIDTH)).astype("float32")
+    x[:, 0] += 8 * (x == 0).all(-1)
+    return {"x": x, "label": random.integers(0, models.CLASSES, rows), "path": [f"{i:04}.png" for i in range(rows)]}
 
 
-def add(state, table):
-    """The rows, their sum, and which copy of the package the worker uses."""
-    assert isinstance(table, pa.Table)
-    assert table.num_rows > 0
-    state["rows"] += table.num_rows
-    state["sum"] += table["id"].to_numpy().sum().item()
-    state["homes"].add(torch_boc.__file__)
-    return state
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with the inputs in two files."""
+    folder, arrays = tmp_path_factory.mktemp("inputs"), columns()
+    table = pa.table({**arrays, "x": pa.FixedShapeTensorArray.from_numpy_ndarray(arrays["x"])})
+    for i in range(2):
+        pq.write_table(table.slice(i * ROWS // 2, ROWS // 2), folder / f"{i}.parquet")
+    return folder
 
 
-def merge(a, b):
-    return {"rows": a["rows"] + b["rows"], "sum": a["sum"] + b["sum"], "homes": a["homes"] | b["homes"]}
+def read(files):
+    return models.read(files, ROWS // BLOCKS)
+
+
+def expected(**options):
+    """What one process says, as a frame by path.
+
+    Its batches are those of the workers, because the last bit of a value may depend on the other rows of a batch: the
+    kernels treat the rest of a batch that fills no vector in another way.
+    """
+    arrays = {name: torch.tensor(x) if name != "path" else x for name, x in columns().items()}
+    starts = range(0, ROWS, BATCH)
+    loader = [tuple(arrays[name][i : i + BATCH] for name in ("x", "label", "path")) for i in starts]
+    frame = BoCPredictor(models.linear(), progress=False, id="path", **options).to_frame(loader)
+    return frame.drop(columns="index").set_index("path").sort_index()
+
+
+def written(path):
+    """The rows of a run by path, each of which is there once."""
+    table = pq.read_table(path)
+    assert "logits" not in table.column_names
+    paths = table["path"].to_pylist()
+    assert len(paths) == len(set(paths)) == ROWS
+    return table.to_pandas().set_index("path").sort_index()
+
+
+def assert_equal_bits(found, frame):
+    assert list(found.columns) == list(frame.columns)
+    assert list(found.index) == list(frame.index)
+    for name in frame.columns:
+        np.testing.assert_array_equal(found[name].to_numpy(), frame[name].to_numpy(), err_msg=name)
+
+
+def wait_for(condition, seconds=150):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+    return found
 
 
 @pytest.mark.parametrize("blocks", [1, 7])
 def test_a_fold_does_not_depend_on_the_blocks(cluster, blocks):
     import ray
 
-    found = fold(ray.data.range(1000, override_num_blocks=blocks), nothing, add, merge)
+    found = fold(ray.data.range(1000, override_num_blocks=blocks), models.nothing, models.add, models.merge)
     assert found == {"rows": 1000, "sum": 499500, "homes": {torch_boc.__file__}}
 
 
@@ -40,35 +99,191 @@ def test_a_fold_over_no_rows_is_empty(cluster):
     import ray
     from ray.data.expressions import col
 
-    assert fold(ray.data.range(10).filter(expr=col("id") > 10), nothing, add, merge) == nothing()
-
-
-def failing(state, table):
-    raise ValueError(f"expected no row, got {table.num_rows}")
+    rows = ray.data.range(10).filter(expr=col("id") > 10)
+    assert fold(rows, models.nothing, models.add, models.merge) == models.nothing()
 
 
 def test_an_error_in_a_fold_is_one_error(cluster):
     import ray
 
-    with pytest.raises(
-        ValueError, match=r"^expected no row, got 5 \(while folding a block of 5 rows, at .*failing\)$"
-    ) as e:
-        fold(ray.data.range(5, override_num_blocks=1), nothing, failing, merge)
-    assert e.value.__suppress_context__
+    message = r"^expected no row, got 5 \(while folding a block of 5 rows, at .*failing\)$"
+    with pytest.raises(ValueError, match=message) as error:
+        fold(ray.data.range(5, override_num_blocks=1), models.nothing, models.failing, models.merge)
+    assert error.value.__suppress_context__
 
 
-def test_what_is_a_dataset(cluster):
+def test_what_cannot_be_sent_is_refused(cluster, tmp_path):
+    import ray
+
+    lock = threading.Lock()
+    rows = ray.data.range(3)
+    with pytest.raises(TypeError, match="expected add as a function that can be pickled"):
+        fold(rows, models.nothing, lambda state, table: (lock, state)[1], models.merge)
+    with pytest.raises(TypeError, match=r"expected a factory \(and preprocess\) that can be pickled"):
+        predict(rows, lambda: (lock, models.linear())[1], tmp_path / "out")
+
+
+def test_what_is_a_dataset(cluster, tmp_path):
     import ray
 
     assert is_ray_dataset(ray.data.range(3))
     assert not is_ray_dataset(torch.zeros(3))
+    with pytest.raises(TypeError, match=r"expected dataset as a ray.data.Dataset, got list"):
+        predict([1], models.linear, tmp_path / "out")
 
 
-def test_functions_that_cannot_be_sent_are_refused(cluster):
-    import threading
+def logits_and_targets():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(300, 4, generator=generator) * 3, torch.randint(4, (300,), generator=generator)
 
+
+def as_dataset(arrays, blocks):
     import ray
 
-    lock = threading.Lock()
-    with pytest.raises(TypeError, match="expected add as a function that can be pickled"):
-        fold(ray.data.range(3), nothing, lambda state, table: (lock, state)[1], merge)
+    size = -(-len(next(iter(arrays.values()))) // blocks)
+    tables = [pa.table({name: x[i * size : (i + 1) * size] for name, x in arrays.items()}) for i in range(blocks)]
+    return ray.data.from_arrow(tables)
+
+
+def test_a_summary_is_that_of_one_process(cluster):
+    logits, target = logits_and_targets()
+    site = np.where(np.arange(300) % 3 == 0, "east", "west")
+    arrays = {"logits": list(logits.numpy()), "target": target.numpy(), "site": site}
+    found, whole = summarize(as_dataset(arrays, 5), trials=50), boc_summary(logits, target, trials=50)
+    assert_close(found, whole, rtol=1e-8, atol=0)
+    groups = summarize(as_dataset(arrays, 5), by="site", trials=50)
+    assert set(groups) == {"east", "west"}
+    for name, summary in groups.items():
+        rows = torch.from_numpy(site == name)
+        assert_close(summary, boc_summary(logits[rows], target[rows], trials=50), rtol=1e-8, atol=0)
+
+
+def test_a_test_is_calibrated_as_in_one_process(cluster):
+    logits, _ = logits_and_targets()
+    dataset = as_dataset({"logits": list(logits.numpy())}, 3)
+    found, whole = calibrate(dataset, ConformalTest("energy")), ConformalTest("energy").calibrate(logits)
+    assert_close(found.counts, whole.counts)
+    assert_close(found(logits), whole(logits), rtol=0, atol=0)
+
+
+def test_predictions_are_those_of_one_process(cluster, files, tmp_path):
+    test = ConformalTest().calibrate(models.linear()(torch.tensor(columns()["x"])).detach())
+    path = predict(
+        read(files),
+        models.linear,
+        tmp_path / "out",
+        inputs="x",
+        target="label",
+        id="path",
+        workers=2,
+        batch_size=BATCH,
+        test=test,
+        alpha=0.1,
+    )
+    assert check_complete(path) == str(tmp_path / "out")
+    assert_equal_bits(written(path), expected(test=test, alpha=0.1))
+    with pytest.raises(FileExistsError, match="expected a folder without rows"):
+        predict(read(files), models.linear, path, inputs="x")
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (models.no_weights, r"^FileNotFoundError: no weights at /models/resnet.pt \(while making the model, at .*\)$"),
+        (models.Failing, r"^ZeroDivisionError: a row of zeros \(while predicting a batch of 30 rows, at .*forward\)$"),
+    ],
+    ids=["factory", "forward"],
+)
+def test_an_error_in_an_actor_is_one_error(cluster, tmp_path, factory, message):
+    import ray
+
+    rows = ray.data.from_numpy(np.zeros((30, models.WIDTH), "float32"))
+    with pytest.raises(RuntimeError, match=message) as error:
+        predict(rows, factory, tmp_path / "out")
+    assert error.value.__suppress_context__
+    with pytest.raises(ValueError, match=r"expected a finished run at .* got one that has not finished; delete it"):
+        check_complete(tmp_path / "out")
+
+
+def test_a_node_that_dies_costs_no_row(cluster, files, tmp_path):
+    """A node is killed while a worker on it has a batch; a new node takes its place."""
+    batches = tmp_path / "batches"
+    batches.mkdir()
+    others = {node.node_id: node for node in cluster.worker_nodes}
+    options = {"inputs": "x", "target": "label", "id": "path", "workers": 2, "batch_size": BATCH}
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(
+            predict, read(files), partial(models.Watched, batches, 0.2), tmp_path / "out", **options
+        )
+        node = wait_for(lambda: next((x for x in others if list(batches.glob(f"{x}-*"))), None))
+        cluster.remove_node(others[node], allow_graceful=False)
+        cluster.add_node(num_cpus=CPUS, object_store_memory=STORE)
+        path = running.result(timeout=300)
+    assert 0 < len(list(batches.glob(f"{node}-*"))) < ROWS // BATCH  # it had begun, and had not done everything
+    assert check_complete(path)
+    assert_equal_bits(written(path), expected())
+
+
+def committed(checkpoint):
+    """The files in which Ray has noted the ids of rows that are written."""
+    return [file for file in checkpoint.glob("*.parquet") if ".pending" not in file.name]
+
+
+def test_a_run_that_is_killed_goes_on(cluster, files, tmp_path):
+    """The program is killed after some rows are written. The next run predicts the others, and only those."""
+    pytest.importorskip("ray.data.checkpoint")
+    batches, path = tmp_path / "batches", tmp_path / "out"
+    batches.mkdir()
+    command = [sys.executable, "-m", "tests.ray.driver", cluster.address, str(files), str(path), str(batches)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    checkpoint = tmp_path / "out.run" / "checkpoint"
+    try:
+        wait_for(lambda: committed(checkpoint) or process.poll() is not None)
+    finally:
+        process.kill()
+        process.wait()
+    with pytest.raises(ValueError, match="got one that has not finished; call predict again with resume=True"):
+        check_complete(path)
+    wait_for(lambda: len(list(batches.iterdir())) == (time.sleep(2), len(list(batches.iterdir())))[1])  # workers end
+    done = sum(pq.read_table(file).num_rows for file in committed(checkpoint))
+    assert 0 < done < ROWS
+    for file in batches.iterdir():
+        file.unlink()
+    options = {"inputs": "x", "target": "label", "id": "path", "batch_size": BATCH, "resume": True}
+    predict(read(files), partial(models.Watched, batches, 0), path, **options)
+    assert sum(int(file.read_text()) for file in batches.iterdir()) == ROWS - done
+    assert_equal_bits(written(path), expected())
+    assert predict(read(files), models.no_weights, path, **options) == str(path)  # finished: no worker starts
+    with pytest.raises(ValueError, match="expected the settings of the run"):
+        predict(read(files), models.linear, path, **options | {"trials": 7})
+
+
+def test_too_few_cpus_for_the_workers(cluster, files, tmp_path):
+    """Ray would wait for ever, so there is a warning, which is an error here."""
+    run, total = tmp_path / "out", 3 * CPUS
+    with pytest.raises(UserWarning, match=f"need {total + 1} CPUs, and the cluster has {total}"):
+        predict(read(files), models.linear, run, inputs="x", workers=total)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_resumed(cluster, tmp_path):
+    import ray
+
+    rows = ray.data.from_items([{"x": [0.0] * models.WIDTH, "path": "a"}])
+    with pytest.raises(ValueError, match="expected an id for resume=True"):
+        predict(rows, models.linear, tmp_path / "out", inputs="x", resume=True)
+    pytest.importorskip("ray.data.checkpoint")
+    with pytest.raises(ValueError, match=r"read from files.*got one that begins with FromItems"):
+        predict(rows, models.linear, tmp_path / "out", inputs="x", id="path", resume=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_example(cluster, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("ray.data.checkpoint")
+    example = ROOT / "examples" / "ray_batch_inference.py"
+    monkeypatch.setattr(sys, "argv", [str(example), "--smoke", "--output", str(tmp_path / "rows")])
+    runpy.run_path(str(example), run_name="__main__")
+    lines = dict(line.split() for line in capsys.readouterr().out.splitlines() if len(line.split()) == 2)
+    assert lines["samples"] == "400.0000"
+    assert 0 < float(lines["free_gap"]) < float(lines["gap"]) < 1
+    assert len(pq.read_table(tmp_path / "rows", columns=["path"])) == 400

@@ -1,6 +1,7 @@
-"""Batch inference: a loader in, a row for each sample out."""
+"""Batch inference: a loader in, a row for each sample out; or batches of arrays in, batches of columns out."""
 
 from .complete import check_complete
+from .mapped import BoCBatchPredictor
 from .predictor import BoCPredictor
 
-__all__ = ["BoCPredictor", "check_complete"]
+__all__ = ["BoCBatchPredictor", "BoCPredictor", "check_complete"]

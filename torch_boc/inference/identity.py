@@ -1,5 +1,6 @@
 """Digests of a model, by which a later run knows whether it has the same model."""
 
+import sys
 import types
 import warnings
 from collections.abc import Iterator
@@ -7,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torchmetrics import Metric
 
 from ..nn import ConformalTest
 from .values import PLAIN_TYPES, ValueDigest
@@ -75,7 +75,7 @@ class _Modules:
 
     def name_of(self, where: str, module: nn.Module) -> str:
         """The name of a module. A new module gets the name `where`, with a mark for each earlier one found there."""
-        if id(module) not in self._names and not isinstance(module, Metric):
+        if id(module) not in self._names and not _is_metric(module):
             while where in self._roots:
                 where += "'"
             self._roots[where] = module
@@ -90,7 +90,7 @@ class _Modules:
             yield from ((_joined(name, key), value) for key, value in _extra_state(module))
 
     def _add(self, name: str, module: nn.Module) -> None:
-        if id(module) in self._names or isinstance(module, Metric):
+        if id(module) in self._names or _is_metric(module):
             return
         self._names[id(module)] = name
         self.found.append((name, module))
@@ -111,7 +111,7 @@ def warn_of(unknown: list[str]) -> None:
 
 def _extra_state(root: nn.Module) -> Iterator[tuple[str, Any]]:
     """The entries of a state dict that are neither parameters nor buffers: extra state, packed quantised weights."""
-    metrics = tuple(f"{name}." for name, x in root.named_modules() if isinstance(x, Metric))
+    metrics = tuple(f"{name}." for name, x in root.named_modules() if _is_metric(x))
     named = {name for name, _ in root.named_parameters(remove_duplicate=False)}
     named |= {name for name, _ in root.named_buffers(remove_duplicate=False)}
     for name, value in root.state_dict().items():
@@ -150,3 +150,9 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
             value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
             if isinstance(value, types.FunctionType) or (not name.startswith("__") and isinstance(value, PLAIN_TYPES)):
                 yield name, value
+
+
+def _is_metric(module: Any) -> bool:
+    """Whether a module is a metric of torchmetrics. If nobody has imported it, which takes seconds, nothing is one."""
+    kind = getattr(sys.modules.get("torchmetrics"), "Metric", None)
+    return kind is not None and isinstance(module, kind)

@@ -24,6 +24,13 @@ from .supply import Samples, Supply
 MARKS = "marks"  # an internal column of the tables, which is not written to the file
 
 
+def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
+    """Return `dtype` if it is one for autocast or None, or raise."""
+    if dtype not in (None, torch.bfloat16, torch.float16):
+        raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
+    return dtype
+
+
 class TableLoop:
     """Runs a model over numbered batches and makes a table of each.
 

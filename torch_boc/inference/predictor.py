@@ -20,7 +20,7 @@ from .hashing import digest
 from .identity import warn_of
 from .ids import check_id
 from .loaders import as_loader, count_samples, describe_loader
-from .loop import MARKS, TableLoop
+from .loop import MARKS, TableLoop, check_dtype
 from .order import check_order, number
 from .part_files import PartFiles
 from .processes import warn_of_others
@@ -88,8 +88,7 @@ class BoCPredictor(TableLoop):
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
-        if dtype not in (None, torch.bfloat16, torch.float16):
-            raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
+        check_dtype(dtype)
         probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
         check_id(id, ("target", MARKS, *probe.names))
         self.shard, self.batch_size = check_shard(shard), batch_size

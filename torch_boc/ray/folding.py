@@ -68,14 +68,14 @@ def fold(
 
     def state_of(block: Any) -> Any:
         with reporting(f"folding a block of {block.num_rows} rows"):
-            return pyarrow.table({STATE: [] if not block.num_rows else [_packed(add(empty(), block))]}, _schema())
+            return pyarrow.table({STATE: [] if not block.num_rows else [packed(add(empty(), block))]}, _schema())
 
     total = empty()
     states = dataset.map_batches(state_of, batch_format="pyarrow", batch_size=None)
     with one_error():
         for block in states.iter_batches(batch_format="pyarrow", batch_size=None):
-            for packed in block[STATE]:
-                total = merge(total, _unpacked(packed.as_buffer()))
+            for state in block[STATE]:
+                total = merge(total, unpacked(state.as_buffer()))
     return total
 
 
@@ -84,10 +84,11 @@ def _schema() -> Any:
     return pyarrow.schema([(STATE, pyarrow.large_binary())])
 
 
-def _packed(state: Any) -> bytes:
+def packed(state: Any) -> bytes:
     """The state as bytes. Counts are mostly zeros, which take little room when they are compressed."""
     return zlib.compress(pickle.dumps(state, pickle.HIGHEST_PROTOCOL), 1)
 
 
-def _unpacked(data: Any) -> Any:
+def unpacked(data: Any) -> Any:
+    """The state that `packed` has made bytes of."""
     return pickle.loads(zlib.decompress(data))

@@ -1,0 +1,87 @@
+"""Classifiers and functions for the workers, which import this file: it needs torch alone."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+
+import torch_boc
+
+WIDTH, CLASSES = 6, 5
+
+
+def linear():
+    """Whole numbers as weights: with whole numbers as inputs, the logits have no rounding, whatever a batch holds."""
+    model = torch.nn.Linear(WIDTH, CLASSES)
+    with torch.no_grad():
+        model.weight.copy_(torch.arange(WIDTH * CLASSES).reshape(CLASSES, WIDTH).remainder(7) - 3)
+        model.bias.copy_(torch.arange(CLASSES) - 2)
+    return model
+
+
+class Watched(torch.nn.Module):
+    """A slow classifier that says for each batch on which node and in which process it ran.
+
+    Args:
+        folder: where it writes a file for each batch, with the number of its rows.
+        seconds: how long each batch takes.
+    """
+
+    def __init__(self, folder, seconds):
+        super().__init__()
+        self.model, self.folder, self.seconds, self.batches = linear(), Path(folder), seconds, 0
+
+    def forward(self, x):
+        import ray
+
+        self.batches += 1
+        name = f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}-{self.batches}"
+        (self.folder / name).write_text(str(len(x)))
+        time.sleep(self.seconds)
+        return self.model(x)
+
+
+class Failing(torch.nn.Module):
+    """A classifier that cannot do a row of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = linear()
+
+    def forward(self, x):
+        if (x == 0).all(-1).any():
+            raise ZeroDivisionError("a row of zeros")
+        return self.model(x)
+
+
+def read(files, rows):
+    """The rows of Parquet files in blocks of this size: Ray would read small files as one block."""
+    import ray
+
+    return ray.data.read_parquet(str(files)).repartition(target_num_rows_per_block=rows)
+
+
+def no_weights():
+    raise FileNotFoundError("no weights at /models/resnet.pt")
+
+
+def nothing():
+    """The state of no rows: how many there are, their sum, and which copy of the package the worker uses."""
+    return {"rows": 0, "sum": 0.0, "homes": set()}
+
+
+def add(state, table):
+    assert table.num_rows > 0
+    state["rows"] += table.num_rows
+    state["sum"] += table["id"].to_numpy().sum().item()
+    state["homes"].add(torch_boc.__file__)
+    return state
+
+
+def merge(a, b):
+    return {"rows": a["rows"] + b["rows"], "sum": a["sum"] + b["sum"], "homes": a["homes"] | b["homes"]}
+
+
+def failing(state, table):
+    raise ValueError(f"expected no row, got {table.num_rows}")
