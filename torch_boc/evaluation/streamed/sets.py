@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from ..._optional import require_pyarrow
+from ...data.formats import ContentError
 from ...ray.folding import fold, is_ray_dataset
 from ...storage.files import printable
 from .blocks import Reader, has_columns
@@ -42,9 +43,12 @@ def add_table(reader: Reader, state: SetState, table: Any) -> SetState:
     """The state with the rows of a block of a Ray data set. What the rows hold decides where chance puts them."""
     table = without_extensions(table)
     first = zlib.crc32(repr(table.slice(0, 16).to_pydict()).encode()) * BLOCK_ROWS
-    for block in reader.blocks(table, first):
-        state.add(block)
-        reader = reader.after(block.evidence)
+    try:
+        for block in reader.blocks(table, first):
+            state.add(block)
+            reader = reader.after(block.evidence)
+    except ContentError as error:
+        raise ValueError(str(error)) from None
     return state
 
 
