@@ -19,13 +19,16 @@ STYLE = """<style>
   padding: .25em .9em; text-align: right; vertical-align: baseline; border: 0; background: none; white-space: nowrap;
 }
 .boc-note th:first-child { text-align: left; padding-left: 0; }
-.boc-note thead th { border-bottom: 1px solid currentColor; vertical-align: bottom; }
+.boc-note thead th, .boc-note thead td { border-bottom: 1px solid currentColor; vertical-align: bottom; }
 .boc-note tbody th { font-weight: 600; }
 .boc-note small { display: block; font-size: .82em; font-weight: 400; }
 .boc-note .best { font-weight: 700; }
 .boc-note .mark { margin-left: .5em; font-size: .82em; font-weight: 400; font-style: italic; }
 .boc-note figure { margin: .6em 0; }
-.boc-note img { display: block; max-width: 100%; height: auto; background: #fff; padding: .4em; border-radius: .4em; }
+.boc-note img {
+  display: block; box-sizing: border-box; max-width: 100%; height: auto; background: #fff; padding: .4em;
+  border-radius: .4em;
+}
 </style>"""
 INCH = 86  # pixels of a page, for an inch of a figure
 Arguments = ParamSpec("Arguments")
@@ -61,7 +64,9 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) 
     ]
     body = "\n".join(lines)
     top = f"<caption><span>{escape(caption)}</span></caption>\n<thead><tr>{head}</tr></thead>"
-    return f"<table>\n{top}\n<tbody>\n{body}\n</tbody>\n</table>"
+    whole = f"<table>\n{top}\n<tbody>\n{body}\n</tbody>\n</table>"
+    # A table that is wider than the screen is scrolled, also by the keyboard.
+    return f"<div class='scroll' role='group' tabindex='0' aria-label='{escape(caption)}'>\n{whole}\n</div>"
 
 
 def picture(content: bytes, alt: str, inches: float) -> str:

@@ -75,7 +75,7 @@ def compare(
     >>> comparison = compare({"one": (one, target), "two": (one + torch.eye(3)[target], target)}, replicates=50)
     >>> print(comparison.differences[["model", "than", "what", "difference"]].head(1).round(3).to_string(index=False))
     model than     what  difference
-      two  one accuracy       0.143
+      two  one accuracy       0.133
     """
     if len(models) < 2:
         raise ValueError(f"expected at least two models to compare, got {len(models)}")

@@ -127,8 +127,7 @@ class Comparison:
     def __repr__(self) -> str:
         lines = [f"Comparison of {listed(list(self.reports))}"]
         lines += [f"- {name}: {headline(report.results)}" for name, report in self.reports.items()]
-        shown = self.differences[(self.differences["difference_low"] > 0) | (self.differences["difference_high"] < 0)]
-        for _, row in shown[shown["ood"] == ""].iterrows():
+        for _, row in self.differences[self.differences["ood"] == ""].iterrows():
             difference = value_text(row, "difference", sign=True)
             lines.append(f"- {row['what']} of {row['model']} minus that of {row['than']}: {difference}")
         return "\n".join(lines)

@@ -51,7 +51,7 @@ def _difference_table(ood: str, table: Any) -> Table:
         cells = [_difference(part.loc[model]) if model in part.index else NOTHING for model in models]
         rows.append([Cell(symbol(what), mark=UPSIDE_DOWN if what == PAPER_SCORE else ""), *cells])
     about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
-    caption = f"{about}: each model minus {than}, on the same samples, with 95 % intervals"
+    caption = f"{about}: each model minus {than}, on the same samples, with 95 % intervals; bold if beyond 0"
     return Table(caption, ["score" if ood else "number", *models], rows)
 
 
