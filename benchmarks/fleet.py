@@ -96,6 +96,8 @@ def measure(scratch: Path, few_rows: int, many_rows: int, repeats: int) -> list[
     rows = []
     for name in (PLAIN, ONE, TWO):
         each = (best[name, many] - best[name, few]) / (many_rows - few_rows)
+        if each <= 0:
+            raise SystemExit(f"{name} took longer for few rows than for many: the machine is busy; use an idle one")
         begin = best[name, few] - few_rows * each
         rows.append({"way": name, "start in s": round(begin, 2), "ms per row": round(1e3 * each, 4)})
     plain, one, two = (row["ms per row"] for row in rows)

@@ -50,3 +50,10 @@ def test_what_is_no_tensor():
         column_tensor(pa.table({"y": ["a"]}), "y")
     with pytest.raises(ValueError, match="got lists of length 1, 2"):
         column_tensor(pa.table({"y": [[1.0], [1.0, 2.0]]}), "y")
+
+
+def test_tensors_of_different_shapes():
+    extension = pytest.importorskip("ray.data.extensions")
+    column = extension.ArrowVariableShapedTensorArray.from_numpy([np.zeros((2, 2)), np.zeros((3, 1))])
+    with pytest.raises(ValueError, match="expected numbers, or tensors of one shape, in column 'z'"):
+        column_tensor(pa.table({"z": column}), "z")

@@ -33,9 +33,14 @@ def column_tensor(table: Any, name: str) -> Tensor:
 
 
 def _stacked(column: Any, name: str) -> Tensor:
-    """The tensors of a column. Ray has types of its own for them, and all have this method if the shapes agree."""
-    if not all(hasattr(chunk, "to_numpy_ndarray") for chunk in column.chunks):
+    """The tensors of a column, in a type of Arrow or in one of the types that Ray has for them."""
+    parts = [_array(chunk) for chunk in column.chunks]
+    tensor = as_tensor(numpy().concatenate(parts))  # a copy: Ray's arrays are read-only
+    if not isinstance(tensor, Tensor):
         raise ValueError(f"expected numbers, or tensors of one shape, in column {name!r}, got {column.type}")
-    parts = [chunk.to_numpy_ndarray() for chunk in column.chunks]
-    tensor: Tensor = as_tensor(numpy().concatenate(parts))  # a copy: Ray's arrays are read-only
     return tensor
+
+
+def _array(chunk: Any) -> Any:
+    """A chunk as an array; one of objects if the shapes differ. The second form is for Ray 2.51."""
+    return chunk.to_numpy_ndarray() if hasattr(chunk, "to_numpy_ndarray") else chunk.to_numpy(zero_copy_only=False)
