@@ -18,6 +18,7 @@ NOT_RUN = {
     ("index.md", "pip install ."),
     ("index.md", "make demo"),
     ("fleet.md", "torchrun --nproc-per-node 8 predict.py"),
+    ("fleet.md", "import ray"),
     ("speed.md", "make bench"),
     ("speed.md", "python -m torch_boc.selfcheck"),
     ("paper.md", "torch-boc experiment vit"),

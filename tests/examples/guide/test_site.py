@@ -16,7 +16,7 @@ from tests.examples.conftest import EXAMPLES, SCRIPT
 SITE = EXAMPLES / "site"
 TUTORIALS = ("five_minutes", "review_queue", "drift", "language_model")
 PARTS = ("functional", "nn", "metrics", "inference", "lightning", "transformers")
-PARTS += ("calibration", "evaluation", "data", "language", "zoo")
+PARTS += ("ray", "calibration", "evaluation", "data", "language", "zoo")
 LINKS = "elements => elements.map((x) => x.getAttribute('href'))"
 # What a visitor looks for, the links to click from the first page on, and what stands there.
 PATHS = {
@@ -111,7 +111,7 @@ def test_links_lead_somewhere(site):
 @SCRIPT
 def test_all_pages_of_the_navigation_are_there(site):
     found = [path.relative_to(site).as_posix() for path in navigation(site)]
-    assert len(found) == 26
+    assert len(found) == 27
     assert found[:7] == [
         f"{name}.html" for name in ("index", "loop", "decide", "language", "fleet", "report", "tutorials/five_minutes")
     ]
