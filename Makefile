@@ -59,6 +59,8 @@ bench: setup
 	$(BIN)/python -m benchmarks.fleet
 	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.conformal
+	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m benchmarks.estimate
 	$(BIN)/python -m benchmarks.tokens
 	$(BIN)/python -m benchmarks.decisions
 	$(BIN)/python -m benchmarks.scores
