@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.calibration.cases import drawn_split, mean_nll
 from torch_boc import zoo
 from torch_boc.calibration import VectorScaling, softmax, vector
-from torch_boc.evaluation.reliability import calibration_error
+from torch_boc.evaluation.ece import calibration_error
 
 
 def scikit_learn_probabilities(logits, target, others):

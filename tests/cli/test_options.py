@@ -133,7 +133,7 @@ class TestMemory:
         path = tmp_path / "big.npy"
         np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(2**19, 256)).flush()
         code = (
-            "import resource, sys, numpy, torch_boc.cli.app as app\n"
+            "import resource, sys, numpy, torch_boc.metrics, torch_boc.cli.app as app\n"
             "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
             "resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))\n"
             "sys.exit(app.run_command(sys.argv[1:]))\n"

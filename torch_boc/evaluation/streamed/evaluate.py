@@ -88,7 +88,7 @@ def evaluate_tables(
     Returns:
         A Report.
 
-    >>> import pathlib, tempfile
+    >>> import pathlib, tempfile, torch_boc
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> predictor = torch_boc.BoCPredictor(torch.nn.Linear(5, 3), progress=False)
     >>> _ = predictor.to_parquet(torch.randn(200, 5), folder / "a.parquet")
