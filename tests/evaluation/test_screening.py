@@ -8,7 +8,7 @@ from scipy.stats import betabinom, hypergeom
 
 from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc import zoo
-from torch_boc.evaluation import LogitSet, evaluate
+from torch_boc.evaluation import LogitSet, evaluate, screening
 from torch_boc.evaluation.probing import probe_set
 from torch_boc.evaluation.screening import STREAM_KNOWN, arrange, excess_chance, screening_tables
 from torch_boc.functional.thresholds import threshold_rank
@@ -159,3 +159,14 @@ def test_the_zoo(name, power, paper):
     )
     alarm = next(row for row in stream if row.evidence >= -math.log(row.alpha))
     assert STREAM_KNOWN < alarm.sample <= STREAM_KNOWN + 60
+
+
+def test_the_chance_of_an_excess_needs_no_more_terms_than_its_spread(monkeypatch):
+    samples, held_out, rank = 10**6, 10**6, 50_000
+    for flagged in (49_500, 50_000, 50_600):
+        expected = hypergeom.cdf(rank - 1, samples + held_out, held_out, flagged + rank - 1)
+        assert excess_chance(flagged, samples, rank, held_out) == pytest.approx(expected, rel=1e-5)
+    sizes, choose = [], screening._log_choose
+    monkeypatch.setattr(screening, "_log_choose", lambda n, k: sizes.append(k.numel()) or choose(n, k))
+    assert 0 < excess_chance(5_000_100, 10**8, 5 * 10**6, 10**8) < 1
+    assert max(sizes) < 10**6  # and not five millions

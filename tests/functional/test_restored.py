@@ -83,6 +83,13 @@ def test_what_cannot_be_restored_is_refused(columns, message):
         restore_evidence(columns)
 
 
+def test_classes_that_rounding_hides_are_refused():
+    table = sample_columns(some_logits(128_256, 3.0, 5))
+    assert restore_evidence(table).num_classes == 128_256
+    with pytest.raises(ValueError, match="give num_classes"):
+        restore_evidence({name: x if name == "prediction" else x.float() for name, x in table.items()})
+
+
 def test_nan_rows_stay_in_their_row():
     logits = some_logits(4, 1.0, 6)
     logits[2, 1] = torch.nan

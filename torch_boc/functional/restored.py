@@ -47,10 +47,10 @@ def restore_evidence(columns: Mapping[str, Tensor], *, num_classes: int | None =
     if missing:
         raise ValueError(f"expected columns {', '.join(NEEDED)}, got none of the name {missing[0]!r}")
     found = {name: columns[name] for name in USED if name in columns}
+    if "forced_gap" not in found and "free_gap" in found:
+        found["forced_gap"] = found["gap"] - found["free_gap"]
+    classes = count_classes(found["confidence"], found.get("forced_gap")) if num_classes is None else num_classes
     real = {name: widen(x) for name, x in found.items() if name not in ("prediction", "target")}
-    if "forced_gap" not in real and "free_gap" in real:
-        real["forced_gap"] = real["gap"] - real["free_gap"]
-    classes = count_classes(real["confidence"], real.get("forced_gap")) if num_classes is None else num_classes
     rivals = check_classes(classes) - 1
     odds = _odds(real["confidence"], real.get("forced_gap"), rivals)
     free = real["free_gap"] if "free_gap" in real else free_gap(odds, real["concentration"], classes)
@@ -78,12 +78,15 @@ def count_classes(confidence: Tensor, forced: Tensor | None) -> int:
         raise ValueError(f"expected a column forced_gap or free_gap, from which the classes follow, got none; {remedy}")
     if confidence.numel() == 0:
         raise ValueError(f"expected at least one row, from which the classes follow, got none; {remedy}")
+    rounding = max(torch.finfo(x.dtype).eps for x in (confidence, forced))
     confidence, forced = widen(confidence).reshape(-1), widen(forced).reshape(-1)
     row = confidence.nan_to_num(2.0).argmin()
     p = confidence[row]
     odds = (1 - p) / p
-    found = float(odds / (1 - p - forced[row]) - odds + 1)
-    if not found >= 2 - NEARLY or abs(found - round(found)) > NEARLY:
+    rest = 1 - p - forced[row]  # R / (C - 1 + R), which has the rounding errors of 1 - p
+    found = float(odds / rest - odds + 1)
+    unsure = found * rounding / float(rest)
+    if not found >= 2 - NEARLY or max(unsure, abs(found - round(found))) > NEARLY:
         raise ValueError(
             f"expected a confidence and a forced gap from which the number of classes follows, got {float(p):.6g} and "
             f"{float(forced[row]):.6g}; {remedy}"

@@ -125,6 +125,6 @@ def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 
     enough = widen(kept) >= tpr * widen(total) - 1e-9
     place = (enough.sum() - 1).clamp_min(0).reshape(1)  # the highest bin that keeps enough samples
     negative = widen(ood_histogram) / widen(ood_histogram).sum()
-    above = negative.flip(0).cumsum(0).flip(0)
+    above = widen(ood_histogram.flip(0).cumsum(0).flip(0)) / widen(ood_histogram).sum()
     undefined = widen(total) / widen(total) - 1  # NaN without in-distribution samples
     return above[place].squeeze(0) + undefined, negative[place].squeeze(0) + undefined

@@ -4,7 +4,7 @@ import math
 
 from ..data.probabilities import SMALLEST
 from .results import Results
-from .words import number, small_number
+from .words import number, small_number, symbol
 
 TITLE = "Bag-of-Coins report"
 COMPARISONS = (
@@ -69,7 +69,7 @@ def _binning(results: Results) -> str:
     errors = ", ".join(f"{small_number(binning[key])} ({name})" for key, name in names.items())
     return (
         f"counted in places that separate numbers which differ by more than 1/{binning['resolution']} of their value; "
-        f"this changes a number of any score and set by at most {errors}"
+        f"this changes a number of any score and set by at most {errors}, and most for {symbol(binning['score'])}"
     )
 
 

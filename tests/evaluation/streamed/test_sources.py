@@ -42,6 +42,33 @@ def test_files_of_a_folder_a_pattern_a_uri_and_a_list(folder):
     assert Tables(folder, "id").rows == 150
 
 
+def test_wildcards_in_folders_and_in_names_of_files(tmp_path):
+    for name in ("run1", "run2", "v [2]"):
+        write_parts(tmp_path / name, logit_table(LOGITS, TARGET), parts=1)
+    (tmp_path / "run1" / "part-0.parquet").rename(tmp_path / "run1" / "a[1].parquet")
+    assert Tables(str(tmp_path / "run?/*.parquet"), "id").rows == 240
+    assert Tables(str(tmp_path / "run[12]" / "*.parquet"), "id").rows == 240
+    assert Tables(tmp_path / "v [2]", "id").rows == 120
+    assert Tables(tmp_path / "run1" / "a[1].parquet", "id").rows == 120
+
+
+def test_each_file_counts_once(folder):
+    with pytest.raises(ValueError, match=r"id: expected each file once, got .*part-1\.parquet twice"):
+        Tables([folder, folder / "part-1.parquet"], "id")
+
+
+def test_what_is_no_path_is_for_evaluate():
+    with pytest.raises(TypeError, match=r"id: expected paths of Parquet files, .* got Tensor; use evaluate"):
+        evaluate_tables((LOGITS, TARGET), **HOW)
+
+
+def test_the_row_in_a_message_is_that_of_its_file(tmp_path):
+    pq.write_table(logit_table(LOGITS, TARGET), tmp_path / "a.parquet")
+    pq.write_table(broken("nan", logit_table(LOGITS, TARGET)), tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"b\.parquet: .* first in row 77;"):
+        evaluate_tables(tmp_path, **HOW)
+
+
 def test_relative_paths(folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert names("part-*.parquet") == ["part-0.parquet", "part-1.parquet", "part-2.parquet"]
@@ -91,6 +118,8 @@ def broken(kind, table):
         "text": changed(table, target=["a"] * 120),
         "neither": pa.table({"a": [1.0], "b": [2.0]}),
         "nan column": changed(columns, gap=gaps.numpy()),
+        "nan energy": changed(columns, energy=gaps.numpy()),
+        "nan concentration": changed(columns, concentration=gaps.numpy()),
         "few columns": columns.select(["prediction", "confidence", "gap", "concentration"]),
         "no rows": table.slice(0, 0),
     }[kind]
@@ -104,6 +133,8 @@ def broken(kind, table):
         ("text", r"expected numbers of classes in 'target', got text such as 'a'"),
         ("neither", r"expected columns logit_0, .*; or the columns of a predictor: prediction, confidence, gap"),
         ("nan column", r"first in row 33"),
+        ("nan energy", r"in 1 rows, first in row 33"),
+        ("nan concentration", r"first in row 33"),
         ("few columns", r"give num_classes"),
         ("no rows", r"id: expected at least one row, got 1 files without rows"),
     ],

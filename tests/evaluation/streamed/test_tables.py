@@ -14,7 +14,7 @@ import torch
 from tests.evaluation.streamed.tables import CLASSES, column_table, logit_table, some_samples, write_parts
 from torch_boc import BoCPredictor
 from torch_boc.calibration import LeakWarning
-from torch_boc.evaluation import evaluate, evaluate_tables
+from torch_boc.evaluation import LogitSet, evaluate, evaluate_tables
 
 KNOWN, STRANGE, HELD_OUT = some_samples(1500), some_samples(1100, seed=1, signal=0.5)[0], some_samples(800, seed=2)
 HOW = {"replicates": 40, "trial_counts": (20,)}
@@ -145,9 +145,49 @@ def test_a_report_from_columns_names_what_is_left_out(from_columns, tmp_path):
 
 
 def test_a_report_from_logits_leaves_out_no_more_than_overlaps(streamed):
-    assert streamed.results.settings["left_out"] == ["the search for samples in several sets"]
+    assert streamed.results.settings["left_out"] == [
+        "the search for samples in several sets",
+        "single samples to explore",
+    ]
     assert not streamed.results.settings["from_columns"]
     assert not any("not logits" in x for x in streamed.verdict)
+
+
+def test_sure_predictions_are_told_apart(tmp_path):
+    """Their confidences round to 1 and their entropies to 0, but the numbers behind them do not."""
+    generator = torch.Generator().manual_seed(0)
+    for name, margin in (("id", 60.0), ("far", 50.0)):
+        logits = torch.randn(200, 5, generator=generator)
+        logits[:, 0] += margin
+        write_parts(tmp_path / name, logit_table(logits))
+    report = evaluate_tables(tmp_path / "id", {"far": tmp_path / "far"}, progress=False, **HOW)
+    table = report.ood.set_index("score")
+    for name in ("msp", "log_odds", "entropy", "dominance", "gap"):
+        assert table.loc[name, "auroc"] > 0.99, name
+        assert table.loc[name, "fpr95_high"] < 0.1, name
+    assert report.results.settings["binning"]["auroc"] < 0.01
+
+
+def test_targets_of_other_classes_in_an_ood_set(tmp_path):
+    write_parts(tmp_path / "id", logit_table(*KNOWN))
+    write_parts(tmp_path / "far", logit_table(STRANGE, torch.arange(len(STRANGE))))
+    write_parts(tmp_path / "columns", column_table(STRANGE, torch.arange(len(STRANGE))))
+    for name in ("far", "columns"):
+        assert len(evaluate_tables(tmp_path / "id", {"far": tmp_path / name}, progress=False, **HOW).ood)
+
+
+def test_without_targets_no_split_is_trusted(tmp_path):
+    """It may be training data, and nothing can tell. `evaluate` does the same."""
+    write_parts(tmp_path / "id", logit_table(KNOWN[0]))
+    report = evaluate_tables(tmp_path / "id", calibration={"val": HELD_OUT}, progress=False, **HOW)
+    assert report.results.screening["held_out"].eq("").all()
+    assert evaluate(KNOWN[0], calibration={"val": HELD_OUT}, **HOW).results.screening["held_out"].eq("").all()
+
+
+def test_sets_of_two_kinds_are_refused(folders):
+    split = LogitSet(HELD_OUT[0].log_softmax(1), HELD_OUT[1], from_probabilities=True)
+    with pytest.raises(ValueError, match="val: expected all sets as logits or all as probabilities"):
+        evaluate_tables(folders / "id", calibration={"val": split}, progress=False)
 
 
 def test_files_of_the_predictor(tmp_path):
@@ -191,6 +231,12 @@ def test_probabilities(tmp_path):
     assert report.calibration["ece"].tolist() == pytest.approx(expected.calibration["ece"].tolist(), rel=1e-5)
     with pytest.raises(ValueError, match="probabilities"):
         evaluate_tables(tmp_path / "a", progress=False)
+    write_parts(tmp_path / "few", table.slice(0, 9))
+    with pytest.raises(ValueError, match="id: expected logits or log-probabilities, got probabilities"):
+        evaluate_tables(tmp_path / "few", progress=False)
+    write_parts(tmp_path / "logits", logit_table(logits[:9]))
+    with pytest.raises(ValueError, match="expected probabilities, not negative and of sum 1"):
+        evaluate_tables(tmp_path / "logits", from_probabilities=True, progress=False)
 
 
 def test_progress_is_told_in_words(folders):
@@ -203,16 +249,16 @@ def test_progress_is_told_in_words(folders):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path):
-    """The memory that is added to the libraries, for 100,000 rows and for 20 times as many."""
-    logits, target = some_samples(100_000)
+    """The peak for half a million rows of 20 logits, and for 20 times as many, which are 880 MB."""
+    logits, target = some_samples(500_000, classes=20)
     table = logit_table(logits, target)
     folder = tmp_path / "id"
     folder.mkdir()
     script = (
-        "import resource, sys\n"
+        "import sys\n"
         "from torch_boc.evaluation import evaluate_tables\n"
         "evaluate_tables(sys.argv[1], progress=False, replicates=10, trial_counts=[20])\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "print(next(x.split()[1] for x in open('/proc/self/status') if x.startswith('VmHWM')))"
     )
     peaks = []
     for parts in (1, 20):

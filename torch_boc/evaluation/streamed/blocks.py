@@ -11,7 +11,7 @@ from ...data.columns import number_column
 from ...data.families import find_families
 from ...data.files import check_number
 from ...data.formats import ContentError
-from ...data.probabilities import Promised, Shares, take_logarithms
+from ...data.probabilities import Promised, take_logarithms
 from ...data.selection import as_target, choose
 from ...data.sets import class_indices, floating
 from ...data.sheets import ParquetPlan
@@ -22,8 +22,8 @@ from .state import Block
 # The logits that are probed at once. More than this take longer for each row, because they do not stay in the cache.
 BLOCK_ELEMENTS = 2**20
 LARGEST_BLOCK = 2**16
-# Fewer rows could look like probabilities by chance.
-ENOUGH_ROWS = 16
+# Each block costs some time, however few rows it has.
+LEAST_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,14 @@ class Reader:
         classes: the names of the classes, or None.
         from_probabilities: whether the tables hold probabilities.
         num_classes: the number of classes of tables of columns, if it is known.
+        targets: whether targets are read. Those of out-of-distribution sets may be classes of another data set.
     """
 
     trials: int = 100
     classes: tuple[str, ...] | None = None
     from_probabilities: bool = False
     num_classes: int | None = None
+    targets: bool = True
 
     def columns(self, schema: Any) -> list[str]:
         """The columns of a table that are read."""
@@ -52,41 +54,48 @@ class Reader:
         """The reader for later rows of the same set, which have as many classes."""
         return replace(self, num_classes=evidence.num_classes)
 
-    def blocks(self, table: Any, first: int) -> Iterator[Block]:
-        """The rows of a table in blocks; the first row has the number `first`.
+    def blocks(self, table: Any, first: int, shown: int = 0) -> Iterator[Block]:
+        """The rows of a table in blocks.
+
+        Args:
+            table: an Arrow table.
+            first: the number of the first row, which decides where chance puts it.
+            shown: the number of the first row in messages.
 
         Raises:
             ContentError: if rows cannot be logits, or columns of them.
         """
         take = self._from_columns if has_columns(table.schema) else self._from_logits
         for start, evidence, logits in take(table):
-            _check(evidence, first + start)
+            _check(evidence, shown + start)
             rows = torch.arange(first + start, first + start + len(evidence.coins.odds))
             yield Block(evidence, logits, rows)
 
     def _from_columns(self, table: Any) -> Iterator[tuple[int, Evidence, None]]:
         if self.from_probabilities:
             raise ContentError("expected probabilities, got the columns of a predictor; leave out from_probabilities")
+        wanted, classes = [name for name in USED if self.targets or name != "target"], self.num_classes
         for start, part in _parts(table, LARGEST_BLOCK):
-            columns = {name: number_column(part[name], name) for name in USED if name in part.column_names}
+            columns = {name: number_column(part[name], name) for name in wanted if name in part.column_names}
             if "target" in columns:
                 columns["target"] = _target(columns["target"])
             try:
-                yield start, restore_evidence(columns, num_classes=self.num_classes, trials=self.trials), None
+                evidence = restore_evidence(columns, num_classes=classes, trials=self.trials)
             except ValueError as error:
                 raise ContentError(str(error)) from None
+            classes = evidence.num_classes
+            yield start, evidence, None
 
     def _from_logits(self, table: Any) -> Iterator[tuple[int, Evidence, Tensor]]:
         content = _plan(table.schema, self.classes).content(table)
         choice = choose(content, from_probabilities=self.from_probabilities)
         logits = floating(content[choice.logits])
         check_number(self.classes, logits.shape[1])
-        target = (
-            None if choice.target is None else _target(as_target(content[choice.target], choice.target, self.classes))
-        )
-        if len(logits) >= ENOUGH_ROWS:
+        named = choice.target if self.targets else None
+        target = None if named is None else _target(as_target(content[named], named, self.classes))
+        if self.from_probabilities:
             self._look(logits)
-        size = max(1, min(LARGEST_BLOCK, BLOCK_ELEMENTS // logits.shape[1]))
+        size = max(LEAST_BLOCK, min(LARGEST_BLOCK, BLOCK_ELEMENTS // logits.shape[1]))
         for start in range(0, len(logits), size):
             rows = logits[start : start + size]
             rows = take_logarithms(rows) if self.from_probabilities else rows
@@ -94,11 +103,11 @@ class Reader:
             yield start, gather(rows, labels, trials=self.trials, extras=True), rows
 
     def _look(self, logits: Tensor) -> None:
-        """Raise if these are probabilities that should be logits, or the other way round."""
-        looked: Promised | Shares = Promised() if self.from_probabilities else Shares()
+        """Raise if these are not the probabilities that they should be."""
+        looked = Promised()
         looked.add(logits)
         try:
-            looked.finish() if isinstance(looked, Promised) else looked.refuse()
+            looked.finish()
         except ValueError as error:
             raise ContentError(str(error)) from None
 
@@ -137,7 +146,10 @@ def _target(values: Any) -> Tensor:
 
 def _check(evidence: Evidence, first: int) -> None:
     """Raise if a row has no finite coins, or a target that is no class."""
-    bad = ~(evidence.coins.odds + evidence.coins.loss).isfinite()
+    coins = evidence.coins
+    bad = ~(coins.odds + coins.loss).isfinite() | (coins.concentration + coins.free_gap).isnan()
+    for number in (evidence.top, evidence.margin):
+        bad = bad if number is None else bad | number.isnan()
     if bool(bad.any()):
         raise ContentError(
             f"expected rows of finite numbers, got NaN or infinity in {int(bad.sum())} rows, first in row "

@@ -15,17 +15,21 @@ from ..counted import Counted
 from ..curves import histogram_rows, thin_curve
 from ..exact import binomial_interval
 from ..separation import STATISTICS, cell_intervals
-from .places import OPPOSITE, all_counts, counted_scores, place_score
+from .places import OPPOSITE, all_counts, counted_scores, place_score, ranked_places
 from .separation import Separated, count_cells, separate_counts
 from .state import SAMPLED, SetState
 
 
 class Errors(NamedTuple):
-    """The largest errors of the statistics of all scores and sets, because scores are counted in places."""
+    """The largest errors of the statistics of all scores and sets, because scores are counted in places.
+
+    `score` is the one with the largest error of the AUROC.
+    """
 
     auroc: float = 0.0
     fpr95: float = 0.0
     aupr: float = 0.0
+    score: str = ""
 
 
 class Detection(NamedTuple):
@@ -53,10 +57,10 @@ def detection_rows(
             pair = all_counts(known.places, name), all_counts(other.places, name)
             result = separate_counts(*pair)
             baseline = baseline or result
-            errors.append(Errors(result.auroc_error, result.fpr95_error, result.aupr_error))
+            errors.append(Errors(result.auroc_error, result.fpr95_error, result.aupr_error, name))
             numbers = random_numbers(seed, "separation", other.plan.name, name)
             values = {key: getattr(result, key) for key in STATISTICS}
-            counted = counted_scores(name, pair[0]), counted_scores(name, pair[1])
+            counted = ranked_places(pair[0]), ranked_places(pair[1])
             intervals = cell_intervals(values, count_cells(*pair), counted, replicates, numbers)
             values["versus_msp"] = result.auroc - baseline.auroc
             intervals["versus_msp"] = _versus(known, other, name, names[0], result, baseline)
@@ -64,8 +68,11 @@ def detection_rows(
             upside_down = scores[name].upside_down
             found.ood.append(DetectionRow(other.plan.name, name, kind="score", upside_down=upside_down, **row))
             found.roc.extend(_curve(other.plan.name, name, pair))
-    worst = Errors(*(max(column) for column in zip(*errors, strict=True))) if errors else Errors()
-    return found._replace(errors=worst)
+    if not errors:
+        return found
+    worst = max(errors)
+    fpr95, aupr = max(x.fpr95 for x in errors), max(x.aupr for x in errors)
+    return found._replace(errors=worst._replace(fpr95=fpr95, aupr=aupr))
 
 
 def _versus(

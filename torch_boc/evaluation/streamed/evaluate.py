@@ -1,6 +1,7 @@
 """The paper's protocol on tables of any size, from sums and counts."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -9,9 +10,10 @@ import torch
 from ... import __version__
 from ..._optional import require
 from ...calibration import Calibrator, calibrators
+from ...data.probabilities import REMEDY
 from ...data.selection import check_class_names
 from ...data.sets import LogitSet
-from ...functional.checks import check_classes, check_trials
+from ...functional.checks import check_classes, check_trials, probabilities_message
 from ...functional.registry import scores
 from ...report.report import Report
 from ...report.results import results_of
@@ -56,12 +58,14 @@ def evaluate_tables(
     set, whatever the number of rows. For a Ray data set they are computed where its blocks are. What follows from sums
     is what `evaluate` gives: calibration, reliability, means, coherence. Three things differ:
 
-    - Scores are counted in places, which separate numbers that differ by more than 1/1024 of their value. All scores of
-      a place count as ties. The largest errors that this can make, over all sets and scores, are in
+    - Scores are counted in places, which separate numbers that differ by more than 1/1024 of their value. For MSP, q̄,
+      −Δ, p-values and the entropy, the numbers are logarithms, so that scores that would round to 1 are told apart. All
+      scores of a place count as ties. The largest errors that this can make, over all sets and scores, are in
       `report.results.settings["binning"]` and on the page.
     - What needs single rows is computed from a random sample of 65,536 rows of each set: the effect of the number of
       trials, the stream of the drift monitor, and the variances of the differences from MSP.
-    - Overlaps of sets, detectors and Mahalanobis are left out, because they need all logits at once.
+    - Overlaps of sets, detectors and Mahalanobis are left out, because they need all logits at once; so are further
+      columns of scores, and the single samples of the page to explore.
 
     Tables of columns, as `BoCPredictor` and `torch_boc.ray.predict` write them, have no logits. What needs the logits
     is left out, and the report names it: the NLL, fitted calibrators, and the scores that are not in the columns.
@@ -109,14 +113,15 @@ def evaluate_tables(
     with telling(progress, sum(x.rows or 0 for x in tables)) as tell:
         judged = _fitted({} if tables[0].from_columns() else splits, methods, tell)
         plans = [Plan(x.name, trials, bins, seed, () if i else judged) for i, x in enumerate(tables)]
-        states = [x.collect(plan, reader, tell) for x, plan in zip(tables, plans, strict=True)]
-        _check_classes(states, splits)
+        readers = [reader, *[replace(reader, targets=False)] * (len(tables) - 1)]
+        states = [x.collect(plan, read, tell) for x, plan, read in zip(tables, plans, readers, strict=True)]
+        _check_kinds(states, splits, from_probabilities)
         how: dict[str, Any] = {"replicates": replicates, "seed": seed}
         names = _common_scores(states, from_probabilities)
         leaks = _leaks(states[0], splits)
         calibrated, curves = calibration_rows(states[0], **how)
         detected = detection_rows(states, names, progress=tell.say, **how)
-        trusted = {row.split: splits[row.split] for row in leaks if not row.suspicious} if leaks else dict(splits)
+        trusted = {row.split: splits[row.split] for row in leaks if not row.suspicious}
         screened = screening_rows(states, names, trusted, seed=seed, progress=tell.say)
         samples = [sampled_set(state) for state in states]
         flipped = trial_rows(samples, trial_counts, bins=bins, seed=seed, progress=tell.say)
@@ -165,7 +170,14 @@ def _fitted(
     return found
 
 
-def _check_classes(states: Sequence[SetState], splits: Mapping[str, LogitSet]) -> None:
+def _check_kinds(states: Sequence[SetState], splits: Mapping[str, LogitSet], from_probabilities: bool) -> None:
+    """Raise if sets have other classes than the test set, or probabilities where logits are expected."""
+    for state in states:
+        if state.shares and not from_probabilities:
+            raise ValueError(f"{state.plan.name}: {probabilities_message('every row', REMEDY)}")
+    for name, data in splits.items():
+        if data.from_probabilities != from_probabilities:
+            raise ValueError(f"{name}: expected all sets as logits or all as probabilities, got both")
     test = states[0].num_classes
     found = [(state.plan.name, state.num_classes) for state in states[1:]]
     for name, classes in [*found, *((name, data.num_classes) for name, data in splits.items())]:
@@ -185,7 +197,7 @@ def _leaks(test: SetState, splits: Mapping[str, LogitSet]) -> list[LeakRow]:
     if not test.judged:
         return []
     right = round(test.judged[0].accuracy() * test.samples)
-    return find_leaks(right, test.samples, splits, stacklevel=5)
+    return find_leaks(right, test.samples, splits, stacklevel=4)
 
 
 def _gap_rows(states: Sequence[SetState]) -> list[GapRow]:
@@ -222,7 +234,7 @@ def _describe(
 
 def _left_out(states: Sequence[SetState], names: Sequence[str], from_columns: bool, fitted: bool) -> list[str]:
     """What a report on tables cannot have, in words."""
-    needs = ["the search for samples in several sets"]
+    needs = ["the search for samples in several sets", "single samples to explore"]
     if not from_columns:
         return needs
     missing = [scores[name].symbol for name in scores if name not in names]

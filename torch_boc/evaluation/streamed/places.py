@@ -15,7 +15,7 @@ RESOLUTION = 1024
 PLACES = num_places(RESOLUTION)
 # The numbers behind these scores are negative and may be as close to 0 as -1e-300. Minus their logarithms have the same
 # order, and are in the range of the places.
-LOGARITHMIC = ("msp", "dominance", "gap", "log_p_value")
+LOGARITHMIC = ("msp", "entropy", "dominance", "gap", "log_p_value")
 # The number behind this score is -ρ, of which many may be close to -1. The logarithm of (1 - ρ) / ρ has the same order.
 LOGISTIC = ("concentration",)
 # Two scores with opposite numbers: the second is computed from the first.
@@ -56,6 +56,12 @@ def counted_scores(name: str, counts: Tensor) -> Counted:
     used = counts.nonzero().flatten()
     number = -_middles(OPPOSITE[name], len(counts) - 1 - used) if name in OPPOSITE else _middles(name, used)
     return Counted(find_score(name).value(number), counts[used])
+
+
+def ranked_places(counts: Tensor) -> Counted:
+    """The places themselves in place of scores, which may round to the same number."""
+    used = counts.nonzero().flatten()
+    return Counted(used.double(), counts[used])
 
 
 def _middles(name: str, places: Tensor) -> Tensor:

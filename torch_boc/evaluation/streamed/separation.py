@@ -50,8 +50,7 @@ def _average_precision(positive: Tensor, negative: Tensor) -> tuple[float, float
     worst = (before + 1) / (before + 1 + false)
     share = own / own.sum()
     error = torch.maximum(best - middle, middle - torch.minimum(worst, middle))
-    # A place with samples of one set only has no error.
-    return float((share * middle).sum()), float((share * torch.where(other > 0, error, 0.0)).sum())
+    return float((share * middle).sum()), float((share * error).sum())
 
 
 def count_cells(positive: Tensor, negative: Tensor, cells: int = CELLS) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,6 +16,7 @@ from .state import Plan, SetState
 
 # A block of a data set has at most so many rows with numbers of their own.
 BLOCK_ROWS = 2**31
+NO_ROWS = "expected at least one row, got a data set without rows"
 
 
 class RaySet:
@@ -28,21 +29,24 @@ class RaySet:
 
     def from_columns(self) -> bool:
         """Whether the data set has columns instead of logits."""
-        return has_columns(self._dataset.schema())
+        schema = self._dataset.schema()
+        if schema is None:
+            raise ValueError(f"{self.name}: {NO_ROWS}")
+        return has_columns(schema)
 
     def collect(self, plan: Plan, reader: Reader, tell: Telling) -> SetState:
         """The sums and counts of all rows, which are computed where the blocks are."""
         tell.say(f"{self.name}: blocks of a Ray data set")
         state = fold(self._dataset, partial(SetState, plan), partial(add_table, reader), merge_states)
         if not state.samples:
-            raise ValueError(f"{self.name}: expected at least one row, got a data set without rows")
+            raise ValueError(f"{self.name}: {NO_ROWS}")
         return state
 
 
 def add_table(reader: Reader, state: SetState, table: Any) -> SetState:
     """The state with the rows of a block of a Ray data set. What the rows hold decides where chance puts them."""
     table = without_extensions(table)
-    first = zlib.crc32(repr(table.slice(0, 16).to_pydict()).encode()) * BLOCK_ROWS
+    first = fingerprint(table.slice(0, 16)) * BLOCK_ROWS
     try:
         for block in reader.blocks(table, first):
             state.add(block)
@@ -50,6 +54,15 @@ def add_table(reader: Reader, state: SetState, table: Any) -> SetState:
     except ContentError as error:
         raise ValueError(str(error)) from None
     return state
+
+
+def fingerprint(table: Any) -> int:
+    """A number of 32 bits that depends on all values of a table."""
+    arrow = require_pyarrow()
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return zlib.crc32(sink.getvalue())
 
 
 def merge_states(one: SetState, other: SetState) -> SetState:

@@ -1,6 +1,7 @@
 """Sets of any size: the rows of Parquet files in a folder, under a pattern or in a bucket, some at a time."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -11,7 +12,7 @@ from ..._optional import require_pyarrow
 from ...data.formats import ContentError
 from ...data.sheet_streams import AHEAD_BYTES, COLUMN_AHEAD_BYTES
 from ...storage.files import printable
-from .blocks import BLOCK_ELEMENTS, Reader, has_columns
+from .blocks import BLOCK_ELEMENTS, LEAST_BLOCK, Reader, has_columns
 from .progress import Telling
 from .state import Plan, SetState
 
@@ -42,7 +43,16 @@ class Tables:
     def __init__(self, source: Any, name: str) -> None:
         self.name = name
         sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+        if not all(isinstance(x, str | os.PathLike) for x in sources):
+            got = ", ".join(sorted({type(x).__name__ for x in sources}))
+            raise TypeError(
+                f"{name}: expected paths of Parquet files, or a Ray data set, got {got}; use evaluate for it"
+            )
         found = [file for x in sources for file in _find(x)]
+        paths = [path for _, path in found]
+        for path in paths:
+            if paths.count(path) > 1:
+                raise ValueError(f"{name}: expected each file once, got {printable(path)} twice")
         if not found:
             raise FileNotFoundError(
                 f"{name}: expected Parquet files, got none in {printable(', '.join(map(str, sources)))}"
@@ -67,9 +77,10 @@ class Tables:
         """The sums and counts of all rows, in memory that does not grow with the rows."""
         state, first = SetState(plan), 0
         for file in self.files:
+            start = first
             with _reading(file.path):
                 for table in _tables(file, reader):
-                    for block in reader.blocks(table, first):
+                    for block in reader.blocks(table, first, first - start):
                         state.add(block)
                         reader = reader.after(block.evidence)
                     first += table.num_rows
@@ -101,7 +112,7 @@ def _tables(file: TableFile, reader: Reader) -> Iterator[Any]:
     with file.system.open_input_file(file.path) as stream:
         # Otherwise Arrow would read all of a row group at once, which may be all of the file.
         parquet = arrow.parquet.ParquetFile(stream, buffer_size=ahead, pre_buffer=False, metadata=metadata)
-        rows = max(1, READ_CELLS // max(len(wanted), _width(parquet, wanted)))
+        rows = max(LEAST_BLOCK, READ_CELLS // max(len(wanted), _width(parquet, wanted)))
         for batch in parquet.iter_batches(batch_size=rows, columns=wanted):
             yield arrow.Table.from_batches([batch])
 
@@ -119,14 +130,13 @@ def _find(source: Paths) -> list[tuple[Any, str]]:
     """The Parquet files of a source, in the order of their names."""
     fs, text = require_pyarrow().fs, os.fspath(source)
     if "://" in text:
-        bare = text.split(next((x for x in WILD if x in text), "\0"))[0]
-        start = text if bare == text else bare.rsplit("/", 1)[0]
-        system, base = fs.FileSystem.from_uri(start)
-        pattern = base + text[len(start) :]
+        place, question, query = text.partition("?")  # of the options of a file system, such as endpoint_override
+        fixed = _fixed(place)
+        system, base = fs.FileSystem.from_uri(fixed + question + query)
+        pattern = base + place[len(fixed) :]
     else:
-        system, pattern = fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
-        base = pattern.split(next((x for x in WILD if x in pattern), "\0"))[0]
-        base = pattern if base == pattern else base.rsplit("/", 1)[0]
+        system, pattern = fs.LocalFileSystem(), Path(text).expanduser().absolute().as_posix()
+        base = pattern if Path(pattern).exists() else _fixed(pattern)
     info = system.get_file_info(base)
     if info.type == fs.FileType.File:
         return [(system, base)]
@@ -135,6 +145,12 @@ def _find(source: Paths) -> list[tuple[Any, str]]:
     files = [x.path for x in system.get_file_info(fs.FileSelector(base, recursive=True)) if x.is_file]
     wanted = pattern if pattern != base else None
     return [(system, path) for path in sorted(files) if _is_wanted(path, base, wanted)]
+
+
+def _fixed(pattern: str) -> str:
+    """The folder of a pattern that has no wildcards; without any it is the pattern itself."""
+    first = re.search(r"[*?\[]", pattern)
+    return pattern[: first.start()].rpartition("/")[0] if first else pattern
 
 
 def _is_wanted(path: str, base: str, pattern: str | None) -> bool:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from ...calibration import Calibrator
+from ...data.probabilities import SUM_TOLERANCE
 from ...functional.bins import count
+from ...functional.checks import are_probabilities
 from ...functional.evidence import Evidence, gather, log_loss
 from ...report.choices import TESTED_LEVELS
 from ..judged import JointTally, Judged, JudgedTally, tally_both, tally_judged
@@ -77,6 +79,7 @@ class SetState:
         judged: the sums of each calibrator.
         both: the sums of each pair of calibrators.
         sample: the columns `SAMPLED` and the numbers of the scores, for a random sample of the rows.
+        shares: whether all rows of logits so far are not negative and sum to 1, as probabilities do.
     """
 
     plan: Plan
@@ -92,6 +95,7 @@ class SetState:
     judged: list[JudgedTally] = field(default_factory=list)
     both: dict[tuple[int, int], JointTally] = field(default_factory=dict)
     sample: RowSample = field(default_factory=lambda: RowSample(SAMPLE_ROWS))
+    shares: bool = True
 
     def __post_init__(self) -> None:
         self.sample = RowSample(self.plan.sample_rows)
@@ -107,6 +111,8 @@ class SetState:
         if not len(block.rows):
             return
         self._agree(evidence, block.logits is None)
+        if self.shares:
+            self.shares = block.logits is not None and bool(are_probabilities(block.logits, 1, slack=SUM_TOLERANCE))
         numbers = score_numbers(evidence, self.scores)
         log_p = numbers["log_p_value"]
         draws = row_draws(self.plan.seed, block.rows)
@@ -131,7 +137,7 @@ class SetState:
         else:
             self._check(other.num_classes, bool(other.labelled), other.from_columns, other.scores)
             self.moments = add_moments(self.moments, other.moments)
-        self.from_columns = other.from_columns
+        self.from_columns, self.shares = other.from_columns, self.shares and other.shares
         for mine, theirs in ((self.places, other.places), (self.held_out, other.held_out)):
             for name, counts in theirs.items():
                 mine[name] = mine[name] + counts if name in mine else counts
