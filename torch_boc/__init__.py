@@ -1,4 +1,4 @@
-"""torch_boc: does a classifier's confidence agree with the geometry of its logits?"""
+"""torch_boc: decisions, alarms and calibration from the logits of classifiers, and the Bag-of-Coins probe."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -23,7 +23,7 @@ from .spelling import lenient_output
 from .text import text
 from .trace import trace
 
-HELP = "Does a classifier's confidence agree with the geometry of its logits?"
+HELP = "Decisions, alarms and calibration from the logits of a classifier, and the Bag-of-Coins probe."
 EXPECTED = (ValueError, OSError, ImportError)
 FAILED, TOO_LITTLE_MEMORY = 2, 3
 CODES = (

@@ -34,6 +34,10 @@ def report(
     trials: Trials = 100,
     replicates: Replicates = 1000,
     seed: Seed = 42,
+    num_classes: Annotated[
+        int | None,
+        typer.Option("--num-classes", metavar="N", min=2, help="Classes of tables of columns that do not tell."),
+    ] = None,
     out: Out = None,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print nothing; write the files.")] = False,
@@ -57,6 +61,7 @@ def report(
             raise ValueError(
                 "expected no --train for tables that are read in parts, got one: it needs all logits at once"
             )
+        how["num_classes"] = num_classes
         result = _on_tables(test, ood or [], calibration or [], FileReader(probabilities, classes), how)
     else:
         result = _on_files(test, ood or [], calibration or [], train, FileReader(probabilities, classes), how)
