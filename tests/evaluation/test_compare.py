@@ -1,9 +1,11 @@
 """Several models side by side: paired differences where samples are shared, and reports that are read again."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from tests.evaluation.cases import make_set
 from tests.report.cases import make_results
@@ -11,6 +13,7 @@ from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation import Comparison, compare, evaluate, read_report
 from torch_boc.evaluation.bootstrap import random_numbers
 from torch_boc.evaluation.compare import accuracy_difference
+from torch_boc.evaluation.exact import FEW_ON_A_SIDE
 from torch_boc.evaluation.probing import probe_set
 from torch_boc.functional.registry import scores
 from torch_boc.functional.separation import auroc
@@ -79,6 +82,41 @@ def test_the_interval_of_the_accuracy_covers_the_truth():
         _, low, high = accuracy_difference(two, one, 200, random_numbers(seed))
         held += low <= 0.05 <= high
     assert held >= 52
+
+
+def changed(kinds, replicates, seed=0):
+    """The interval of two models, from how they differ on each sample: 1, 0 or -1. Both are wrong where it is 0."""
+    one, two = (SimpleNamespace(correct=kinds == kind) for kind in (1, -1))
+    return accuracy_difference(one, two, replicates, random_numbers(seed))[1:]
+
+
+def counted(gained, lost, total):
+    return torch.cat([torch.ones(gained), -torch.ones(lost), torch.zeros(total - gained - lost)])
+
+
+@pytest.mark.parametrize(("gained", "lost", "total"), [(20, 20, 50_000), (40, 15, 50_000), (3, 1, 1000)])
+def test_the_interval_of_the_accuracy_covers_the_truth_of_models_that_are_alike(gained, lost, total):
+    """Few samples differ between the models: about 95 of 100 intervals have the truth, or more if it is widened."""
+    held, truth = 0, (gained - lost) / total
+    for seed in range(100):
+        luck = torch.rand(total, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * total
+        kinds = (luck < gained).double() - ((luck >= gained) & (luck < gained + lost)).double()
+        low, high = changed(kinds, 400, seed)
+        held += low <= truth <= high
+    assert 90 <= held <= (99 if lost >= FEW_ON_A_SIDE else 100)
+
+
+def test_the_interval_of_the_accuracy_has_the_width_of_normal_theory():
+    low, high = changed(counted(200, 200, 1_000_000), 4000)
+    assert high - low == pytest.approx(2 * 1.96 * 400**0.5 / 1_000_000, rel=0.08)
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(1, 0), (4, 0), (5, 0), (6, 0), (9, 1), (8, 2), (12, 2), (13, 5)])
+def test_few_samples_show_a_difference_if_the_exact_test_of_mcnemar_does(gained, lost):
+    low, high = changed(counted(gained, lost, 1000), 1000)
+    assert (low > 0) == (binomtest(gained, gained + lost).pvalue < 0.05)
+    assert high > (gained - lost) / 1000
+    assert changed(counted(lost, gained, 1000), 1000) == pytest.approx((-high, -low), abs=2e-3)
 
 
 def test_other_targets_have_no_paired_differences():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ..data.sets import LogitSet
 from ..functional.registry import scores
@@ -18,11 +19,11 @@ from ..report.reading import read_report
 from ..report.report import Report
 from ..report.results import frame
 from ..report.tables import DifferenceRow
-from .bootstrap import mean_interval, random_numbers
+from .bootstrap import bootstrap_interval, random_numbers, replicate
 from .detection import LOST, auroc_difference
 from .ece import error_difference
 from .evaluate import evaluate
-from .exact import binomial_interval
+from .exact import paired_interval
 from .inputs import TEST, check_positive, check_seed, single_set
 from .judged import Judged
 from .probing import ProbedSet, probe_set
@@ -149,10 +150,15 @@ def accuracy_difference(one: ProbedSet, two: ProbedSet, replicates: int, numbers
     assert one.correct is not None
     assert two.correct is not None
     differences = one.correct.double() - two.correct.double()
-    if not bool(differences.any()):  # both are right and wrong on the same samples; this does not show that they agree
-        reach = binomial_interval(0, len(differences))[1]
-        return 0.0, -reach, reach
-    return float(differences.mean()), *mean_interval(differences, replicates, numbers, (-1.0, 1.0))
+    kinds = differences.new_tensor([-1.0, 0.0, 1.0])
+    counts = (differences.unsqueeze(1) == kinds).sum(0)
+
+    def mean(drawn: Tensor) -> Tensor:
+        return drawn @ kinds / len(differences)
+
+    estimate, (lost, _, gained) = float(differences.mean()), counts.tolist()
+    drawn = bootstrap_interval(estimate, *replicate(mean, [counts], replicates, numbers), (-1.0, 1.0))
+    return estimate, *paired_interval(drawn, gained, lost, len(differences))
 
 
 def _separations(base: Model, other: Model, ood: str) -> Iterator[DifferenceRow]:
