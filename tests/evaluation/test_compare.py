@@ -151,6 +151,19 @@ def test_all_ood_sets_are_shown(comparison, tmp_path):
     assert "differences" not in content["one"]["tables"]
 
 
+def test_names_are_printable_everywhere(tmp_path):
+    models, ood = pair(60)
+    models = {"one\x1b[31m": models["one"], "two\n": models["two"]}
+    ood = {"far\x1b": dict(zip(models, ood["far"].values(), strict=True))}
+    found = compare(models, ood, **FAST)
+    tables = json.loads(found.to_json())[r"two\n"]["tables"]
+    assert set(tables["differences"]["model"]) == {r"two\n"}
+    assert set(tables["differences"]["than"]) == {r"one\x1b[31m"}
+    assert set(tables["differences"]["ood"]) == {"", *tables["ood"]["ood"]} == {"", r"far\x1b"}
+    page = found.save(tmp_path)[0].read_text(encoding="utf-8")
+    assert not any("\x1b" in text for text in (page, repr(found), found._repr_html_()))
+
+
 def test_short_forms(comparison):
     lines = repr(comparison).split("\n")
     assert lines[0] == "Comparison of one and two"

@@ -54,10 +54,11 @@ class Comparison:
         if not reports:
             raise ValueError("expected at least one report to compare, got none")
         self.reports, self.beyond = _by_printable_name(reports), _by_printable_name(beyond or {})
-        self.differences = frame(DifferenceRow, ()) if differences is None else differences
-        unknown = [name for name in self.beyond if name not in self.reports]
-        if unknown:
-            raise ValueError(f"expected beyond for models among {', '.join(self.reports)}, got {unknown[0]!r}")
+        self.differences = frame(DifferenceRow, ()) if differences is None else _printable_names(differences)
+        for what, names in (("beyond for", self.beyond), ("differences of", self.differences["model"])):
+            unknown = [name for name in names if name not in self.reports]
+            if unknown:
+                raise ValueError(f"expected {what} models among {', '.join(self.reports)}, got {unknown[0]!r}")
 
     def table(self) -> Table:
         """A table with a column for each model. A row without any value is left out."""
@@ -218,3 +219,8 @@ def _by_printable_name(values: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"expected names that differ when they are printed, got {name!r} twice")
         result[printable(name)] = value
     return result
+
+
+def _printable_names(differences: Any) -> Any:
+    """The same rows, with the names of models and OOD sets as the reports have them."""
+    return differences.assign(**{name: differences[name].map(printable) for name in ("model", "than", "ood")})
