@@ -164,6 +164,14 @@ def test_names_are_printable_everywhere(tmp_path):
     assert not any("\x1b" in text for text in (page, repr(found), found._repr_html_()))
 
 
+def test_the_caption_says_who_shares_a_test_set(comparison):
+    assert comparison.table().caption == "All models on the same test set, each against its first OOD set"
+    reports = {**comparison.reports, "other": Report(make_results())}
+    some = Comparison(reports, differences=comparison.differences).table().caption
+    assert some == "Each model on its test set, against its first OOD set; one and two share their test set"
+    assert Comparison(reports).table().caption == "Each model on its own test set, against its own OOD set"
+
+
 def test_short_forms(comparison):
     lines = repr(comparison).split("\n")
     assert lines[0] == "Comparison of one and two"

@@ -67,7 +67,17 @@ class Comparison:
         ]
         found += [[title, *(cell(self.beyond.get(name)) for name in self.reports)] for title, cell in beyond_rows()]
         present = [row for row in found if any(cell.text != "–" for cell in row[1:])]
-        return Table("Each model on its own test set, against its own OOD set", ["", *self.reports], present)
+        return Table(self._caption(), ["", *self.reports], present)
+
+    def _caption(self) -> str:
+        """What the table of all models says of their test sets. Models with paired differences share their samples."""
+        sharing = {*self.differences["model"], *self.differences["than"]}
+        if not sharing:
+            return "Each model on its own test set, against its own OOD set"
+        if all(name in sharing for name in self.reports):
+            return "All models on the same test set, each against its first OOD set"
+        names = listed([name for name in self.reports if name in sharing])
+        return f"Each model on its test set, against its first OOD set; {names} share their test set"
 
     def tables(self) -> list[Table]:
         """Further tables: paired differences, and the AUROC on every OOD set if a model has several."""
