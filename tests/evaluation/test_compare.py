@@ -128,6 +128,14 @@ def test_other_targets_have_no_paired_differences():
     assert len(found.reports) == 2
 
 
+@pytest.mark.parametrize(("bare", "words"), [(["two"], "'two' has"), (["one", "two"], "'one' and 'two' have")])
+def test_without_targets_the_warning_says_who_lacks_them(bare, words):
+    models, _ = pair(60)
+    models |= {name: models[name][0] for name in bare}
+    with pytest.warns(UserWarning, match=f"no paired differences of 'two' from 'one': {words} no targets"):
+        compare(models, **FAST)
+
+
 def test_ood_sets_of_other_sizes_are_left_out_of_the_differences():
     models, ood = pair()
     ood["near"]["two"] = ood["near"]["two"][:50]

@@ -97,5 +97,7 @@ def read_ood(files: FileReader, values: Sequence[str], models: dict[str, Any]) -
         if printable(name) in found:
             raise ValueError(f"--ood: expected a different name for each set, got {name!r} twice")
         pairs = zip(owners, paths, strict=True)
-        found[printable(name)] = {owner: files.read(path, name, like=models[owner]) for owner, path in pairs}
+        found[printable(name)] = {
+            owner: files.read(path, name, like=models[owner], given=f"the model {owner}") for owner, path in pairs
+        }
     return found
