@@ -24,6 +24,8 @@ def folder(report, tmp_path_factory):
     place = tmp_path_factory.mktemp("explore")
     report.save(place)
     Report(make_results()).explore(place / "bare.html")
+    two = {"far": make_set("far", 300, 1, 0.0, classes=2)}
+    evaluate(make_set("id", 400, 0, classes=2), two, replicates=5).explore(place / "two.html")
     return place
 
 
@@ -135,6 +137,15 @@ def test_pointing_at_a_sample_shows_its_row(opened, report):
     table = report.results.samples
     (found,) = table[(table["set"] == name) & (table["row"] == int(row))]["confidence"]
     assert found == pytest.approx(float(confidence), abs=1e-4)
+
+
+def test_the_gap_of_two_classes_is_flat(browser, folder):  # noqa: F811
+    with Watched(browser, folder / "two.html") as watched:
+        watched.page.locator("#coherence .main-svg").first.wait_for()
+        low, high = watched.page.evaluate("document.getElementById('coherence')._fullLayout.yaxis.range")
+        assert -0.001 <= low <= 0
+        assert 0.01 <= high <= 0.02
+        assert watched.said == []
 
 
 def test_the_other_ood_set_has_other_curves(opened):
