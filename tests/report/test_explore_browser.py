@@ -166,8 +166,9 @@ def numbers(texts):
 def test_the_list_is_sorted_by_buttons_and_keys(opened):
     page = opened.page
     head = page.locator("#list th:has(button)")
-    assert numbers(column(page, 9)) == sorted(numbers(column(page, 9)))
-    assert head.nth(8).get_attribute("aria-sort") == "ascending"
+    assert numbers(column(page, 8)) == sorted(numbers(column(page, 8)))
+    assert numbers(column(page, 9)) == sorted(numbers(column(page, 9)))  # p-values rank alike
+    assert head.nth(7).get_attribute("aria-sort") == "ascending"
     page.get_by_role("button", name="Δ").focus()
     page.keyboard.press("Enter")
     assert numbers(column(page, 6)) == sorted(numbers(column(page, 6)))
@@ -176,6 +177,15 @@ def test_the_list_is_sorted_by_buttons_and_keys(opened):
     assert head.nth(5).get_attribute("aria-sort") == "descending"
     assert page.locator("#list [aria-sort]").count() == 1
     assert "by Δ, highest first" in page.locator("#listed").inner_text()
+
+
+def test_samples_without_a_p_value_are_listed_among_the_others(browser, folder):  # noqa: F811
+    """Without a calibration split, half of the test samples calibrate the conformal test."""
+    with Watched(browser, folder / "two.html") as watched:
+        odds, chances = (column(watched.page, place) for place in (8, 9))
+        assert numbers(odds) == sorted(numbers(odds))
+        assert "–" in chances[: len(chances) // 2]
+        assert chances[-1] != "–"
 
 
 def test_the_list_of_one_set_and_more_of_it(opened, report):

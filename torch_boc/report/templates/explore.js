@@ -184,7 +184,7 @@
 
   function list() {
     const s = data.samples, body = $("list").tBodies[0], buttons = [...$("list").querySelectorAll("button")];
-    let key = "p_value", rising = true, shown = PAGE;
+    let key = "log_odds", rising = true, shown = PAGE;
     const suspicious = all.filter((i) => s.suspicious[i]);
     const value = (i) => (key === "set" ? s.set[i] : key === "target" && s.target[i] < 0 ? null : s[key][i]);
     function compare(a, b) {
