@@ -64,8 +64,8 @@ def is_report(path: Path) -> bool:
 def name_models(values: Sequence[str]) -> dict[str, Path]:
     """The path of each model by its name. A report.json has the name of its folder.
 
-    >>> name_models(["a=x.npz", "runs/b/report.json"])
-    {'a': PosixPath('x.npz'), 'b': PosixPath('runs/b/report.json')}
+    >>> {name: path.as_posix() for name, path in name_models(["a=x.npz", "runs/b/report.json"]).items()}
+    {'a': 'x.npz', 'b': 'runs/b/report.json'}
     """
     found: dict[str, Path] = {}
     for value in values:
