@@ -17,6 +17,7 @@ def two(tmp_path, monkeypatch):
         made = samples(120, strength)
         np.savez(f"{name}.npz", logits=made["logits"], target=made["target"])
         np.savez(f"{name}-far.npz", logits=samples(80, 0)["logits"] * strength)
+    np.savez("two.npz", logits=samples(80, 0)["logits"][:, :2])
     return tmp_path
 
 
@@ -48,6 +49,7 @@ def test_reports_have_the_names_of_their_folders(run, two):
         (("a.npz", "b.npz", "--ood", "a-far.npz"), "--ood: expected NAME=PATH,PATH, got 'a-far.npz'"),
         (("a.npz", "b.npz", "--ood", "far=a-far.npz"), "expected a file for each of the 2 models"),
         (("a.npz", "none.json"), "none.json"),
+        (("a.npz", "b.npz", "--ood", "far=a-far.npz,two.npz"), "two.npz: expected 4 classes, as in the model b, got 2"),
     ],
 )
 def test_errors_are_one_line(run, two, arguments, words):

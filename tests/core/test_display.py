@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from tests.report.cases import Outline
 from torch_boc.core.coins import SHOWN
@@ -49,6 +50,38 @@ def test_coins_show_their_first_rows(shape):
         assert decimals(float(coins.gap.reshape(-1)[0])) in outline.text
     if rows > SHOWN:
         assert decimals(float(coins.confidence.double().mean())) in outline.text
+
+
+def test_means_are_those_of_the_valid_rows():
+    logits = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
+    expected = decimals(float(bag_of_coins(logits[:18]).gap.double().mean()))
+    logits[18:] = float("nan")
+    shown = Outline(bag_of_coins(logits)._repr_html_()).text
+    assert "mean of 18, 2 with NaN left out" in shown
+    assert expected in shown.partition("mean of 18")[2]
+    assert "mean of 0, 9 with NaN left out" in bag_of_coins(torch.full((9, 3), float("nan")))._repr_html_()
+
+
+class NoFloat64(TorchFunctionMode):
+    """As on a device without float64: only what was moved to the CPU can be made wider."""
+
+    def __init__(self):
+        super().__init__()
+        self.moved = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.double and not any(x is args[0] for x in self.moved):
+            raise TypeError("this device has no float64")
+        result = function(*args, **(kwargs or {}))
+        if function is torch.Tensor.cpu:
+            self.moved.append(result)
+        return result
+
+
+def test_coins_on_a_device_without_float64():
+    coins = bag_of_coins(torch.randn(20, 5))
+    with NoFloat64():
+        assert coins._repr_html_() is not None
 
 
 def test_coins_without_values_are_left_to_the_repr():

@@ -1,9 +1,11 @@
 """Several models side by side: paired differences where samples are shared, and reports that are read again."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from tests.evaluation.cases import make_set
 from tests.report.cases import make_results
@@ -11,6 +13,7 @@ from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation import Comparison, compare, evaluate, read_report
 from torch_boc.evaluation.bootstrap import random_numbers
 from torch_boc.evaluation.compare import accuracy_difference
+from torch_boc.evaluation.exact import FEW_ON_A_SIDE
 from torch_boc.evaluation.probing import probe_set
 from torch_boc.functional.registry import scores
 from torch_boc.functional.separation import auroc
@@ -81,6 +84,41 @@ def test_the_interval_of_the_accuracy_covers_the_truth():
     assert held >= 52
 
 
+def changed(kinds, replicates, seed=0):
+    """The interval of two models, from how they differ on each sample: 1, 0 or -1. Both are wrong where it is 0."""
+    one, two = (SimpleNamespace(correct=kinds == kind) for kind in (1, -1))
+    return accuracy_difference(one, two, replicates, random_numbers(seed))[1:]
+
+
+def counted(gained, lost, total):
+    return torch.cat([torch.ones(gained), -torch.ones(lost), torch.zeros(total - gained - lost)])
+
+
+@pytest.mark.parametrize(("gained", "lost", "total"), [(20, 20, 50_000), (40, 15, 50_000), (3, 1, 1000)])
+def test_the_interval_of_the_accuracy_covers_the_truth_of_models_that_are_alike(gained, lost, total):
+    """Few samples differ between the models: about 95 of 100 intervals have the truth, or more if it is widened."""
+    held, truth = 0, (gained - lost) / total
+    for seed in range(100):
+        luck = torch.rand(total, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * total
+        kinds = (luck < gained).double() - ((luck >= gained) & (luck < gained + lost)).double()
+        low, high = changed(kinds, 400, seed)
+        held += low <= truth <= high
+    assert 90 <= held <= (99 if lost >= FEW_ON_A_SIDE else 100)
+
+
+def test_the_interval_of_the_accuracy_has_the_width_of_normal_theory():
+    low, high = changed(counted(200, 200, 1_000_000), 4000)
+    assert high - low == pytest.approx(2 * 1.96 * 400**0.5 / 1_000_000, rel=0.08)
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(1, 0), (4, 0), (5, 0), (6, 0), (9, 1), (8, 2), (12, 2), (13, 5)])
+def test_few_samples_show_a_difference_if_the_exact_test_of_mcnemar_does(gained, lost):
+    low, high = changed(counted(gained, lost, 1000), 1000)
+    assert (low > 0) == (binomtest(gained, gained + lost).pvalue < 0.05)
+    assert high > (gained - lost) / 1000
+    assert changed(counted(lost, gained, 1000), 1000) == pytest.approx((-high, -low), abs=2e-3)
+
+
 def test_other_targets_have_no_paired_differences():
     models, _ = pair()
     logits, target = models["two"]
@@ -88,6 +126,14 @@ def test_other_targets_have_no_paired_differences():
         found = compare({"one": models["one"], "two": (logits.flip(0), target.flip(0))}, **FAST)
     assert len(found.differences) == 0
     assert len(found.reports) == 2
+
+
+@pytest.mark.parametrize(("bare", "words"), [(["two"], "'two' has"), (["one", "two"], "'one' and 'two' have")])
+def test_without_targets_the_warning_says_who_lacks_them(bare, words):
+    models, _ = pair(60)
+    models |= {name: models[name][0] for name in bare}
+    with pytest.warns(UserWarning, match=f"no paired differences of 'two' from 'one': {words} no targets"):
+        compare(models, **FAST)
 
 
 def test_ood_sets_of_other_sizes_are_left_out_of_the_differences():
@@ -111,6 +157,27 @@ def test_all_ood_sets_are_shown(comparison, tmp_path):
     content = json.loads(comparison.to_json())
     assert "differences" in content["two"]["tables"]
     assert "differences" not in content["one"]["tables"]
+
+
+def test_names_are_printable_everywhere(tmp_path):
+    models, ood = pair(60)
+    models = {"one\x1b[31m": models["one"], "two\n": models["two"]}
+    ood = {"far\x1b": dict(zip(models, ood["far"].values(), strict=True))}
+    found = compare(models, ood, **FAST)
+    tables = json.loads(found.to_json())[r"two\n"]["tables"]
+    assert set(tables["differences"]["model"]) == {r"two\n"}
+    assert set(tables["differences"]["than"]) == {r"one\x1b[31m"}
+    assert set(tables["differences"]["ood"]) == {"", *tables["ood"]["ood"]} == {"", r"far\x1b"}
+    page = found.save(tmp_path)[0].read_text(encoding="utf-8")
+    assert not any("\x1b" in text for text in (page, repr(found), found._repr_html_()))
+
+
+def test_the_caption_says_who_shares_a_test_set(comparison):
+    assert comparison.table().caption == "All models on the same test set, each against its first OOD set"
+    reports = {**comparison.reports, "other": Report(make_results())}
+    some = Comparison(reports, differences=comparison.differences).table().caption
+    assert some == "Each model on its test set, against its first OOD set; one and two share their test set"
+    assert Comparison(reports).table().caption == "Each model on its own test set, against its own OOD set"
 
 
 def test_short_forms(comparison):

@@ -14,8 +14,9 @@ from torch_boc.pages import html_text
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.parts import Cell
 from torch_boc.report.report import Report
-from torch_boc.report.results import SPLINE
+from torch_boc.report.results import SPLINE, frame
 from torch_boc.report.splits import LEAKING
+from torch_boc.report.tables import DifferenceRow
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +128,12 @@ def test_strata_are_said_beside_the_model(within, words):
 def test_beyond_belongs_to_a_report():
     with pytest.raises(ValueError, match="expected beyond for models among a, got 'b'"):
         Comparison({"a": Report(make_results())}, {"b": beyond(*MAYBE)})
+
+
+def test_differences_belong_to_a_report():
+    rows = frame(DifferenceRow, [DifferenceRow("b", "a", "accuracy", "", 0.1, 0.0, 0.2)])
+    with pytest.raises(ValueError, match="expected differences of models among a, got 'b'"):
+        Comparison({"a": Report(make_results())}, differences=rows)
 
 
 def test_json_has_every_report(comparison):

@@ -61,6 +61,12 @@ def test_bins_of_minus_the_gap_rise_like_those_of_other_scores(report):
             assert sum(shares) == pytest.approx(1, abs=1e-3)
 
 
+def test_the_band_of_two_classes_has_no_width():
+    results = evaluate(make_set("id", 100, 0, classes=2), replicates=5).results
+    band = explore_data(results)["band"]
+    assert set(band["least"]) == set(band["most"]) == {0}
+
+
 def test_the_page_is_one_file_and_its_own_part_is_small(source):
     assert source.count("<script") == 3
     own = without_plotly(source)

@@ -24,6 +24,8 @@ def folder(report, tmp_path_factory):
     place = tmp_path_factory.mktemp("explore")
     report.save(place)
     Report(make_results()).explore(place / "bare.html")
+    two = {"far": make_set("far", 300, 1, 0.0, classes=2)}
+    evaluate(make_set("id", 400, 0, classes=2), two, replicates=5).explore(place / "two.html")
     return place
 
 
@@ -137,6 +139,15 @@ def test_pointing_at_a_sample_shows_its_row(opened, report):
     assert found == pytest.approx(float(confidence), abs=1e-4)
 
 
+def test_the_gap_of_two_classes_is_flat(browser, folder):  # noqa: F811
+    with Watched(browser, folder / "two.html") as watched:
+        watched.page.locator("#coherence .main-svg").first.wait_for()
+        low, high = watched.page.evaluate("document.getElementById('coherence')._fullLayout.yaxis.range")
+        assert -0.001 <= low <= 0
+        assert 0.01 <= high <= 0.02
+        assert watched.said == []
+
+
 def test_the_other_ood_set_has_other_curves(opened):
     page = opened.page
     before = page.locator("#roc .scatterlayer .js-line").nth(1).get_attribute("d")
@@ -155,8 +166,9 @@ def numbers(texts):
 def test_the_list_is_sorted_by_buttons_and_keys(opened):
     page = opened.page
     head = page.locator("#list th:has(button)")
-    assert numbers(column(page, 9)) == sorted(numbers(column(page, 9)))
-    assert head.nth(8).get_attribute("aria-sort") == "ascending"
+    assert numbers(column(page, 8)) == sorted(numbers(column(page, 8)))
+    assert numbers(column(page, 9)) == sorted(numbers(column(page, 9)))  # p-values rank alike
+    assert head.nth(7).get_attribute("aria-sort") == "ascending"
     page.get_by_role("button", name="Δ").focus()
     page.keyboard.press("Enter")
     assert numbers(column(page, 6)) == sorted(numbers(column(page, 6)))
@@ -165,6 +177,15 @@ def test_the_list_is_sorted_by_buttons_and_keys(opened):
     assert head.nth(5).get_attribute("aria-sort") == "descending"
     assert page.locator("#list [aria-sort]").count() == 1
     assert "by Δ, highest first" in page.locator("#listed").inner_text()
+
+
+def test_samples_without_a_p_value_are_listed_among_the_others(browser, folder):  # noqa: F811
+    """Without a calibration split, half of the test samples calibrate the conformal test."""
+    with Watched(browser, folder / "two.html") as watched:
+        odds, chances = (column(watched.page, place) for place in (8, 9))
+        assert numbers(odds) == sorted(numbers(odds))
+        assert "–" in chances[: len(chances) // 2]
+        assert chances[-1] != "–"
 
 
 def test_the_list_of_one_set_and_more_of_it(opened, report):

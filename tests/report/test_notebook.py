@@ -82,6 +82,18 @@ def test_the_numbers_are_those_of_the_objects(displays):
     assert f"{float(metric.compute()['accuracy']):.4f}" in displays["metric"]
 
 
+def test_a_restored_metric_shows_its_samples():
+    rows, target = logits()
+    first, second, unsure = BoCMetric(num_classes=5), BoCMetric(num_classes=5), BoCMetric()
+    for metric in (first, second, unsure):
+        metric.persistent(True)
+    first.update(rows, target)
+    for metric in (second, unsure):
+        metric.load_state_dict(first.state_dict())
+    assert second._repr_html_() == first._repr_html_()
+    assert "900 samples</span>" in unsure._repr_html_()  # a state does not tell the number of classes
+
+
 def test_a_display_swallows_no_warning():
     """What a test says when it is used, it still says after it was shown."""
     test = ConformalTest().calibrate(logits()[0][:20])

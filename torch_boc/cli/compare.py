@@ -64,8 +64,8 @@ def is_report(path: Path) -> bool:
 def name_models(values: Sequence[str]) -> dict[str, Path]:
     """The path of each model by its name. A report.json has the name of its folder.
 
-    >>> name_models(["a=x.npz", "runs/b/report.json"])
-    {'a': PosixPath('x.npz'), 'b': PosixPath('runs/b/report.json')}
+    >>> {name: path.as_posix() for name, path in name_models(["a=x.npz", "runs/b/report.json"]).items()}
+    {'a': 'x.npz', 'b': 'runs/b/report.json'}
     """
     found: dict[str, Path] = {}
     for value in values:
@@ -97,5 +97,7 @@ def read_ood(files: FileReader, values: Sequence[str], models: dict[str, Any]) -
         if printable(name) in found:
             raise ValueError(f"--ood: expected a different name for each set, got {name!r} twice")
         pairs = zip(owners, paths, strict=True)
-        found[printable(name)] = {owner: files.read(path, name, like=models[owner]) for owner, path in pairs}
+        found[printable(name)] = {
+            owner: files.read(path, name, like=models[owner], given=f"the model {owner}") for owner, path in pairs
+        }
     return found

@@ -31,7 +31,13 @@ class FileReader:
     progress: Callable[[str], object] = lambda message: None
 
     def read(
-        self, path: Path, name: str | None = None, *, like: LogitSet | None = None, labelled: bool = False
+        self,
+        path: Path,
+        name: str | None = None,
+        *,
+        like: LogitSet | None = None,
+        given: str = "--id",
+        labelled: bool = False,
     ) -> LogitSet:
         """The logits in a file.
 
@@ -39,12 +45,13 @@ class FileReader:
             path: the file.
             name: see `read_logits`.
             like: another set, which must have the same number of classes.
+            given: what the command line calls that set.
             labelled: whether there must be targets.
         """
         self.progress(f"reading {path}")
         data = read_logits(path, name, from_probabilities=self.probabilities, classes=self.names())
         if like is not None and data.num_classes != like.num_classes:
-            raise ValueError(f"{path}: expected {like.num_classes} classes, as in --id, got {data.num_classes}")
+            raise ValueError(f"{path}: expected {like.num_classes} classes, as in {given}, got {data.num_classes}")
         if labelled and data.target is None:
             raise ValueError(f"{path}: expected targets beside the logits, got none; add an array or a column 'target'")
         return data

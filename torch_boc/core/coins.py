@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from .bounds import concentration_and_free_gap
@@ -64,11 +65,20 @@ class Coins(NamedTuple):
         rows = [[str(i), str(top), *map(decimals, numbers)] for i, (top, *numbers) in enumerate(first)]
         if total > SHOWN:
             rows.append([f"… {total - SHOWN:,} more", *[""] * 5])
-            rows.append([f"mean of {total:,}", "", *(decimals(x.double().mean().item()) for x in columns)])
+            rows.append(_means(columns))
         shape = tuple(self.prediction.shape)
         caption = f"Coins of {total:,} {'row' if total == 1 else 'rows'}, shape {shape}, on {self.odds.device}"
         titles = ["row", "prediction", "confidence p̂", "dominance q̄", "gap Δ", "concentration ρ"]
         return note(table(caption, titles, rows))
+
+
+def _means(columns: list[Tensor]) -> list[str]:
+    """The last row of the table: means over the rows without NaN."""
+    wide = torch.stack([x.cpu().double() for x in columns])  # first to the CPU: Apple's devices have no float64
+    valid = wide[:, ~wide.isnan().any(0)]
+    total, kept = wide.shape[1], valid.shape[1]
+    left_out = f", {total - kept:,} with NaN left out" if kept < total else ""
+    return [f"mean of {kept:,}{left_out}", "", *map(decimals, valid.mean(1).tolist())]
 
 
 def gap_of(odds: Tensor, loss: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ..data.sets import LogitSet
 from ..functional.registry import scores
@@ -18,12 +19,12 @@ from ..report.reading import read_report
 from ..report.report import Report
 from ..report.results import frame
 from ..report.tables import DifferenceRow
-from .bootstrap import mean_interval, random_numbers
+from .bootstrap import bootstrap_interval, random_numbers, replicate
 from .detection import LOST, auroc_difference
 from .ece import error_difference
 from .evaluate import evaluate
-from .exact import binomial_interval
-from .inputs import TEST, check_positive, check_seed, single_set
+from .exact import paired_interval
+from .inputs import TEST, check_positive, check_seed, labelled, single_set
 from .judged import Judged
 from .probing import ProbedSet, probe_set
 from .separation import Separation, rank_scores, separate
@@ -127,9 +128,9 @@ def _tell(say: Callable[[str], object], name: str, message: str) -> None:
 
 def _differences(base: Model, other: Model, bins: int, replicates: int, seed: int) -> Iterator[DifferenceRow]:
     """`other` minus `base`, if both have the same targets; otherwise a warning."""
-    targets = [x.test.data.target for x in (base, other)]
-    if targets[0] is None or targets[1] is None or not torch.equal(targets[0], targets[1]):
-        message = f"no paired differences of {other.name!r} from {base.name!r}: their targets are not equal, row by row"
+    reason = _strangers(base, other)
+    if reason:
+        message = f"no paired differences of {other.name!r} from {base.name!r}: {reason}"
         warnings.warn(message, UserWarning, stacklevel=3)
         return
     about, numbers = (other.name, base.name), random_numbers(seed, "models", other.name, base.name)
@@ -137,6 +138,15 @@ def _differences(base: Model, other: Model, bins: int, replicates: int, seed: in
     one, two = (_judged(x.test) for x in (other, base))
     yield DifferenceRow(*about, "ECE", "", *error_difference(one, two, bins, replicates, numbers))
     yield from chain.from_iterable(_separations(base, other, name) for name in base.ood if name in other.ood)
+
+
+def _strangers(base: Model, other: Model) -> str:
+    """Why the models are not taken to have seen the same samples; empty if they are."""
+    lacking = [repr(x.name) for x in (base, other) if x.test.data.target is None]
+    if lacking:
+        return f"{' and '.join(lacking)} {'have' if len(lacking) > 1 else 'has'} no targets"
+    same = torch.equal(*(labelled(x.test.data)[1] for x in (base, other)))
+    return "" if same else "their targets are not equal, row by row"
 
 
 def _judged(data: ProbedSet) -> Judged:
@@ -149,10 +159,15 @@ def accuracy_difference(one: ProbedSet, two: ProbedSet, replicates: int, numbers
     assert one.correct is not None
     assert two.correct is not None
     differences = one.correct.double() - two.correct.double()
-    if not bool(differences.any()):  # both are right and wrong on the same samples; this does not show that they agree
-        reach = binomial_interval(0, len(differences))[1]
-        return 0.0, -reach, reach
-    return float(differences.mean()), *mean_interval(differences, replicates, numbers, (-1.0, 1.0))
+    kinds = differences.new_tensor([-1.0, 0.0, 1.0])
+    counts = (differences.unsqueeze(1) == kinds).sum(0)
+
+    def mean(drawn: Tensor) -> Tensor:
+        return drawn @ kinds / len(differences)
+
+    estimate, (lost, _, gained) = float(differences.mean()), counts.tolist()
+    drawn = bootstrap_interval(estimate, *replicate(mean, [counts], replicates, numbers), (-1.0, 1.0))
+    return estimate, *paired_interval(drawn, gained, lost, len(differences))
 
 
 def _separations(base: Model, other: Model, ood: str) -> Iterator[DifferenceRow]:

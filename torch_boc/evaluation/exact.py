@@ -50,6 +50,32 @@ def auroc_interval(bootstrap: Interval, auroc: float, pairs: int) -> Interval:
     return widest(bootstrap, binomial_interval(auroc * pairs, pairs))
 
 
+def paired_interval(bootstrap: Interval, gained: int, lost: int, total: int) -> Interval:
+    """The interval of the share of gained samples minus the share of lost samples, made wider if few are of one kind.
+
+    Two intervals widen it. One knows how many samples changed: `gained` is binomial among them, so that the interval
+    excludes 0 only if the exact test of McNemar rejects. The other does not: the changes of both shares are added as
+    the root of the sum of squares.
+
+    Args:
+        bootstrap: the interval by resampling, which is the result if there are enough samples of both kinds.
+        gained: the number of samples on which only the first model is right.
+        lost: the number of samples on which only the second model is right.
+        total: the number of all samples.
+
+    >>> [round(end, 4) for end in paired_interval((0.002, 0.01), 5, 0, 1000)]
+    [-0.0002, 0.0116]
+    """
+    if not min(gained, lost) < FEW_ON_A_SIDE:
+        return bootstrap
+    changed, difference = gained + lost, (gained - lost) / total
+    low, high = ((2 * end - 1) * changed / total for end in binomial_interval(gained, changed))
+    up, down = (binomial_interval(count, total) for count in (gained, lost))
+    least = difference - math.hypot(gained / total - up[0], down[1] - lost / total)
+    most = difference + math.hypot(up[1] - gained / total, lost / total - down[0])
+    return widest(bootstrap, (low, high), (max(-1.0, least), min(1.0, most)))
+
+
 def fpr_interval(bootstrap: Interval, fpr: float, positive: Rising, negative: Rising, tpr: float) -> Interval:
     """The interval of a false positive rate, made wider if few samples are on one side of the threshold.
 

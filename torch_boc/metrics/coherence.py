@@ -146,13 +146,14 @@ class BoCMetric(ProbeMetric):
 
         It shows the samples of this process, because a display must not wait for other processes.
         """
-        if not self._update_count:
-            return note(sentence(f"{type(self).__name__}: no sample yet. Call update(logits, target) first."))
         total = self.total()
+        if not bool(total.counts.any()):  # not the number of updates, which a restored state does not have
+            return note(sentence(f"{type(self).__name__}: no sample yet. Call update(logits, target) first."))
         summary = {key: float(value) for key, value in summarize(total).items()}
         counts, chosen = [f"{summary[key]:,.0f} {key}" for key in COUNTS if summary[key]], self.keys or summary
         told = {key: summary[key] for key in chosen if key not in COUNTS and summary[key] == summary[key]}
-        caption = f"{type(self).__name__}: {', '.join(counts) or 'no samples'}, {self.num_classes} classes"
+        classes = "" if self.num_classes is None else f", {self.num_classes} classes"
+        caption = f"{type(self).__name__}: {', '.join(counts) or 'no samples'}{classes}"
         rows = [[f"{self.key_prefix}{key}", decimals(value)] for key, value in told.items()]
         return note(table(caption, ["number", "value"], rows), self._picture(total))
 

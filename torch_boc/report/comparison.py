@@ -54,10 +54,11 @@ class Comparison:
         if not reports:
             raise ValueError("expected at least one report to compare, got none")
         self.reports, self.beyond = _by_printable_name(reports), _by_printable_name(beyond or {})
-        self.differences = frame(DifferenceRow, ()) if differences is None else differences
-        unknown = [name for name in self.beyond if name not in self.reports]
-        if unknown:
-            raise ValueError(f"expected beyond for models among {', '.join(self.reports)}, got {unknown[0]!r}")
+        self.differences = frame(DifferenceRow, ()) if differences is None else _printable_names(differences)
+        for what, names in (("beyond for", self.beyond), ("differences of", self.differences["model"])):
+            unknown = [name for name in names if name not in self.reports]
+            if unknown:
+                raise ValueError(f"expected {what} models among {', '.join(self.reports)}, got {unknown[0]!r}")
 
     def table(self) -> Table:
         """A table with a column for each model. A row without any value is left out."""
@@ -66,7 +67,17 @@ class Comparison:
         ]
         found += [[title, *(cell(self.beyond.get(name)) for name in self.reports)] for title, cell in beyond_rows()]
         present = [row for row in found if any(cell.text != "–" for cell in row[1:])]
-        return Table("Each model on its own test set, against its own OOD set", ["", *self.reports], present)
+        return Table(self._caption(), ["", *self.reports], present)
+
+    def _caption(self) -> str:
+        """What the table of all models says of their test sets. Models with paired differences share their samples."""
+        sharing = {*self.differences["model"], *self.differences["than"]}
+        if not sharing:
+            return "Each model on its own test set, against its own OOD set"
+        if all(name in sharing for name in self.reports):
+            return "All models on the same test set, each against its first OOD set"
+        names = listed([name for name in self.reports if name in sharing])
+        return f"Each model on its test set, against its first OOD set; {names} share their test set"
 
     def tables(self) -> list[Table]:
         """Further tables: paired differences, and the AUROC on every OOD set if a model has several."""
@@ -218,3 +229,8 @@ def _by_printable_name(values: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"expected names that differ when they are printed, got {name!r} twice")
         result[printable(name)] = value
     return result
+
+
+def _printable_names(differences: Any) -> Any:
+    """The same rows, with the names of models and OOD sets as the reports have them."""
+    return differences.assign(**{name: differences[name].map(printable) for name in ("model", "than", "ood")})

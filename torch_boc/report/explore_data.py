@@ -99,7 +99,9 @@ def _band(results: Results) -> dict[str, Any]:
     confidence = torch.linspace(1 / classes, 1, BAND_POINTS, dtype=torch.float64)
     odds = (1 - confidence) / confidence
     least = forced_gap(odds, classes)
-    most = (dominance_bounds(odds, classes)[1] - confidence).maximum(least)
+    most = least  # for two classes, where a difference of equal numbers would leave the errors of rounding
+    if classes > 2:
+        most = (dominance_bounds(odds, classes)[1] - confidence).maximum(least)
     return {name: _rounded(x.tolist()) for name, x in (("confidence", confidence), ("least", least), ("most", most))}
 
 

@@ -22,10 +22,10 @@ def default_cache() -> Path:
 def check_file(path: str | os.PathLike[str]) -> Path:
     """The path, if a file can be written there. To be called before long work, so that the error comes early.
 
-    >>> check_file("/")
+    >>> check_file(".")
     Traceback (most recent call last):
         ...
-    IsADirectoryError: expected the path of a file, got the folder /; add a file name to it
+    IsADirectoryError: expected the path of a file, got the folder .; add a file name to it
     """
     path = Path(path)
     if "\0" in str(path):

@@ -161,6 +161,8 @@
     const { confidence, least, most } = data.band, s = data.samples;
     const lowest = Math.max(0, Math.min(...s.confidence) - 0.02), inside = confidence.map((_, i) => i).filter((i) => confidence[i] >= lowest);
     const part = (list) => inside.map((i) => list[i]);
+    // The gap of two classes is 0, up to rounding: the axis is never so short that it shows rounding.
+    const highest = Math.max(...part(most), ...s.gap), heights = highest < 0.01 ? { range: [-0.0005, 0.0105] } : { rangemode: "tozero" };
     const label = (i) => [s.row[i], s.prediction[i], target(i), chance(s.p_value[i]), fixed(s.concentration[i], 4)];
     drawn("coherence", () => {
       const edge = { x: part(confidence), mode: "lines", hoverinfo: "skip" };
@@ -176,13 +178,13 @@
           hovertemplate: "%{fullData.name}, row %{customdata[0]}: p̂ %{x:.4f}, Δ %{y:.4f}<br>predicted %{customdata[1]}, target %{customdata[2]}<br>ρ %{customdata[4]}, p-value %{customdata[3]}<extra></extra>",
         };
       });
-      return [[...band, ...points.filter((trace) => trace.x.length)], layout("confidence p̂", "coherence gap Δ", { xaxis: { range: [lowest, 1.01] }, yaxis: { rangemode: "tozero" } })];
+      return [[...band, ...points.filter((trace) => trace.x.length)], layout("confidence p̂", "coherence gap Δ", { xaxis: { range: [lowest, 1.01] }, yaxis: heights })];
     });
   }
 
   function list() {
     const s = data.samples, body = $("list").tBodies[0], buttons = [...$("list").querySelectorAll("button")];
-    let key = "p_value", rising = true, shown = PAGE;
+    let key = "log_odds", rising = true, shown = PAGE;
     const suspicious = all.filter((i) => s.suspicious[i]);
     const value = (i) => (key === "set" ? s.set[i] : key === "target" && s.target[i] < 0 ? null : s[key][i]);
     function compare(a, b) {
