@@ -82,6 +82,10 @@ def predict(
     files (`ray.data.read_parquet` and others), and a Ray that has checkpoints: 2.60 has them, 2.51 has not. The
     settings of the two calls must agree; the model and the samples are not compared, so give the same.
 
+    One run at a time may write to a folder. Nothing stops a second call with `resume` while the first still writes, and
+    both would write the same rows. Before you continue a run whose program was killed, make sure that its workers have
+    ended.
+
     Args:
         dataset: a `ray.data.Dataset`.
         factory: a function without arguments that returns the classifier. Each worker calls it once.
