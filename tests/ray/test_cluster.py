@@ -152,9 +152,9 @@ def test_a_summary_is_that_of_one_process(cluster):
     logits, target = logits_and_targets()
     site = np.where(np.arange(300) % 3 == 0, "east", "west")
     arrays = {"logits": list(logits.numpy()), "target": target.numpy(), "site": site}
-    found, whole = summarize(as_dataset(arrays, 5), trials=50), boc_summary(logits, target, trials=50)
+    found, whole = summarize(as_dataset(arrays, 3), trials=50), boc_summary(logits, target, trials=50)
     assert_close(found, whole, rtol=1e-8, atol=0)
-    groups = summarize(as_dataset(arrays, 5), by="site", trials=50)
+    groups = summarize(as_dataset(arrays, 3), by="site", trials=50)
     assert set(groups) == {"east", "west"}
     for name, summary in groups.items():
         rows = torch.from_numpy(site == name)
