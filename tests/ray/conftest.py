@@ -1,4 +1,4 @@
-"""One cluster for all tests of a process: three nodes, on this machine, without a network."""
+"""One cluster for all tests of a process: two nodes, on this machine, without a network."""
 
 import logging
 import os
@@ -7,7 +7,9 @@ import warnings
 import pytest
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-CPUS = 2  # of each node; Ray ends idle workers beyond this number, and each takes seconds to start again
+# A process of Ray takes seconds to start, mostly to import torch, so there are as few as `predict` needs. Of two
+# workers the head can have one at most: the other is on the node that a test kills.
+HEAD_CPUS, NODE_CPUS = 1, 2
 STORE = 80 * 2**20  # bytes for the objects of a node; Ray takes no less than 75 MiB
 # A node that is killed is found to be dead within seconds, and no worker is started before there is work for it.
 SYSTEM = {"health_check_period_ms": 1000, "health_check_failure_threshold": 4, "prestart_worker_first_driver": False}
@@ -20,15 +22,16 @@ def cluster():
     pytest.importorskip("ray.data")
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": CPUS, "object_store_memory": STORE, "include_dashboard": False}
+    head = {"num_cpus": HEAD_CPUS, "object_store_memory": STORE, "include_dashboard": False, "_system_config": SYSTEM}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray warns of its own future defaults
-        nodes = Cluster(initialize_head=True, head_node_args={**node, "_system_config": SYSTEM})
+        nodes = Cluster(initialize_head=True, head_node_args=head)
         try:
-            for _ in range(2):
-                nodes.add_node(num_cpus=CPUS, object_store_memory=STORE)
+            nodes.add_node(num_cpus=NODE_CPUS, object_store_memory=STORE)
             ray.init(address=nodes.address, log_to_driver=False, logging_level=logging.ERROR)
-            ray.data.DataContext.get_current().enable_progress_bars = False
+            context = ray.data.DataContext.get_current()
+            context.enable_progress_bars = False
+            context.default_hash_shuffle_parallelism = 2  # a shuffle starts a process for each part, and 200 by default
             yield nodes
         finally:
             ray.shutdown()

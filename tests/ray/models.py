@@ -26,18 +26,25 @@ class Watched(torch.nn.Module):
     Args:
         folder: where it writes a file for each batch, with the number of its rows.
         seconds: how long each batch takes.
+        first: the node whose first batch those on other nodes wait for. A worker that is ready earlier would otherwise
+            do all the work.
     """
 
-    def __init__(self, folder, seconds):
+    def __init__(self, folder, seconds, first=None):
         super().__init__()
-        self.model, self.folder, self.seconds, self.batches = linear(), Path(folder), seconds, 0
+        self.model, self.folder, self.seconds, self.first, self.batches = linear(), Path(folder), seconds, first, 0
 
     def forward(self, x):
         import ray
 
         self.batches += 1
-        name = f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}-{self.batches}"
-        (self.folder / name).write_text(str(len(x)))
+        node = ray.get_runtime_context().get_node_id()
+        end = time.monotonic() + 60
+        while (
+            self.first not in (None, node) and not list(self.folder.glob(f"{self.first}-*")) and time.monotonic() < end
+        ):
+            time.sleep(0.05)
+        (self.folder / f"{node}-{os.getpid()}-{self.batches}").write_text(str(len(x)))
         time.sleep(self.seconds)
         return self.model(x)
 

@@ -59,7 +59,8 @@ def fold(
     Returns:
         The state of all rows, which is `empty()` if there are none. States must be picklable.
 
-    An error of `add` is raised as what it was, with the place where it happened.
+    An error of `add` is raised once, with the place where it happened: as what it was if it is one of the common kinds
+    of Python, and otherwise as a RuntimeError that begins with the name of its kind.
     """
     check_dataset(dataset)
     for function, name in ((empty, "empty"), (add, "add")):

@@ -18,7 +18,8 @@ def fold_groups(
     """The state of each group of rows, by the value that the rows have in column `by`.
 
     The functions are those of `fold`. Each block becomes a state for each of its groups, and Ray shuffles these states,
-    and not the rows. The states of all groups come to the program, which must have room for them.
+    and not the rows. The states of all groups come to the program, which must have room for them. A row whose group is
+    null or NaN is an error.
     """
     check_dataset(dataset)
     for function, name in ((empty, "empty"), (add, "add"), (merge, "merge")):
@@ -27,17 +28,28 @@ def fold_groups(
 
     def states_of(block: Any) -> Any:
         with reporting(f"folding the groups of a block of {block.num_rows} rows"):
-            if by not in block.column_names:
-                raise ValueError(f"expected a column {by!r} to group by, got {', '.join(block.column_names)}")
-            keys = pyarrow.compute.unique(block[by])
-            parts = [block.filter(pyarrow.compute.equal(block[by], key)) for key in keys if key.is_valid]
+            keys, parts = split_groups(block, by)
             states = [packed(add(empty(), part)) for part in parts]
-            return pyarrow.table({by: keys.drop_null(), STATE: pyarrow.array(states, pyarrow.large_binary())})
+            return pyarrow.table({by: keys, STATE: pyarrow.array(states, pyarrow.large_binary())})
 
     states = dataset.map_batches(states_of, batch_format="pyarrow", batch_size=None)
     with one_error():
         rows = states.groupby(by).aggregate(state_aggregate(empty, merge)).take_all()
     return {row[by]: unpacked(row[STATE]) for row in rows}
+
+
+def split_groups(table: Any, by: str) -> tuple[Any, list[Any]]:
+    """The values of column `by` of a `pyarrow.Table`, and for each of them the table of its rows."""
+    compute = require_pyarrow().compute
+    if by not in table.column_names:
+        raise ValueError(f"expected a column {by!r} to group by, got {', '.join(table.column_names)}")
+    if missing := compute.sum(compute.is_null(table[by], nan_is_null=True)).as_py():
+        raise ValueError(
+            f"expected a group for each row in column {by!r}, got {missing} of {table.num_rows} rows with null or NaN; "
+            "leave such rows out of the data set with filter, or give them a value of their own"
+        )
+    keys = compute.unique(table[by])
+    return keys, [table.filter(compute.equal(table[by], key)) for key in keys]
 
 
 def state_aggregate(empty: Callable[[], State], merge: Callable[[State, State], State]) -> Any:

@@ -69,7 +69,9 @@ def predict(
 
     The values are those of `BoCPredictor`, and the folder never has the logits. Rows have no order there, so name an
     `id`. If a node or a worker dies, Ray gives its batches to others, and no row is lost or written twice. An error in
-    the model or in the data is raised once, as what it was, and says where it happened.
+    the model or in the data is raised once, and says where it happened: as what it was if it is one of the common kinds
+    of Python (`torch_boc.ray.problems.KINDS`, such as ValueError, KeyError and FileNotFoundError), and otherwise as a
+    RuntimeError that begins with the name of its kind.
 
     The folder `{path}.run` holds a manifest of the run. A run that fails or is killed leaves the rows that are written,
     perhaps with half a file among them, and a manifest that says that the run has not finished. `check_complete` tells
@@ -79,6 +81,10 @@ def predict(
     a call after the end does nothing. This needs an `id` that is different for each row, a data set that is read from
     files (`ray.data.read_parquet` and others), and a Ray that has checkpoints: 2.60 has them, 2.51 has not. The
     settings of the two calls must agree; the model and the samples are not compared, so give the same.
+
+    One run at a time may write to a folder. Nothing stops a second call with `resume` while the first still writes, and
+    both would write the same rows. Before you continue a run whose program was killed, make sure that its workers have
+    ended.
 
     Args:
         dataset: a `ray.data.Dataset`.

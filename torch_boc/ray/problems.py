@@ -12,8 +12,15 @@ from .._optional import require
 # Ray gives the program the text of an error and not the error itself, so that the report is a line of this text.
 MARK = "torch_boc reports: "
 REPORT = re.compile(f"{re.escape(MARK)}(\\{{.*\\}})\\s*$", re.MULTILINE)
-# Errors that the program gets as what they were; other errors become a RuntimeError with their name.
-SAME = {kind.__name__: kind for kind in (ImportError, MemoryError, NotImplementedError, TypeError, ValueError)}
+# Errors that the program gets as what they were: all of them can be made from a text alone. Others, such as those
+# that a library defines, become a RuntimeError that begins with their name.
+KINDS: tuple[type[Exception], ...] = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, IndexError, KeyError, LookupError, MemoryError),
+    *(ModuleNotFoundError, NotImplementedError, OverflowError, RuntimeError, TypeError, ValueError, ZeroDivisionError),
+    *(ConnectionError, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, OSError),
+    *(PermissionError, TimeoutError),
+)
+SAME = {kind.__name__: kind for kind in KINDS}
 
 
 class WorkerError(RuntimeError):

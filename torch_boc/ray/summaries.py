@@ -105,6 +105,7 @@ def summarize(
     Args:
         dataset: a `ray.data.Dataset`.
         by: the name of a column: there is a summary for each of its values, by way of an `AggregateFnV2`.
+            Null and NaN are no values to group by, and are refused: leave such rows out, or give them a value.
         logits: the name of the column of logits.
         target: the name of the column of targets. Without it, the keys that need targets are NaN.
         num_classes: the number of classes, for rows without logits; by default it follows from the forced gap.
