@@ -15,6 +15,7 @@ from tests.evaluation.streamed.tables import CLASSES, column_table, logit_table,
 from torch_boc import BoCPredictor
 from torch_boc.calibration import LeakWarning
 from torch_boc.evaluation import LogitSet, evaluate, evaluate_tables
+from torch_boc.ray.runs import Run
 
 KNOWN, STRANGE, HELD_OUT = some_samples(1500), some_samples(1100, seed=1, signal=0.5)[0], some_samples(800, seed=2)
 HOW = {"replicates": 40, "trial_counts": (20,)}
@@ -201,6 +202,20 @@ def test_files_of_the_predictor(tmp_path):
     assert report.results.settings["classes"] == 4
     assert report.results.settings["accuracy"] == pytest.approx(expected.results.settings["accuracy"])
     assert report.results.gaps["gap"].iloc[0] == pytest.approx(expected.results.gaps["gap"].iloc[0], rel=1e-5)
+
+
+def test_rows_of_a_run_that_has_not_finished_are_a_part(tmp_path):
+    torch.manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.randn(300, 6))
+    BoCPredictor(torch.nn.Linear(6, 4), progress=False, shard=(0, 2)).to_parquet(data, tmp_path / "shards")
+    with pytest.warns(UserWarning, match="on a part of the samples: expected all 300 samples in .*, got none of"):
+        evaluate_tables(tmp_path / "shards", progress=False, **HOW)
+    Run(tmp_path / "ray").begin({}, resume=False)
+    write_parts(tmp_path / "ray", column_table(KNOWN[0]))
+    with pytest.warns(UserWarning, match="on a part of the samples: expected a finished run"):
+        evaluate_tables(tmp_path / "ray", progress=False, **HOW)
+    Run(tmp_path / "ray").finish()
+    evaluate_tables(tmp_path / "ray", progress=False, **HOW)
 
 
 def test_a_sample_stands_for_the_rows(folders, monkeypatch, tmp_path):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...functional.separation import binned_auroc, binned_fpr_at_tpr
+from ...functional.separation import binned_auroc, binned_average_precision, binned_fpr_at_tpr
 from ..separation import CELLS, TPR
 
 
@@ -32,25 +32,8 @@ def separate_counts(positive: Tensor, negative: Tensor) -> Separated:
     """
     auroc, auroc_error = binned_auroc(positive, negative)
     fpr, fpr_error = binned_fpr_at_tpr(positive, negative, TPR)
-    aupr, aupr_error = _average_precision(positive.flip(0).double(), negative.flip(0).double())
-    return Separated(float(auroc), float(fpr), aupr, float(auroc_error), float(fpr_error), aupr_error)
-
-
-def _average_precision(positive: Tensor, negative: Tensor) -> tuple[float, float]:
-    """The average precision, if the scores of a place are ties, and the largest error of it; the highest place first.
-
-    The positive samples of a place could be before all negative ones of the place, or after all of them.
-    """
-    kept = positive > 0
-    true, false = positive.cumsum(0)[kept], negative.cumsum(0)[kept]
-    own, other = positive[kept], negative[kept]
-    middle = true / (true + false)
-    best = true / (true + false - other)
-    before = true - own
-    worst = (before + 1) / (before + 1 + false)
-    share = own / own.sum()
-    error = torch.maximum(best - middle, middle - torch.minimum(worst, middle))
-    return float((share * middle).sum()), float((share * error).sum())
+    aupr, aupr_error = binned_average_precision(positive, negative)
+    return Separated(*map(float, (auroc, fpr, aupr, auroc_error, fpr_error, aupr_error)))
 
 
 def count_cells(positive: Tensor, negative: Tensor, cells: int = CELLS) -> tuple[Tensor, Tensor, Tensor]:

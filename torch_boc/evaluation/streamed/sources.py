@@ -2,6 +2,8 @@
 
 import os
 import re
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -11,6 +13,9 @@ from typing import Any, NamedTuple
 from ..._optional import require_pyarrow
 from ...data.formats import ContentError
 from ...data.sheet_streams import AHEAD_BYTES, COLUMN_AHEAD_BYTES
+from ...inference.complete import check_complete
+from ...ray.runs import Run
+from ...ray.runs import check_complete as ray_complete
 from ...storage.files import printable
 from .blocks import BLOCK_ELEMENTS, LEAST_BLOCK, Reader, has_columns
 from .progress import Telling
@@ -49,10 +54,11 @@ class Tables:
                 f"{name}: expected paths of Parquet files, or a Ray data set, got {got}; use evaluate for it"
             )
         found = [file for x in sources for file in _find(x)]
-        paths = [path for _, path in found]
-        for path in paths:
-            if paths.count(path) > 1:
-                raise ValueError(f"{name}: expected each file once, got {printable(path)} twice")
+        path, times = Counter(path for _, path in found).most_common(1)[0] if found else ("", 0)
+        if times > 1:
+            raise ValueError(f"{name}: expected each file once, got {printable(path)} twice")
+        for x in sources:
+            _warn_of_missing(os.fspath(x))
         if not found:
             raise FileNotFoundError(
                 f"{name}: expected Parquet files, got none in {printable(', '.join(map(str, sources)))}"
@@ -101,6 +107,17 @@ def needs_parts(source: Paths) -> bool:
             return has_columns(file.schema_arrow)
     except (ImportError, OSError, ValueError):  # whoever reads the file says what is wrong with it
         return False
+
+
+def _warn_of_missing(source: str) -> None:
+    """Warn if a predictor has not finished the rows of this folder, as its manifest beside the folder tells."""
+    folder = Path(source).expanduser().absolute()
+    if "://" in source or not Path(f"{folder}.run").is_dir():
+        return
+    try:
+        (ray_complete if Run(folder).manifest() is not None else check_complete)(folder)
+    except ValueError as error:
+        warnings.warn(f"the report is on a part of the samples: {error}", stacklevel=5)
 
 
 def _tables(file: TableFile, reader: Reader) -> Iterator[Any]:
