@@ -132,11 +132,6 @@ def sums_by_blocks(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
     return blockwise(lambda z: _sums(z, extras), logits)
 
 
-def gradient_by_blocks(out: Tensor, logits: Tensor, grads: Sequence[Tensor]) -> Tensor:
-    """Fill `out` with the gradient of the logits, from the gradients of top, odds, squares and so on."""
-    return fill_blockwise(out, gradient, logits, *(grad.unsqueeze(-1) for grad in grads))
-
-
 def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
     prediction, top, below = find_top(logits)
     margin = -below.sum(-1) if extras else None
