@@ -1,7 +1,9 @@
 """Figures of the probe: Figure objects of matplotlib, made without pyplot, in colours for colour-blind readers."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from io import BytesIO
 from itertools import cycle
 from typing import Any
@@ -10,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ._optional import require
-from .core.display import picture
 from .functional.bounds import dominance_bounds, forced_gap
 from .functional.histograms import bin_centres
 from .functional.registry import find_score
@@ -21,6 +22,31 @@ BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#6
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
 KINDS = ("gap", "coherence", "reliability")
 FEW_SAMPLES = 10  # with fewer samples in a bin, the standard error of its accuracy can be 0.16 and more
+
+# A notebook has styles of its own: these hold inside of the output only. Numbers stand right, with room between them.
+NOTEBOOK_STYLE = """<style>
+.boc-note { font-variant-numeric: tabular-nums lining-nums; line-height: 1.45; max-width: 62rem; }
+.boc-note p, .boc-note ul { margin: .4em 0; max-width: 48rem; }
+.boc-note h2 { font-size: 1.05em; margin: .2em 0 .4em; }
+.boc-note .scroll { overflow-x: auto; margin: .6em 0; }
+.boc-note table { border-collapse: collapse; margin: .6em 0; font-size: .95em; border: 0; }
+.boc-note caption { text-align: left; padding: 0 0 .3em; color: inherit; caption-side: top; white-space: normal; }
+.boc-note caption span { display: inline-block; width: max-content; max-width: min(40rem, 90vw); }
+.boc-note th, .boc-note td {
+  padding: .25em .9em; text-align: right; vertical-align: baseline; border: 0; background: none; white-space: nowrap;
+}
+.boc-note th:first-child { text-align: left; padding-left: 0; }
+.boc-note thead th, .boc-note thead td { border-bottom: 1px solid currentColor; vertical-align: bottom; }
+.boc-note tbody th { font-weight: 600; }
+.boc-note small { display: block; font-size: .82em; font-weight: 400; }
+.boc-note .best { font-weight: 700; }
+.boc-note .mark { margin-left: .5em; font-size: .82em; font-weight: 400; font-style: italic; }
+.boc-note figure { margin: .6em 0; }
+.boc-note img {
+  display: block; box-sizing: border-box; max-width: 100%; height: auto; background: #fff; padding: .4em;
+  border-radius: .4em;
+}
+</style>"""
 
 
 def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
@@ -49,9 +75,23 @@ def image(figure: Any, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def notebook_picture(figure: Any, alt: str) -> str:
-    """A figure for a notebook, and what it shows in words."""
-    return picture(image(figure, "png"), alt, float(figure.get_size_inches()[0]))
+def notebook(body: str, draw: Callable[[], tuple[Any, str] | None]) -> str:
+    """HTML that a notebook shows: `body`, and below it a figure, if matplotlib is there to draw it.
+
+    Args:
+        body: HTML.
+        draw: returns the figure, and what it shows in words; or None if there is nothing to draw.
+    """
+    try:
+        drawn = draw()
+        content = b"" if drawn is None else image(drawn[0], "png")
+    except ImportError:
+        drawn = None
+    if drawn is not None:
+        source, width = b64encode(content).decode(), 86 * drawn[0].get_size_inches()[0]
+        alt = escape(drawn[1])
+        body += f"\n<figure><img src='data:image/png;base64,{source}' alt='{alt}' width='{width:.0f}'></figure>"
+    return f"{NOTEBOOK_STYLE}\n<div class='boc-note'>\n{body}\n</div>"
 
 
 def draw_tally(total: Tally, num_classes: int | None, ax: Any = None, kind: str = "all") -> tuple[Any, Any]:
@@ -208,25 +248,3 @@ def _roc(known: tuple[Tensor, Tensor], unknown: tuple[Tensor, Tensor]) -> tuple[
         rising, order = values.double().sort()
         rates.append(torch.cat([start, share_above(rising, thresholds, weights=weights[order])]))
     return rates[0], rates[1]
-
-
-def draw_held_out(values: Tensor, counts: Tensor, lines: Mapping[str, float], name: str) -> Any:
-    """A figure of the scores of held-out samples, as a histogram, with a labelled line at each threshold.
-
-    Args:
-        values: the scores, in any order.
-        counts: how many samples have each score.
-        lines: thresholds by their labels.
-        name: the label of the axis.
-    """
-    figure, (axis,) = new_axes(1, None)
-    finite = values.isfinite()
-    axis.hist(values[finite], bins=60, weights=counts[finite] / counts.sum(), color=BLUE, alpha=0.5)
-    styles = zip(lines.items(), (ORANGE, GREEN, "#000000"), ("-", "--", ":"), strict=False)
-    for (label, value), colour, style in styles:
-        axis.axvline(value, color=colour, linestyle=style, label=label)
-    axis.set(xlabel=f"{name} (low is unfamiliar)", ylabel="share of held-out samples")
-    axis.grid(alpha=0.3)
-    if lines:
-        axis.legend(fontsize=9, title="flagged below", title_fontsize=9)
-    return figure

@@ -7,8 +7,7 @@ import torch
 
 from tests.browser import Watched, browser, contrast  # noqa: F401
 from tests.report.cases import LEAK, Outline, make_results
-from torch_boc import BoCMetric, ConformalTest, bag_of_coins
-from torch_boc.nn import DriftMonitor
+from torch_boc import BoCMetric
 from torch_boc.report import Comparison, Report
 
 FRAME = (
@@ -34,22 +33,10 @@ def displays():
     rows, target = logits()
     fresh, metric = BoCMetric(), BoCMetric(prefix="val_")
     metric.update(rows, target)
-    test = ConformalTest("energy").calibrate(rows[:500])
-    quiet, loud = DriftMonitor(test), DriftMonitor(test)
-    quiet.update(rows[500:])
-    loud.update(rows[500:])
-    loud.update(rows[:400] / 8)
     report = Report(make_results(("held out", LEAK), ("svhn", "far")))
     objects = {
-        "coins": bag_of_coins(rows),
         "fresh metric": fresh,
         "metric": metric,
-        "fresh test": ConformalTest(),
-        "test": test,
-        "groups": ConformalTest("log_odds", groups="prediction").calibrate(rows),
-        "few": ConformalTest().calibrate(rows[:20]),
-        "quiet": quiet,
-        "loud": loud,
         "report": report,
         "comparison": Comparison({"one <b>": report, "two": Report(make_results((), ("far",)))}),
     }
@@ -59,24 +46,15 @@ def displays():
 def test_every_class_shows_itself(displays):
     outlines = {name: Outline(source) for name, source in displays.items()}
     figures = {name: len(outline.all("img")) for name, outline in outlines.items()}
-    shown = {"metric", "test", "groups", "few", "report", "comparison"}
+    shown = {"metric", "report", "comparison"}
     assert figures == {name: int(name in shown) for name in displays}
     assert "no sample yet" in outlines["fresh metric"].text
     assert "val_gap" in outlines["metric"].text
-    assert "not calibrated" in outlines["fresh test"].text
-    assert "500 held-out samples" in outlines["test"].text
-    assert "in 5 groups by prediction" in outlines["groups"].text
-    assert "too few samples" in outlines["few"].text
-    assert "no alarm" in outlines["quiet"].text
-    assert "ALARM at sample 4" in outlines["loud"].text
     assert "one <b>" in outlines["comparison"].text
 
 
 def test_the_numbers_are_those_of_the_objects(displays):
     rows, target = logits()
-    test = ConformalTest("energy").calibrate(rows[:500])
-    for alpha in (0.1, 0.05, 0.01):
-        assert f"{float(test.threshold(alpha).score):.4f}".replace("-", "−") in displays["test"]
     metric = BoCMetric()
     metric.update(rows, target)
     assert f"{float(metric.compute()['accuracy']):.4f}" in displays["metric"]
@@ -94,14 +72,6 @@ def test_a_restored_metric_shows_its_samples():
     assert "900 samples</span>" in unsure._repr_html_()  # a state does not tell the number of classes
 
 
-def test_a_display_swallows_no_warning():
-    """What a test says when it is used, it still says after it was shown."""
-    test = ConformalTest().calibrate(logits()[0][:20])
-    test._repr_html_()
-    with pytest.warns(UserWarning, match="nothing can be flagged"):
-        test.threshold(0.01)
-
-
 def test_without_matplotlib_there_is_no_figure(monkeypatch):
     def missing(*args, **kwargs):
         raise ImportError("plots need matplotlib")
@@ -110,20 +80,11 @@ def test_without_matplotlib_there_is_no_figure(monkeypatch):
     rows, target = logits()
     metric = BoCMetric()
     metric.update(rows, target)
-    made = [metric, ConformalTest().calibrate(rows), Report(make_results()), Comparison({"a": Report(make_results())})]
+    made = [metric, Report(make_results()), Comparison({"a": Report(make_results())})]
     for x in made:
         source = x._repr_html_()
         assert "<table" in source
         assert "<img" not in source
-
-
-def test_a_fake_test_is_left_to_the_repr():
-    from torch._subclasses import FakeTensorMode
-
-    test = ConformalTest().calibrate(logits()[0])
-    with FakeTensorMode() as mode:
-        test.counts = mode.from_tensor(test.counts)
-        assert test._repr_html_() is None
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -2,16 +2,11 @@
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from .bounds import concentration_and_free_gap
-from .display import decimals, note, shown_or_none, table
 from .rows import Rows
 from .spread import is_flat
-
-# So many rows are shown in a notebook.
-SHOWN = 8
 
 
 class Coins(NamedTuple):
@@ -50,35 +45,6 @@ class Coins(NamedTuple):
     def forced_gap(self) -> Tensor:
         """The part of the gap that the confidence alone forces, gap - free_gap: the gap of evenly matched rivals."""
         return gap_of(self.odds, self.loss) - self.free_gap
-
-    @shown_or_none
-    def _repr_html_(self) -> str | None:
-        """The first rows, and the means of all, for a notebook. It reads from the device.
-
-        None for subclasses of tensors, which may be spread over several processes: reading one would make them wait.
-        """
-        if any(type(x) is not Tensor for x in self):
-            return None
-        columns = [x.detach().reshape(-1) for x in (self.confidence, self.dominance, self.gap, self.concentration)]
-        total = self.prediction.numel()
-        first = zip(self.prediction.reshape(-1)[:SHOWN].tolist(), *(x[:SHOWN].tolist() for x in columns), strict=True)
-        rows = [[str(i), str(top), *map(decimals, numbers)] for i, (top, *numbers) in enumerate(first)]
-        if total > SHOWN:
-            rows.append([f"… {total - SHOWN:,} more", *[""] * 5])
-            rows.append(_means(columns))
-        shape = tuple(self.prediction.shape)
-        caption = f"Coins of {total:,} {'row' if total == 1 else 'rows'}, shape {shape}, on {self.odds.device}"
-        titles = ["row", "prediction", "confidence p̂", "dominance q̄", "gap Δ", "concentration ρ"]
-        return note(table(caption, titles, rows))
-
-
-def _means(columns: list[Tensor]) -> list[str]:
-    """The last row of the table: means over the rows without NaN."""
-    wide = torch.stack([x.cpu().double() for x in columns])  # first to the CPU: Apple's devices have no float64
-    valid = wide[:, ~wide.isnan().any(0)]
-    total, kept = wide.shape[1], valid.shape[1]
-    left_out = f", {total - kept:,} with NaN left out" if kept < total else ""
-    return [f"mean of {kept:,}{left_out}", "", *map(decimals, valid.mean(1).tolist())]
 
 
 def gap_of(odds: Tensor, loss: Tensor) -> Tensor:

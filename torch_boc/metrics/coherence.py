@@ -1,12 +1,12 @@
 """The summary of the probe as a torchmetrics metric."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
 
 from torch import Tensor
 
 from .. import plots
-from ..core.display import decimals, note, sentence, shown_or_none, table
 from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
@@ -140,26 +140,22 @@ class BoCMetric(ProbeMetric):
             return plots.draw_course([val] if isinstance(val, Mapping) else val, ax, drawn)
         return plots.draw_tally(self.total(), self.num_classes, ax, kind)
 
-    @shown_or_none
-    def _repr_html_(self) -> str | None:
+    def _repr_html_(self) -> str:
         """The summary and the plots of all samples so far, for a notebook.
 
         It shows the samples of this process, because a display must not wait for other processes.
         """
-        total = self.total()
+        total, name = self.total(), type(self).__name__
         if not bool(total.counts.any()):  # not the number of updates, which a restored state does not have
-            return note(sentence(f"{type(self).__name__}: no sample yet. Call update(logits, target) first."))
+            return f"<p>{name}: no sample yet. Call update(logits, target) first.</p>"
         summary = {key: float(value) for key, value in summarize(total).items()}
-        counts, chosen = [f"{summary[key]:,.0f} {key}" for key in COUNTS if summary[key]], self.keys or summary
-        told = {key: summary[key] for key in chosen if key not in COUNTS and summary[key] == summary[key]}
+        counts = [f"{summary[key]:,.0f} {key}" for key in COUNTS if summary[key]]
         classes = "" if self.num_classes is None else f", {self.num_classes} classes"
-        caption = f"{type(self).__name__}: {', '.join(counts) or 'no samples'}{classes}"
-        rows = [[f"{self.key_prefix}{key}", decimals(value)] for key, value in told.items()]
-        return note(table(caption, ["number", "value"], rows), self._picture(total))
-
-    @shown_or_none
-    def _picture(self, total: Tally) -> str | None:
-        """The plots; None without matplotlib."""
-        figure, _ = plots.draw_tally(total, self.num_classes)
+        shown = [key for key in self.keys or summary if key not in COUNTS and summary[key] == summary[key]]
+        rows = [
+            f"<tr><th scope='row'>{escape(self.key_prefix + key)}</th><td>{summary[key]:.4f}</td></tr>" for key in shown
+        ]
+        caption = f"<caption><span>{name}: {', '.join(counts)}{classes}</span></caption>"
         alt = "Histogram of the coherence gap, its mean against confidence, and accuracy against confidence."
-        return plots.notebook_picture(figure, alt)
+        body = f"<table>\n{caption}\n<tbody>{''.join(rows)}</tbody>\n</table>"
+        return plots.notebook(body, lambda: (plots.draw_tally(total, self.num_classes)[0], alt))

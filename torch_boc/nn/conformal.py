@@ -8,7 +8,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..core.display import shown_or_none
 from ..core.precision import widen
 from ..functional.conformal import (
     count_places,
@@ -22,7 +21,6 @@ from ..functional.placing import FINEST, Placing, Scoring
 from ..functional.score import find_score
 from ..functional.thresholds import Threshold, check_share, threshold_rank
 from .held_out import HeldOut
-from .showing import show_test
 
 # With fewer held-out samples below a threshold, that some are tied is chance.
 ENOUGH = 10
@@ -285,8 +283,3 @@ class ConformalTest(HeldOut):
                 f"so few held-out samples are not small enough; take {enough} or more",
                 stacklevel=5,
             )
-
-    @shown_or_none
-    def _repr_html_(self) -> str | None:
-        """The held-out samples, thresholds and a figure, for a notebook. It reads from the device."""
-        return show_test(self)

@@ -7,7 +7,6 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from ..core.display import decimals, note, sentence, shown_or_none, table
 from ..core.precision import moves_only, widen
 from ..functional.betting import Capital, empty_capital, place_bets
 from ..functional.conformal import look_up_ranks, rank_p_values, stream_ranks
@@ -176,24 +175,3 @@ class DriftMonitor(nn.Module):
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""
         return f"alpha={self.alpha}, seed={self.seed}"
-
-    @shown_or_none
-    def _repr_html_(self) -> str | None:
-        """How many samples were seen and how much speaks for a drift, for a notebook. It reads from the device.
-
-        There is no figure, because the monitor keeps the last evidence and not its course.
-        """
-        limit, change = -math.log(self.alpha), self.change
-        rows = [["samples seen", f"{int(self.seen):,}"]]
-        if int(self.skipped):
-            rows.append(["skipped rows, with NaN or +inf", f"{int(self.skipped):,}"])
-        rows.append(["evidence now, the log of the gambler’s capital", decimals(float(self.evidence), 2)])
-        rows.append(["highest evidence", decimals(float(self.peak), 2)])
-        rows.append(["evidence for an alarm, log(1 / alpha)", decimals(limit, 2)])
-        said = f"DriftMonitor, alpha = {self.alpha:g}: no alarm."
-        if change is not None:
-            said = (
-                f"DriftMonitor, alpha = {self.alpha:g}: ALARM at sample {int(self.alarm_at):,}. "
-                f"The change probably began after {change:,} samples."
-            )
-        return note(sentence(said), table("The stream so far", ["number", "value"], rows))

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..core.display import note, shown_or_none
-from ..plots import notebook_picture
+from ..plots import notebook
 from ..storage.files import check_folder, printable
 from .beyond import BEYOND_NOTE, beyond_rows, beyond_sentence
 from .contrast import contrast_figure, difference_tables, ood_contrast
@@ -147,14 +146,13 @@ class Comparison:
         """The tables, the sentences about each model and a figure, which notebooks show."""
         said = {name: self.sentences(name) for name in self.reports}
         whole = template("contrast.html.jinja").render(tables=[self.table(), *self.tables()], models=said)
-        return note(whole, self._picture())
+        return notebook(whole, self._figure)
 
-    @shown_or_none
-    def _picture(self) -> str | None:
-        """The figure for a notebook; None without matplotlib, or if there is nothing to show."""
+    def _figure(self) -> tuple[Any, str] | None:
+        """The figure for a notebook, and what it shows in words; None if there is nothing to show."""
         drawn = contrast_figure(self._results())
         alt = "A number of each model with its 95 % interval; the tables above have the numbers."
-        return None if drawn is None else notebook_picture(drawn, alt)
+        return None if drawn is None else (drawn, alt)
 
     def _model(self, name: str, report: Report, drawn: Mapping[str, Any], reader: Introductions) -> dict[str, Any]:
         """What the page says of one model."""

@@ -2,10 +2,9 @@
 
 from base64 import b64encode
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..core.display import note, shown_or_none
-from ..plots import notebook_picture
+from .. import plots
 from .rendering import content, template
 from .results import Results
 from .symbols import Introductions
@@ -46,15 +45,14 @@ def notebook(results: Results) -> str:
     whole = template("notebook.html.jinja").render(
         sentences=said, symbols=Introductions().of(said), tables=main_tables(results)
     )
-    return note(whole, _notebook_figure(results))
+    return plots.notebook(whole, lambda: _notebook_figure(results))
 
 
-@shown_or_none
-def _notebook_figure(results: Results) -> str | None:
-    """The most important figure; None without matplotlib, or if there is nothing to show."""
+def _notebook_figure(results: Results) -> tuple[Any, str] | None:
+    """The most important figure, and what it shows in words; None if there is nothing to show."""
     figures = {figure.name: figure for figure in all_figures()}
     for name in NOTEBOOK_FIGURES:
         drawn = figures[name].draw(results)
         if drawn is not None:
-            return notebook_picture(drawn, captions(results, [name])[0].alt)
+            return drawn, captions(results, [name])[0].alt
     return None
