@@ -29,7 +29,6 @@ LAYERS = [
     ["evaluation"],
     ["zoo"],
     ["experiments"],
-    ["selfcheck"],
     ["cli"],
 ]
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}

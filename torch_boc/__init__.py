@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         metrics,
         nn,
         report,
-        selfcheck,
         storage,
         zoo,
     )
@@ -55,7 +54,6 @@ __all__ = [
     "metrics",
     "nn",
     "report",
-    "selfcheck",
     "storage",
     "watch",
     "zoo",

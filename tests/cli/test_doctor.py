@@ -10,8 +10,6 @@ from tests.kernels.cases import needs_native
 from torch_boc.functional import diagnosis
 from torch_boc.kernels import status, trial
 from torch_boc.kernels.cpu import library
-from torch_boc.selfcheck import kit
-from torch_boc.selfcheck.outcomes import Finding, check
 
 
 @pytest.fixture(autouse=True)
@@ -86,36 +84,3 @@ def test_a_gpu_is_tried_and_timed(monkeypatch):
     monkeypatch.setattr(diagnosis, "_time_shape", lambda rows, classes, device: tried.append(device))
     assert diagnosis.diagnose()["paths"][1]["trial"] == ""
     assert tried.count("cuda") == 1 + len(diagnosis.SHAPES)
-
-
-@pytest.fixture
-def checks(monkeypatch):
-    """One check in the place of ten, on the CPU in the place of a GPU; its outcome can be chosen."""
-    passed = [True]
-    one = check("results", "they are right")(lambda device: Finding(passed[0], "as they are"))
-    monkeypatch.setattr(kit, "CHECKS", {"results": one})
-    monkeypatch.setattr(kit, "check_device", lambda device: {"cuda": torch.device("cpu")}[device])
-    return passed
-
-
-@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
-def test_the_checks_of_a_gpu(run, checks, tmp_path, passed, code):
-    checks[:] = [passed]
-    outcome = run("doctor", "--gpu")
-    assert outcome.code == code
-    assert f"{'passed' if passed else 'failed'}   results  as they are" in outcome.out
-    assert outcome.err == "torch-boc: the results are in torch_boc-selfcheck.json; please attach it to your report\n"
-    assert json.loads((tmp_path / "torch_boc-selfcheck.json").read_text())["device"] == "cpu"
-
-
-def test_the_checks_of_a_gpu_as_json(run, checks):
-    code, out, _ = run("doctor", "--gpu", "--json")
-    assert code == 0
-    assert json.loads(out)["outcomes"][0]["found"] == "as they are"
-
-
-def test_without_a_gpu_the_checks_are_an_error(run, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    code, _, err = run("doctor", "--gpu")
-    assert code == 2
-    assert "torch finds no GPU" in err

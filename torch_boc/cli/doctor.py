@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .console import put, say, screen, working
+from .console import put, screen, working
 from .spelling import spell, spell_json
 
 UNHEALTHY = 1
@@ -17,26 +17,12 @@ UNHEALTHY = 1
 
 def doctor(
     json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object, for a bug report.")] = False,
-    gpu: Annotated[
-        bool,
-        typer.Option(
-            "--gpu",
-            metavar="",
-            help="Run ten checks on the GPU instead, and write torch_boc-selfcheck.json.",
-        ),
-    ] = False,
 ) -> None:
     """Which paths compute on this machine and why not, whether they are right, and how fast they are.
 
     It compares the kernels with torch's own operations on a small batch, and times the probe beside torch.softmax. The
     exit code is 1 if a path computes wrongly, and 0 otherwise: a path that is missing is no fault.
-
-    With --gpu it runs the checks of `python -m torch_boc.selfcheck` on the GPU, and writes a file to attach to a
-    report. The exit code is 1 if a check fails.
     """
-    if gpu:
-        _check_gpu(json)
-        return
     with working("trying and timing"):
         from ..functional.diagnosis import diagnose
 
@@ -48,22 +34,6 @@ def doctor(
     else:
         _show(found, console)
     if not found["healthy"]:
-        raise typer.Exit(UNHEALTHY)
-
-
-def _check_gpu(json: bool) -> None:
-    """Run the checks for the first person with a GPU."""
-    with working("checking the GPU") as tell:
-        from ..selfcheck import FILE, run
-
-        results = run("cuda", FILE, tell=tell)
-    if json:
-        console = screen()
-        console.file.write(spell_json(results.to_json(), console.encoding))
-    else:
-        results.show()
-    say(f"the results are in {FILE}; please attach it to your report")
-    if results.failed:
         raise typer.Exit(UNHEALTHY)
 
 

@@ -20,7 +20,7 @@ NOT_RUN = {
     ("fleet.md", "torchrun --nproc-per-node 8 predict.py"),
     ("fleet.md", "import ray"),
     ("speed.md", "make bench"),
-    ("speed.md", "python -m torch_boc.selfcheck"),
+    ("speed.md", "python -m pytest -m gpu"),
     ("paper.md", "torch-boc experiment vit"),
 }
 

@@ -1,0 +1,112 @@
+"""The GPU gives what torch's operations give in float64 on the CPU, and the same bits each time."""
+
+import pytest
+import torch
+
+from tests.gpu.batches import make_batch
+from torch_boc import BoCMetric, CoherenceGap, kernels
+from torch_boc.functional import bag_of_coins, binomial_log_tail, expected_wins, log_p_value, sample_columns
+
+pytestmark = pytest.mark.gpu
+
+CASES = [  # rows, classes, dtype and scale: small logits are flat, large ones sharp
+    (64, 2, torch.float32, 3.0),
+    (64, 3, torch.float32, 3.0),
+    (65, 10, torch.float32, 12.0),
+    (64, 1_000, torch.float32, 3.0),
+    (32, 1_000, torch.float32, 0.01),
+    (64, 1_000, torch.bfloat16, 3.0),
+    (16, 1_025, torch.float16, 3.0),
+    (16, 1_000, torch.float64, 3.0),
+    (8, 50_257, torch.float32, 3.0),
+    (8, 50_257, torch.bfloat16, 3.0),
+    (300, 128_256, torch.bfloat16, 3.0),
+]
+SUMS = {torch.float64: 1e-11}  # relative errors; of the other dtypes, whose sums are in float32, 1e-5
+GRADIENTS = {torch.float32: 1e-5, torch.float64: 1e-11, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+FIELDS = ("odds", "loss", "gap", "free_gap", "concentration")
+MEANS = ("samples", "invalid", "confidence", "dominance", "gap", "free_gap", "concentration", "accuracy", "nll")
+
+
+@pytest.mark.parametrize(("rows", "classes", "dtype", "scale"), CASES)
+def test_every_result_is_that_of_the_cpu(device, rows, classes, dtype, scale):
+    logits, target = make_batch(rows, classes, dtype=dtype, scale=scale)
+    if classes > 3:
+        logits[0, 1] = torch.nan
+        logits[1, 2] = torch.inf
+        logits[2, 1::2] = -torch.inf  # not the target, whose loss would be infinite
+        logits[3, [0, -1]] = 20.0
+    with kernels.use("torch"):
+        expected = compute(logits.double(), target)
+    with kernels.use("triton"):
+        actual = compute(logits.to(device), target.to(device))
+    for name, value in expected.items():
+        assert_near(actual[name], value, relative(name), GRADIENTS if name == "gradient" else SUMS, dtype)
+
+
+def compute(logits, target):
+    """Coins, columns and means, and the gradient of rows that have one."""
+    coins = bag_of_coins(logits)
+    metric = BoCMetric(logits.shape[1], nan_strategy="ignore").to(logits.device)
+    metric.update(logits, target)
+    summary = metric.compute()
+    leaf = logits[4:].detach().requires_grad_()
+    weighted = zip((1.0, -2.0, 0.5, 1.5, -1.0), FIELDS, strict=True)
+    some = bag_of_coins(leaf)
+    (gradient,) = torch.autograd.grad(sum(weight * getattr(some, name).sum() for weight, name in weighted), leaf)
+    columns = ("confidence", "dominance", "gap", "free_gap", "concentration", "energy", "logit_gap")
+    return {
+        "prediction": coins.prediction,
+        **{name: getattr(coins, name) for name in FIELDS},
+        **{f"column {name}": value for name, value in sample_columns(logits, columns=columns).items()},
+        "means": torch.stack([summary[name] for name in MEANS]),
+        "gradient": gradient,
+    }
+
+
+def relative(quantity):
+    """What an error is relative to: the number itself where it may be tiny, the largest of all, or at least 1."""
+    name = quantity.removeprefix("column ")
+    if name in ("odds", "loss", "gap"):
+        return lambda x: x.abs().clamp_min(1e-300)
+    if name in ("gradient", "free_gap"):
+        return lambda x: x.abs().nan_to_num(0).max().clamp_min(1e-300)
+    return lambda x: x.abs().clamp_min(1.0)
+
+
+def assert_near(actual, expected, scale, limits, dtype):
+    actual, expected = (x.detach().cpu().double() for x in (actual, expected))
+    size = scale(expected)
+    torch.testing.assert_close(actual / size, expected / size, rtol=0, atol=limits.get(dtype, 1e-5), equal_nan=True)
+
+
+@pytest.mark.parametrize("classes", [3, 1_000])
+def test_p_values(device, classes):
+    """At the odds and losses that the device found: their rounding can change the number of wins."""
+    coins = bag_of_coins(make_batch(64, classes, device=device)[0])
+    wins, odds = expected_wins(coins).cpu(), coins.odds.cpu().double()
+    with kernels.use("torch"):
+        expected = binomial_log_tail(wins, 100, odds)
+    torch.testing.assert_close(log_p_value(coins).cpu().double(), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_fifty_repeats_give_the_same_bits(device):
+    logits, target = make_batch(8_192, 1_000, device=device)
+
+    def bits():
+        leaf = logits.detach().requires_grad_()
+        coins = bag_of_coins(leaf)
+        metrics = [BoCMetric().to(device), CoherenceGap().to(device)]
+        for metric in metrics:
+            metric.update(logits, target)
+        tensors = [
+            *(x.detach() for x in coins),
+            *torch.autograd.grad((coins.gap + coins.concentration).sum(), leaf),
+            *sample_columns(logits).values(),
+            *(state for metric in metrics for state in metric.metric_state.values()),
+        ]
+        return [x.contiguous().reshape(-1).view(torch.uint8) for x in tensors]
+
+    first = bits()
+    for _ in range(49):
+        assert all(torch.equal(one, other) for one, other in zip(first, bits(), strict=True))
