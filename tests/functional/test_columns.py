@@ -13,7 +13,9 @@ def test_every_column_is_what_its_name_says():
     logits = random_logits(20, 7)
     columns, coins = sample_columns(logits, trials=30), bag_of_coins(logits)
     assert tuple(columns) == COLUMNS
-    expected = {name: getattr(coins, name) for name in COLUMNS[:7]} | compute_scores(logits, ["energy", "logit_gap"])
+    expected = {name: getattr(coins, name) for name in (*COLUMNS[:7], "odds", "loss")} | compute_scores(
+        logits, ["energy", "logit_gap"]
+    )
     expected |= {"p_value": functional.p_value(coins, 30), "log_p_value": functional.log_p_value(coins, 30)}
     for name, value in columns.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-14, atol=0, msg=lambda m, n=name: f"{n}: {m}")

@@ -45,8 +45,9 @@ def probe(
     """Confidence, dominance, coherence gap and p-value of each sample.
 
     Prints their means. With -o it writes a row for each sample: index, target (if there is one), prediction,
-    confidence, dominance, gap, forced_gap, free_gap, concentration, p_value, log_p_value, energy, logit_gap. An older
-    file of that name is replaced. For probabilities there is no energy, because it is always 0 after a softmax.
+    confidence, dominance, gap, forced_gap, free_gap, concentration, p_value, log_p_value, energy, logit_gap, odds,
+    loss. An older file of that name is replaced. For probabilities there is no energy, which is always 0 after a
+    softmax.
 
     Files are read and written in parts, so that memory does not grow with them. Only .pt and .pth, and compressed
     arrays of .npz in the order of Fortran, are read as a whole. An error in the last row still leaves no output behind.

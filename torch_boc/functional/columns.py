@@ -27,6 +27,8 @@ _COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
     "log_p_value": lambda x: log_p_value(x.coins, x.trials),
     "energy": registry.energy,
     "logit_gap": registry.logit_gap,
+    "odds": lambda x: x.coins.odds,
+    "loss": lambda x: x.coins.loss,
 }
 COLUMNS = tuple(_COLUMNS)
 
@@ -59,8 +61,8 @@ def sample_columns(
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-value.
         columns: the names of the columns, in this order. The default is all: `prediction`, `confidence`, `dominance`,
-            `gap`, its parts `forced_gap` and `free_gap`, `concentration`, `p_value`, `log_p_value`, `energy` and
-            `logit_gap`.
+            `gap`, its parts `forced_gap` and `free_gap`, `concentration`, `p_value`, `log_p_value`, `energy`,
+            `logit_gap`, and `odds` and `loss`, from which reports on tables are computed.
 
     Returns:
         Tensors without the class axis, on the device of the logits. `prediction` is int64, the others are float64
