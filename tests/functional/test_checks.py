@@ -129,3 +129,16 @@ def test_an_unknown_score_is_refused_with_the_known_ones():
 def test_the_registry_is_read_only():
     with pytest.raises(TypeError):
         scores["mine"] = scores["msp"]
+
+
+def test_a_dtensor_is_refused_with_the_remedy():
+    import torch.distributed as dist
+    from torch.distributed.tensor import distribute_tensor, init_device_mesh
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        logits = distribute_tensor(torch.eye(3), init_device_mesh("cpu", (1,)))
+        with pytest.raises(TypeError, match=r"full_tensor\(\)"):
+            bag_of_coins(logits)
+    finally:
+        dist.destroy_process_group()

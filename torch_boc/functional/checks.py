@@ -4,12 +4,17 @@ import operator
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
+
+_PLAIN = (Tensor, Parameter)
 
 
 def check_logits(logits: Tensor, dim: int) -> int:
     """Return `dim` as a non-negative axis of `logits`, or raise if these logits cannot be probed."""
     if not isinstance(logits, Tensor):
         raise TypeError(f"expected logits as a torch.Tensor, got {type(logits).__name__}; use torch.as_tensor")
+    if type(logits) not in _PLAIN and type(logits).__name__ == "DTensor":
+        raise TypeError(f"expected logits as a plain tensor, got a DTensor ({_described(logits)}); use full_tensor()")
     axes = logits.ndim
     if not logits.is_floating_point():
         raise TypeError(f"expected floating-point logits, got {_described(logits)}; convert with logits.float()")

@@ -9,12 +9,9 @@ from ..core.blocks import blockwise
 from ..core.coins import Coins
 from ..core.precision import widen
 from ..core.standing import ClassCoins, class_coins
-from ..kernels.dtensors import is_distributed
 from . import whole
 from .checks import check_target, classes_last
 from .paths import Fused, coins_from_rows, decide, row_sums, standing
-from .shards import Part, own_part, shared_sums
-from .shared_standing import shared_standing
 
 __all__ = ["ClassCoins", "Coins", "bag_of_coins"]
 
@@ -33,9 +30,7 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) 
     Args:
         logits: shape (..., C), on any device and of any floating dtype; log-probabilities work as well. float16 and
             bfloat16 are computed in float32. A row with NaN or +inf gives NaN, and its prediction is that of
-            torch.argmax. A class with -inf always loses. A DTensor gives plain tensors of the rows that this process
-            holds. If the classes are sharded, all processes that share them must call this function. They exchange a
-            few numbers per row, but no logits, and all get the same numbers; there is no gradient.
+            torch.argmax. A class with -inf always loses.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         index: a class of each row, as integers of the shape of `logits` without `dim`. Then the coins are about this
             class instead of the top: the token that was emitted, or the target. An index that is no class, such as
@@ -61,12 +56,6 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) 
     rows = classes_last(logits, dim)
     if index is not None:
         return _coins_of_class(rows, index)
-    if is_distributed(rows):
-        part = own_part(rows)
-        if part.group is None:
-            return bag_of_coins(part.rows)
-        sums, _ = shared_sums(part)
-        return coins_from_rows(sums, part.classes, decide(sums.odds))
     return _coins_of_top(rows, decide(rows))
 
 
@@ -85,27 +74,12 @@ def _coins_of_top(rows: Tensor, fused: Fused) -> Coins:
 
 def _coins_of_class(rows: Tensor, index: Tensor) -> ClassCoins:
     """The coins of a given class of each row: two passes over the logits, one of them for the top."""
-    if is_distributed(rows):
-        return _coins_of_shared_class(own_part(rows, index))
     index, fused, classes = check_target(index, rows.shape[:-1], "index"), decide(rows), rows.shape[-1]
     coins = _coins_of_top(rows, fused)
     pair = torch.stack([coins.prediction, index.clamp(0, classes - 1)], -1)
     top, own = widen(rows.gather(-1, pair)).unbind(-1)
     distance = _if_class(index, top - own, classes)
     return class_coins(coins, index, distance, own, standing(rows, index, fused), classes)
-
-
-def _coins_of_shared_class(part: Part) -> ClassCoins:
-    """The same for logits that are a DTensor; the target of the part is the given class."""
-    index, classes = part.target, part.classes
-    assert index is not None
-    if part.group is None:
-        return bag_of_coins(part.rows, index=index)
-    sums, distance = shared_sums(part)
-    assert distance is not None
-    coins = coins_from_rows(sums, classes, decide(sums.odds))
-    own, *found = shared_standing(part)
-    return class_coins(coins, index, _if_class(index, distance, classes), own, (found[0], found[1]), classes)
 
 
 def _if_class(index: Tensor, number: Tensor, classes: int) -> Tensor:

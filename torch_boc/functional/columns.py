@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from torch import Tensor
 
 from ..core.coins import gap_of
-from ..kernels.dtensors import is_distributed
-from . import registry, whole
+from . import registry
 from .checks import bare, check_trials, classes_last
 from .coins import bag_of_coins
 from .evidence import Evidence, gather
 from .paths import coins_from_rows, decide, row_sums
-from .shards import own_part, shared_sums
 from .trials import log_p_value
 
 # Each column as a function of the evidence. Properties of `Coins` are written out: torch 2.7 cannot compile them.
@@ -73,9 +71,6 @@ def sample_columns(
     """
     names, rows = check_columns(columns), classes_last(bare(logits), dim)
     trials = check_trials(trials)
-    found = whole.columns(rows, decide(rows), names, trials)
-    if found is not None:
-        return dict(zip(names, found, strict=True))
     return columns_of(gather(rows, trials=trials, extras=column_extras(names)), names)
 
 
@@ -90,13 +85,7 @@ def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] |
     if "energy" not in names and "logit_gap" not in names:
         return columns_of(Evidence(bag_of_coins(logits), classes, trials), names)
     extras = "logit_gap" in names
-    if is_distributed(logits):
-        part = own_part(logits)
-        if part.group is None:
-            return probe_columns(part.rows, trials=trials, columns=names)
-        sums, _ = shared_sums(part, extras=extras)
-    else:
-        sums = row_sums(logits, decide(logits), extras=extras)
+    sums = row_sums(logits, decide(logits), extras=extras)
     coins = coins_from_rows(sums, classes, decide(sums.odds))
     return columns_of(Evidence(coins, classes, trials, sums.top, margin=sums.margin), names)
 

@@ -15,12 +15,9 @@ from ..core.coins import Coins
 from ..core.extras import EXTRAS as MORE
 from ..core.extras import extras_by_blocks
 from ..core.precision import is_plain, widen
-from ..kernels.dtensors import is_distributed
 from . import whole
 from .checks import check_target, check_trials, classes_last
 from .paths import Fused, coins_from_rows, decide, row_sums, widened
-from .shards import own_part, shared_sums
-from .shared_extras import shared_extras
 
 # The numbers that are computed only if they are asked for; the first two are sums of `core.rows`.
 SUMS = ("surprise", "margin")
@@ -75,9 +72,8 @@ def gather(
     """Gather the evidence of a batch in one pass over its logits, for scores, columns, tallies and metrics.
 
     Args:
-        logits: shape (..., C). They may be a DTensor, as for `bag_of_coins`.
-        target: class indices of shape (...), or None. If the logits are a DTensor: the targets of the rows of this
-            process, or a DTensor with the placements of the logits, replicated over the processes that share classes.
+        logits: shape (..., C).
+        target: class indices of shape (...), or None.
         dim: the class axis; by default the last, so that logits of shape (N, T, C) have their C classes there.
         trials: the number of coin flips of the p-values.
         extras: the names of the numbers to compute that only some scores need, among `surprise`, `margin`, `log_odds`,
@@ -93,8 +89,6 @@ def gather(
     """
     trials, extras = check_trials(trials), check_extras(extras)
     rows = classes_last(logits, dim)
-    if is_distributed(rows):
-        return _gather_part(rows, target, trials, extras, ignore_index)
     target = None if target is None else check_target(target, rows.shape[:-1])
     counted = None if ignore_index is None or target is None else target != ignore_index
     found = _numbers(rows, target, extras)
@@ -144,22 +138,6 @@ def check_extras(extras: bool | Iterable[str]) -> tuple[str, ...]:
     if isinstance(extras, str) or not asked <= {*EXTRAS}:
         raise ValueError(f"expected extras as True, False or a list of names among {', '.join(EXTRAS)}, got {extras!r}")
     return tuple(name for name in EXTRAS if name in asked)
-
-
-def _gather_part(
-    rows: Tensor, target: Tensor | None, trials: int, extras: tuple[str, ...], ignore_index: int | None
-) -> Evidence:
-    """`gather` for logits that are a DTensor."""
-    part = own_part(rows, target)
-    if part.group is None:
-        return gather(part.rows, part.target, trials=trials, extras=extras, ignore_index=ignore_index)
-    sums, distance = shared_sums(part, extras=any(name in SUMS for name in extras))
-    sums, target = widened(sums), part.target
-    coins = coins_from_rows(sums, part.classes, decide(sums.odds))
-    counted = None if target is None or ignore_index is None else target != ignore_index
-    numbers = (sums.top, sums.surprise, sums.margin)
-    more = shared_extras(part, sums, tuple(name for name in extras if name in MORE))
-    return Evidence(coins, part.classes, trials, *numbers, counted, target, distance, **more)
 
 
 def every(evidence: Evidence, start: int, step: int) -> Evidence:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from . import whole
-from .checks import bare, classes_last
+from .checks import bare
 from .evidence import Evidence, flat, gather
-from .paths import decide
-from .score import need_extras, quantities_of, rank
+from .score import need_extras, rank
 
 MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 except its sign
 
@@ -91,10 +89,7 @@ def add_scores(
         trials: the number of coin flips, for the scores that are p-values.
     """
     if isinstance(preds, Tensor):
-        rows = classes_last(bare(preds), dim)
-        if whole.count_scores(rows, decide(rows), ood, quantities_of(names), trials, (total, invalid)):
-            return
-        preds = gather(rows, trials=trials, extras=need_extras(names))
+        preds = gather(bare(preds), dim=dim, trials=trials, extras=need_extras(names))
     add_histograms(total, ranked(preds._replace(trials=trials), names, invalid), ood)
 
 

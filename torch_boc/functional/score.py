@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from . import whole
 from .checks import check_trials, classes_last
 from .evidence import Evidence, check_extras, gather
-from .paths import decide
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,6 @@ class Score:
         number: a number that ranks the samples like the score and does not saturate; for msp it is minus the odds.
         value: the score as a rising function of that number.
         extras: the numbers that the score needs of those that `gather` computes only if they are among its `extras`.
-        quantity: the name of the number in `kernels.QUANTITIES`, with "-" before it if the number is minus that. None
-            if no kernel computes the number; then its formula is used.
         upside_down: True for the paper's score. It is kept as published, and higher means less in-distribution.
     """
 
@@ -36,7 +32,6 @@ class Score:
     symbol: str
     axis: str
     extras: tuple[str, ...] = ()
-    quantity: str | None = None
     upside_down: bool = False
 
     def function(self, evidence: Evidence) -> Tensor:
@@ -118,20 +113,7 @@ def unsaturated_scores(
         raise TypeError(f"expected names as a list of scores, got the string {names!r}; use [{names!r}]")
     names = [_checked(name) for name in (registered if names is None else names)]
     rows, trials = classes_last(logits, dim), check_trials(trials)
-    quantities, signs = quantities_of(names)
-    asked = tuple(dict.fromkeys(quantities))  # without repetitions: an operator must not return a tensor twice
-    found = whole.columns(rows, decide(rows), asked, trials)
-    if found is not None:
-        known = dict(zip(asked, found, strict=True))
-        signed = zip(names, quantities, signs, strict=True)
-        return {name: known[quantity] if sign > 0 else -known[quantity] for name, quantity, sign in signed}
     return rank(gather(rows, trials=trials, extras=need_extras(names)), names)
-
-
-def quantities_of(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names of the quantities behind these scores, and their signs; "" for a score without a quantity."""
-    found = [find_score(name).quantity or "" for name in names]
-    return tuple(x.removeprefix("-") for x in found), tuple(-1 if x.startswith("-") else 1 for x in found)
 
 
 def rank(evidence: Evidence, names: Iterable[str]) -> dict[str, Tensor]:
@@ -161,7 +143,6 @@ def register(
     axis: str | None = None,
     value: Callable[[Tensor], Tensor] = _itself,
     extras: Iterable[str] = (),
-    quantity: str | None = None,
     upside_down: bool = False,
 ) -> Callable[[Callable[[Evidence], Tensor]], Callable[[Evidence], Tensor]]:
     """Register a function of the evidence as the `number` of a score, which gets the function's name; see `Score`."""
@@ -170,7 +151,7 @@ def register(
         name = number.__name__
         called = symbol or name.replace("_", " ")
         needs = check_extras(extras)
-        registered[name] = Score(name, summary, number, value, called, axis or called, needs, quantity, upside_down)
+        registered[name] = Score(name, summary, number, value, called, axis or called, needs, upside_down)
         return number
 
     return add

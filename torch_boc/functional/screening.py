@@ -6,17 +6,11 @@ import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from . import whole
-from .checks import check_trials
 from .columns import column_extras, columns_of, sample_columns
-from .conformal import confidence_stratum, place_p_values
+from .conformal import place_p_values
 from .evidence import gather
-from .paths import decide
-from .placing import TRIALS, Placing, Scoring, place_numbers, place_samples
-from .score import need_extras, quantities_of
-
-# The quantity of the kernels that the group of a sample follows from.
-_GROUP_QUANTITY = {None: (), "prediction": ("prediction",), "confidence": ("odds",)}
+from .placing import Placing, Scoring, place_samples
+from .score import need_extras
 
 
 def columns_and_places(
@@ -39,21 +33,9 @@ def columns_and_places(
     if scoring.temperature != 1.0 or not names:
         columns = sample_columns(rows, trials=trials, columns=names) if names else {}
         return columns, place_samples(rows, scoring)
-    (quantity,), (sign,) = quantities_of([scoring.name])
-    grouping = _GROUP_QUANTITY[scoring.groups]
-    asked = tuple(dict.fromkeys((*names, quantity, *grouping)))
-    same_trials = trials == TRIALS or quantity not in ("log_p_value", "p_value")
-    found = whole.columns(rows, decide(rows), asked, check_trials(trials)) if same_trials else None
-    if found is None:
-        extras = {*column_extras(names), *need_extras([scoring.name])}
-        evidence = gather(rows, trials=trials, extras=extras)
-        return columns_of(evidence, names), place_samples(evidence, scoring)
-    known = dict(zip(asked, found, strict=True))
-    group = known[grouping[0]] if grouping else None
-    if scoring.groups == "confidence" and group is not None:
-        group = confidence_stratum(group)
-    placing = place_numbers(known[quantity] * (sign * scoring.sign), group, scoring.resolution)
-    return {name: known[name] for name in names}, placing
+    extras = {*column_extras(names), *need_extras([scoring.name])}
+    evidence = gather(rows, trials=trials, extras=extras)
+    return columns_of(evidence, names), place_samples(evidence, scoring)
 
 
 def flagged_share(held_out: Tensor, tested: Tensor, alpha: float, invalid: Tensor | int = 0) -> Tensor:

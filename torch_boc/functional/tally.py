@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from ..kernels.dtensors import is_distributed
 from . import whole
 from .checks import bare, check_target, check_trials, classes_last
 from .evidence import Evidence, gather
@@ -56,7 +55,7 @@ def add_logits(
         ignore_index: samples with this target do not count.
     """
     rows, trials = classes_last(bare(logits), dim), check_trials(trials)
-    target = _checked(target, rows)
+    target = None if target is None else check_target(target, rows.shape[:-1])
     if not whole.add_tally(rows, decide(rows), target, (ignore_index, trials, alpha), total):
         add_evidence(total, gather(rows, target, trials=trials, ignore_index=ignore_index), alpha=alpha)
 
@@ -84,11 +83,6 @@ def add_gaps(
 ) -> None:
     """Add the `gap_tally` of a batch of logits to `states`, in place; the arguments are those of `add_logits`."""
     rows = classes_last(bare(logits), dim)
-    target = _checked(target, rows)
+    target = None if target is None else check_target(target, rows.shape[:-1])
     if not whole.add_gaps(rows, decide(rows), target, (ignore_index, part), states):
         add_gaps_by_formula(states, gather(rows, target, ignore_index=ignore_index), part)
-
-
-def _checked(target: Tensor | None, rows: Tensor) -> Tensor | None:
-    """Return the target in int64, or raise. For a DTensor, `gather` checks it, which knows the part of this process."""
-    return target if target is None or is_distributed(rows) else check_target(target, rows.shape[:-1])

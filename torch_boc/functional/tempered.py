@@ -8,11 +8,8 @@ from torch import Tensor
 from ..core.blocks import blockwise
 from ..core.extras import extras_by_blocks
 from ..core.precision import accumulator, is_plain, widen
-from ..kernels.dtensors import is_distributed
-from . import whole
 from .checks import classes_last
-from .coins import bag_of_coins
-from .paths import decide
+from .evidence import gather
 
 # Where the temperature is looked for: from 2^-6 to 2^10.
 LEAST, MOST, STEPS = -6.0, 10.0, 26
@@ -27,7 +24,7 @@ def tempered_dominance(logits: Tensor, temperature: float | Tensor, *, dim: int 
     `tempered_dominance` has T = 4.
 
     Args:
-        logits: shape (..., C). They may be a DTensor, as for `bag_of_coins`.
+        logits: shape (..., C).
         temperature: T, above 0; a number, or a tensor with one number, whose value is not checked.
         dim: the class axis; by default the last.
 
@@ -87,14 +84,6 @@ def check_temperature(temperature: float | Tensor) -> None:
 
 def _loss(rows: Tensor, temperature: float | Tensor) -> Tensor:
     """The mean chance that the top class loses a coin flip at this temperature."""
-    if is_distributed(rows):
-        return widen(bag_of_coins(rows / temperature).loss)
     if not is_plain(rows):
         return extras_by_blocks(rows, ("tempered_loss",), temperature=temperature)[1]
-    return blockwise(lambda z: (_loss_of_piece(z, temperature),), rows)[0]
-
-
-def _loss_of_piece(rows: Tensor, temperature: float | Tensor) -> Tensor:
-    scaled = rows.to(accumulator(rows.dtype)) / temperature
-    found = whole.columns(scaled, decide(scaled), ["loss"], 1)
-    return extras_by_blocks(rows, ("tempered_loss",), temperature=temperature)[1] if found is None else found[0]
+    return blockwise(lambda z: (gather(z.to(accumulator(z.dtype)) / temperature).coins.loss,), rows)[0]

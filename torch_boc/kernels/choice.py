@@ -15,7 +15,6 @@ from torch.nn import Parameter
 from .cpu import calls
 from .cpu import library as native
 from .cpu.calls import DTYPES, MOST_TRIALS, QUANTITIES
-from .dtensors import is_distributed
 from .trial import is_trusted
 from .triton import launch_numbers
 from .triton.launch import available, interpreted, is_warm
@@ -119,7 +118,7 @@ def _is_unwatched(x: Tensor) -> bool:
 def _fused_dtypes(x: Tensor, path: str) -> Collection[torch.dtype]:
     """The dtypes of logits that the kernels take. If they take any, they also take numbers in float32 and float64."""
     device = x.device.type
-    if path == "torch" or is_distributed(x):
+    if path == "torch":
         return ()
     if path == "triton" and not available(device):
         raise RuntimeError(

@@ -13,7 +13,6 @@ from ..functional.evidence import Evidence, gather
 from ..functional.histograms import add_scores, ranked
 from ..functional.score import find_score, need_extras
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
-from ..kernels.dtensors import is_distributed
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
 from .kept import ScoreMetric
 
@@ -105,8 +104,6 @@ class BoCSeparation(ScoreMetric):
 
         In place of the logits, `preds` can be their evidence. Samples that are not `counted` there do not count here.
         """
-        if not isinstance(preds, Evidence) and is_distributed(preds):
-            preds = self.take(preds)  # the evidence of the rows that this process holds
         if isinstance(preds, Evidence):
             self._agree_on_classes(preds.num_classes)
             shape = preds.coins.odds.shape
