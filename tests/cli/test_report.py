@@ -6,15 +6,12 @@ import re
 from io import StringIO
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-import torch
 from rich.cells import cell_len
 from rich.console import Console
 
 from tests.arrays import read_arrays
 from tests.cli.cases import numbers, samples
-from tests.evaluation.streamed.tables import column_table, logit_table, write_parts
 from torch_boc.cli import inputs, output, render
 from torch_boc.evaluation import evaluate
 from torch_boc.report import words
@@ -213,43 +210,3 @@ def test_a_place_that_takes_no_files_is_known_before_the_work(run, files, monkey
     allowed = os.access
     monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK | os.X_OK and allowed(path, mode))
     assert "which does not let this user" in run(*args, "new/out.csv").err
-
-
-def tables(folder):
-    for name, source in (("test", "test.npz"), ("noise", "noise.npz")):
-        arrays = read_arrays(folder / source)
-        table = logit_table(
-            torch.from_numpy(arrays["logits"]), torch.from_numpy(arrays["target"]) if name == "test" else None
-        )
-        write_parts(folder / name, table)
-        columns = column_table(torch.from_numpy(arrays["logits"]))
-        pq.write_table(columns, folder / f"{name}-columns.parquet")
-
-
-def test_folders_and_patterns_are_read_in_parts(run, files):
-    tables(files)
-    code, out, err = run("report", "--id", "test", "--ood", "far=noise/part-*.parquet", "--replicates", "10", "--json")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
-    expected = evaluate(files / "test.npz", {"far": files / "noise.npz"}, replicates=10)
-    assert found["settings"]["samples"] == expected.results.settings["samples"]
-    assert found["settings"]["left_out"][0] == "the search for samples in several sets"
-    scores = dict(zip(found["tables"]["ood"]["score"], found["tables"]["ood"]["auroc"], strict=True))
-    assert scores["energy"] == pytest.approx(expected.ood.set_index("score")["auroc"]["energy"], abs=1e-3)
-
-
-def test_a_file_of_columns_makes_a_report_that_names_what_is_missing(run, files):
-    tables(files)
-    code, out, err = run(
-        "report", "--id", "test-columns.parquet", "--ood", "noise-columns.parquet", "--replicates", "10"
-    )
-    assert (code, err) == (0, "")
-    assert "not logits, so these parts are left out" in " ".join(out.split())
-    assert (files / "boc-report" / "report.html").exists()
-
-
-def test_tables_take_no_training_set(run, files):
-    tables(files)
-    code, out, err = run("report", "--id", "test", "--train", "fit.npz")
-    assert (code, out) == (2, "")
-    assert "expected no --train" in err

@@ -18,11 +18,9 @@ import torch
 from torch.testing import assert_close
 
 import torch_boc
-from tests.evaluation.streamed.tables import column_table, logit_table, some_samples, write_parts
 from tests.ray import models
 from tests.ray.conftest import HEAD_CPUS, NODE_CPUS, STORE
 from torch_boc import BoCPredictor, ConformalTest
-from torch_boc.evaluation import evaluate_tables
 from torch_boc.functional import boc_summary
 from torch_boc.ray import calibrate, check_complete, fold, is_ray_dataset, predict, summarize
 
@@ -298,35 +296,3 @@ def test_the_example(cluster, tmp_path, monkeypatch, capsys):
     assert lines["samples"] == "400.0000"
     assert 0 < float(lines["free_gap"]) < float(lines["gap"]) < 1
     assert len(pq.read_table(tmp_path / "rows", columns=["path"])) == 400
-
-
-def test_a_report_on_a_data_set_is_that_of_its_files(cluster, tmp_path):
-    """The same sums come from the fleet: of logits as tensors, and of the columns of a predictor."""
-    (logits, target), strange = some_samples(400), some_samples(300, seed=1, signal=0.5)[0]
-    held_out = {"val": some_samples(200, seed=2)}
-    how = {"replicates": 10, "trial_counts": (20,), "calibration": held_out, "progress": False}
-    write_parts(tmp_path / "id", logit_table(logits, target))
-    write_parts(tmp_path / "far", logit_table(strange))
-    expected = evaluate_tables(tmp_path / "id", {"far": tmp_path / "far"}, **how).results
-    ray = pytest.importorskip("ray")
-    rows = [{"logits": x, "target": int(y)} for x, y in zip(logits.numpy(), target, strict=True)]
-    known = ray.data.from_items(rows, override_num_blocks=3)
-    far = ray.data.from_arrow(column_table(strange)).repartition(2)
-    found = evaluate_tables(known, {"far": far}, **how).results
-    for table, names in (("calibration", ["ece", "nll", "brier", "accuracy"]), ("gaps", ["gap", "r2", "p_value"])):
-        one, other = (getattr(x, table)[names].to_numpy() for x in (found, expected))
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-9)
-    scores = found.ood.set_index("score")["auroc"]
-    assert "gen" not in scores  # one of the sets has no logits
-    assert (scores - expected.ood.set_index("score")["auroc"]).abs().max() < 1e-3
-    assert found.settings["samples"] == expected.settings["samples"]
-    flagged = found.screening.merge(expected.screening, on=["test", "score", "alpha", "set"])
-    assert len(flagged) == len(found.screening)
-    assert (flagged["flagged_x"] - flagged["flagged_y"]).abs().max() < 0.01
-
-
-def test_an_error_in_a_report_on_a_data_set_is_one_error(cluster):
-    ray = pytest.importorskip("ray")
-    dataset = ray.data.from_arrow(logit_table(*some_samples(50)).drop_columns(["logit_0"]))
-    with pytest.raises(ValueError, match="logit_0"):
-        evaluate_tables(dataset, progress=False)

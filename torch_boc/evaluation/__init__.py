@@ -11,7 +11,6 @@ from .beyond import beyond_confidence
 from .compare import compare
 from .detectors import mahalanobis_scores, odin_scores
 from .evaluate import evaluate
-from .streamed import evaluate_tables
 
 __all__ = [
     "Comparison",
@@ -21,7 +20,6 @@ __all__ = [
     "beyond_confidence",
     "compare",
     "evaluate",
-    "evaluate_tables",
     "logit_set",
     "mahalanobis_scores",
     "odin_scores",

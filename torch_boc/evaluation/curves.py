@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ..functional.separation import share_above
 from ..report.tables import HistogramRow
-from .counted import Rising, count_below, finite_scores, score_at
 
 # The curve is computed at this many thresholds from each set. Then points are left out, so that FPR + TPR grows in
 # steps of at most `STEP`. A monotone curve is nowhere further than L / sqrt(8) from a chord over which FPR + TPR grows
@@ -42,7 +41,7 @@ def thin_curve(fpr: Tensor, tpr: Tensor) -> tuple[Tensor, Tensor]:
     return fpr[chosen], tpr[chosen]
 
 
-def histogram_rows(score: str, sets: Mapping[str, Rising]) -> list[HistogramRow]:
+def histogram_rows(score: str, sets: Mapping[str, Tensor]) -> list[HistogramRow]:
     """The share of each set in bins that are the same for all sets; scores are in rising order.
 
     The bins cover the bulk of every set. The first and the last bin include all scores beyond them.
@@ -50,7 +49,7 @@ def histogram_rows(score: str, sets: Mapping[str, Rising]) -> list[HistogramRow]
     edges = _edges(list(sets.values()))
     rows = []
     for name, ordered in sets.items():
-        inner = count_below(ordered, edges[1:-1])
+        inner = torch.searchsorted(ordered, edges[1:-1])
         counts = torch.cat([inner.new_zeros(1), inner, inner.new_tensor([len(ordered)])]).diff()
         shares = (counts.double() / len(ordered)).tolist()
         bins = zip(edges[:-1].tolist(), edges[1:].tolist(), shares, strict=True)
@@ -90,11 +89,11 @@ def _steps(length: Tensor) -> Tensor:
     return torch.tensor(chosen)
 
 
-def _edges(sets: list[Rising]) -> Tensor:
+def _edges(sets: list[Tensor]) -> Tensor:
     """The edges of equal bins that cover the bulk of every set."""
-    finite = [x for x in map(finite_scores, sets) if len(x)]
-    low = min((float(score_at(x, int(TAILS[0] * (len(x) - 1)))) for x in finite), default=0.0)
-    high = max((float(score_at(x, -1 - int((1 - TAILS[1]) * (len(x) - 1)))) for x in finite), default=low)
+    finite = [x[x.isfinite()] for x in sets if bool(x.isfinite().any())]
+    low = min((float(x[int(TAILS[0] * (len(x) - 1))]) for x in finite), default=0.0)
+    high = max((float(x[-1 - int((1 - TAILS[1]) * (len(x) - 1))]) for x in finite), default=low)
     if not high - low > 1e-12 * max(abs(low), abs(high)):  # there is one value only, which is put in the middle
         margin = 0.5 * max(abs(low), 1.0)
         low, high = low - margin, high + margin

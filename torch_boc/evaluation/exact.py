@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from .._optional import require
-from .counted import Rising, count_below, score_at
 
 # With fewer independent pairs, or fewer samples, on one side than this, the interval of the bootstrap is too narrow.
 FEW_PAIRS = 2
@@ -76,7 +75,7 @@ def paired_interval(bootstrap: Interval, gained: int, lost: int, total: int) -> 
     return widest(bootstrap, (low, high), (max(-1.0, least), min(1.0, most)))
 
 
-def fpr_interval(bootstrap: Interval, fpr: float, positive: Rising, negative: Rising, tpr: float) -> Interval:
+def fpr_interval(bootstrap: Interval, fpr: float, positive: Tensor, negative: Tensor, tpr: float) -> Interval:
     """The interval of a false positive rate, made wider if few samples are on one side of the threshold.
 
     Two things vary independently: the threshold, which lies between two order statistics of `positive`, and the rate
@@ -91,7 +90,7 @@ def fpr_interval(bootstrap: Interval, fpr: float, positive: Rising, negative: Ri
     """
     if not min(fpr, 1 - fpr) * len(negative) < FEW_ON_A_SIDE:
         return bootstrap
-    ends = [1 - count_below(negative, t).item() / len(negative) for t in _thresholds(positive, tpr)]
+    ends = [1 - torch.searchsorted(negative, t).item() / len(negative) for t in _thresholds(positive, tpr)]
     rate = binomial_interval(round(fpr * len(negative)), len(negative))
     low = fpr - math.hypot(fpr - rate[0], max(0.0, fpr - ends[1]))
     high = fpr + math.hypot(rate[1] - fpr, max(0.0, ends[0] - fpr))
@@ -115,12 +114,12 @@ def aupr_interval(bootstrap: Interval, auroc: Interval, ratio: float) -> Interva
     return widest(bootstrap, (low, 1 - ratio * math.log((1 + ratio) / (first + ratio))))
 
 
-def _thresholds(positive: Rising, tpr: float) -> list[Tensor]:
+def _thresholds(positive: Tensor, tpr: float) -> list[Tensor]:
     """The lower and the upper end of the 95 % interval of the threshold; both are scores, or infinite."""
     special, n = require("scipy", "special", purpose="intervals of shares need").special, len(positive)
     first, last = (math.ceil(special.bdtrik(level, n, 1 - tpr)) for level in (0.025, 0.975))
     infinity = torch.tensor(math.inf, dtype=torch.float64)
     return [
-        -infinity if first < 1 else score_at(positive, first - 1),
-        infinity if last >= n else score_at(positive, last),
+        -infinity if first < 1 else positive[first - 1],
+        infinity if last >= n else positive[last],
     ]

@@ -10,7 +10,6 @@ from torch import Tensor
 from ..functional.separation import binned_auroc, fpr_at_tpr, placement
 from ..report.claims import NORMAL_QUANTILE
 from .bootstrap import bootstrap_interval, replicate
-from .counted import Rising
 from .exact import aupr_interval, auroc_interval, fpr_interval
 from .probing import ordered
 
@@ -96,7 +95,7 @@ def separation_intervals(
 def cell_intervals(
     values: Mapping[str, float],
     cells: tuple[Tensor, Tensor, Tensor],
-    scores: tuple[Rising, Rising],
+    scores: tuple[Tensor, Tensor],
     replicates: int,
     numbers: Any,
 ) -> dict[str, tuple[float, float]]:

@@ -3,11 +3,10 @@
 from .betting import place_bets
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import ClassCoins, Coins, bag_of_coins
-from .columns import sample_columns
+from .columns import restore_evidence, sample_columns
 from .discoveries import adjusted_p_values
 from .evidence import Evidence, gather
 from .registry import Score, compute_scores, scores
-from .restored import restore_evidence
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
 from .tails import binomial_log_tail, binomial_tail

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+import torch
 from torch import Tensor
 
-from ..core.coins import gap_of
+from ..core.coins import Coins, gap_of
+from ..core.precision import widen
 from . import registry
-from .checks import bare, check_trials, classes_last
+from .checks import bare, check_classes, check_trials, classes_last
 from .coins import bag_of_coins
 from .evidence import Evidence, gather
 from .paths import coins_from_rows, decide, row_sums
@@ -29,6 +31,10 @@ _COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
     "loss": lambda x: x.coins.loss,
 }
 COLUMNS = tuple(_COLUMNS)
+# The columns that evidence is restored from: the fields of `Coins`.
+NEEDED = ("prediction", "odds", "loss", "concentration", "free_gap")
+# How far the number of classes, as it follows from a row, may be from a whole number.
+NEARLY = 0.01
 
 
 def check_columns(columns: Iterable[str] | None, more: Iterable[str] = ()) -> tuple[str, ...]:
@@ -97,3 +103,54 @@ def columns_of(evidence: Evidence, names: Iterable[str] = COLUMNS) -> dict[str, 
         log_p = found.get("log_p_value")
         found["p_value"] = _COLUMNS["p_value"](evidence) if log_p is None else log_p.exp()
     return {name: found[name] for name in names}
+
+
+def restore_evidence(columns: Mapping[str, Tensor], *, num_classes: int | None = None, trials: int = 100) -> Evidence:
+    """The evidence of samples from the columns that `sample_columns` and `BoCPredictor` give, as far as these tell.
+
+    Args:
+        columns: tensors of one shape by name: `prediction`, `odds`, `loss`, `concentration` and `free_gap`, and if they
+            are there `energy`, `logit_gap` and `target`. Other columns are ignored.
+        num_classes: C; by default as it follows from the coins.
+        trials: the number of coin flips of p-values that are computed from the evidence.
+
+    Returns:
+        Evidence with the coins and `log_odds`, with `top` if there is an `energy`, with `margin` if there is a
+        `logit_gap`, and with the `target` if there is one. The `distance` of a target that is not the prediction does
+        not follow from columns: it is NaN.
+
+    >>> evidence = restore_evidence(sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]])))
+    >>> evidence.num_classes, round(evidence.coins.odds.item(), 6)
+    (4, 0.553002)
+    """
+    missing = [name for name in NEEDED if name not in columns]
+    if missing:
+        raise ValueError(f"expected columns {', '.join(NEEDED)}, got none of the name {missing[0]!r}")
+    prediction, *numbers = (columns[name] for name in NEEDED)
+    coins = Coins(prediction.long(), *map(widen, numbers))
+    classes = count_classes(coins) if num_classes is None else check_classes(num_classes)
+    top = widen(columns["energy"]) - coins.odds.log1p() if "energy" in columns else None
+    margin = widen(columns["logit_gap"]) * (classes - 1) if "logit_gap" in columns else None
+    target = columns["target"].long() if "target" in columns else None
+    distance = None if target is None else torch.where(coins.prediction == target, 0.0, torch.nan).to(coins.odds.dtype)
+    how = {"margin": margin, "target": target, "distance": distance, "log_odds": -coins.odds.log()}
+    return Evidence(coins, classes, check_trials(trials), top, **how)
+
+
+def count_classes(coins: Coins) -> int:
+    """The number of classes that coins belong to. It reads values from the device.
+
+    The loss and the free gap add up to the largest loss that the odds R allow, R / (C - 1 + R).
+
+    >>> count_classes(bag_of_coins(torch.eye(4, dtype=torch.float64)))
+    4
+    """
+    found = 1 + coins.odds / (coins.loss + coins.free_gap) - coins.odds
+    found = found[found.isfinite()]
+    classes = float(found.median()) if len(found) else 0.0
+    if classes < 2 - NEARLY or abs(classes - round(classes)) > NEARLY:
+        raise ValueError(
+            f"expected odds, loss and free_gap from which the number of classes follows, got {classes:.6g} classes "
+            f"from {len(found)} rows; give num_classes"
+        )
+    return round(classes)

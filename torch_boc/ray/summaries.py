@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from ..functional.checks import check_trials
+from ..functional.columns import NEEDED, restore_evidence
 from ..functional.evidence import Evidence
-from ..functional.restored import USED, restore_evidence
 from ..functional.summary import summarize as summary_of
 from ..functional.tallies import Tally, empty_tally
 from ..functional.tally import add_evidence, add_logits
@@ -44,7 +44,7 @@ class Source:
 
     def evidence(self, table: Any) -> Evidence:
         """The evidence as far as it follows from the columns of a predictor."""
-        names = [name for name in USED if name in table.column_names and name != "target"]
+        names = [name for name in (*NEEDED, "energy", "logit_gap") if name in table.column_names]
         columns, target = {name: column_tensor(table, name) for name in names}, self.targets(table)
         columns |= {} if target is None else {"target": target}
         try:
@@ -98,8 +98,8 @@ def summarize(
     """Summarize the probe over all rows of a Ray data set, with the keys of `torch_boc.functional.boc_summary`.
 
     The rows have logits, as lists or tensors of one length, or they are rows that a predictor has written, with
-    `prediction`, `confidence`, `gap`, `concentration`, and `forced_gap` or `free_gap` (or `num_classes`). Each worker
-    adds up the blocks that it has, and only the tallies travel. Without logits, `nll` is NaN if there is a wrong
+    `prediction`, `odds`, `loss`, `concentration` and `free_gap`. Each worker adds up the blocks that it has, and only
+    the tallies travel. Without logits, `nll` is NaN if there is a wrong
     prediction, because the columns do not tell the target's logit.
 
     Args:
@@ -108,7 +108,7 @@ def summarize(
             Null and NaN are no values to group by, and are refused: leave such rows out, or give them a value.
         logits: the name of the column of logits.
         target: the name of the column of targets. Without it, the keys that need targets are NaN.
-        num_classes: the number of classes, for rows without logits; by default it follows from the forced gap.
+        num_classes: the number of classes, for rows without logits; by default it follows from the columns.
         trials: the number of coin flips of the p-values.
         bins: the number of bins of the calibration errors.
         alpha: the level of `rejection_rate`.

@@ -4,7 +4,7 @@ import math
 
 from ..data.probabilities import SMALLEST
 from .results import Results
-from .words import number, small_number, symbol
+from .words import number
 
 TITLE = "Bag-of-Coins report"
 COMPARISONS = (
@@ -39,7 +39,6 @@ def measured_how(results: Results) -> list[tuple[str, str]]:
         ("coin flips", f"k = {settings['trials']}"),
         ("intervals", _intervals(results)),
         ("several comparisons", COMPARISONS),
-        ("scores", _binning(results)),
         ("random rows", _sampled(results)),
         ("left out", "; ".join(settings.get("left_out", ()))),
         ("date", str(settings.get("date", ""))),
@@ -60,21 +59,11 @@ def _intervals(results: Results) -> str:
     return text
 
 
-def _binning(results: Results) -> str:
-    """How scores of tables were counted; "" for an evaluation of all samples at once."""
-    binning = results.settings.get("binning")
-    if not binning or not len(results.ood):
-        return ""
-    names = {"auroc": "AUROC", "fpr95": "FPR at 95 % TPR", "aupr": "AUPR"}
-    errors = ", ".join(f"{small_number(binning[key])} ({name})" for key, name in names.items())
-    return (
-        f"counted in places that separate numbers which differ by more than 1/{binning['resolution']} of their value; "
-        f"this changes a number of any score and set by at most {errors}, and most for {symbol(binning['score'])}"
-    )
-
-
 def _sampled(results: Results) -> str:
-    sampled = results.settings.get("sampled", {})
-    smaller = [f"{name} {n:,}" for name, n in sampled.items() if n < results.settings["samples"][name]]
-    what = "the numbers of trials, the stream and the intervals of AUROC vs MSP are computed from random rows"
-    return f"{what}: {', '.join(smaller)}" if smaller else ""
+    """Of which sets a random sample of the rows was read."""
+    settings = results.settings
+    parts = [
+        f"{name} {settings['samples'][name]:,} of {total:,}" for name, total in settings.get("sampled", {}).items()
+    ]
+    how = f"drawn uniformly, seed {settings['seed']}; all numbers and intervals are those of these rows"
+    return f"{', '.join(parts)} rows, {how}" if parts else ""

@@ -47,9 +47,9 @@ class Results:
 
     Attributes:
         settings: title, trials, bins, replicates, seed, classes, samples (a dict by set), accuracy (of the test set,
-            NaN without targets), from_probabilities (bool), date (ISO), versions (a dict of torch_boc and torch). Those
-            of `evaluate_tables` have also binning (a dict of the resolution and of the largest errors), sampled (how
-            many rows of each set are in its random sample), from_columns (bool) and left_out (a list of words).
+            NaN without targets), from_probabilities (bool), date (ISO), versions (a dict of torch_boc and torch). If
+            sets were larger than `max_rows`, sampled (a dict of the number of all their rows). If they hold columns
+            instead of logits, from_columns (True) and left_out (a list of words).
         calibration: a `CalibrationRow` for each calibration method and each split that it was fitted on.
         ood: a `DetectionRow` for each OOD set and score.
         leaks: a `LeakRow` for each calibration split.

@@ -1,0 +1,55 @@
+"""The evidence that is restored from columns is the one that the columns were made of."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from torch_boc.functional import gather, restore_evidence, sample_columns
+from torch_boc.functional.columns import COLUMNS, NEEDED, columns_of
+
+
+def some_logits(classes, spread=4.0, rows=40):
+    generator = torch.Generator().manual_seed(classes)
+    return torch.randn(rows, classes, generator=generator, dtype=torch.float64) * spread
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 50_000])
+@pytest.mark.parametrize("spread", [0.5, 12.0, 60.0])
+def test_columns_and_classes_of_the_restored_evidence_are_those_of_the_columns(classes, spread):
+    logits = some_logits(classes, spread)
+    target = logits.argmax(1)
+    target[::3] = (target[::3] + 1) % classes
+    table = sample_columns(logits)
+    restored, evidence = restore_evidence(table | {"target": target}), gather(logits, target, extras=["log_odds"])
+    assert restored.num_classes == classes
+    for name, column in columns_of(restored).items():
+        assert_close(column, table[name], rtol=1e-12, atol=0, msg=lambda text, name=name: f"{name}: {text}")
+    assert_close(restored.log_odds, evidence.log_odds, rtol=1e-12, atol=1e-12)
+    assert_close(restored.top, evidence.top)
+    right = evidence.coins.prediction == target
+    assert bool((restored.distance[right] == 0).all())
+    assert bool(restored.distance[~right].isnan().all())
+
+
+@pytest.mark.parametrize("missing", NEEDED)
+def test_missing_columns_are_named(missing):
+    table = {name: x for name, x in sample_columns(some_logits(4)).items() if name != missing}
+    with pytest.raises(ValueError, match=f"got none of the name '{missing}'"):
+        restore_evidence(table)
+
+
+def test_rows_that_do_not_tell_the_classes_need_their_number():
+    table = sample_columns(some_logits(4))
+    assert {*NEEDED} < {*COLUMNS}
+    for wrong in ({name: x[:0] for name, x in table.items()}, table | {"free_gap": torch.full((40,), 0.4)}):
+        with pytest.raises(ValueError, match="give num_classes"):
+            restore_evidence(wrong)
+        assert restore_evidence(wrong, num_classes=4).num_classes == 4
+
+
+def test_nan_rows_stay_in_their_row():
+    logits = some_logits(4, 1.0, 6)
+    logits[2, 1] = torch.nan
+    restored = restore_evidence(sample_columns(logits))
+    assert restored.num_classes == 4
+    assert restored.coins.odds.isnan().tolist() == [False, False, True, False, False, False]
