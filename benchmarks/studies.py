@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.known_truth import BINS, Normals, Population, made_logits, network, normals, one_bad_bin
+from benchmarks.paper.beyond import beyond_confidence
 from torch_boc.calibration import calibrators
-from torch_boc.evaluation import beyond_confidence, evaluate
+from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.bootstrap import random_numbers
 from torch_boc.evaluation.ece import error_difference
 from torch_boc.evaluation.judged import Judged
@@ -180,9 +181,7 @@ def beyond_study(n: int, repetitions: int) -> list[Row]:
         numbers, found = random_numbers(0, "beyond", case, str(n)), []
         for _ in range(repetitions):
             sets = made_logits(n, numbers, evenness=1.0), made_logits(n, numbers, evenness=evenness, doubt=-0.4)
-            table = beyond_confidence(
-                *sets, how=["strata", "model"], what=["concentration"], beside=(), replicates=REPLICATES
-            )
+            table = beyond_confidence(*sets, how=["strata", "model"], what=["concentration"], replicates=REPLICATES)
             table = table[table["what"] == "concentration"].set_index("how")
             found.append([*table.loc["strata", ["auroc_low", "auroc_high"]], *_gain(table)])
         low, high, gain, gain_low, gain_high = numpy.array(found).T

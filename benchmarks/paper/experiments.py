@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.paper.beyond import beyond_confidence
 from torch_boc import zoo
 from torch_boc.calibration import LeakWarning
 from torch_boc.evaluation import Results, evaluate
-from torch_boc.evaluation.beyond import beyond_confidence
 from torch_boc.kernels import use
 from torch_boc.zoo.entry import Entry, is_training
 
@@ -142,7 +142,7 @@ def _compute(entry: Entry, replicates: int) -> Ours:
             half, rest = entry.held_out()
             held_out = evaluate(rest, calibration={half.name: half}, replicates=replicates).results
     tables = {
-        name: beyond_confidence(entry.id, data, beside=(), strata=STRATA, replicates=replicates)
+        name: beyond_confidence(entry.id, data, strata=STRATA, replicates=replicates)
         for name, data in entry.ood.items()
     }
     return Ours(entry, results, held_out, tables)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.paper.beyond import SPLINE
 from benchmarks.paper.curves import GAP, Curve, ood_of
 from benchmarks.paper.experiments import METHODS, Ours, calibration_of
 from torch_boc.report.parts import Cell, Table
-from torch_boc.report.results import SPLINE
 from torch_boc.report.words import interval_text, number, p_text, percent, symbol
 
 NLL = "val/boc/nll"

@@ -11,8 +11,8 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.language import analysis, collect, fetch, figures, resampling, texts
 from benchmarks.language.__main__ import HERE
 from benchmarks.language.page import MAIN, page
+from benchmarks.paper.beyond import separate_within
 from tests.transformers.text_cases import byte_model, byte_tokenizer, plain_logits, prose
-from torch_boc.evaluation.strata import separate_within
 from torch_boc.functional.calibration import calibration_error
 
 

@@ -16,7 +16,7 @@ from tests.report.cases import Outline
 from torch_boc import zoo
 from torch_boc.cli import render
 from torch_boc.cli.demo import compare
-from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate
+from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.report.parts import Cell, Table
 from torch_boc.report.report import Report
 from torch_boc.zoo.entry import read_entry
@@ -28,7 +28,6 @@ SMALL = ("resnet20-cifar10", "roberta-agnews", "vit-cifar10")
 @pytest.fixture
 def few_replicates(monkeypatch):
     monkeypatch.setattr("torch_boc.evaluation.evaluate", partial(evaluate, replicates=5))
-    monkeypatch.setattr("torch_boc.evaluation.beyond_confidence", partial(beyond_confidence, replicates=5))
 
 
 def write_entry(folder, name, classes, splits, columns):
@@ -108,11 +107,7 @@ def test_for_machines(run, tmp_path):
     assert tuple(content) == SMALL
     assert list(tmp_path.iterdir()) == []
     alone = json.loads(run("demo", SMALL[1], "--json").out)
-    beyond = content[SMALL[1]]["tables"].pop("beyond")
     assert content[SMALL[1]] == alone
-    assert beyond["how"] == [*["alone"] * 3, *["strata"] * 3, *["model"] * 5]
-    models = ["confidence", "confidence_spline", "concentration", "energy", "energy_concentration"]
-    assert beyond["what"] == [*["confidence", "concentration", "energy"] * 2, *models]
 
 
 @pytest.mark.filterwarnings("ignore::torch_boc.calibration.LeakWarning")
@@ -122,7 +117,7 @@ def test_progress_says_which_model():
     compare([zoo.load(name) for name in zoo.names()], said.append)
     starts = [f"{name} ({i} of 3): " for i, name in enumerate(SMALL, start=1)]
     for start in starts:
-        assert {f"{start}probing id", f"{start}beyond confidence"} <= set(said)
+        assert f"{start}probing id" in said
     assert all(message.startswith(tuple(starts)) for message in said)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from tests.data.cases import labelled, unfamiliar
 from torch_boc.data.probabilities import SMALLEST, SUM_TOLERANCE
-from torch_boc.evaluation import LogitSet, beyond_confidence, evaluate, logit_set, read_logits
+from torch_boc.evaluation import LogitSet, evaluate, logit_set, read_logits
 
 NETCAL = Path(__file__).parents[3] / "shared" / "data" / "netcal_lenet5_cifar10.npz"
 REFUSED = "expected logits or log-probabilities, got probabilities .*from_probabilities=True .*--probabilities"
@@ -36,18 +36,6 @@ def arguments(pairs, changed=()):
 def test_every_set_of_an_evaluation_is_looked_at_and_named(pairs, name):
     with pytest.raises(ValueError, match=f"^{name}: {REFUSED}"):
         evaluate(**arguments(pairs, [name]))
-
-
-@pytest.mark.parametrize("name", ["id", "ood"])
-def test_beyond_confidence_refuses_them(pairs, name):
-    sets = {key: (softmax(pairs[key]) if key == name else pairs[key])[0] for key in ("id", "ood")}
-    with pytest.raises(ValueError, match=f"^{name}: {REFUSED}"):
-        beyond_confidence(**sets)
-    both = {key: pairs[key][0].softmax(1) for key in ("id", "ood")}
-    options = {"how": ["alone"], "beside": ["gen"], "replicates": 10}  # of the energy nothing is left
-    found = beyond_confidence(**both, from_probabilities=True, **options)
-    expected = beyond_confidence(pairs["id"][0], pairs["ood"][0], **options)
-    assert found["auroc"].tolist() == pytest.approx(expected["auroc"].tolist(), abs=2e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

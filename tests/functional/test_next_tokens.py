@@ -8,8 +8,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torchmetrics.functional.classification import multiclass_calibration_error
 
+from benchmarks.paper.beyond import separate_within
 from torch_boc.evaluation.gaps import explained_share
-from torch_boc.evaluation.strata import separate_within
 from torch_boc.functional import bag_of_coins, gather
 from torch_boc.functional.bounds import forced_gap
 from torch_boc.functional.next_tokens import (

@@ -6,7 +6,6 @@ import re
 import unicodedata
 from urllib.parse import unquote
 
-import pandas as pd
 import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
@@ -14,7 +13,7 @@ from torch_boc.pages import html_text
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.parts import Cell
 from torch_boc.report.report import Report
-from torch_boc.report.results import SPLINE, frame
+from torch_boc.report.results import frame
 from torch_boc.report.splits import LEAKING
 from torch_boc.report.tables import DifferenceRow
 
@@ -53,83 +52,6 @@ def test_a_split_that_leaks_is_called_so_where_there_is_no_other():
     assert ("ECE, temperature", LEAKING) not in rows
 
 
-BETTER, MAYBE = (0.82, 0.04, 0.03, 0.05), (0.78, 0.001, -0.002, 0.004)
-
-
-def beyond(auroc, difference, low, high, within=0.5):
-    """What `beyond_confidence` gives for strata and for models, with the numbers of the last."""
-    how, what = ["strata", *["model"] * 3], ["concentration", "confidence", SPLINE, "concentration"]
-    table = pd.DataFrame({"how": how, "what": what, "auroc": [within, 0.76, 0.78, auroc]})
-    table["versus_confidence"], table["versus_confidence_low"], table["versus_confidence_high"] = difference, low, high
-    return table.assign(auroc_low=table["auroc"] - 0.01, auroc_high=table["auroc"] + 0.01)
-
-
-def beside_energy(energy, gain):
-    """The rows that the energy adds to `beyond`: alone, in a model with confidence, and with the concentration too."""
-    what = ["energy", "energy", "energy_concentration"]
-    rows = pd.DataFrame({"how": ["alone", "model", "model"], "what": what, "auroc": [energy, 0.85, 0.85 + gain]})
-    rows["versus_without"] = [float("nan"), float("nan"), gain]
-    rows = rows.assign(
-        versus_without_low=rows["versus_without"] - 0.01, versus_without_high=rows["versus_without"] + 0.01
-    )
-    return rows.assign(auroc_low=rows["auroc"] - 0.01, auroc_high=rows["auroc"] + 0.01)
-
-
-@pytest.mark.parametrize(
-    ("energy", "gain", "said", "unsaid"),
-    [
-        (0.84, 0.02, ["still energy (0.8400), which learnt nothing, ranks better.", "ρ adds: +0.0200 (+0.0100 to"], []),
-        (0.825, 0.001, ["To p̂ and energy together, ρ is not shown to add anything: +0.0010"], ["learnt nothing"]),
-    ],
-)
-def test_the_energy_stands_beside_the_models(energy, gain, said, unsaid):
-    table = pd.concat([beyond(*BETTER), beside_energy(energy, gain)])
-    comparison = Comparison({"a": Report(make_results())}, {"a": table})
-    rows = {name.text: values[0].text for name, *values in comparison.table().rows}
-    assert rows["AUROC, p̂ and energy"] == "0.8500"
-    assert rows["AUROC, p̂, energy and ρ"] == f"{0.85 + gain:.4f}"
-    assert rows["gained by ρ over both"] == f"+{gain:.4f}"
-    sentence = comparison.sentences("a")[-1]
-    assert all(words in sentence for words in said)
-    assert not any(words in sentence for words in unsaid)
-
-
-def test_what_is_beyond_confidence_has_rows_and_a_sentence():
-    reports = {name: Report(make_results()) for name in "abc"}
-    comparison = Comparison(reports, {"a": beyond(*BETTER), "b": beyond(*MAYBE)})
-    rows = {name.text: values for name, *values in comparison.table().rows}
-    assert rows["AUROC, model of p̂"] == [Cell("0.7800", "0.7700 to 0.7900")] * 2 + [Cell("–")]
-    assert [cell.text for cell in rows["AUROC, model of p̂ and ρ"]] == ["0.8200", "0.7800", "–"]
-    assert rows["gained by ρ"][0] == Cell("+0.0400", "+0.0300 to +0.0500")
-    assert rows["AUROC at equal p̂, −ρ"][0] == Cell("0.5000", "0.4900 to 0.5100")
-    assert comparison.sentences("a")[-1] == (
-        "At equal p̂, ρ is not shown to tell anything (AUROC of −ρ 0.5000, 0.4900 to 0.5100). In a model that knows "
-        "p̂, ρ tells more: AUROC 0.8200 against 0.7800 of p̂ alone, a difference of +0.0400 (+0.0300 to +0.0500), which "
-        "is biased downwards."
-    )
-    assert "ρ is not shown to tell more" in comparison.sentences("b")[-1]
-    assert not any("ρ" in sentence for sentence in comparison.sentences("c"))
-    assert "gained by ρ" not in {name.text for name, *_ in Comparison(reports).table().rows}
-
-
-@pytest.mark.parametrize(
-    ("within", "words"),
-    [
-        (0.45, "At equal p̂, OOD samples have more evenly matched rivals (AUROC of −ρ 0.4500, 0.4400 to"),
-        (0.55, "At equal p̂, OOD samples have more concentrated rivals (AUROC of −ρ 0.5500"),
-        (float("nan"), "In a model that knows p̂, ρ is not shown to tell more: AUROC"),
-    ],
-)
-def test_strata_are_said_beside_the_model(within, words):
-    table = beyond(*MAYBE, within=within)
-    assert Comparison({"a": Report(make_results())}, {"a": table}).sentences("a")[-1].startswith(words)
-
-
-def test_beyond_belongs_to_a_report():
-    with pytest.raises(ValueError, match="expected beyond for models among a, got 'b'"):
-        Comparison({"a": Report(make_results())}, {"b": beyond(*MAYBE)})
-
-
 def test_differences_belong_to_a_report():
     rows = frame(DifferenceRow, [DifferenceRow("b", "a", "accuracy", "", 0.1, 0.0, 0.2)])
     with pytest.raises(ValueError, match="expected differences of models among a, got 'b'"):
@@ -139,8 +61,6 @@ def test_differences_belong_to_a_report():
 def test_json_has_every_report(comparison):
     content = json.loads(comparison.to_json(), parse_constant=pytest.fail)
     assert content == {name: json.loads(report.to_json()) for name, report in comparison.reports.items()}
-    more = Comparison({"a": Report(make_results())}, {"a": beyond(*MAYBE)})
-    assert json.loads(more.to_json())["a"]["tables"]["beyond"]["auroc"] == [0.5, 0.76, 0.78, 0.78]
 
 
 def test_page_links_to_each_report(comparison, tmp_path):

@@ -59,18 +59,14 @@ def _files(name: str | None) -> list[str]:
 
 
 def compare(entries: list["Entry"], progress: Callable[[str], None]) -> "Comparison":
-    """The reports on all entries, and what the concentration tells beyond confidence on the first OOD set of each."""
-    from ..evaluation import Comparison, beyond_confidence
+    """The reports on all entries."""
+    from ..evaluation import Comparison
 
-    reports, beyond = {}, {}
+    reports = {}
     for place, entry in enumerate(entries, start=1):
         where = f"{entry.name} ({place} of {len(entries)})"
         reports[entry.name] = evaluate_entry(entry, partial(_tell_where, progress, where))
-        progress(f"{where}: beyond confidence")
-        test, _ = entry.test_and_splits()
-        for ood in list(entry.ood.values())[:1]:
-            beyond[entry.name] = beyond_confidence(test, ood, what=["concentration"], beside=["energy"])
-    return Comparison(reports, beyond)
+    return Comparison(reports)
 
 
 def _tell_where(progress: Callable[[str], None], where: str, message: str) -> None:

@@ -7,7 +7,6 @@ from ..report.comparison import Comparison
 from ..report.reading import read_report
 from ..report.report import Report
 from ..report.results import Results
-from .beyond import beyond_confidence
 from .compare import compare
 from .detectors import mahalanobis_scores, odin_scores
 from .evaluate import evaluate
@@ -17,7 +16,6 @@ __all__ = [
     "LogitSet",
     "Report",
     "Results",
-    "beyond_confidence",
     "compare",
     "evaluate",
     "logit_set",

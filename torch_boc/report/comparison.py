@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from ..plots import notebook
 from ..storage.files import check_folder, printable
-from .beyond import BEYOND_NOTE, beyond_rows, beyond_sentence
 from .contrast import contrast_figure, difference_tables, ood_contrast
 from .measured import headline
 from .parts import Cell, ContrastRow, Table
@@ -36,7 +35,6 @@ class Comparison:
 
     Args:
         reports: the reports by the names of the models.
-        beyond: the tables of `beyond_confidence` by the names of the models. Models may be missing.
         differences: a DataFrame of `DifferenceRow`, if the models share their samples; see `evaluation.compare`.
 
     >>> from torch_boc import zoo
@@ -47,24 +45,20 @@ class Comparison:
     [['classes', '10'], ['OOD set', 'svhn'], ['accuracy', '0.9173']]
     """
 
-    def __init__(
-        self, reports: Mapping[str, Report], beyond: Mapping[str, Any] | None = None, differences: Any = None
-    ) -> None:
+    def __init__(self, reports: Mapping[str, Report], differences: Any = None) -> None:
         if not reports:
             raise ValueError("expected at least one report to compare, got none")
-        self.reports, self.beyond = _by_printable_name(reports), _by_printable_name(beyond or {})
+        self.reports = _by_printable_name(reports)
         self.differences = frame(DifferenceRow, ()) if differences is None else _printable_names(differences)
-        for what, names in (("beyond for", self.beyond), ("differences of", self.differences["model"])):
-            unknown = [name for name in names if name not in self.reports]
-            if unknown:
-                raise ValueError(f"expected {what} models among {', '.join(self.reports)}, got {unknown[0]!r}")
+        unknown = [name for name in self.differences["model"] if name not in self.reports]
+        if unknown:
+            raise ValueError(f"expected differences of models among {', '.join(self.reports)}, got {unknown[0]!r}")
 
     def table(self) -> Table:
         """A table with a column for each model. A row without any value is left out."""
         found = [
             [title, *(cell(report.results) for report in self.reports.values())] for title, cell in comparison_rows()
         ]
-        found += [[title, *(cell(self.beyond.get(name)) for name in self.reports)] for title, cell in beyond_rows()]
         present = [row for row in found if any(cell.text != "–" for cell in row[1:])]
         return Table(self._caption(), ["", *self.reports], present)
 
@@ -87,17 +81,14 @@ class Comparison:
 
     def sentences(self, name: str) -> list[str]:
         """The sentences about one model."""
-        said = key_sentences(self.reports[name].results)
-        return [*said, beyond_sentence(self.beyond[name])] if name in self.beyond else said
+        return key_sentences(self.reports[name].results)
 
     def to_json(self) -> str:
         """A JSON object with the report of each model, as in `Report.to_json`.
 
-        The tables of a model include `beyond` and, if there are any, `differences` from the first model.
+        The tables of a model include the `differences` from the first model, if there are any.
         """
         content = {name: report.content() for name, report in self.reports.items()}
-        for name, table in self.beyond.items():
-            content[name]["tables"]["beyond"] = table.to_dict("list")
         for name in distinct_names(self.differences["model"]):
             rows = self.differences[self.differences["model"] == name]
             content[name]["tables"]["differences"] = rows.to_dict("list")
@@ -127,7 +118,7 @@ class Comparison:
         reader = Introductions()
         return template("comparison.html.jinja").render(
             title=TITLE,
-            notes=[NOTE, *([BEYOND_NOTE] if self.beyond else [])],
+            notes=[NOTE],
             tables=[table, *self.tables()],
             symbols=reader.of(words),
             models=[self._model(name, report, drawn[name], reader) for name, report in self.reports.items()],

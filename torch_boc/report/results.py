@@ -24,7 +24,6 @@ from .tables import (
     TrialRow,
 )
 
-SPLINE = "confidence_spline"
 # The tables of the page to explore. They are large and can be computed again, so that report.json does not have them.
 EXPLORED = ("samples", "alarms")
 

@@ -248,20 +248,3 @@ class DifferenceRow(NamedTuple):
     difference: float
     difference_low: float
     difference_high: float
-
-
-class BeyondRow(NamedTuple):
-    """How well a quantity separates two sets: alone, at equal confidence or in a model. See `beyond_confidence`."""
-
-    how: str
-    what: str
-    auroc: float
-    auroc_low: float
-    auroc_high: float
-    versus_confidence: float
-    versus_confidence_low: float
-    versus_confidence_high: float
-    versus_without: float
-    versus_without_low: float
-    versus_without_high: float
-    pairs: int
