@@ -1,10 +1,8 @@
 """Calibrators: `fit` takes held-out logits and targets, and `calibrate` takes the logits of other samples."""
 
 from .base import Calibrated, Calibrator
-from .isotonic import IsotonicCalibration
-from .leaks import LeakTest, LeakWarning, leak_test
-from .overlap import Overlap, OverlapWarning, overlap_test
-from .plain import DominanceConfidence, Uncalibrated
+from .leaks import LeakTest, LeakWarning, Overlap, OverlapWarning, leak_test, overlap_test
+from .plain import DominanceConfidence, IsotonicCalibration, Uncalibrated
 from .temperature import TemperatureScaling
 from .vector import VectorScaling
 
@@ -25,7 +23,7 @@ __all__ = [
     "overlap_test",
 ]
 
-# In the order of the paper's tables. A new method needs a file, and its name in this list.
+# In the order of the paper's tables. A new method needs a class, and its name in this list.
 CALIBRATORS: tuple[type[Calibrator], ...] = (
     Uncalibrated,
     TemperatureScaling,

@@ -1,15 +1,47 @@
-"""Was the calibration split part of the training data?"""
+"""Are two sets really different samples? Calibration splits of training data, and rows that two sets have in common."""
 
 import math
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 LEAK_LEVEL = 1e-3
 # With a million samples every difference is significant. Below a percentage point it hardly changes a calibrator.
 RELEVANT_DIFFERENCE = 0.01
+# Equal rows are suspicious if they are this many standard errors above chance. Of 4,000 pairs of sets that have nothing
+# in common, about one is suspected by mistake.
+STANDARD_ERRORS = 3.5
+# A set without equal rows might as well have had one such pair. It is added, and counted in both orders.
+LUCK = 2.0
+BLOCK_ROWS = 4096
+# By the kind of the other set: its name, and what is wrong if the test set shares samples with it, with the remedy.
+MEANING = {
+    "calibration": (
+        "the calibration split",
+        "what is fitted on it has seen these targets, so its errors here are too low. Fit on other samples.",
+    ),
+    "held-out": (
+        "the held-out samples of",
+        "they are compared with themselves, so their p-values are not valid. Calibrate on other samples.",
+    ),
+    "ood": (
+        "the out-of-distribution set",
+        "a sample cannot be in both, and the AUROC is too close to 0.5. Leave them out of one of the two sets.",
+    ),
+    "train": (
+        "the training set",
+        "accuracy and calibration are partly those of training samples. Test on other samples.",
+    ),
+}
 
 
 class LeakWarning(UserWarning):
     """The calibration split looks like training data. What is fitted on it will be overconfident on other samples."""
+
+
+class OverlapWarning(UserWarning):
+    """Two sets that should have no sample in common have some. Do not trust what was measured on them."""
 
 
 class LeakTest(NamedTuple):
@@ -49,12 +81,13 @@ def leak_test(calibration_correct: int, calibration_samples: int, test_correct: 
     >>> leak_test(4590, 5000, 9170, 10000).suspicious
     False
     """
-    accuracy = _share(calibration_correct, calibration_samples)
-    test_accuracy = _share(test_correct, test_samples)
-    z = _difference_in_errors(accuracy, calibration_samples, test_accuracy, test_samples)
+    a, b = _share(calibration_correct, calibration_samples), _share(test_correct, test_samples)
+    z = a - b
+    if z and not math.isnan(z):
+        pooled = (calibration_correct + test_correct) / (calibration_samples + test_samples)
+        z /= math.sqrt(pooled * (1 - pooled) * (1 / calibration_samples + 1 / test_samples))
     p_value = math.erfc(z / math.sqrt(2)) / 2
-    suspicious = p_value < LEAK_LEVEL and accuracy - test_accuracy > RELEVANT_DIFFERENCE
-    return LeakTest(accuracy, test_accuracy, z, p_value, suspicious)
+    return LeakTest(a, b, z, p_value, p_value < LEAK_LEVEL and a - b > RELEVANT_DIFFERENCE)
 
 
 def _share(correct: int, samples: int) -> float:
@@ -63,8 +96,98 @@ def _share(correct: int, samples: int) -> float:
     return int(correct) / int(samples) if samples else math.nan
 
 
-def _difference_in_errors(a: float, n: int, b: float, m: int) -> float:
-    if math.isnan(a - b) or a == b:
-        return a - b
-    pooled = (a * n + b * m) / (n + m)  # neither 0 nor 1, because a and b differ
-    return (a - b) / math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+class Overlap(NamedTuple):
+    """Rows that two sets have in common.
+
+    Attributes:
+        shared: the number of rows of the first set that are also in the second.
+        exact: the number of shared rows that are equal in every digit of float32.
+        suspicious: whether there are more shared rows than chance explains, given the equal rows within each set.
+    """
+
+    shared: int
+    exact: int
+    suspicious: bool
+
+
+def overlap_test(logits: Tensor, others: Tensor, target: Tensor | None = None, their: Tensor | None = None) -> Overlap:
+    """How many rows of `logits` are also in `others`, and whether this can be chance.
+
+    Two rows are equal if they are equal in float32, or in float16 if chance does not explain that. If both sets have
+    targets, equal rows must also have equal targets. The same samples in another form, such as log-probabilities, are
+    not found.
+
+    Let c and d be the numbers of times that a row is in the first and in the second set, t = c + d, and
+    w = 1 / (t - 1). By chance, for any two distributions of rows, the inequality of Cauchy and Schwarz bounds the
+    equal pairs between the sets by those within the sets:
+
+        E sum w c d  <=  sqrt(E sum w c (c - 1)  *  E sum w d (d - 1))
+
+    The standard error is at most the root of the number of different rows that occur twice or more. Each sample that is
+    in both sets adds one to the left side. If no other rows are equal, about 17 such samples are enough to be found. If
+    both sets are the same, in the same order, fewer are enough.
+
+    Args:
+        logits: (N, C), with -inf for masked classes.
+        others: (M, C).
+        target: (N,) class indices, or None.
+        their: (M,), the targets of `others`, or None.
+
+    >>> logits = torch.randn(100, 10, generator=torch.Generator().manual_seed(0))
+    >>> overlap_test(logits, torch.cat([logits[:30].half(), logits[50:]]))
+    Overlap(shared=80, exact=50, suspicious=True)
+    >>> overlap_test(logits[:50], logits[50:])
+    Overlap(shared=0, exact=0, suspicious=False)
+    """
+    labelled = target is not None and their is not None
+    exact, shared, suspicious = 0, 0, False
+    for dtype in (torch.float32, torch.float16):
+        ours, theirs = (_row_keys(x, y if labelled else None, dtype) for x, y in ((logits, target), (others, their)))
+        distinct, place = torch.cat([ours, theirs]).unique(return_inverse=True)
+        c, d = (x.bincount(minlength=len(distinct)).double() for x in place.split([len(ours), len(theirs)]))
+        found = int((d > 0)[place[: len(ours)]].sum())
+        same = len(distinct) > 2 and torch.equal(ours, theirs)
+        beyond_chance = same or _beyond_chance(c[c + d > 1], d[c + d > 1])
+        if dtype == torch.float32:
+            exact = shared = found
+        if beyond_chance:
+            shared, suspicious = found, True
+    return Overlap(shared, exact, suspicious)
+
+
+def overlap_message(kind: str, shared: int, size: int, *, test: str, other: str) -> str:
+    """The message that rows are shared: how many, what is wrong then, and what to do.
+
+    Args:
+        kind: the kind of the other set: "calibration", "held-out", "ood" or "train".
+        shared: the number of rows of the test set that are also in the other set.
+        size: the number of rows of the test set.
+        test: the name of the test set in the message.
+        other: the name of the other set in the message.
+
+    >>> overlap_message("train", 80, 100, test="'id'", other="'train'")
+    "80 of the 100 rows of 'id' are also in the training set: accuracy and calibration are partly those of training
+    samples. Test on other samples."
+    """
+    what, meaning = MEANING[kind]
+    called = what if kind == "train" else f"{what} {other}"
+    return f"{shared:,} of the {size:,} rows of {test} are also in {called}: {meaning}"
+
+
+def _row_keys(logits: Tensor, target: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """A number of 64 bits for each row and its target; equal rows have equal numbers."""
+    keys: list[int] = []
+    for block in logits.detach().cpu().split(BLOCK_ROWS):
+        rows = (block.to(dtype) + 0.0).numpy()  # adding 0 gives -0 and 0 the same bits
+        keys += [hash(row.tobytes()) for row in rows]
+    if target is not None:
+        keys = [hash(pair) for pair in zip(keys, target.tolist(), strict=True)]
+    return torch.tensor(keys, dtype=torch.int64)
+
+
+def _beyond_chance(c: Tensor, d: Tensor) -> bool:
+    """The test of `overlap_test` for rows that occur c and d times."""
+    weight = 1 / (c + d - 1)
+    between = float((weight * c * d).sum())
+    within = [float((weight * x * (x - 1)).sum()) + LUCK for x in (c, d)]
+    return between - math.sqrt(within[0] * within[1]) > STANDARD_ERRORS * math.sqrt(len(c))

@@ -1,15 +1,20 @@
-"""Vector scaling, which others call matrix scaling: multinomial logistic regression on the logits."""
+"""Vector scaling, which others call matrix scaling: multinomial logistic regression on the logits.
+
+Its penalty is that of scikit-learn. Large problems are computed in float32.
+"""
 
 import math
+import time
 import warnings
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .._optional import require
 from ..core.precision import accumulator, widen
-from .base import Calibrated, Calibrator, coins_of
-from .softmax import Regression, fit_softmax, is_large
+from .base import Calibrated, Calibrator, coins_of, require_sklearn
 
 MAX_ITERATIONS = 2000
 # The search ends when the largest slope is below this. With 1e-5, and more so with scikit-learn's own 1e-4, rounding
@@ -18,6 +23,11 @@ TOLERANCE, LARGE_TOLERANCE = 1e-6, 1e-5
 # A step of the search takes samples * weights products. This many take a second on one core, and there may be hundreds
 # of steps.
 SLOW = 2 * 10**10
+# With this many products in a step or more, they are in float32, which takes half the time; sums are always in float64.
+MANY = 10**8
+# The largest number of points that a line search tries, as in scikit-learn.
+LINE_SEARCH = 50
+SECONDS_BETWEEN_WORDS = 1.0
 
 
 class VectorScaling(Calibrator):
@@ -57,44 +67,33 @@ class VectorScaling(Calibrator):
         self._classes = self._weight = self._bias = self._mean = torch.zeros(0)
 
     def _fit(self, logits: Tensor, target: Tensor) -> None:
-        logits, target = _draw(logits, target, self.max_samples)
+        if len(logits) > self.max_samples:  # the same samples in every call
+            order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))
+            chosen = order[: self.max_samples].to(logits.device)
+            logits, target = logits[chosen], target[chosen]
         if len(logits) * logits.shape[1] ** 2 > SLOW:
             warnings.warn(
                 f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples may take many minutes; "
                 "fewer samples take less time",
                 stacklevel=3,
             )
+        classes, place = target.cpu().unique(return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"{self.name}: expected targets of at least 2 classes, got only class {int(classes)} in {len(target)} "
+                "samples; if the data are sorted by class, shuffle them before they are split"
+            )
         lowest = logits[logits.isfinite()].min().item()
         rows = _finite(logits, lowest).cpu().double()
         mean = rows.mean(0)
         rows -= mean
         spread = max(float(rows.square().mean().sqrt()), 1e-9)
-        classes, place = target.cpu().unique(return_inverse=True)
-        self._check_classes(classes, len(target))
-        fit = self._regression(rows.div_(spread), place, self.strength * spread**2)
+        fit = fit_softmax(rows.div_(spread), place, strength=self.strength * spread**2, progress=self.progress)
+        if fit.steps >= MAX_ITERATIONS:
+            words = f"{self.name}: the fit did not converge in {MAX_ITERATIONS} iterations; its numbers are rough"
+            warnings.warn(words, stacklevel=3)
         self._samples, self._lowest, self._mean = len(rows), lowest, mean
         self._classes, self._weight, self._bias = classes, fit.weight / spread, fit.bias
-
-    def _check_classes(self, classes: Tensor, samples: int) -> None:
-        if len(classes) < 2:
-            raise ValueError(
-                f"{self.name}: expected targets of at least 2 classes, got only class {int(classes)} in {samples} "
-                "samples; if the data are sorted by class, shuffle them before they are split"
-            )
-
-    def _regression(self, features: Tensor, target: Tensor, strength: float) -> Regression:
-        fit = fit_softmax(
-            features,
-            target,
-            strength=strength,
-            tolerance=LARGE_TOLERANCE if is_large(features, int(target.max()) + 1) else TOLERANCE,
-            max_iterations=MAX_ITERATIONS,
-            progress=self.progress,
-        )
-        if not fit.converged:
-            words = f"{self.name}: the fit did not converge in {MAX_ITERATIONS} iterations; its numbers are rough"
-            warnings.warn(words, stacklevel=4)
-        return fit
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         rows = _finite(logits, self._lowest)
@@ -112,9 +111,69 @@ def _finite(logits: Tensor, lowest: float) -> Tensor:
     return widen(logits).nan_to_num(neginf=lowest)
 
 
-def _draw(logits: Tensor, target: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """At most `size` of the samples, the same ones in every call."""
-    if len(logits) <= size:
-        return logits, target
-    order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))[:size].to(logits.device)
-    return logits[order], target[order]
+class Regression(NamedTuple):
+    """Weights (K, C) and bias (K,) in float64, and the number of steps of the search."""
+
+    weight: Tensor
+    bias: Tensor
+    steps: int
+
+
+def fit_softmax(
+    features: Tensor,
+    target: Tensor,
+    *,
+    strength: float,
+    tolerance: float | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> Regression:
+    """The weights W and bias b that minimise, over N samples x with targets y among K classes,
+
+        mean_i -log softmax(W x_i + b)[y_i]  +  |W|^2 / (2 strength N)
+
+    This is what scikit-learn's `LogisticRegression(C=strength)` minimises, with the same method (L-BFGS) and the same
+    meaning of the tolerance. For two classes, scikit-learn has one column of weights, which is the difference of the
+    two columns here, and its penalty is on that column.
+
+    Args:
+        features: (N, C) in float64.
+        target: (N,) in [0, K). Every class occurs.
+        strength: the weight of the samples against the penalty.
+        tolerance: the search ends when the largest slope is below this; by default what the precision allows.
+        progress: called once a second with a few words about how far the search is.
+    """
+    require_sklearn()  # SciPy comes with it; if it is missing, the error says how to install it
+    minimize = require("scipy", "optimize", purpose="this calibrator needs").optimize.minimize
+    samples, count = len(features), int(target.max()) + 1
+    large = features.numel() * count >= MANY
+    x, own = features.float() if large else features, target.unsqueeze(1)
+    penalty = 1 / ((strength / 2 if count == 2 else strength) * samples)
+    steepest, steps, said = math.inf, 0, time.monotonic()
+
+    def objective(row: Any) -> tuple[float, Any]:
+        """The function that is minimised, and its slope. Weights and bias are given in one row."""
+        nonlocal steepest
+        weights = torch.from_numpy(row).view(count, -1)
+        weight, bias = weights[:, :-1], weights[:, -1]
+        scores = torch.addmm(bias.to(x), x, weight.T.to(x))
+        total = scores.logsumexp(1, keepdim=True)
+        loss = (total - scores.gather(1, own)).sum(dtype=torch.float64) / samples
+        chance = scores.sub_(total).exp_().scatter_add_(1, own, total.new_full((samples, 1), -1.0))
+        slope = torch.cat([(chance.T @ x).double(), chance.sum(0, dtype=torch.float64).unsqueeze(1)], 1) / samples
+        slope[:, :-1].add_(weight, alpha=penalty)
+        steepest = float(slope.abs().max())
+        return float(loss + penalty / 2 * weight.square().sum()), slope.view(-1).numpy()
+
+    def tell(row: Any) -> None:
+        nonlocal steps, said
+        steps += 1
+        if progress is not None and time.monotonic() - said >= SECONDS_BETWEEN_WORDS:
+            said = time.monotonic()
+            progress(f"step {steps} of at most {MAX_ITERATIONS:,}, slope {steepest:.0e}")
+
+    options = {"maxiter": MAX_ITERATIONS, "maxls": LINE_SEARCH, "ftol": 64 * 2.0**-52}
+    options["gtol"] = tolerance or (LARGE_TOLERANCE if large else TOLERANCE)
+    start = torch.zeros(count * (features.shape[1] + 1), dtype=torch.float64).numpy()
+    found = minimize(objective, start, method="L-BFGS-B", jac=True, options=options, callback=tell)
+    weights = torch.from_numpy(found.x).view(count, -1)
+    return Regression(weights[:, :-1], weights[:, -1], int(found.nit))

@@ -9,7 +9,7 @@ import typer
 from torch import Tensor
 
 from ..calibration import LeakWarning, OverlapWarning, leak_test, overlap_test
-from ..calibration.overlap import overlap_message
+from ..calibration.leaks import overlap_message
 from ..data.sets import LogitSet
 from ..functional.coins import bag_of_coins
 from ..functional.columns import sample_columns

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 
 from ..calibration import OverlapWarning, overlap_test
-from ..calibration.overlap import overlap_message
+from ..calibration.leaks import overlap_message
 from ..data.sets import LogitSet
 from ..report.tables import OverlapRow
 

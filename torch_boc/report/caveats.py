@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ..calibration.overlap import overlap_message
+from ..calibration.leaks import overlap_message
 from .parts import Topic
 from .results import Results
 from .words import listed, quoted

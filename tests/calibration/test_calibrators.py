@@ -1,0 +1,342 @@
+"""What holds for every calibrator, each against an outside reference, and what becomes of hard data."""
+
+import copy
+import io
+import math
+import pickle
+import sys
+import warnings
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from tests.arrays import read_arrays
+from tests.calibration.cases import DATA, drawn_split, mean_nll, nll_slope
+from tests.reference import calibration_error
+from torch_boc.calibration import (
+    DominanceConfidence,
+    IsotonicCalibration,
+    TemperatureScaling,
+    Uncalibrated,
+    VectorScaling,
+    calibrators,
+    vector,
+)
+
+ALL = [Uncalibrated, TemperatureScaling, IsotonicCalibration, VectorScaling, DominanceConfidence]
+FITTED = [TemperatureScaling, IsotonicCalibration, VectorScaling]
+
+
+def fitted_temperature(logits, target):
+    return TemperatureScaling().fit(logits, target).temperature
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+@pytest.mark.parametrize("kind", ALL)
+def test_the_contract(kind, dtype):
+    logits, target = drawn_split(300)
+    calibrator = kind()
+    assert calibrator.fit(logits.to(dtype), target.int()) is calibrator
+    result = calibrator.calibrate(logits[:40].to(dtype).requires_grad_())
+    assert (result.prediction.dtype, result.confidence.dtype) == (torch.int64, torch.float64)
+    assert bool(((result.confidence >= 0) & (result.confidence <= 1)).all())
+    assert not result.confidence.requires_grad
+    assert (result.logits is not None) == kind.gives_logits
+    if result.logits is not None:
+        torch.testing.assert_close(result.confidence, result.logits.double().softmax(1).amax(1), rtol=1e-6, atol=0)
+    parts = [pickle.loads(pickle.dumps(calibrator)).calibrate(part.to(dtype)) for part in logits[:40].split(7)]
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-6  # products of narrower logits are in float32
+    torch.testing.assert_close(torch.cat([x.confidence for x in parts]), result.confidence, rtol=tolerance, atol=0)
+    assert torch.equal(torch.cat([x.prediction for x in parts]), result.prediction)
+    if kind is not VectorScaling:
+        shifted = kind().fit(logits + 3, target).calibrate(logits + 3)
+        expected = kind().fit(logits, target).calibrate(logits)
+        torch.testing.assert_close(shifted.confidence, expected.confidence, rtol=1e-7, atol=0)
+
+
+def test_the_five_are_fresh_and_in_order():
+    first, second = calibrators(), calibrators()
+    assert [type(x) for x in first] == ALL
+    assert not {id(x) for x in first} & {id(x) for x in second}
+
+
+ROW, ZERO = torch.tensor([[1.0, 2.0, 3.0], [1.0, 0.0, 5.0]]), torch.zeros(2).long()
+BAD = {
+    "one axis": (torch.zeros(3), torch.zeros(3).long(), ValueError, "shape"),
+    "no rows": (torch.zeros(0, 3), torch.zeros(0).long(), ValueError, "at least one row"),
+    "integers": (ROW.long(), ZERO, TypeError, "floating-point"),
+    "NaN": (
+        torch.tensor([[0.0, 1.0], [torch.nan, 2.0]]),
+        ZERO,
+        ValueError,
+        "1 of 2 rows, first in row 1",
+    ),
+    "only -inf": (torch.full((2, 2), -torch.inf), ZERO, ValueError, "in 2 of 2 rows"),
+    "a target too large": (ROW, torch.tensor([0, 3]), ValueError, r"expected targets in \[0, 3\), got 1 .* such as 3"),
+    "a negative target": (ROW, torch.tensor([-100, 0]), ValueError, "such as -100"),
+    "too few targets": (ROW, torch.tensor([0]), ValueError, "shape"),
+    "floating targets": (ROW, torch.tensor([0.0, 1.0]), TypeError, "integer"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("kind", FITTED)
+def test_bad_input(kind, case):
+    logits, target, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        kind().fit(logits, target)
+    if logits is not ROW:
+        with pytest.raises(error, match=message):
+            kind().calibrate(logits)
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_what_is_said_of_a_fit(kind, monkeypatch):
+    with pytest.raises(RuntimeError, match=r"call fit\(logits, target\) first"):
+        kind().calibrate(ROW)
+    logits, target = drawn_split(100)
+    with pytest.raises(ValueError, match=r"expected logits with 5 classes.*got 3"):
+        kind().fit(logits, target).calibrate(ROW)
+    with pytest.warns(UserWarning, match="looks like probabilities") as caught:
+        kind().fit(logits.softmax(1), target)
+    assert caught[0].filename == __file__  # the line that called fit, not one of ours
+    if kind is not TemperatureScaling:
+        monkeypatch.setitem(sys.modules, "sklearn", None)
+        with pytest.raises(ImportError, match=r"pip install 'torch-boc\[eval\]'"):
+            kind().fit(logits, target)
+
+
+@given(st.lists(st.lists(st.floats(-1e3, 1e3, width=32), min_size=4, max_size=4), min_size=1, max_size=6))
+def test_dominance_is_never_below_the_softmax(rows):
+    logits = torch.tensor(rows)
+    msp, boc = Uncalibrated().calibrate(logits), DominanceConfidence().calibrate(logits)
+    assert torch.equal(msp.prediction, boc.prediction)
+    assert bool((boc.confidence >= msp.confidence - 1e-7).all())
+    assert bool((boc.confidence <= 1).all())
+
+
+# Public records of netcal: temperature fitted on the first half; calibration error of the second before and after.
+RECORDS = {
+    "netcal_lenet5_cifar10": (1.3736, 0.11926, 0.02243),
+    "netcal_wrn16_cifar100": (1.1099, 0.05832, 0.04358),
+}
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="needs the public records")
+@pytest.mark.parametrize("name", RECORDS)
+def test_public_records(name):
+    record = read_arrays(DATA / f"{name}.npz")
+    logits = torch.from_numpy(record["predictions"]).clamp_min(1e-30).log()
+    target = torch.from_numpy(record["ground_truth"]).long().reshape(-1)
+
+    def error(method):
+        result = method.calibrate(logits[5000:])
+        return calibration_error(result.confidence.numpy(), (result.prediction == target[5000:]).numpy())
+
+    temperature, before, after = RECORDS[name]
+    scaling = TemperatureScaling().fit(logits[:5000], target[:5000])
+    assert scaling.temperature == pytest.approx(temperature, abs=1e-4)
+    assert error(Uncalibrated()) == pytest.approx(before, abs=1e-5)
+    assert error(scaling) == pytest.approx(after, abs=1e-5)
+
+
+@pytest.mark.parametrize(("samples", "classes"), [(100, 3), (500, 100)])
+@pytest.mark.parametrize("true", [0.05, 1.0, 50.0])
+def test_temperature_equals_scipy_and_is_near_the_truth(true, samples, classes):
+    logits, target = drawn_split(samples, classes, temperature=true)
+    found = fitted_temperature(logits, target)
+    near = (math.log(true) - 0.1, math.log(true) + 0.1)
+    theirs = minimize_scalar(lambda x: mean_nll(logits, target, math.exp(x)), bracket=near, options={"xtol": 1e-10})
+    assert found == pytest.approx(math.exp(theirs.x), rel=1e-6)
+    assert found == pytest.approx(true, rel=0.25)
+    assert fitted_temperature(3 * logits, target) == pytest.approx(3 * found, rel=1e-6)
+    assert fitted_temperature(logits.half(), target) == fitted_temperature(logits.half().double(), target)
+    masked = torch.cat([logits, torch.full((samples, 2), -torch.inf)], 1)
+    assert fitted_temperature(masked, target) == pytest.approx(found, rel=1e-9)
+
+
+def test_temperature_where_targets_are_masked():
+    logits, target = drawn_split(200)
+    masked = logits.clone()
+    masked[:20].scatter_(1, target[:20, None], -torch.inf)
+    with pytest.warns(UserWarning, match="20 of 200 samples") as caught:
+        found = fitted_temperature(masked, target)
+    assert caught[0].filename == __file__
+    assert found == pytest.approx(fitted_temperature(logits[20:], target[20:]), rel=1e-9)
+    with pytest.raises(ValueError, match="got -inf for the target of every sample"):
+        fitted_temperature(masked[:20], target[:20])
+
+
+ROWS = st.lists(st.tuples(*[st.integers(-30, 30)] * 3, st.integers(0, 2)), min_size=1, max_size=12)
+
+
+@given(ROWS, st.sampled_from([0.01, 1.0, 10.0]))
+def test_no_other_temperature_is_better(rows, unit):
+    """Any few samples: the slope changes its sign at T, or T is a bound and a warning says so."""
+    table = torch.tensor(rows, dtype=torch.float64)
+    logits, target = table[:, :3] * unit, table[:, 3].long()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = fitted_temperature(logits, target)
+    if any("T = " in str(warning.message) for warning in caught):
+        assert found in (pytest.approx(1e-3), 1.0, pytest.approx(1e3))
+        return
+    nearby = [mean_nll(logits, target, found * factor) for factor in (0.5, 0.99, 1.01, 2.0)]
+    assert mean_nll(logits, target, found) <= min(nearby) + 1e-15
+    assert nll_slope(logits, target, found * (1 - 1e-5)) <= 1e-14 / found
+    assert nll_slope(logits, target, found * (1 + 1e-5)) >= -1e-14 / found
+
+
+@pytest.mark.parametrize(
+    ("target", "message", "expected"),
+    [("argmax", r"every prediction is right.*T = 0\.001", 1e-3), ("argmin", "T = 1000", 1e3), (None, "all equal", 1.0)],
+)
+def test_temperature_without_a_best(target, message, expected):
+    logits = drawn_split(300)[0] if target else torch.full((7, 3), 0.1)
+    with pytest.warns(UserWarning, match=message) as caught:
+        found = fitted_temperature(logits, getattr(logits, target)(1) if target else torch.arange(7) % 3)
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert caught[0].filename == __file__
+
+
+def test_temperature_as_a_module():
+    scaling = TemperatureScaling().fit(*drawn_split(500, temperature=1.7))
+    logits = drawn_split(20)[0].requires_grad_()
+    torch.compile(scaling, fullgraph=True, backend="eager")(logits).sum().backward()
+    torch.testing.assert_close(logits.grad, torch.full_like(logits, 1 / scaling.temperature))
+    assert scaling(torch.tensor([[6e4, 1.0]]).half()).dtype == torch.float32
+    file = io.BytesIO()
+    torch.save(scaling.state_dict(), file)
+    file.seek(0)
+    other = TemperatureScaling()
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert (other.temperature, other.num_classes) == (scaling.temperature, 5)
+    narrow = nn.Sequential(copy.deepcopy(scaling)).half()[0]
+    assert (narrow.temperature, narrow.log_temperature.dtype) == (scaling.temperature, torch.float64)
+    assert nn.Sequential(narrow).to("meta")[0].log_temperature.device.type == "meta"
+    assert repr(scaling) == f"TemperatureScaling(temperature={scaling.temperature:.4g})"
+    assert repr(TemperatureScaling()) == "TemperatureScaling(not fitted)"
+    assert list(scaling.parameters()) == []
+
+
+def test_predictions_stay_even_where_quotients_tie():
+    scaling = TemperatureScaling().fit(*drawn_split(500, temperature=2.3))
+    # Two neighbouring numbers, as they are in float32 above 8: some of their quotients are the same number.
+    second = torch.linspace(8, 16, 4001)
+    close = torch.stack([torch.zeros(4001), second, second.nextafter(torch.tensor(20.0)), *torch.zeros(2, 4001)], 1)
+    scaled = scaling(close)
+    assert bool((scaled[:, 1] == scaled[:, 2]).any())
+    assert bool((scaling.calibrate(close).prediction == 2).all())
+
+
+def test_isotonic_equals_scikit_learn():
+    logits, target = drawn_split(1000, temperature=3.0)
+    others, _ = drawn_split(500, temperature=3.0, seed=1)
+    confidence, prediction = logits.softmax(1).max(1)
+    direct = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    direct.fit(confidence.numpy(), (prediction == target).double().numpy())
+    result = IsotonicCalibration().fit(logits, target).calibrate(others)
+    expected = torch.from_numpy(direct.predict(others.softmax(1).amax(1).numpy()))
+    torch.testing.assert_close(result.confidence, expected, rtol=1e-9, atol=1e-12)
+    assert torch.equal(result.prediction, others.argmax(1))
+
+
+def test_isotonic_tells_confidences_apart_that_float32_takes_for_one():
+    """Odds of e^-20 and e^-28 are both 0 beside 1 in float32; the first kind is wrong, the second right."""
+    logits = torch.tensor([[20.0, 0.0]] * 5 + [[28.0, 0.0]] * 5)
+    calibrator = IsotonicCalibration().fit(logits, torch.tensor([1] * 5 + [0] * 5))
+    assert calibrator.calibrate(logits).confidence.tolist() == [0.0] * 5 + [1.0] * 5
+
+
+def scikit_learn_probabilities(logits, target, others):
+    direct = LogisticRegression(max_iter=10_000, tol=1e-8)
+    return torch.from_numpy(direct.fit(logits.numpy(), target.numpy()).predict_proba(others.numpy()))
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("classes", [2, 7])
+def test_vector_scaling_equals_scikit_learn(classes, large, monkeypatch):
+    logits, target = drawn_split(800, classes, temperature=2.0)
+    expected = scikit_learn_probabilities(logits, target, logits)
+    monkeypatch.setattr(vector, "MANY", 1 if large else vector.MANY)
+    result = VectorScaling().fit(logits, target).calibrate(logits)
+    tolerance = {"rtol": 0, "atol": 3e-3} if large else {"rtol": 3e-3, "atol": 1e-5}
+    torch.testing.assert_close(result.logits.softmax(1), expected, **tolerance)
+
+
+def test_the_search_is_that_of_scikit_learn():
+    logits, target = drawn_split(800, 7, temperature=2.0)
+    theirs = LogisticRegression(C=0.5, tol=1e-5, max_iter=2000).fit(logits.numpy(), target.numpy())
+    ours = vector.fit_softmax(logits, target, strength=0.5, tolerance=1e-5)
+    assert ours.steps == theirs.n_iter_[0]
+    torch.testing.assert_close(ours.weight, torch.from_numpy(theirs.coef_), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(ours.bias, torch.from_numpy(theirs.intercept_), rtol=1e-6, atol=1e-9)
+
+
+def test_vector_scaling_by_its_laws():
+    """Shifts of columns, far from zero in float32, and a factor that the penalty follows."""
+    logits, target = drawn_split(500)
+    expected = VectorScaling().fit(logits, target).calibrate(logits).confidence
+    for strength, changed in (
+        (1.0, logits + torch.arange(5.0).double()),
+        (1e8, 1e-4 * logits),
+        (1.0, (logits + 1000).float()),
+    ):
+        found = VectorScaling(strength=strength).fit(changed, target).calibrate(changed).confidence
+        torch.testing.assert_close(found, expected, rtol=1e-3 if changed.dtype == torch.float32 else 1e-5, atol=0)
+    bias = torch.tensor([3.0, 0.0, 0.0, -2.0, 0.0])  # which no temperature cures
+    cured = VectorScaling().fit(logits + bias, target).calibrate(logits + bias).logits
+    assert mean_nll(cured, target) < mean_nll(logits, target) < mean_nll(logits + bias, target) / 1.2
+
+
+def test_vector_scaling_of_missing_and_masked_classes():
+    logits, target = drawn_split(400, 4)
+    present = target != 1
+    seen, labels = logits[present], target[present]
+    result = VectorScaling().fit(seen, labels).calibrate(logits)
+    chance = result.logits.softmax(1)
+    torch.testing.assert_close(chance[:, 1], torch.full((400,), 1 / (len(seen) + 2), dtype=torch.float64))  # Laplace
+    rest = chance[:, [0, 2, 3]] / chance[:, [0, 2, 3]].sum(1, keepdim=True)
+    torch.testing.assert_close(rest, scikit_learn_probabilities(seen, labels, logits), rtol=3e-3, atol=1e-5)
+    hidden = torch.rand(logits.shape, generator=torch.Generator().manual_seed(2)) < 0.1
+    masked, lowest = logits.masked_fill(hidden, -torch.inf), logits[~hidden].min().item()
+    expected = VectorScaling().fit(logits.masked_fill(hidden, lowest), target).calibrate(masked.clamp_min(lowest))
+    torch.testing.assert_close(VectorScaling().fit(masked, target).calibrate(masked).logits, expected.logits)
+
+
+def test_vector_scaling_draws_from_a_large_split_the_same_way_each_time():
+    logits, target = drawn_split(4000, 4)
+    some, again, whole = (VectorScaling(max_samples=n).fit(logits, target) for n in (1000, 1000, 4000))
+    calibrated = some.calibrate(logits).logits
+    assert torch.equal(calibrated, again.calibrate(logits).logits)
+    assert not torch.equal(calibrated, whole.calibrate(logits).logits)
+    assert mean_nll(calibrated, target) == pytest.approx(mean_nll(whole.calibrate(logits).logits, target), rel=0.02)
+
+
+def test_what_vector_scaling_says(monkeypatch):
+    said = []
+    split = drawn_split(300)
+    monkeypatch.setattr(vector, "SECONDS_BETWEEN_WORDS", 0.0)
+    VectorScaling(progress=said.append).fit(*split)
+    assert said[0].startswith("step 1 of at most 2,000, slope ")
+    assert float(said[-1].rpartition(" ")[2]) < float(said[0].rpartition(" ")[2])
+    with pytest.raises(ValueError, match=r"at least 2 classes, got only class 3 in 300 samples.*shuffle"):
+        VectorScaling().fit(split[0], torch.full((300,), 3))
+    for options in ({"strength": 0.0}, {"strength": math.nan}, {"max_samples": 1}):
+        with pytest.raises(ValueError, match=f"expected {next(iter(options))}"):
+            VectorScaling(**options)
+    monkeypatch.setattr(vector, "MAX_ITERATIONS", 2)
+    monkeypatch.setattr(vector, "SLOW", 1)
+    with pytest.warns(UserWarning, match="vector scaling: ") as caught:
+        VectorScaling().fit(*split)
+    assert [str(x.message).partition(": ")[2][:31] for x in caught] == [
+        "5 classes and 300 samples may t",
+        "the fit did not converge in 2 i",
+    ]
+    assert {x.filename for x in caught} == {__file__}
