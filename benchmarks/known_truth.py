@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from torch_boc import zoo
-from torch_boc.functional.bins import equal_bin
-from torch_boc.functional.calibration import calibration_error
+from torch_boc.functional.histogram import equal_bin
+from torch_boc.functional.summary import calibration_error
 
 BINS = 15
 TPR = 0.95

@@ -25,7 +25,7 @@ from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.bootstrap import random_numbers, with_intervals
 from torch_boc.evaluation.separation import Separation, paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins, choose_temperature, scores, tempered_dominance
-from torch_boc.functional.score import unsaturated_scores
+from torch_boc.functional.registry import unsaturated_scores
 from torch_boc.storage.files import replacing
 
 TABLE, PAGE = RESULTS / "scores.csv", RESULTS / "scores.md"

@@ -15,7 +15,7 @@ from torch_boc.cli import main
 from torch_boc.data import files, find_logits, logit_set
 from torch_boc.data.finding import find_target
 from torch_boc.evaluation import evaluate
-from torch_boc.functional import boc_summary, compute_scores, registry, score, scores
+from torch_boc.functional import boc_summary, compute_scores, registry, scores
 
 
 def texts(report, folder):
@@ -28,7 +28,7 @@ def texts(report, folder):
 @pytest.fixture
 def halved(monkeypatch):
     """What `functional/registry.py` gets: a registered function of the evidence. It is forgotten after the test."""
-    monkeypatch.setitem(score.registered, "halved", None)
+    monkeypatch.setitem(registry.registered, "halved", None)
 
     @registry.register("half of the confidence", symbol="p̂/2")
     def halved(evidence):

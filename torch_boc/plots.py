@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ._optional import require
 from .functional.bounds import dominance_bounds, forced_gap
-from .functional.histograms import bin_centres
-from .functional.registry import find_score
+from .functional.histogram import bin_centres
+from .functional.registry import scores
 from .functional.separation import share_above
 from .functional.tallies import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally, gap_edges
 
@@ -209,7 +209,7 @@ def draw_separation(metric: Any, score: str, ax: Any = None) -> tuple[Any, Any]:
     figure, (left, right) = new_axes(2, ax)
     results = metric.compute()
     sides = _sides(metric)
-    shown = [(find_score(score).value(numbers), weights) for numbers, weights in sides[score]]
+    shown = [(scores[score].value(numbers), weights) for numbers, weights in sides[score]]
     present = torch.cat([values[values.isfinite()] for values, _ in shown])
     span = (float(present.min()), float(present.max())) if len(present) else (0.0, 1.0)
     for label, (values, weights), colour in zip(("ID", "OOD"), shown, (BLUE, ORANGE), strict=True):

@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.language.texts import TextSet
 from torch_boc.functional import bag_of_coins
 from torch_boc.functional.bounds import forced_gap
-from torch_boc.functional.score import unsaturated_scores
+from torch_boc.functional.registry import unsaturated_scores
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
 from torch_boc.functional.top_k import coins_from_top_k
 from torch_boc.storage.files import replacing

@@ -13,7 +13,7 @@ from benchmarks.language.__main__ import HERE
 from benchmarks.language.page import MAIN, page
 from benchmarks.paper.beyond import separate_within
 from tests.transformers.text_cases import byte_model, byte_tokenizer, plain_logits, prose
-from torch_boc.functional.calibration import calibration_error
+from torch_boc.functional.summary import calibration_error
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from torch_boc.functional.conformal import (
     place_starts,
     rank_p_values,
     score_place,
+    seeded_uniforms,
     stream_ranks,
 )
-from torch_boc.functional.uniforms import seeded_uniforms
 
 numbers = st.floats(allow_nan=False, width=32)
 few_values = st.lists(st.integers(0, 3), min_size=1, max_size=7)

@@ -10,7 +10,7 @@ from tests.kernels.cases import needs_native
 from tests.passes import count_passes
 from torch_boc import kernels
 from torch_boc.functional import bag_of_coins, compute_scores, gather, scores
-from torch_boc.functional.score import need_extras
+from torch_boc.functional.registry import need_extras
 
 over_scores = pytest.mark.parametrize("name", SCORES)
 f64 = torch.float64
@@ -213,23 +213,10 @@ def test_each_score_has_a_symbol_of_its_own(name):
     assert [other for other in scores if scores[other].symbol == scores[name].symbol] == [name]
 
 
-def test_the_old_name_of_the_p_value_works_and_warns():
-    z = random_logits(6, 9)
-    expected = scores["log_p_value"](z)
-    with pytest.warns(FutureWarning, match="'p_value' is called 'log_p_value' now"):
-        assert scores["p_value"] is scores["log_p_value"]
-    with pytest.warns(FutureWarning, match="called 'log_p_value' now"):
-        found = compute_scores(z, ["p_value", "gap"])
-    assert list(found) == ["p_value", "gap"]
-    torch.testing.assert_close(found["p_value"], expected, rtol=0, atol=0)
-    assert "p_value" not in scores
-    assert len(scores) == len(SCORES)
-
-
 def test_unknown_scores_and_a_registry_that_nobody_changes():
     with pytest.raises(KeyError):
         scores["p"]
-    with pytest.raises(ValueError, match=r"expected a score among msp, .*got 'p'"):
+    with pytest.raises(ValueError, match=r"expected scores among msp, .*got 'p'"):
         compute_scores(random_logits(2, 3), ["p"])
     with pytest.raises(TypeError):
         scores["gap"] = scores["msp"]

@@ -8,10 +8,9 @@ from tests.dispatch import NoHostSync, needs_fake_gpu
 from torch_boc import ConformalTest
 from torch_boc.functional import gather, scores
 from torch_boc.functional.columns import COLUMNS, sample_columns
-from torch_boc.functional.conformal import place_starts, score_place
+from torch_boc.functional.conformal import flagged_share, place_starts, score_place
 from torch_boc.functional.evidence import every
-from torch_boc.functional.placing import Scoring, place_samples
-from torch_boc.functional.screening import columns_and_places, flagged_share
+from torch_boc.functional.screening import Scoring, columns_and_places, place_samples
 
 GROUPS = [None, "prediction", "confidence"]
 NAMES = ("gap", "prediction", "log_p_value")

@@ -5,8 +5,8 @@ import torch
 
 from tests.functional.cases import NAN, random_logits
 from torch_boc.functional import Coins, bag_of_coins
-from torch_boc.functional.bins import equal_bin
 from torch_boc.functional.evidence import Evidence
+from torch_boc.functional.histogram import equal_bin
 from torch_boc.functional.summary import summarize
 from torch_boc.functional.tallies import Counts
 from torch_boc.functional.tally import tally

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import beta
 
-from torch_boc.functional.thresholds import Threshold, rate_chance, rate_quantile, threshold_rank
+from torch_boc.functional.conformal import Threshold, rate_chance, rate_quantile, threshold_rank
 
 
 @pytest.mark.parametrize("samples", [1, 19, 20, 99, 3000, 10**6])

@@ -10,7 +10,7 @@ from tests.kernels.cases import DEVICE, make_logits, odd_rows
 from tests.kernels.recorded import watch
 from torch_boc.functional import gather
 from torch_boc.functional.columns import columns_of
-from torch_boc.functional.histograms import score_histograms
+from torch_boc.functional.histogram import score_histograms
 from torch_boc.functional.registry import rank
 from torch_boc.functional.tallies import empty_tally
 from torch_boc.functional.tally import gap_tally, tally

@@ -13,7 +13,7 @@ from torch_boc.core.precision import accumulator
 from torch_boc.core.rows import row_sums
 from torch_boc.functional import bag_of_coins, gather
 from torch_boc.functional.columns import columns_of
-from torch_boc.functional.histograms import score_histograms
+from torch_boc.functional.histogram import score_histograms
 from torch_boc.functional.registry import rank
 from torch_boc.kernels import use
 from torch_boc.kernels.cpu import calls

@@ -12,8 +12,8 @@ from tests.metrics.cases import joined, ood_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCSeparation
 from torch_boc.functional import auroc, compute_scores, fpr_at_tpr, scores
-from torch_boc.functional.histograms import bin_centres, score_bin, score_histograms
-from torch_boc.functional.score import unsaturated_scores
+from torch_boc.functional.histogram import bin_centres, score_bin, score_histograms
+from torch_boc.functional.registry import unsaturated_scores
 
 ALL = tuple(scores)
 values = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=20).map(torch.tensor)

@@ -17,7 +17,7 @@ from tests.functional.cases import random_logits
 from torch_boc import ConformalTest, DriftMonitor, zoo
 from torch_boc.functional import adjusted_p_values, compute_scores, gather
 from torch_boc.functional.conformal import STRATA
-from torch_boc.functional.score import unsaturated_scores
+from torch_boc.functional.registry import unsaturated_scores
 
 KINDS = {
     "plain": {},

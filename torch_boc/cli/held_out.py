@@ -9,7 +9,7 @@ import torch
 
 from ..data.sets import LogitSet
 from ..evaluation.detection import LOST
-from ..functional.placing import Scoring
+from ..functional.screening import Scoring
 from ..nn.conformal import ConformalTest
 from ..storage.files import printable, replacing
 from .inputs import FileReader

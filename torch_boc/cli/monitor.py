@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from torch import Tensor
 
-from ..functional.thresholds import check_share
+from ..functional.checks import check_share
 from ..storage.files import check_file
 from .console import say, working
 from .held_out import Wanted, check_classes, ready_test

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..functional.thresholds import Threshold
+from ..functional.conformal import Threshold
 from ..report.words import percent, short_percent
 from .console import put, screen
 from .held_out import Ready

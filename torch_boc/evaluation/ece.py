@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..functional import calibration
-from ..functional.calibration import error_of_bins
+from ..functional import summary
+from ..functional.summary import error_of_bins
 from ..report.claims import NORMAL_QUANTILE
 from .bootstrap import bootstrap_interval, replicate
 from .judged import JointTally, Judged, JudgedTally, tally_both, tally_judged
@@ -53,7 +53,7 @@ class Excess(NamedTuple):
 
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
     """`functional.calibration_error` as a number."""
-    return float(calibration.calibration_error(confidence, correct, bins))
+    return float(summary.calibration_error(confidence, correct, bins))
 
 
 def chance_error(tally: JudgedTally) -> tuple[float, float]:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..core.coins import Coins
-from ..functional.bins import count, equal_bin
 from ..functional.bounds import forced_gap, free_gap
+from ..functional.histogram import count, equal_bin
 from ..functional.separation import auroc
 from ..functional.trials import log_p_value, sample_wins
 from ..report.tables import CoherenceRow, GapRow, TrialRow

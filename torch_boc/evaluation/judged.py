@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..functional.bins import count, equal_bin
+from ..functional.histogram import count, equal_bin
 
 # The number of cells in each bin of confidence, for right and for wrong predictions. The bootstrap draws cells.
 SUB_CELLS = 64

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..calibration import Calibrator, calibrators
 from ..data.sets import LogitSet
-from ..functional.calibration import error_of_bins
 from ..functional.evidence import gather, log_loss
+from ..functional.summary import error_of_bins
 from ..report.tables import CalibrationRow, ReliabilityRow
 from .bootstrap import bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
 from .ece import bin_errors, chance_error, error_difference, error_interval

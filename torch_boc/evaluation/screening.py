@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.sets import LogitSet
-from ..functional.thresholds import rate_quantile, threshold_rank
+from ..functional.conformal import rate_quantile, threshold_rank
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
 from ..report.choices import TESTED_LEVELS, TESTED_SCORES

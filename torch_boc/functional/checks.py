@@ -73,6 +73,13 @@ def check_classes(num_classes: int) -> int:
     return num_classes
 
 
+def check_share(name: str, share: float) -> float:
+    """Return `share` if it is in (0, 1), or raise; NaN raises as well."""
+    if not 0 < share < 1:
+        raise ValueError(f"expected {name} in (0, 1), got {share}")
+    return share
+
+
 def check_target(target: Tensor, shape: torch.Size, name: str = "target") -> Tensor:
     """Return `target` in int64 if it has one class index for each row of logits, or raise; errors call it `name`."""
     if not isinstance(target, Tensor):

@@ -11,14 +11,16 @@ If the sample and the held-out ones are exchangeable, the first is at most alpha
 second is uniform, whatever the classifier and the score are.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from .bins import count
-from .histograms import MAGNITUDE
+from .checks import MOST_TRIALS, check_share
+from .histogram import MAGNITUDE, count
+from .tails import binomial_tail
 
 # Numbers whose magnitude is below 2**LOWEST, or at least 2**HIGHEST, share the outermost places of their sign.
 LOWEST, HIGHEST = -32, 16
@@ -61,13 +63,13 @@ def score_place(scores: Tensor, resolution: int) -> Tensor:
     >>> score_place(torch.tensor([-9.0, -1.0, 0.0, 1.0, 1.5, 2.0]), 2)
     tensor([ 25,  31,  96, 160, 161, 162])
     """
-    half = num_places(resolution) // 2
+    half = (HIGHEST - LOWEST) * resolution
     if torch.compiler.is_exporting():
         kept, negative = _steps_above_lowest(scores, resolution)
     else:
         pattern = (scores.to(torch.float32) + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
         first = (127 + LOWEST) * resolution
-        kept = ((pattern & MAGNITUDE) >> _fraction_bits(resolution)).clamp_(first, first + half - 1) - first
+        kept = ((pattern & MAGNITUDE) >> (24 - resolution.bit_length())).clamp_(first, first + half - 1) - first
         negative = pattern < 0
     return torch.where(negative, half - 1 - kept, half + kept).long()
 
@@ -94,7 +96,7 @@ def place_starts(resolution: int) -> Tensor:
     >>> place_starts(2)[torch.tensor([0, 96, 160, 161, 162])]
     tensor([  -inf, 0.0000, 1.0000, 1.5000, 2.0000], dtype=torch.float64)
     """
-    half, step = num_places(resolution) // 2, _fraction_bits(resolution)
+    half, step = num_places(resolution) // 2, 24 - resolution.bit_length()  # the bits that do not matter
     signed = torch.arange(-half, half)
     offset = (127 + LOWEST) * resolution
     ordered = torch.where(signed < 0, signed - offset, signed + offset) << step
@@ -102,11 +104,6 @@ def place_starts(resolution: int) -> Tensor:
     starts = pattern.to(torch.int32).view(torch.float32).double()
     starts[half], starts[0] = 0.0, -torch.inf
     return starts
-
-
-def _fraction_bits(resolution: int) -> int:
-    """How many bits of a float32 do not matter for its place."""
-    return 23 - (resolution.bit_length() - 1)
 
 
 def count_places(place: Tensor, valid: Tensor, places: int, group: Tensor | None = None, groups: int = 1) -> Tensor:
@@ -126,10 +123,10 @@ def look_up_ranks(counts: Tensor, upto: Tensor, place: Tensor, group: Tensor | N
     """
     places = counts.shape[-1]
     key = place if group is None else group * places + place
-    equal, below = (x.reshape(-1).index_select(0, key) for x in (counts, upto))
+    equal, below_or_equal = counts.reshape(-1).index_select(0, key), upto.reshape(-1).index_select(0, key)
     total = upto[:, -1]
     own = total.expand(place.shape) if group is None else total.index_select(0, group)
-    return Ranks(below - equal, equal, own)
+    return Ranks(below_or_equal - equal, equal, own)
 
 
 def stream_ranks(ranks: Ranks, place: Tensor, group: Tensor | None, valid: Tensor) -> Ranks:
@@ -178,3 +175,167 @@ def confidence_stratum(odds: Tensor) -> Tensor:
     confidence = widen(odds).add(1.0).reciprocal()
     edges = torch.tensor(STRATA, dtype=confidence.dtype, device=odds.device)
     return torch.bucketize(confidence, edges, right=True)
+
+
+def adjusted_p_values(p: Tensor) -> Tensor:
+    """The p-values of Benjamini and Hochberg: p_(i) m / i, made monotone. NaN stays NaN, and does not count in m.
+
+    To reject those that are at most `fdr` keeps the expected share of false discoveries below `fdr`. This holds for
+    conformal p-values that share their held-out samples too (Bates and others, 2023), if they are conservative.
+
+    Args:
+        p: (N,) p-values.
+
+    >>> adjusted_p_values(torch.tensor([0.01, 0.04, 0.03, 0.5]))
+    tensor([0.0400, 0.0533, 0.0533, 0.5000], dtype=torch.float64)
+    """
+    rising, order = widen(p).sort()  # NaN comes last
+    total = (~rising.isnan()).sum()
+    each = rising * total / torch.arange(1, p.numel() + 1, dtype=rising.dtype, device=p.device)
+    each = torch.where(rising.isnan(), torch.inf, each)
+    lowest = each.flip(0).cummin(0).values.flip(0).clamp_max(1.0) if p.numel() else each
+    return torch.empty_like(lowest).scatter(0, order, torch.where(rising.isnan(), torch.nan, lowest))
+
+
+def discovery_level(p: Tensor, tested: Tensor, fdr: float) -> Tensor:
+    """The largest p-value that the procedure of Benjamini and Hochberg rejects; -1 if it rejects none.
+
+    Nothing is sorted but the p-values of the places, however many samples are tested.
+
+    Args:
+        p: (groups, places), from `place_p_values`.
+        tested: (groups, places), the number of tested samples at each place.
+        fdr: the expected share of false discoveries.
+    """
+    rising, order = p.reshape(-1).sort()
+    number = tested.reshape(-1).index_select(0, order)
+    upto = widen(number.cumsum(0))
+    adjusted = rising * upto[-1] / upto
+    return torch.where((number > 0) & (adjusted <= fdr), rising, -1.0).amax()
+
+
+def flagged_share(held_out: Tensor, tested: Tensor, alpha: float, invalid: Tensor | int = 0) -> Tensor:
+    """The share of a set of samples that a test flags at level `alpha`, from counts alone.
+
+    It is the mean of `ConformalTest.flag` over the samples, up to rounding: all samples of a group in one place have
+    the same p-value.
+
+    Args:
+        held_out: (groups, places), the counts of the held-out samples, from `count_places`.
+        tested: (groups, places), the counts of the samples that are tested.
+        alpha: the level.
+        invalid: the number of tested samples with NaN or +inf, which are in no place. They are flagged.
+
+    Returns:
+        A scalar in float64 (float32 on MPS); NaN if no sample is tested.
+
+    >>> held_out, tested = torch.tensor([[1, 2, 96]]), torch.tensor([[3, 1, 0]])
+    >>> flagged_share(held_out, tested, 0.03)  # the p-values are 0.02, 0.04 and 1
+    tensor(0.7500, dtype=torch.float64)
+    """
+    flagged = torch.where(place_p_values(held_out) > alpha, 0, tested).sum() + invalid
+    return widen(flagged) / widen(tested.sum() + invalid)
+
+
+def seeded_uniforms(seed: int, index: Tensor) -> Tensor:
+    """A number in (0, 1) for each index, in float64 (float32 on MPS): the same for the same seed, on every device.
+
+    The numbers are those of SplitMix64 (Steele, Lea, Flood, 2014). They depend on the index alone, so that a stream in
+    batches gets the same numbers as one sample at a time.
+
+    >>> seeded_uniforms(0, torch.arange(3))
+    tensor([0.8833, 0.4315, 0.0264], dtype=torch.float64)
+    """
+    start = (seed * 0x9E3779B97F4A7C15 ^ seed) + 2**63
+    state = (index + 1) * -0x61C8864680B583EB + (start % 2**64 - 2**63)  # the signed number with the same 64 bits
+    state = (state ^ _shifted(state, 30)) * -0x40A7B892E31B1A47
+    state = (state ^ _shifted(state, 27)) * -0x6B2FB644ECCEEE15
+    state = state ^ _shifted(state, 31)
+    # 23 bits and a half: every number is exact in float32 too, and neither 0 nor 1 occurs.
+    return (widen(_shifted(state, 41)) + 0.5) * 2.0**-23
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """`x` read as an unsigned number, shifted to the right."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+class Threshold(NamedTuple):
+    """A threshold for each group of samples; scalars if there is one group. All are on the CPU.
+
+    Attributes:
+        score: samples that score below it are flagged; -inf where there are too few held-out samples to flag any.
+        rank: k. A sample is flagged if fewer than k held-out samples score as low as it or lower.
+        samples: n, the number of held-out samples.
+    """
+
+    score: Tensor
+    rank: Tensor
+    samples: Tensor
+
+    @property
+    def expected_rate(self) -> Tensor:
+        """The expected share of in-distribution samples that are flagged, k / (n + 1)."""
+        return self.rank.double() / (self.samples.double() + 1.0)
+
+    def rate_quantile(self, chance: float) -> Tensor:
+        """The rate that the share of flagged in-distribution samples does not exceed with this chance.
+
+        >>> threshold = Threshold(torch.tensor(0.3), torch.tensor(5), torch.tensor(99))
+        >>> threshold.expected_rate, threshold.rate_quantile(0.95)
+        (tensor(0.0500, dtype=torch.float64), tensor(0.0901, dtype=torch.float64))
+        """
+        check_share("chance", chance)
+        pairs = zip(self.rank.reshape(-1).tolist(), self.samples.reshape(-1).tolist(), strict=True)
+        return torch.tensor([rate_quantile(k, n, chance) for k, n in pairs]).double().reshape(self.rank.shape)
+
+
+def threshold_rank(samples: int, alpha: float, confidence: float | None = None) -> int:
+    """The rank k of the threshold among n = `samples` held-out scores; 0 if no sample can be flagged.
+
+    Let X be the k-th lowest score. The share of in-distribution samples that score below X depends on the held-out
+    samples, which are drawn by chance: its distribution is Beta(k, n + 1 - k), and its mean is k / (n + 1). Ties make
+    the share smaller.
+
+    Without `confidence`, the expected rate k / (n + 1) is at most `alpha`. With it, the rate itself is at most `alpha`
+    with that chance.
+
+    >>> threshold_rank(3000, 0.05), threshold_rank(3000, 0.05, 0.99), threshold_rank(18, 0.05)
+    (150, 123, 0)
+    """
+    largest = math.floor(alpha * (samples + 1) * (1 + 1e-12))
+    if confidence is None or largest == 0:
+        return largest
+    low, high = 0, largest  # the chance that the rate is at most alpha falls with the rank
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if rate_chance(middle, samples, alpha) >= confidence else (low, middle - 1)
+    return low
+
+
+def rate_chance(rank: int, samples: int, rate: float) -> float:
+    """The chance that the share of flagged in-distribution samples is at most `rate`: Pr{Binomial(n, rate) >= k}.
+
+    For more than a million samples it is a lower bound (Chernoff's), which is near enough there.
+    """
+    if rank == 0:
+        return 1.0
+    if samples <= MOST_TRIALS:
+        return float(binomial_tail(torch.tensor(rank), samples, torch.tensor(rate, dtype=torch.float64)))
+    share = (rank - 1) / samples
+    if share >= rate:
+        return 0.0
+    divergence = (1 - share) * math.log((1 - share) / (1 - rate))
+    divergence += share * math.log(share / rate) if share > 0 else 0.0
+    return -math.expm1(-samples * divergence)
+
+
+def rate_quantile(rank: int, samples: int, chance: float) -> float:
+    """The smallest rate that is not exceeded with this chance, by bisection."""
+    if rank == 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rate_chance(rank, samples, middle) >= chance else (middle, high)
+    return high

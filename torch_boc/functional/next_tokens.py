@@ -11,10 +11,10 @@ from torch import Tensor
 from ..core.blocks import blockwise
 from ..core.coins import Coins
 from ..core.precision import widen
-from .bins import as_place, equal_bin
 from .bounds import forced_gap
 from .checks import bare, check_target, classes_last
 from .evidence import Evidence, flat, gather, is_class, log_loss, settle
+from .histogram import as_place, equal_bin
 from .registry import energy, entropy, logit_gap
 from .tallies import Tally, empty_tally
 from .tally import add_evidence

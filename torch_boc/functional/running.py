@@ -5,7 +5,8 @@ import math
 from torch import Tensor
 
 from ..core.precision import widen
-from .thresholds import check_share, threshold_rank
+from .checks import check_share
+from .conformal import threshold_rank
 
 
 def running_means(values: Tensor, window: int) -> Tensor:

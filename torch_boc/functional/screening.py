@@ -1,16 +1,127 @@
-"""A conformal test over many samples: places beside the columns of the probe, and the share that is flagged."""
+"""Where a conformal test finds each sample: how it is scored, placed and grouped, beside the columns of the probe."""
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
-from ..core.precision import widen
+from ..core.blocks import blockwise
+from ..core.precision import accumulator
 from .columns import column_extras, columns_of, sample_columns
-from .conformal import place_p_values
-from .evidence import gather
-from .placing import Placing, Scoring, place_samples
-from .score import need_extras
+from .conformal import STRATA, confidence_stratum, score_place
+from .evidence import Evidence, gather
+from .registry import scores
+
+FINEST = 2**14
+# The number of coin flips of scores that are p-values, whatever the evidence was gathered for.
+TRIALS = 100
+GROUPINGS = (None, "prediction", "confidence")
+
+
+class Scoring(NamedTuple):
+    """How samples are scored and compared; `torch_boc.ConformalTest` documents the fields."""
+
+    score: str
+    temperature: float = 1.0
+    groups: str | None = None
+    resolution: int = 1024
+
+    @property
+    def name(self) -> str:
+        """The name of the score in the registry."""
+        return self.score.removeprefix("-")
+
+    @property
+    def sign(self) -> int:
+        """-1 if samples with a high score are the unfamiliar ones."""
+        return -1 if self.score.startswith("-") else 1
+
+    def num_groups(self, num_classes: int | None) -> int:
+        """The number of groups; 0 if it is not known before the number of classes is."""
+        if self.groups == "prediction":
+            return num_classes or 0
+        return 1 if self.groups is None else len(STRATA) + 1
+
+    def impossible_groups(self, num_classes: int) -> int:
+        """How many of the first groups no sample can be in: a confidence is at least 1 / C."""
+        return sum(edge <= 1 / num_classes for edge in STRATA) if self.groups == "confidence" else 0
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+
+
+class Placing(NamedTuple):
+    """Where the samples of a batch are, with one axis.
+
+    Attributes:
+        place: the place of the score of each sample, from `score_place`.
+        group: the group of each sample, or None if there is one group.
+        valid: which samples count: those whose score is a number.
+    """
+
+    place: Tensor
+    group: Tensor | None
+    valid: Tensor
+
+
+def check_scoring(scoring: Scoring) -> Scoring:
+    """Return `scoring` if a test can be made of it, or raise."""
+    name, (_, temperature, groups, resolution) = scoring.name, scoring
+    if name not in scores:
+        raise ValueError(f"expected score among {', '.join(scores)}, got {scoring.score!r}")
+    if scores[name].upside_down:
+        raise ValueError(f"expected a score that is higher in-distribution, got {name!r}; use 'log_p_value'")
+    if not (temperature > 0 and math.isfinite(temperature)):
+        raise ValueError(f"expected temperature as a positive number, got {temperature}")
+    if groups not in GROUPINGS:
+        raise ValueError(f"expected groups as None, 'prediction' or 'confidence', got {groups!r}")
+    if not (isinstance(resolution, int) and 1 <= resolution <= FINEST and resolution.bit_count() == 1):
+        raise ValueError(f"expected resolution as a power of two from 1 to {FINEST}, got {resolution}")
+    return scoring
+
+
+def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
+    """The place and the group of each sample.
+
+    Args:
+        preds: logits of shape (..., C), or their evidence, gathered with the extras that the score needs. Samples that
+            are not `counted` there are not valid here.
+        scoring: how samples are scored and grouped.
+    """
+    if isinstance(preds, Evidence):
+        if scoring.temperature != 1.0:
+            raise ValueError(f"expected logits for a temperature of {scoring.temperature}, got their evidence")
+        return _place(*_numbers(preds, scoring), scoring=scoring, counted=preds.counted)
+    extras = scores[scoring.name].extras
+    if scoring.temperature == 1.0:
+        return _place(*_numbers(gather(preds, extras=extras), scoring), scoring=scoring)
+
+    def tempered(piece: Tensor) -> tuple[Tensor, ...]:
+        return _numbers(gather(piece.to(accumulator(piece.dtype)) / scoring.temperature, extras=extras), scoring)
+
+    return _place(*blockwise(tempered, preds), scoring=scoring)  # so that the divided logits take little memory
+
+
+def _numbers(evidence: Evidence, scoring: Scoring) -> tuple[Tensor, ...]:
+    """The number that ranks each sample, low for unfamiliar ones, and its group if there are groups."""
+    number = scores[scoring.name].number(evidence._replace(trials=TRIALS))
+    number = number if scoring.sign > 0 else -number
+    if scoring.groups is None:
+        return (number,)
+    by_class = scoring.groups == "prediction"
+    return number, evidence.coins.prediction if by_class else confidence_stratum(evidence.coins.odds)
+
+
+def _place(number: Tensor, group: Tensor | None = None, *, scoring: Scoring, counted: Tensor | None = None) -> Placing:
+    """The places of samples, from the numbers that rank them; NaN is not valid, and neither is what does not count."""
+    number = number.reshape(-1)
+    valid = ~number.isnan()
+    return Placing(
+        score_place(number, scoring.resolution),
+        None if group is None else group.reshape(-1),
+        valid if counted is None else valid & counted.reshape(-1),
+    )
 
 
 def columns_and_places(
@@ -30,32 +141,8 @@ def columns_and_places(
     >>> found, placing.place
     ({'prediction': tensor([0])}, tensor([82944]))
     """
-    if scoring.temperature != 1.0 or not names:
+    if scoring.temperature != 1.0:
         columns = sample_columns(rows, trials=trials, columns=names) if names else {}
         return columns, place_samples(rows, scoring)
-    extras = {*column_extras(names), *need_extras([scoring.name])}
-    evidence = gather(rows, trials=trials, extras=extras)
+    evidence = gather(rows, trials=trials, extras={*column_extras(names), *scores[scoring.name].extras})
     return columns_of(evidence, names), place_samples(evidence, scoring)
-
-
-def flagged_share(held_out: Tensor, tested: Tensor, alpha: float, invalid: Tensor | int = 0) -> Tensor:
-    """The share of a set of samples that a test flags at level `alpha`, from counts alone.
-
-    It is the mean of `ConformalTest.flag` over the samples, up to rounding: all samples of a group in one place have
-    the same p-value.
-
-    Args:
-        held_out: (groups, places), the counts of the held-out samples, from `count_places`.
-        tested: (groups, places), the counts of the samples that are tested.
-        alpha: the level.
-        invalid: the number of tested samples with NaN or +inf, which are in no place. They are flagged.
-
-    Returns:
-        A scalar in float64 (float32 on MPS); NaN if no sample is tested.
-
-    >>> held_out, tested = torch.tensor([[1, 2, 96]]), torch.tensor([[3, 1, 0]])
-    >>> flagged_share(held_out, tested, 0.03)  # the p-values are 0.02, 0.04 and 1
-    tensor(0.7500, dtype=torch.float64)
-    """
-    flagged = torch.where(place_p_values(held_out) > alpha, 0, tested).sum() + invalid
-    return widen(flagged) / widen(tested.sum() + invalid)

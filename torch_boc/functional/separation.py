@@ -1,11 +1,16 @@
 """How well a score separates in-distribution samples (the positive class) from out-of-distribution ones."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ..core.precision import widen
+from .checks import bare
+from .evidence import Evidence, gather
+from .histogram import add_histograms
+from .registry import need_extras, rank
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
@@ -22,7 +27,8 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
     tensor(0.8750, dtype=torch.float64)
     """
     positive, negative = widen(id_scores).contiguous(), widen(ood_scores).sort().values
-    share = _twice_below(negative, positive).mean() / _pairs(negative)  # a sum of integers: exact in any order
+    # The mean is that of integers, which is exact in any order.
+    share = _twice_below(negative, positive).mean() / (2 * negative.numel() or math.nan)
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
 
 
@@ -39,16 +45,12 @@ def placement(rising: Tensor, scores: Tensor) -> Tensor:
     >>> placement(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 2.0]))
     tensor([1.0000, 0.7500], dtype=torch.float64)
     """
-    return _twice_below(rising, scores) / _pairs(rising)
+    return _twice_below(rising, scores) / (2 * rising.numel() or math.nan)
 
 
 def _twice_below(rising: Tensor, scores: Tensor) -> Tensor:
     """For each score, twice the number of `rising` that are below it, plus once the number that are equal to it."""
     return widen(torch.searchsorted(rising, scores) + torch.searchsorted(rising, scores, right=True))
-
-
-def _pairs(rising: Tensor) -> float:
-    return 2 * rising.numel() or math.nan
 
 
 def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None, strict: bool = False) -> Tensor:
@@ -148,3 +150,40 @@ def binned_average_precision(id_histogram: Tensor, ood_histogram: Tensor) -> tup
     worst = torch.minimum((before + 1) / (before + 1 + false), middle)
     share = positive / positive.sum()
     return (share * middle).sum(), (share * torch.maximum(best - middle, middle - worst)).sum()
+
+
+def add_scores(
+    total: Tensor,
+    invalid: Tensor,
+    preds: Tensor | Evidence,
+    ood: Tensor,
+    names: Sequence[str],
+    *,
+    dim: int = -1,
+    trials: int = 100,
+) -> None:
+    """Add the `score_histograms` of a batch to `total`, and its invalid rows to `invalid`, in place.
+
+    Args:
+        total: (2, S, bins), the histograms so far.
+        invalid: a scalar, the number of rows with NaN or +inf so far. These rows are in no histogram.
+        preds: logits of shape (..., C), or their evidence.
+        ood: (N,) booleans, true for out-of-distribution.
+        names: the S scores.
+        dim: the class axis of the logits; by default the last.
+        trials: the number of coin flips, for the scores that are p-values.
+    """
+    if isinstance(preds, Tensor):
+        preds = gather(bare(preds), dim=dim, trials=trials, extras=need_extras(names))
+    add_histograms(total, ranked(preds._replace(trials=trials), names, invalid), ood)
+
+
+def ranked(evidence: Evidence, names: Sequence[str], invalid: Tensor) -> Tensor:
+    """The numbers that rank the samples, of shape (S, N), NaN for samples that do not count; adds to `invalid`."""
+    values = torch.stack([*rank(evidence, names).values()]).flatten(1)
+    bad = values.isnan().any(0)
+    if evidence.counted is not None:
+        counted = evidence.counted.reshape(-1)
+        bad, values = bad & counted, values.masked_fill(~counted, math.nan)
+    invalid.add_(bad.sum())
+    return values

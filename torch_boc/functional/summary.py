@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .calibration import error_of_bins
+from ..core.precision import widen
 from .checks import check_logits
+from .histogram import count, equal_bin
 from .tallies import (
     BINS_PER_DECADE,
     GAP_BINS,
@@ -82,35 +83,29 @@ def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
 
 def summarize(total: Tally) -> dict[str, Tensor]:
     """The summary of a tally; see `boc_summary`."""
-    count = Counts(*total.counts.to(total.sums.dtype).unbind())
+    number = Counts(*total.counts.to(total.sums.dtype).unbind())
     sums, over_labelled = named_sums(total)
-    mean = {name: value / count.samples for name, value in sums._asdict().items()}
+    mean = {name: value / number.samples for name, value in sums._asdict().items()}
     variance = mean.pop("gap_square") - mean["gap"] ** 2
+    bins, bin_sums = BinCounts(*total.bin_counts.unbind()), BinSums(*total.bin_sums.unbind())
+    by_confidence = bins.correct - bin_sums.labelled_confidence
+    by_dominance = bins.correct_by_dominance - bin_sums.labelled_dominance
     return {
-        "samples": count.samples,
-        "invalid": count.invalid,
+        "samples": number.samples,
+        "invalid": number.invalid,
         **mean,
         "gap_std": variance.clamp_min(0).sqrt(),
-        "rejection_rate": count.rejected / count.samples,
+        "rejection_rate": number.rejected / number.samples,
         "structural_score": 1 - mean["p_value"],
         **{name: histogram_quantile(total.gap_histogram, level) for name, level in QUANTILES.items()},
-        "accuracy": count.correct / count.labelled,
-        **_calibration_errors(total),
-        "nll": over_labelled.nll / count.labelled,
-        "brier_confidence": over_labelled.brier_confidence / count.labelled,
-        "brier_dominance": over_labelled.brier_dominance / count.labelled,
-        "gap_correct": over_labelled.gap_correct / count.correct,
-        "gap_wrong": over_labelled.gap_wrong / (count.labelled - count.correct),
-    }
-
-
-def _calibration_errors(total: Tally) -> dict[str, Tensor]:
-    counts, sums = BinCounts(*total.bin_counts.unbind()), BinSums(*total.bin_sums.unbind())
-    by_confidence = counts.correct - sums.labelled_confidence
-    by_dominance = counts.correct_by_dominance - sums.labelled_dominance
-    return {
-        "ece_confidence": error_of_bins(by_confidence, counts.labelled.sum()),
-        "ece_dominance": error_of_bins(by_dominance, counts.labelled_by_dominance.sum()),
+        "accuracy": number.correct / number.labelled,
+        "ece_confidence": error_of_bins(by_confidence, bins.labelled.sum()),
+        "ece_dominance": error_of_bins(by_dominance, bins.labelled_by_dominance.sum()),
+        "nll": over_labelled.nll / number.labelled,
+        "brier_confidence": over_labelled.brier_confidence / number.labelled,
+        "brier_dominance": over_labelled.brier_dominance / number.labelled,
+        "gap_correct": over_labelled.gap_correct / number.correct,
+        "gap_wrong": over_labelled.gap_wrong / (number.labelled - number.correct),
     }
 
 
@@ -124,3 +119,31 @@ def histogram_quantile(histogram: Tensor, level: float) -> Tensor:
     share = (wanted - (below[place] - inside)) / inside  # 0 / 0 = NaN without samples
     value = 10 ** (LOWEST_DECADE + (place - 1 + share) / BINS_PER_DECADE)
     return torch.where((place == 0) & (share == share), 0.0, value).squeeze(0)
+
+
+def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Tensor:
+    """The expected calibration error: the mean over samples of |accuracy - mean confidence| of their bin.
+
+    Args:
+        confidence: (N,), in [0, 1].
+        correct: (N,), which predictions are right, or how likely each is to be right.
+        bins: the number of bins of confidence, which have equal width.
+
+    Returns:
+        A scalar in float64 (float32 on MPS).
+
+    >>> calibration_error(torch.tensor([0.75, 0.75, 0.25, 0.25]), torch.tensor([True, False, False, False]), bins=2)
+    tensor(0.2500, dtype=torch.float64)
+    """
+    excess = count(equal_bin(confidence, bins), widen(correct) - widen(confidence), bins)
+    return error_of_bins(excess, len(confidence))
+
+
+def error_of_bins(excess: Tensor, samples: Tensor | int) -> Tensor:
+    """The calibration error from the excess of each bin, with the bins on the last axis: sum of |excess| / samples.
+
+    Args:
+        excess: for each bin, the number of right predictions minus the sum of the confidences.
+        samples: the number of samples in all bins together.
+    """
+    return excess.abs().sum(-1) / samples

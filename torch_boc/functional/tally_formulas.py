@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from ..core.coins import Coins
-from .bins import as_place, equal_bin
 from .bounds import forced_gap
 from .evidence import Evidence, flat, is_class, log_loss, settle
+from .histogram import as_place, equal_bin
 from .paths import log_tail
 from .tallies import (
     BINS_PER_DECADE,

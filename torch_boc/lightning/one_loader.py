@@ -8,7 +8,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
-from ..functional.score import need_extras
+from ..functional.registry import need_extras
 from ..functional.summary import LABELLED_KEYS, summarize
 from ..functional.tallies import Counts
 from ..metrics import BoCMetric, BoCSeparation

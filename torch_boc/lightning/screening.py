@@ -5,9 +5,9 @@ import copy
 import torch
 from torch import Tensor
 
+from ..functional.checks import check_share
+from ..functional.conformal import flagged_share, threshold_rank
 from ..functional.evidence import Evidence, every
-from ..functional.screening import flagged_share
-from ..functional.thresholds import check_share, threshold_rank
 from ..nn import ConformalTest
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ..functional.registry import current_name, scores
+from ..functional.registry import scores
 
 
 def check_prefix(prefix: str) -> str:
@@ -22,7 +22,7 @@ def with_prefix(prefix: str, result: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def check_scores(names: Sequence[str]) -> tuple[str, ...]:
     """Return `names` if all are names of scores, or raise."""
-    if isinstance(names, str) or not names or not {current_name(name) for name in names} <= set(scores):
+    if isinstance(names, str) or not names or not set(names) <= set(scores):
         raise ValueError(f"expected scores as names among {', '.join(scores)}, got {names!r}")
     return tuple(names)
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.histograms import score_histograms
+from ..functional.histogram import score_histograms
 from ..functional.tallies import empty_tally
 from .base import ProbeMetric
 

@@ -10,9 +10,8 @@ from torch import Tensor
 from .. import plots
 from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
-from ..functional.histograms import add_scores, ranked
-from ..functional.score import find_score, need_extras
-from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
+from ..functional.registry import need_extras, scores
+from ..functional.separation import add_scores, auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, ranked
 from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
 from .kept import ScoreMetric
 
@@ -141,9 +140,7 @@ class BoCSeparation(ScoreMetric):
 
     def samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The scores of the in-distribution and the out-of-distribution samples so far; raises if they are not kept."""
-        known, unknown = (
-            {name: find_score(name).value(x) for name, x in side.items()} for side in self.ranked_samples()
-        )
+        known, unknown = ({name: scores[name].value(x) for name, x in side.items()} for side in self.ranked_samples())
         return known, unknown
 
     def ranked_samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -9,17 +9,19 @@ import torch
 from torch import Tensor
 
 from ..core.precision import widen
+from ..functional.checks import check_share
 from ..functional.conformal import (
+    Threshold,
     count_places,
+    discovery_level,
     look_up_ranks,
     place_p_values,
     place_starts,
     rank_p_values,
+    threshold_rank,
 )
-from ..functional.discoveries import discovery_level
-from ..functional.placing import FINEST, Placing, Scoring
-from ..functional.score import find_score
-from ..functional.thresholds import Threshold, check_share, threshold_rank
+from ..functional.registry import scores
+from ..functional.screening import FINEST, Placing, Scoring
 from .held_out import HeldOut
 
 # With fewer held-out samples below a threshold, that some are tied is chance.
@@ -166,7 +168,7 @@ class ConformalTest(HeldOut):
         starts = place_starts(self.scoring.resolution)[place.clamp_max(self.counts.shape[-1] - 1)]
         number = torch.where(ranks > 0, starts, -torch.inf)
         sign = self.scoring.sign
-        score = sign * find_score(self.scoring.name).value(sign * number)
+        score = sign * scores[self.scoring.name].value(sign * number)
         found = Threshold(torch.where(ranks > 0, score, -torch.inf), ranks, samples)
         return found if self.scoring.groups else Threshold(*(x[0] for x in found))
 

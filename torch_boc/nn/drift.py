@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from ..core.precision import moves_only, widen
 from ..functional.betting import Capital, empty_capital, place_bets
-from ..functional.conformal import look_up_ranks, rank_p_values, stream_ranks
+from ..functional.checks import check_share
+from ..functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms, stream_ranks
 from ..functional.evidence import Evidence
-from ..functional.placing import Placing
-from ..functional.thresholds import check_share
-from ..functional.uniforms import seeded_uniforms
+from ..functional.screening import Placing
 from .conformal import ConformalTest
 
 # So many samples are compared with each other at once: a square of booleans of this size.
@@ -100,8 +99,12 @@ class DriftMonitor(nn.Module):
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         self.own.check_calibrated()
         placing = self.own.place(logits, dim=dim)
-        uniform = seeded_uniforms(self.seed, self.seen + placing.valid.cumsum(0) - 1).split(PIECE)
-        ranked = [self._rank(*piece) for piece in zip(placing.pieces(PIECE), uniform, strict=False)]
+        uniform = seeded_uniforms(self.seed, self.seen + placing.valid.cumsum(0) - 1)
+        ranked = []
+        for first in range(0, len(uniform), PIECE):
+            piece = slice(first, first + PIECE)
+            group = None if placing.group is None else placing.group[piece]
+            ranked.append(self._rank(Placing(placing.place[piece], group, placing.valid[piece]), uniform[piece]))
         return self._bet(torch.cat(ranked) if ranked else self.evidence.new_zeros(0))
 
     def update_p_values(self, p: Tensor) -> Tensor:

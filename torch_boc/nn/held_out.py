@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..functional.checks import are_probabilities, bare, check_classes, classes_last, probabilities_message
 from ..functional.conformal import count_places, num_places
 from ..functional.evidence import Evidence
-from ..functional.placing import Placing, Scoring, check_scoring, place_samples
+from ..functional.screening import Placing, Scoring, check_scoring, place_samples
 
 MOST_CLASSES = 2**62
 

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..functional.checks import check_trials
+from ..functional.checks import check_share, check_trials
 from ..functional.columns import COLUMNS, check_columns, sample_columns
-from ..functional.placing import Placing
-from ..functional.screening import columns_and_places
-from ..functional.thresholds import check_share
+from ..functional.screening import Placing, columns_and_places
 from .conformal import ConformalTest
 
 # What a test adds to the columns: the p-value, and whether a person should look at the sample.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..data.finding import describe
-from ..functional.placing import Scoring, place_samples
+from ..functional.screening import Scoring, place_samples
 from ..nn.conformal import ConformalTest
 from .stopping import Stop
 

@@ -17,7 +17,7 @@ from torch_boc.calibration import Calibrated, Calibrator, TemperatureScaling
 from torch_boc.calibration.base import coins_of
 from torch_boc.data import find_logits
 from torch_boc.data.finding import find_target
-from torch_boc.functional import Evidence, score, scores
+from torch_boc.functional import Evidence, registry, scores
 from torch_boc.functional.registry import register
 from torch_boc.pages import Cell, Table
 from torch_boc.report.parts import Topic
@@ -57,7 +57,7 @@ def test_the_examples_of_additions_run(monkeypatch):
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     shown = text[text.index("[start:additions]") : text.index("[end:additions]")]
     code = [textwrap.dedent(x) for x in re.findall(r"\n\n((?: {4}.*\n|\n(?= {4}))+)", shown)]
-    monkeypatch.setitem(score.registered, "halved", None)  # forgotten after the test
+    monkeypatch.setitem(registry.registered, "halved", None)  # forgotten after the test
     names = dict(NAMES)
     for block in code:
         exec(block, names)

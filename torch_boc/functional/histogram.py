@@ -1,16 +1,30 @@
-"""Count scores in bins that cover all real numbers, for any number of samples."""
+"""Count samples in bins: bins of equal width for probabilities, and bins that cover all real numbers for scores."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from .checks import bare
-from .evidence import Evidence, flat, gather
-from .score import need_extras, rank
-
 MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 except its sign
+
+
+def count(place: Tensor, weight: Tensor, bins: int) -> Tensor:
+    """Add up `weight` in bins along the last axis. `place` is the bin of each weight; booleans are summed in int64."""
+    weight = weight.long() if weight.dtype == torch.bool else weight
+    return weight.new_zeros(*weight.shape[:-1], bins).scatter_add(-1, place, weight)
+
+
+def equal_bin(score: Tensor, bins: int, *, has_nan: bool = True) -> Tensor:
+    """The bin of each score in [0, 1], for bins of equal width. They are closed on the right: 1 is in the last bin."""
+    return as_place((score * bins).ceil() - 1.0, bins, has_nan=has_nan)
+
+
+def as_place(number: Tensor, bins: int, *, has_nan: bool = True) -> Tensor:
+    """The numbers as bin indices, clamped to the first and the last bin; NaN is put into bin 0.
+
+    With `has_nan=False` the numbers must not contain NaN, which would become an index outside of the bins.
+    """
+    return (number.nan_to_num(0.0) if has_nan else number).clamp(0, bins - 1).long()
 
 
 def score_bin(scores: Tensor, bins: int) -> Tensor:
@@ -30,15 +44,20 @@ def score_bin(scores: Tensor, bins: int) -> Tensor:
     number = torch.where(scores == 0, 0.0, scores).nan_to_num(0.0, math.inf, -math.inf)  # -0.0 and 0.0 differ in bits
     pattern = number.to(torch.float32).view(torch.int32)
     ordered = torch.where(pattern < 0, pattern ^ MAGNITUDE, pattern)
-    return (ordered >> (32 - _bits(bins))).long() + bins // 2
+    return (ordered >> _dropped_bits(bins)).long() + bins // 2
 
 
 def bin_centres(bins: int) -> Tensor:
     """The middle of each bin of `score_bin`, counted in bits; NaN for bins that contain no number."""
-    step = 32 - _bits(bins)
+    step = _dropped_bits(bins)
     ordered = (torch.arange(bins) - bins // 2 << step) + (1 << step >> 1)
     pattern = torch.where(ordered < 0, ordered ^ MAGNITUDE, ordered)
     return pattern.to(torch.int32).view(torch.float32).double()
+
+
+def _dropped_bits(bins: int) -> int:
+    """How many bits of a float32 do not matter for its bin."""
+    return 33 - bins.bit_length()
 
 
 def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
@@ -65,44 +84,3 @@ def add_histograms(total: Tensor, scores: Tensor, ood: Tensor) -> None:
     place = score_bin(scores, bins) + (first + ood * (number * bins))
     counted = (~scores.isnan().any(0)).long().expand_as(place)
     total.view(-1).scatter_add_(0, place.reshape(-1), counted.reshape(-1))
-
-
-def add_scores(
-    total: Tensor,
-    invalid: Tensor,
-    preds: Tensor | Evidence,
-    ood: Tensor,
-    names: Sequence[str],
-    *,
-    dim: int = -1,
-    trials: int = 100,
-) -> None:
-    """Add the `score_histograms` of a batch to `total`, and its invalid rows to `invalid`, in place.
-
-    Args:
-        total: (2, S, bins), the histograms so far.
-        invalid: a scalar, the number of rows with NaN or +inf so far. These rows are in no histogram.
-        preds: logits of shape (..., C), or their evidence.
-        ood: (N,) booleans, true for out-of-distribution.
-        names: the S scores.
-        dim: the class axis of the logits; by default the last.
-        trials: the number of coin flips, for the scores that are p-values.
-    """
-    if isinstance(preds, Tensor):
-        preds = gather(bare(preds), dim=dim, trials=trials, extras=need_extras(names))
-    add_histograms(total, ranked(preds._replace(trials=trials), names, invalid), ood)
-
-
-def ranked(evidence: Evidence, names: Sequence[str], invalid: Tensor) -> Tensor:
-    """The numbers that rank the samples, of shape (S, N), NaN for samples that do not count; adds to `invalid`."""
-    values = torch.stack([*rank(evidence, names).values()]).flatten(1)
-    bad = values.isnan().any(0)
-    if evidence.counted is not None:
-        counted = flat(evidence.counted)
-        bad, values = bad & counted, values.masked_fill(~counted, math.nan)
-    invalid.add_(bad.sum())
-    return values
-
-
-def _bits(bins: int) -> int:
-    return bins.bit_length() - 1
