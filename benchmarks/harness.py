@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torch_boc.storage.files import replacing
+from torch_boc.data.atomic import replacing
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -26,7 +26,7 @@ def test_the_top_level_imports_nothing_heavy():
 
 def test_probing_logits_needs_torch_alone():
     """So do the workers of a fleet, each of which imports what it runs."""
-    parts = "core", "storage", "kernels", "functional", "data", "nn", "inference", "ray"
+    parts = "core", "kernels", "functional", "data", "nn", "inference", "ray"
     code = f"import torch_boc\n[getattr(torch_boc, name) for name in {parts}], torch_boc.bag_of_coins\nprint(heavy())"
     assert run(code) == "[]"
 
@@ -37,7 +37,7 @@ def test_ray_is_imported_when_a_function_needs_it():
 
 
 def test_every_part_is_an_attribute():
-    assert {"core", "data", "lightning", "ray", "report", "storage", "transformers"} < set(PARTS)
+    assert {"core", "data", "lightning", "ray", "report", "transformers"} < set(PARTS)
     code = f"import torch_boc\nprint(*[getattr(torch_boc, name).__name__ for name in {PARTS}])"
     assert run(code).split() == [f"torch_boc.{name}" for name in PARTS]
 

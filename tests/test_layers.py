@@ -12,7 +12,6 @@ PACKAGE = "torch_boc"
 # From the ground up. Parts on one line do not import each other.
 LAYERS = [
     ["_optional"],
-    ["storage"],
     ["core"],
     ["kernels"],
     ["functional"],

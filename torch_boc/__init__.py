@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         metrics,
         nn,
         report,
-        storage,
         zoo,
     )
     from . import lightning as lightning
@@ -54,7 +53,6 @@ __all__ = [
     "metrics",
     "nn",
     "report",
-    "storage",
     "watch",
     "zoo",
 ]

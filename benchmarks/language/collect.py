@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.language.texts import TextSet
+from torch_boc.data.atomic import replacing
 from torch_boc.functional import bag_of_coins
 from torch_boc.functional.bounds import forced_gap
 from torch_boc.functional.registry import unsaturated_scores
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
 from torch_boc.functional.top_k import coins_from_top_k
-from torch_boc.storage.files import replacing
 from torch_boc.transformers import logit_slices
 
 LONGEST, SHORTEST = 128, 24

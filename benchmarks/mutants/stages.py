@@ -4,7 +4,6 @@ from pathlib import Path
 
 # Folders of tests that go through a part of the package, beside the folder that mirrors it.
 BEYOND = {
-    "storage": ["data", "inference", "report"],
     "core": ["functional", "kernels"],
     "kernels": ["core", "functional"],
     "functional": ["metrics", "nn", "core", "kernels"],

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.harness import RESULTS
-from torch_boc.storage.files import replacing
+from torch_boc.data.atomic import replacing
 
 TRAINING = RESULTS / "training"
 PREFIX = "val/"

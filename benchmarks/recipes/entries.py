@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_boc.data.atomic import replacing
 from torch_boc.data.sets import LogitSet
 from torch_boc.experiments.cache import PieceCache
 from torch_boc.functional import auroc, boc_summary, compute_scores
-from torch_boc.storage.files import replacing
 
 CLASSES_OF_A_BYTE = 256
 Sets = Mapping[str, Sequence[LogitSet]]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from torch_boc.storage.files import replacing
+from torch_boc.data.atomic import replacing
 
 IMAGES = ("cifar10_train", "cifar10_test", "svhn_test")
 NEWS = {"train": "ag_news_train", "test": "ag_news_test", "dbpedia": "dbpedia"}

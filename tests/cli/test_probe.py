@@ -74,7 +74,7 @@ def test_json_has_null_for_what_there_is_none_of(run, files):
 def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
     """It comes when the first piece is written and the second is not."""
     monkeypatch.setattr(streams, "block_elements", lambda device: 4 * 64)
-    monkeypatch.setattr("torch_boc.storage.parquet.GROUP_ROWS", 8)
+    monkeypatch.setattr("torch_boc.data.parquet.GROUP_ROWS", 8)
     (files / f"out{kind}").write_text("from before")
     before = sorted(path.name for path in files.iterdir())
     calls = []

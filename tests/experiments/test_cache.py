@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from torch_boc.data.atomic import default_cache
 from torch_boc.experiments.cache import PieceCache, digest_files
-from torch_boc.storage.files import default_cache
 
 
 def test_interruption_and_resumption(tmp_path):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from ..data.formats import is_memory_error
+from ..data.atomic import is_memory_error
 from . import INTERRUPTED
 from .compare import compare
 from .console import say

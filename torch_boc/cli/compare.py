@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..data.atomic import printable
 from ..data.sets import LogitSet
-from ..storage.files import printable
 from .console import working
 from .inputs import FileReader, split_name
 from .options import Classes, Json, Out, Probabilities, Replicates, Seed, Trials

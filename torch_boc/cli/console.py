@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..storage.files import printable
+from ..data.atomic import printable
 from .spelling import spell
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..storage.files import check_folder
+from ..data.atomic import check_folder
 from .console import counting, working
 from .options import Json, Out, Replicates, Seed, Trials
 from .output import choose_folder, print_report, save_report

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..data.atomic import printable, replacing
 from ..data.sets import LogitSet
 from ..evaluation.detection import LOST
 from ..functional.screening import Scoring
 from ..nn.conformal import ConformalTest
-from ..storage.files import printable, replacing
 from .inputs import FileReader
 from .options import SCORE
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..data.atomic import printable
 from ..data.files import READERS, read_logits
 from ..data.sets import LogitSet
 from ..data.streams import LogitStream, stream_logits
-from ..storage.files import printable
 
 # The endings of files that can be read, for help texts.
 ENDINGS = " or ".join(", ".join(READERS).rsplit(", ", 1))

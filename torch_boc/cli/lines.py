@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..data.atomic import printable
 from ..data.probabilities import logarithms, refuse_probabilities
-from ..storage.files import printable
 
 # So many bytes are taken at once, if they are there.
 CHUNK = 2**16

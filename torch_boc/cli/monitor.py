@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from torch import Tensor
 
+from ..data.atomic import check_file
 from ..functional.checks import check_share
-from ..storage.files import check_file
 from .console import say, working
 from .held_out import Wanted, check_classes, ready_test
 from .inputs import ENDINGS, FileReader

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
+from ..data.atomic import check_folder, replacing
 from ..report.report import FILES
-from ..storage.files import check_folder, replacing
 from .console import put, screen
 from .render import show_comparison, show_report
 from .spelling import spell_json

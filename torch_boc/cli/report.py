@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..storage.files import printable
+from ..data.atomic import printable
 from .console import working
 from .inputs import ENDINGS, FileReader
 from .options import Classes, Json, Out, Probabilities, Replicates, Seed, Trials

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from .._optional import require_pyarrow
-from ..storage.files import check_file
-from ..storage.parquet import ParquetFile
+from ..data.atomic import check_file
+from ..data.parquet import ParquetFile
 from .output import csv_file
 
 Columns = Mapping[str, Tensor | list[str]]

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ..calibration import LeakWarning, OverlapWarning, leak_test, overlap_test
 from ..calibration.leaks import overlap_message
+from ..data.atomic import check_file
 from ..data.sets import LogitSet
 from ..functional.checks import check_share
 from ..functional.coins import bag_of_coins
 from ..functional.columns import sample_columns
 from ..functional.conformal import adjusted_p_values
-from ..storage.files import check_file
 from .console import working
 from .held_out import Ready, Wanted, check_classes, ready_test, save_test
 from .inputs import ENDINGS, FileReader

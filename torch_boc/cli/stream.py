@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..data.atomic import printable, replacing
 from ..nn.drift import DriftMonitor
-from ..storage.files import printable, replacing
 from .held_out import Ready, check_kind, load_content, packed, unpacked
 
 KIND = "torch_boc.DriftMonitor"

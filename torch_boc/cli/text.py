@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ..data.atomic import check_folder, printable
 from ..data.texts import text_pieces
 from ..language.text_numbers import check_names
-from ..storage.files import check_folder, printable
 from .console import counting, put, screen, working
 from .language_model import load_model
 from .options import Json

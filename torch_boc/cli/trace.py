@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 import typer
 
-from ..storage.files import check_file
+from ..data.atomic import check_file
 from .console import put, screen, working
 from .language_model import LanguageModel, encoded, load_model
 from .options import Seed

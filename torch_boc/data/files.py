@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..storage.files import printable
 from . import formats, sheets
+from .atomic import is_memory_error, printable
 from .selection import check_class_names, check_plain, parts_of, select
 from .sets import LogitSet, set_of_arrays
 
@@ -85,7 +85,7 @@ def reading(path: Path) -> Iterator[None]:
     except formats.ContentError as error:
         raise ValueError(f"{said}: {_one_line(error)}") from None
     except Exception as error:  # libraries raise all kinds of errors on damaged files
-        if formats.is_memory_error(error):
+        if is_memory_error(error):
             raise MemoryError(f"{said}: {formats.too_little(path)}") from error
         if isinstance(error, OSError) and error.errno is not None:
             raise

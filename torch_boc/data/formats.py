@@ -1,6 +1,5 @@
 """Files of arrays, as tensors by name: NumPy, safetensors and PyTorch."""
 
-import errno
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -11,9 +10,8 @@ import torch
 from torch import Tensor
 
 from .._optional import require
-from ..storage.files import printable
-from ..storage.memory import mentions_memory
 from .arrays import array_header, as_tensor, numpy
+from .atomic import printable
 
 REFUSAL = (
     "pickles are refused, because opening one can run any code; "
@@ -33,15 +31,6 @@ class Text(NamedTuple):
     """
 
     kind: str
-
-
-def is_memory_error(error: BaseException) -> bool:
-    """Whether `error` says that there is too little memory; each library says it in its own words."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # may contain names of files
-        return False
-    return isinstance(error, MemoryError) or mentions_memory(error)
 
 
 def too_little(path: Path) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..functional.checks import as_indices, check_target
-from ..storage.files import printable
+from .atomic import printable
 from .checks import FiniteColumn, FiniteRows, Targets, check_shape
 from .finding import TARGET_NAMES
 from .probabilities import logarithms, refuse_probabilities, warn_of_shares

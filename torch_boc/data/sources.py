@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from ..storage.files import printable
+from .atomic import printable
 from .files import read_logits
 from .sets import LogitSet, set_of_arrays
 

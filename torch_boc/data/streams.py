@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ..core.blocks import block_elements
-from ..storage.files import printable
 from . import files
 from .array_streams import NpySource, NpzSource, SafetensorsSource, Source, WholeSource
+from .atomic import printable
 from .files import check_number, known_suffix, reading
 from .inspection import Inspection, LogitBlock, look
 from .selection import check_class_names

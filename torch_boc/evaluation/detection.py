@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
+from ..data.atomic import printable
 from ..data.sets import LogitSet
 from ..functional.registry import scores
 from ..report.tables import DetectionRow, HistogramRow, RocRow
-from ..storage.files import printable
 from .bootstrap import random_numbers, with_intervals
 from .curves import histogram_rows, roc_curve
 from .detectors import detector_scores, mahalanobis_scores

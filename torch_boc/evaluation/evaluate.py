@@ -9,11 +9,11 @@ import torch
 from .. import __version__
 from .._optional import require
 from ..calibration import calibrators
+from ..data.atomic import printable
 from ..data.sets import LogitSet
 from ..functional.checks import check_trials
 from ..report.report import Report
 from ..report.results import results_of
-from ..storage.files import printable
 from .detection import collect_scores, detection_tables
 from .gaps import coherence_rows, gap_rows, trial_rows
 from .inputs import TEST, check_names, check_positive, check_seed, check_sets, several_sets, single_set

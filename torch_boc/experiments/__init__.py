@@ -1,6 +1,6 @@
 """The paper's three experiments, from public models and data to the report."""
 
-from ..storage.files import default_cache
+from ..data.atomic import default_cache
 from .compute import compute_logits, find_device
 from .models import Classifier, find_model, load_model
 from .protocol import EXPERIMENTS, Experiment, find_experiment

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._optional import require
-from ..storage.files import replacing
+from ..data.atomic import replacing
 
 PIECE = 512
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..data.atomic import default_cache
 from ..evaluation import LogitSet, Report, evaluate
-from ..storage.files import default_cache
 from .compute import Bar, compute_logits, find_device, no_bar
 from .images import fetch_images, read_images
 from .models import find_model

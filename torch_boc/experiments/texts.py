@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._optional import require, require_pyarrow
-from ..storage.files import replacing
+from ..data.atomic import replacing
 from .fetch import TIMEOUT, fetching
 
 Labelled = tuple[list[str], Tensor]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..data.finding import describe, split_batch
+from ..data.parquet import Column
 from ..functional.checks import check_target
-from ..storage.parquet import Column
 from .ids import as_ids, take_id
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..storage.parquet import Column
+from ..data.parquet import Column
 
 
 class Landing(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..storage.memory import mentions_memory
+from ..data.atomic import mentions_memory
 from .batches import Batch
 
 

@@ -14,8 +14,8 @@ from types import TracebackType
 
 from torch import Tensor
 
-from ..storage.files import check_folder
-from ..storage.parquet import Column, ParquetFile
+from ..data.atomic import check_folder
+from ..data.parquet import Column, ParquetFile
 from .manifest import Manifest, create_manifest, part_name, part_ranges, read_manifest
 from .passing import Passing
 from .runs import Run, compare_samples, read_record

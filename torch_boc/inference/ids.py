@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.finding import describe
-from ..storage.parquet import Column
+from ..data.parquet import Column
 
 KINDS = "expected ids as a list of N strings, a list of N ints or a tensor of N numbers"
 FLOATS = (torch.float16, torch.float32, torch.float64)  # other floats are unknown to Arrow

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..data.parquet import Column
 from ..functional.checks import are_probabilities
 from ..nn import ConformalTest, find_logits
 from ..nn.screening import SampleColumns
-from ..storage.parquet import Column
 from .batches import Batch, BatchReader
 from .device import Landing, device_of, evaluating, land
 from .fitting import FittingPieces

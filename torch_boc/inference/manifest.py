@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..storage.files import replacing, temporary_name
+from ..data.atomic import replacing, temporary_name
 
 NAME = re.compile(r"part-(\d{12,})-(\d{12,})\.parquet")
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from .._optional import require_pyarrow
-from ..storage.files import check_file, replacing
-from ..storage.parquet import Column, ParquetFile
+from ..data.atomic import check_file, replacing
+from ..data.parquet import Column, ParquetFile
 from .passing import Passed, Passing
 from .runs import Run, compare_samples, lock_of, read_record
 

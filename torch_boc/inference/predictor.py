@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from .. import __version__
 from .._optional import require, require_pyarrow
+from ..data.atomic import check_file
+from ..data.parquet import Column
 from ..nn import ConformalTest
 from ..nn.screening import SampleColumns
-from ..storage.files import check_file
-from ..storage.parquet import Column
 from .finished import check_finished, describe_run, is_finished
 from .folder import PartWriter, ShardFolder
 from .hashing import digest

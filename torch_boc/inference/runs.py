@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .._optional import require_pyarrow
-from ..storage.parquet import Column, ParquetFile
+from ..data.parquet import Column, ParquetFile
 from .lock import Lock
 from .passing import Passed, Passing
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..storage.parquet import Column
+from ..data.parquet import Column
 from .batches import Batch, can_be_pinned
 from .fitting import is_out_of_memory
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from .._optional import require, require_pyarrow
+from ..data.parquet import ParquetFile
 from ..functional.tokens import TOKEN_COLUMNS
-from ..storage.parquet import ParquetFile
 from .record import TokenRecord
 from .sequence import TextSequence
 

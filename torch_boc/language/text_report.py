@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..data.atomic import check_file, check_folder
 from ..functional.text_summary import lost_coins_histogram
 from ..plots import image
 from ..report.parts import Caption, Section, Table
 from ..report.rendering import template
 from ..report.report import picture, strict, write
 from ..report.words import number, percent
-from ..storage.files import check_file, check_folder
 from . import text_figures
 from .text_numbers import ALL, TextPart, bin_table, check_names, gathered, part_numbers, separation_table, text_table
 from .text_verdict import sentences

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..data.atomic import check_file, replacing
 from ..functional.checks import check_classes
-from ..storage.files import check_file, replacing
 from .page import headline, page, short_page
 from .record import TokenRecord
 from .responses import records_of_response

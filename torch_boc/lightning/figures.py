@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from ..storage.files import replacing
+from ..data.atomic import replacing
 
 
 def publish(figure: Any, tag: str, *, step: int, loggers: Iterable[Any], folder: str | os.PathLike[str]) -> None:

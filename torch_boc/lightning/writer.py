@@ -11,11 +11,11 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DistributedSampler
 
 from .._optional import require_pyarrow
+from ..data.parquet import Column, ParquetFile
 from ..inference.ids import as_ids, check_id, take_id
 from ..inference.order import count_kept
 from ..nn import ConformalTest
 from ..nn.screening import SampleColumns
-from ..storage.parquet import Column, ParquetFile
 from .libraries import BasePredictionWriter
 from .sources import LogitFunction, LogitSource
 

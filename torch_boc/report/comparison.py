@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..data.atomic import check_folder, printable
 from ..plots import notebook
-from ..storage.files import check_folder, printable
 from .contrast import contrast_figure, difference_tables, ood_contrast
 from .measured import headline
 from .parts import Cell, ContrastRow, Table

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .._optional import has
+from ..data.atomic import check_file, check_folder, replacing
 from ..plots import image as image
-from ..storage.files import check_file, check_folder, replacing
 from .axes import PANEL
 from .explore import explore_page
 from .html import Picture, notebook, page

@@ -1,5 +1,6 @@
-"""Files that are complete or not there at all, and names that are safe to print."""
+"""Files that are complete or not there at all, names that are safe to print, and errors that tell of memory."""
 
+import errno
 import os
 import re
 import secrets
@@ -10,6 +11,7 @@ from pathlib import Path
 LONGEST_NAME = 255  # bytes, in the usual file systems
 # Control characters, surrogates (how Python holds bytes that are not UTF-8), line breaks, marks of text direction.
 HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
 SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -99,3 +101,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def mentions_memory(error: BaseException) -> bool:
+    """Whether the message of `error` is about memory: of a GPU, of the CPU, or of a library on the GPU."""
+    return any(text in str(error).lower() for text in MEMORY)
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """Whether `error` says that there is too little memory; each library says it in its own words."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, ValueError | TypeError | LookupError | ImportError):  # may contain names of files
+        return False
+    return isinstance(error, MemoryError) or mentions_memory(error)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from .._optional import require_pyarrow
-from .files import check_file, temporary_name
+from .atomic import check_file, temporary_name
 
 GROUP_ROWS = 2**16
 Column = Tensor | list[str]  # a column of a table

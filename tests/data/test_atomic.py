@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.systems import unix_only
-from torch_boc.storage.files import check_file, check_folder, printable, replacing, temporary_name
+from torch_boc.data.atomic import check_file, check_folder, printable, replacing, temporary_name
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

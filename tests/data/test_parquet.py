@@ -4,8 +4,8 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 
-from torch_boc.storage import parquet as tables
-from torch_boc.storage.parquet import ParquetFile
+from torch_boc.data import parquet as tables
+from torch_boc.data.parquet import ParquetFile
 
 
 def columns(start, stop):

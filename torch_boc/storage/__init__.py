@@ -1,1 +1,0 @@
-"""Files that appear whole or not at all, and tables in Parquet."""
