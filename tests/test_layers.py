@@ -27,7 +27,6 @@ LAYERS = [
     ["lightning", "ray", "transformers"],
     ["evaluation"],
     ["zoo"],
-    ["experiments"],
     ["cli"],
 ]
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}

@@ -1,9 +1,12 @@
-"""Write the page and its figures: `python -m benchmarks.paper`."""
+"""`python -m benchmarks.paper` writes the page and its figures; with vit, resnet or roberta it runs an experiment."""
+
+import sys
 
 from benchmarks.paper import figures
 from benchmarks.paper.curves import read_curves
 from benchmarks.paper.experiments import FOLDER, available, compute, published
 from benchmarks.paper.page import page
+from benchmarks.paper.run import main as run
 from torch_boc.report.report import image, write
 
 
@@ -28,4 +31,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(sys.argv[1:]) if sys.argv[1:] else main()

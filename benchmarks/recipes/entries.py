@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.pieces import in_pieces
 from torch_boc.data.atomic import replacing
 from torch_boc.data.sets import LogitSet
-from torch_boc.experiments.cache import PieceCache
 from torch_boc.functional import auroc, boc_summary, compute_scores
 
 CLASSES_OF_A_BYTE = 256
@@ -102,7 +102,7 @@ class Cache:
     """Results by samples, computed piece by piece and kept in `folder`."""
 
     def __init__(self, folder: Path, *, piece: int = 1000) -> None:
-        self.pieces = PieceCache(folder, piece=piece)
+        self.folder, self.piece = folder, piece
 
     def __call__(self, key: str, images: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """`function(images)`, of which only the missing pieces are computed."""
@@ -112,4 +112,4 @@ class Cache:
             print(f"{key}: {stop:6} of {len(images)}", flush=True)
             return rows
 
-        return self.pieces(key, len(images), compute)
+        return in_pieces(self.folder / key, len(images), compute, piece=self.piece)

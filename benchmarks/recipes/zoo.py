@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.paper.models import NORMALISATION, load_resnet
 from benchmarks.recipes.entries import Cache, Sets, save_entry
 from benchmarks.recipes.intents import minilm_clinc150
 from benchmarks.recipes.layouts import reader
 from benchmarks.recipes.trained import roberta_agnews, vit_cifar10
 from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
-from torch_boc.experiments.resnet import NORMALISATION, load_resnet
 
 ROOT = Path(__file__).parents[2]
 SPLIT = 5000  # training images that serve as a calibration split

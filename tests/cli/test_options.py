@@ -166,11 +166,10 @@ class TestOutputs:
         monkeypatch.setattr("torch_boc.cli.inputs.read_logits", fail)
         monkeypatch.setattr("torch_boc.cli.inputs.stream_logits", fail)
         monkeypatch.setattr("torch_boc.zoo.load", fail)
-        monkeypatch.setattr("torch_boc.experiments.find_model", fail)
         monkeypatch.setattr(Report, "figures", fail)
 
     @pytest.mark.parametrize("blocked", ["report.html", "report.md", "report.json", "roc.png", "trials.png"])
-    @pytest.mark.parametrize("command", [("report", "--id", "test.npz"), ("demo", "vit"), ("experiment", "vit")])
+    @pytest.mark.parametrize("command", [("report", "--id", "test.npz"), ("demo", "vit")])
     def test_a_folder_in_the_place_of_a_file(self, run, files, blocked, command):
         (files / "out" / blocked).mkdir(parents=True)
         code, out, err = run(*command, "--out", "out")
@@ -190,11 +189,6 @@ class TestOutputs:
         code, _, err = run("demo", "--out", "out")
         assert code == 2
         assert "out/resnet20-cifar10" in err
-
-    def test_a_cache_that_is_a_file(self, run, files):
-        code, _, err = run("experiment", "vit", "--cache", "test.npz")
-        assert code == 2
-        assert "expected a folder, got the file test.npz" in err
 
     @unix_only
     @pytest.mark.parametrize("out", ["folder.csv", "test.npz/a.csv", "null.csv"])

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.export import Dim
 
+from benchmarks.paper.models import CifarResNet
 from tests.nn.models import images, linear, roberta, tokens, vit
 from torch_boc import BoCClassifier, ConformalTest
-from torch_boc.experiments.resnet import CifarResNet
 from torch_boc.nn import BoCOutput, ProbeOutput, ScreenedOutput
 
 NAMES = ("logits", *ProbeOutput._fields)

@@ -1,4 +1,4 @@
-"""The command line: `torch-boc demo`, `report`, `probe`, `screen`, `monitor`, `trace`, `experiment` and `doctor`."""
+"""The command line: `torch-boc demo`, `report`, `probe`, `screen`, `monitor`, `trace` and `doctor`."""
 
 import os
 import signal

@@ -14,7 +14,6 @@ from .compare import compare
 from .console import say
 from .demo import demo
 from .doctor import UNHEALTHY, doctor
-from .experiment import experiment
 from .monitor import ALARM, monitor
 from .probe import probe
 from .report import report
@@ -76,16 +75,9 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "torch-boc trace --model m.gguf --prompt Hello -o a.html --table a.parquet",
         "torch-boc trace --response chat.json --num-classes 128256 --quantity rank",
     ),
-    experiment: (
-        "torch-boc experiment vit",
-        "torch-boc experiment resnet --samples 500 --out /tmp/report",
-        "torch-boc experiment resnet --checkpoint resnet20.pt --data-dir data",
-        "torch-boc experiment roberta --model folder --data-dir data --json",
-    ),
     doctor: (
         "torch-boc doctor",
         "torch-boc doctor --json > doctor.json",
-        "torch-boc doctor --gpu",
     ),
 }
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.paper.models import load_resnet
 from benchmarks.recipes.entries import Cache
 from benchmarks.recipes.zoo import compute_logits, compute_odin, read_images
 from torch_boc import zoo
-from torch_boc.experiments.resnet import load_resnet
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 

@@ -21,7 +21,7 @@ NOT_RUN = {
     ("fleet.md", "import ray"),
     ("speed.md", "make bench"),
     ("speed.md", "python -m pytest -m gpu"),
-    ("paper.md", "torch-boc experiment vit"),
+    ("paper.md", "python -m benchmarks.paper vit"),
 }
 
 

@@ -1,0 +1,233 @@
+"""The classifiers of the experiments: found, fetched and loaded.
+
+ResNets for CIFAR-10 come in two published layouts; only their weights are downloaded, no code. Those of
+chenyaofo/pytorch-cifar-models have projections in their shortcuts (`downsample`) and a head called `fc`. Those of
+akamaster/pytorch_resnet_cifar10 have shortcuts without parameters and a head called `linear`. The two were trained
+with different normalisations of the images.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, relu
+
+from benchmarks.paper.protocol import Experiment, Inputs
+from benchmarks.paper.sources import TIMEOUT, fetching
+
+ADDRESS = "https://github.com/chenyaofo/pytorch-cifar-models/releases/download/resnet"
+WEIGHTS = {
+    "cifar10_resnet20": "cifar10_resnet20-4118986f.pt",
+    "cifar10_resnet32": "cifar10_resnet32-ef93fc4d.pt",
+    "cifar10_resnet44": "cifar10_resnet44-2a3cabcb.pt",
+    "cifar10_resnet56": "cifar10_resnet56-187c023a.pt",
+}
+# The mean and the standard deviation of the channels in training, by the name of the head.
+NORMALISATION = {
+    "fc": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "linear": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+WIDTHS = (16, 16, 32, 64)
+LOADED = ("*.json", "*.txt", "model*.safetensors", "pytorch_model*.bin")
+
+
+class Classifier(NamedTuple):
+    """A model in eval mode and what belongs to it.
+
+    Attributes:
+        model: answers with logits.
+        prepare: makes the model's arguments, by name, from inputs.
+        columns: for each class of the data, its place among the model's classes; None if the order is the same.
+    """
+
+    model: nn.Module
+    prepare: Callable[[Inputs], dict[str, Tensor]]
+    columns: list[int] | None = None
+
+
+class Block(nn.Module):
+    """Two convolutions and a shortcut.
+
+    Where the width changes, the shortcut takes every second pixel. If `projected`, a convolution makes the new
+    channels; otherwise they are zeros.
+    """
+
+    def __init__(self, inside: int, outside: int, *, projected: bool) -> None:
+        super().__init__()
+        self.stride, self.added = (1 if inside == outside else 2), outside - inside
+        self.conv1 = nn.Conv2d(inside, outside, 3, self.stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outside)
+        self.conv2 = nn.Conv2d(outside, outside, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outside)
+        self.downsample: nn.Module | None = None
+        if projected and self.added:
+            convolution = nn.Conv2d(inside, outside, 1, self.stride, bias=False)
+            self.downsample = nn.Sequential(convolution, nn.BatchNorm2d(outside))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inside, H, W) to (N, outside, H / stride, W / stride)."""
+        y = self.bn2(self.conv2(relu(self.bn1(self.conv1(x)))))
+        if self.downsample is not None:
+            return relu(y + self.downsample(x))
+        filled = self.added // 2
+        return relu(y + pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, filled, filled)))
+
+
+class CifarResNet(nn.Module):
+    """Three stages of `blocks` blocks: normalised images (N, 3, 32, 32) to logits (N, C).
+
+    Args:
+        blocks: the number of blocks in each stage; 3 for ResNet-20.
+        num_classes: the number of classes, C.
+        head: "fc" with projected shortcuts, or "linear" with shortcuts without parameters.
+    """
+
+    def __init__(self, blocks: int = 3, num_classes: int = 10, head: str = "fc") -> None:
+        super().__init__()
+        self.head = head
+        self.conv1 = nn.Conv2d(3, WIDTHS[0], 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(WIDTHS[0])
+        for stage, (inside, outside) in enumerate(pairwise(WIDTHS), 1):
+            sizes = [(inside, outside), *[(outside, outside)] * (blocks - 1)]
+            layer = nn.Sequential(*(Block(*size, projected=head == "fc") for size in sizes))
+            self.add_module(f"layer{stage}", layer)
+        self.add_module(head, nn.Linear(WIDTHS[-1], num_classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits."""
+        x = relu(self.bn1(self.conv1(x)))
+        for stage in ("layer1", "layer2", "layer3"):
+            x = self.get_submodule(stage)(x)
+        return self.get_submodule(self.head)(x.mean((2, 3)))
+
+
+def load_resnet(path: Path) -> CifarResNet:
+    """The model of a checkpoint. This is a state dict, or holds one as "state_dict"; names may begin with `module.`."""
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    state = {name.removeprefix("module."): value for name, value in content.get("state_dict", content).items()}
+    head = next((head for head in NORMALISATION if f"{head}.weight" in state), None)
+    if head is None:
+        got = f"{len(state)} names such as {list(state)[:2]}"
+        raise ValueError(f"{path}: expected the weights of a ResNet for CIFAR (conv1, ..., fc), got {got}")
+    blocks = len({name.split(".")[1] for name in state if name.startswith("layer1.")})
+    model = CifarResNet(blocks, len(state[f"{head}.weight"]), head)
+    model.load_state_dict(state)
+    return model
+
+
+def find_model(experiment: Experiment, name: str | None = None) -> Path:
+    """The folder or the file from which a model is loaded; it is downloaded if it is not on this machine.
+
+    Args:
+        experiment: the experiment to which the model belongs.
+        name: a file of weights for a ResNet, otherwise a folder of `save_pretrained` or a name on the hub; by default
+            the model of the experiment.
+    """
+    name = name or experiment.model
+    if Path(name).exists():
+        return Path(name)
+    if experiment.name == "resnet":
+        return _fetch_weights(name)
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True, allow_patterns=LOADED))
+    except LocalEntryNotFoundError:
+        pass
+    with fetching(f"{name} from the Hugging Face hub"):
+        # One request without repetition. A download would try again for minutes, with a message each time.
+        files = [file.rfilename for file in HfApi().model_info(name, timeout=TIMEOUT).siblings or ()]
+        weights = LOADED[2 if any(file.endswith(".safetensors") for file in files) else 3]
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", weights]))
+
+
+def _fetch_weights(name: str) -> Path:
+    """The published weights of a ResNet, which torch.hub downloads to its own folder."""
+    if name not in WEIGHTS:
+        raise ValueError(f"expected a file of weights or one of {', '.join(WEIGHTS)}, got {name!r}")
+    path = Path(torch.hub.get_dir()) / "checkpoints" / WEIGHTS[name]
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with fetching(f"{path.name} of chenyaofo/pytorch-cifar-models"):
+            check = path.stem.split("-")[1]
+            torch.hub.download_url_to_file(f"{ADDRESS}/{path.name}", str(path), check, progress=False)
+    return path
+
+
+def digest_model(path: Path) -> str:
+    """A short text that is different for different models at `path`."""
+    files = [path] if path.is_file() else sorted({file for pattern in LOADED for file in path.glob(pattern)})
+    state = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            state.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()} ".encode())
+    return state.hexdigest()[:16]
+
+
+def load_model(experiment: Experiment, path: Path, device: torch.device | str = "cpu") -> Classifier:
+    """The classifier at `path`, on `device`."""
+    load = {"vit": _load_vit, "resnet": _load_resnet, "roberta": _load_roberta}[experiment.name]
+    model, prepare = load(path)
+    columns = match_classes(getattr(getattr(model, "config", None), "id2label", None), experiment.classes)
+    return Classifier(model.float().eval().to(device), prepare, columns)
+
+
+def match_classes(names: dict[int, str] | None, classes: Sequence[str]) -> list[int] | None:
+    """The place of each class of the data among the classes of a model.
+
+    None if the order is the same, or if the names of the classes do not tell.
+
+    >>> match_classes({0: "Sports", 1: "World"}, ("World", "Sports"))
+    [1, 0]
+    >>> match_classes({0: "LABEL_0", 1: "LABEL_1"}, ("World", "Sports"))
+    """
+    known = [str(name).lower() for _, name in sorted((names or {}).items())]
+    wanted = [name.lower() for name in classes]
+    if known == wanted or sorted(known) != sorted(wanted):
+        return None
+    return [known.index(name) for name in wanted]
+
+
+def _load_resnet(path: Path) -> tuple[nn.Module, Any]:
+    model = load_resnet(path)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in NORMALISATION[model.head])
+    return model, lambda pixels: {"x": (pixels / 255 - mean) / std}
+
+
+def _load_vit(folder: Path) -> tuple[nn.Module, Any]:
+    model, processor = _load_pretrained(folder, "AutoModelForImageClassification", "AutoImageProcessor")
+
+    def prepare(pixels: Inputs) -> dict[str, Tensor]:
+        found = processor(images=list(pixels), input_data_format="channels_first", return_tensors="pt")
+        return {"pixel_values": found["pixel_values"]}
+
+    return model, prepare
+
+
+def _load_roberta(folder: Path) -> tuple[nn.Module, Any]:
+    model, tokenizer = _load_pretrained(folder, "AutoModelForSequenceClassification", "AutoTokenizer")
+    # RoBERTa counts positions from the padding index on. The tokenizers of some checkpoints have no limit of their own.
+    longest = model.config.max_position_embeddings - (model.config.pad_token_id or 0) - 1
+    options = {"truncation": True, "padding": True, "max_length": min(longest, tokenizer.model_max_length)}
+
+    def prepare(texts: Inputs) -> dict[str, Tensor]:
+        found = tokenizer(list(texts), return_tensors="pt", **options)
+        return {name: found[name] for name in ("input_ids", "attention_mask")}
+
+    return model, prepare
+
+
+def _load_pretrained(folder: Path, kind: str, companion: str) -> tuple[Any, Any]:
+    import transformers
+
+    other = getattr(transformers, companion).from_pretrained(folder, local_files_only=True)
+    model, info = getattr(transformers, kind).from_pretrained(folder, local_files_only=True, output_loading_info=True)
+    if info["missing_keys"]:
+        missing = ", ".join(sorted(info["missing_keys"])[:2])
+        raise ValueError(f"{folder}: expected the weights of a trained classifier, got none for {missing}")
+    return model, other
