@@ -1,4 +1,4 @@
-"""Small real models as Lightning modules of either library, and Trainers without noise."""
+"""Small modules of either library, and Trainers without noise."""
 
 import csv
 from pathlib import Path
@@ -29,13 +29,6 @@ QUIET = [
 ]
 
 
-def images(count: int, seed: int = 0, size: int = 32) -> TensorDataset:
-    """Noise with labels."""
-    generator = torch.Generator().manual_seed(seed)
-    pixels = torch.randn(count, 3, size, size, generator=generator)
-    return TensorDataset(pixels, torch.randint(CLASSES, (count,), generator=generator))
-
-
 def points(count: int, seed: int = 0, spread: float = 1.0) -> TensorDataset:
     """Random vectors with labels."""
     generator = torch.Generator().manual_seed(seed)
@@ -45,6 +38,7 @@ def points(count: int, seed: int = 0, spread: float = 1.0) -> TensorDataset:
 
 
 TRAIN, VAL = points(48, 1), points(37, 2)  # three batches of 16 each
+KNOWN, NEAR, FAR = points(61, 1, 3.0), points(25, 2, 0.5), points(33, 3, 9.0)
 
 
 def loader(data: TensorDataset, batch: int = 16) -> DataLoader:
@@ -52,42 +46,24 @@ def loader(data: TensorDataset, batch: int = 16) -> DataLoader:
     return DataLoader(data, batch_size=batch)
 
 
-def resnet() -> nn.Module:
-    """ResNet-18 of torchvision."""
-    from torchvision.models import resnet18
-
-    torch.manual_seed(1)
-    return resnet18(num_classes=CLASSES)
-
-
-def vit() -> nn.Module:
-    """A ViT of transformers with random weights; it returns an object with logits."""
-    from transformers import ViTConfig, ViTForImageClassification
-
-    torch.manual_seed(1)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    return ViTForImageClassification(ViTConfig(image_size=32, patch_size=8, num_labels=CLASSES, **shape))
-
-
-def perceptron() -> nn.Module:
+def perceptron(classes: int = CLASSES) -> nn.Module:
     """Two layers for vectors."""
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, classes))
 
 
-def classifier(library: Any, model: nn.Module, gives: str = "logits", rate: float = 0.05) -> Any:
+def classifier(library: Any, model: nn.Module | None = None, gives: str = "logits", rate: float = 0.05) -> Any:
     """A Lightning module as people write them, whose steps return the loss alone or the "logits" with it."""
 
     class Classifier(library.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.model = model
+            self.model = model or perceptron()
             self.calls = 0
 
         def forward(self, x: Tensor) -> Any:
             self.calls += 1
-            output = self.model(x)
-            return getattr(output, "logits", output)
+            return self.model(x)
 
         def _step(self, batch: Any) -> Any:
             logits = self(batch[0])
@@ -126,11 +102,11 @@ def logits_of(module: Any, data: TensorDataset) -> Tensor:
         return torch.cat([module(x) for x, _ in loader(data)])
 
 
-def expected(module: Any, data: TensorDataset, **options: Any) -> dict[str, float]:
+def expected(module: Any, data: TensorDataset, keys: Any = None, **options: Any) -> dict[str, float]:
     """What the metric says of a data set."""
     metric = BoCMetric(**options)
     metric.update(logits_of(module, data), data.tensors[1])
-    return {key: value.item() for key, value in metric.compute().items()}
+    return {key: value.item() for key, value in metric.compute().items() if keys is None or key in keys}
 
 
 def chosen(values: Any, prefix: str) -> dict[str, float]:
@@ -144,8 +120,8 @@ def ours(said: Any) -> list[str]:
     return [str(x.message) for x in said if SAID in str(x.message)]
 
 
-def csv_rows(folder: Path) -> list[dict[str, str]]:
-    """The rows that a CSVLogger wrote."""
+def csv_rows(folder: Path, key: str) -> list[dict[str, str]]:
+    """The rows that a CSVLogger wrote, of those with a value of this key."""
     (path,) = folder.rglob("metrics.csv")
     with path.open() as file:
-        return list(csv.DictReader(file))
+        return [row for row in csv.DictReader(file) if row.get(key)]

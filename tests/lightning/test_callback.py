@@ -1,10 +1,20 @@
-"""What the callback logs is what `BoCMetric` says of the same logits."""
+"""What the callback logs is what `BoCMetric` says of the same logits, in every loop."""
+
+import math
+import traceback
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+from torch.utils.data import TensorDataset
 
 from tests.lightning.cases import (
+    CLASSES,
+    FAR,
+    KNOWN,
+    LIBRARIES,
+    NEAR,
     QUIET,
     TRAIN,
     VAL,
@@ -12,133 +22,101 @@ from tests.lightning.cases import (
     classifier,
     csv_rows,
     expected,
-    images,
     loader,
+    logits_of,
     perceptron,
     points,
-    resnet,
     trainer,
-    vit,
 )
-from torch_boc import bag_of_coins
+from torch_boc import BoCMetric, bag_of_coins
 from torch_boc.functional.summary import SHORT_KEYS
 from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.callback import DEFAULT_KEYS
 
 pytestmark = QUIET
-MODELS = {"resnet": resnet, "vit": vit}
+lightning = LIBRARIES["lightning"]
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_loggers_hold_what_the_metric_says(library, name, tmp_path):
-    module, data = classifier(library, MODELS[name]()), images(21)
-    loggers = [library.loggers.CSVLogger(tmp_path / "csv"), library.loggers.TensorBoardLogger(tmp_path / "board")]
-    keys = (*SHORT_KEYS, "accuracy", "ece_confidence", "nll")
-    run = trainer(library, tmp_path, BoCCallback(keys=keys), logger=loggers, log_every_n_steps=1)
-    run.fit(module, loader(images(16, 1)), loader(data))
-    want = expected(module, data)
-    assert chosen(run.callback_metrics, "val/boc/") == pytest.approx({key: want[key] for key in keys}, rel=1e-6)
-    (row,) = [row for row in csv_rows(tmp_path) if row.get("val/boc/gap")]
-    assert chosen(row, "val/boc/") == pytest.approx({key: want[key] for key in keys}, rel=1e-6)
-    board = EventAccumulator(str(next((tmp_path / "board").rglob("events.*")).parent))
-    board.Reload()
-    written = {key: board.Scalars(f"val/boc/{key}")[-1].value for key in keys}
-    assert written == pytest.approx({key: want[key] for key in keys}, rel=1e-5)
+def three():
+    return {"cifar": loader(KNOWN), "svhn": loader(NEAR), "dtd": loader(FAR)}
 
 
-def test_validate_and_test_loops(library, tmp_path):
-    module = classifier(library, perceptron())
-    run = trainer(library, tmp_path, BoCCallback(trials=50, alpha=0.2))
-    for stage, results in (("val", run.validate(module, loader(VAL), verbose=False)), ("test", None)):
-        results = results or run.test(module, loader(VAL), verbose=False)
-        want = expected(module, VAL, trials=50, alpha=0.2)
-        assert chosen(results[0], f"{stage}/boc/") == pytest.approx({key: want[key] for key in DEFAULT_KEYS})
-
-
-def test_single_callback_is_accepted(library, tmp_path):
-    run = library.Trainer(callbacks=BoCCallback(), logger=False, enable_checkpointing=False, accelerator="cpu")
-    assert any(isinstance(callback, BoCCallback) for callback in run.callbacks)
-
-
-def test_nothing_is_logged_while_sanity_checking(library, tmp_path):
-    seen = {}
-
-    class Spy(library.Callback):
-        def on_sanity_check_end(self, trainer, pl_module):
-            seen.update(trainer.callback_metrics)
-
-    module = classifier(library, perceptron())
-    run = trainer(library, tmp_path, BoCCallback(plot_every_n_epochs=1), Spy(), num_sanity_val_steps=2)
-    run.fit(module, loader(TRAIN), loader(VAL))
-    assert seen == {}
-    assert run.callback_metrics["val/boc/gap"].item() == pytest.approx(expected(module, VAL)["gap"])
-    assert len(list(tmp_path.glob("*.png"))) == 1
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_checkpoint_and_early_stopping_see_each_epoch(library, order, tmp_path):
-    keep = library.callbacks.ModelCheckpoint(
-        tmp_path, monitor="val/boc/gap", save_top_k=-1, filename="{epoch}", auto_insert_metric_name=False
-    )
-    stop = library.callbacks.EarlyStopping("val/boc/gap", patience=1, min_delta=10.0)  # nothing improves by that much
+def test_loggers_monitors_and_checkpoints_see_each_epoch(library, tmp_path):
     course = []
 
     class Spy(library.Callback):
+        def on_sanity_check_end(self, trainer, pl_module):
+            assert not trainer.callback_metrics
+
         def on_validation_end(self, trainer, pl_module):
             if not trainer.sanity_checking:
                 course.append(trainer.callback_metrics["val/boc/gap"].item())
 
-    logger = library.loggers.CSVLogger(tmp_path)
-    options = {"max_epochs": 5, "enable_checkpointing": True, "logger": logger}
-    run = trainer(library, tmp_path, *[BoCCallback(), stop, Spy(), keep][::order], **options)
-    module = classifier(library, perceptron(), rate=0.5)
+    keep = library.callbacks.ModelCheckpoint(
+        tmp_path, monitor="val/boc/gap", save_top_k=-1, filename="{epoch}", auto_insert_metric_name=False
+    )
+    stop = library.callbacks.EarlyStopping("val/boc/gap", patience=1, min_delta=10.0)  # nothing improves by that much
+    loggers = [library.loggers.CSVLogger(tmp_path / "csv"), library.loggers.TensorBoardLogger(tmp_path / "board")]
+    module = classifier(library, rate=0.5)
+    options = {"max_epochs": 5, "enable_checkpointing": True, "logger": loggers, "log_every_n_steps": 1}
+    run = trainer(library, tmp_path, BoCCallback(plot_every_n_epochs=2), stop, Spy(), keep, **options)
     run.fit(module, loader(TRAIN), loader(VAL))
-    rows = [float(row["val/boc/gap"]) for row in csv_rows(tmp_path) if row.get("val/boc/gap")]
+    want = expected(module, VAL, DEFAULT_KEYS)
+    assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(want, rel=1e-6)
+    rows = csv_rows(tmp_path, "val/boc/gap")
+    assert [float(row["val/boc/gap"]) for row in rows] == pytest.approx(course, abs=0)
+    assert chosen(rows[-1], "val/boc/") == pytest.approx(want, rel=1e-6)
     assert len(set(course)) == 2 == run.current_epoch
-    assert rows == pytest.approx(course, abs=0)
     assert [keep.best_k_models[str(tmp_path / f"{epoch}.ckpt")].item() for epoch in (0, 1)] == course
-    assert keep.best_model_score.item() == min(course)
     saved = torch.load(tmp_path / "1.ckpt", weights_only=False)
     assert saved["state_dict"].keys() == module.state_dict().keys()
     assert not any("BoCCallback" in key for key in saved["callbacks"])
+    board = EventAccumulator(str(next((tmp_path / "board").rglob("events.*")).parent))
+    board.Reload()
+    assert board.Scalars("val/boc/nll")[-1].value == pytest.approx(want["nll"], rel=1e-5)
+    assert [event.step for event in board.Images("val/boc/coherence")] == [6]
+    assert not list(tmp_path.rglob("*.png"))
 
 
-def test_training_steps(library, tmp_path):
-    module = classifier(library, perceptron(), rate=0.0)
-    logger = library.loggers.CSVLogger(tmp_path)
-    callback = BoCCallback(every_n_train_steps=2, keys=("samples", "gap"))
-    run = trainer(library, tmp_path, callback, logger=logger, log_every_n_steps=1, max_epochs=2)
-    run.fit(module, loader(TRAIN), loader(VAL))
-    rows = [row for row in csv_rows(tmp_path) if row.get("train/boc/gap")]
+@pytest.mark.parametrize("stage", ["validate", "test"])
+def test_other_loops_and_samples_without_targets(library, stage, tmp_path):
+    module, prefix = classifier(library), "test/boc/" if stage == "test" else "val/boc/"
+    run = trainer(library, tmp_path, BoCCallback(trials=50, alpha=0.2, bins=7))
+    getattr(run, stage)(module, loader(VAL), verbose=False)
+    want = expected(module, VAL, DEFAULT_KEYS, trials=50, alpha=0.2, bins=7)
+    assert chosen(run.callback_metrics, prefix) == pytest.approx(want)
+    module.validation_step = module.test_step = lambda batch, batch_idx: module(batch[0])
+    bare = loader(TensorDataset(VAL.tensors[0]))
+    run = trainer(library, tmp_path, BoCCallback(trials=50, alpha=0.2))
+    getattr(run, stage)(module, bare, verbose=False)
+    assert chosen(run.callback_metrics, prefix) == pytest.approx({key: want[key] for key in SHORT_KEYS})
+    run = trainer(library, tmp_path, BoCCallback(keys=("gap", "nll")))
+    getattr(run, stage)(module, bare, verbose=False)
+    assert run.callback_metrics[f"{prefix}nll"].isnan()
+
+
+def test_training_steps(tmp_path):
+    module = classifier(lightning, rate=0.0)
+    callback = BoCCallback(every_n_train_steps=2, keys=("samples", "gap", "nll"))
+    options = {"logger": lightning.loggers.CSVLogger(tmp_path), "log_every_n_steps": 1, "max_epochs": 2}
+    trainer(lightning, tmp_path, callback, **options).fit(module, loader(TRAIN), loader(VAL))
+    rows = csv_rows(tmp_path, "train/boc/gap")
     assert rows[0]["step"] == "1"
     first, last = TRAIN.tensors[0][16:32], TRAIN.tensors[0][32:]
     for row, batch in ((rows[0], first), (rows[-1], last)):  # batches 1, 3 = 0 and 5 = 2 of an epoch
-        logits = module(batch).detach()
-        assert float(row["train/boc/gap"]) == pytest.approx(bag_of_coins(logits).gap.mean().item())
+        assert float(row["train/boc/gap"]) == pytest.approx(bag_of_coins(module(batch)).gap.mean().item())
         assert float(row["train/boc/samples"]) == 16
+        assert float(row["train/boc/nll"]) > 0
 
 
-def test_several_loaders(library, tmp_path):
-    module, other = classifier(library, perceptron()), points(20, 5, 3.0)
-    run = trainer(library, tmp_path, BoCCallback(keys=("gap", "accuracy")))
-    for loaders, name in (
-        ([loader(VAL), loader(other)], "dataloader_idx_1"),
-        ({"a": loader(VAL), "b": loader(other)}, "b"),
-    ):
-        run.validate(module, loaders, verbose=False)
-        for prefix, data in (("val/boc/", VAL), (f"val/boc/{name}/", other)):
-            want = expected(module, data)
-            assert chosen(run.callback_metrics, prefix) == pytest.approx({k: want[k] for k in ("gap", "accuracy")})
-
-
-def test_two_callbacks_with_different_prefixes(library, tmp_path):
+def test_several_callbacks(tmp_path):
     callbacks = BoCCallback(keys=("gap",)), BoCCallback(keys=("gap",), prefix="part", logits="model.2")
-    module = classifier(library, perceptron())
-    run = trainer(library, tmp_path, *callbacks)
-    run.validate(module, loader(VAL), verbose=False)
-    values = run.callback_metrics
-    assert set(values) == {"val/boc/gap", "val/part/gap"}
-    assert values["val/boc/gap"] == values["val/part/gap"]
+    run = trainer(lightning, tmp_path, *callbacks)
+    run.validate(classifier(lightning), loader(VAL), verbose=False)
+    assert set(run.callback_metrics) == {"val/boc/gap", "val/part/gap"}
+    assert run.callback_metrics["val/boc/gap"] == run.callback_metrics["val/part/gap"]
+    with pytest.raises(ValueError, match="different prefix for each BoCCallback, got 'boc' twice"):
+        trainer(lightning, tmp_path, BoCCallback(), BoCCallback()).validate(classifier(lightning), loader(VAL))
 
 
 @pytest.mark.parametrize(
@@ -151,9 +129,301 @@ def test_two_callbacks_with_different_prefixes(library, tmp_path):
         ({"every_n_train_steps": 0}, "expected every_n_train_steps"),
         ({"plot_every_n_epochs": 0}, "expected plot_every_n_epochs"),
         ({"alpha": 2.0}, "expected alpha"),
+        ({"test": True, "alpha": 0}, r"expected alpha in \(0, 1\), got 0"),
         ({"trials": 0}, "expected trials"),
+        ({"on_error": "ignore"}, "expected on_error among warn, raise, got 'ignore'"),
+        ({"ood": "svhn"}, "expected ood as .* a list of names of loaders.*got 'svhn'"),
+        ({"ood": 3}, "expected ood as .*got 3"),
+        ({"ood": {"svhn": 0}}, "loader 0 is the in-distribution one"),
+        ({"ood": {-1: "svhn"}}, "expected ood as"),
+        ({"ood": {True: "svhn"}}, "expected ood as"),
+        ({"ood": {1: 2}}, "expected ood as"),
+        ({"ood": {"svhn": None}}, "expected ood as"),
+        ({"ood": [1]}, "expected ood as"),
+        ({"ood": {1: "svhn", 2: "svhn"}}, "under a different name each"),
+        ({"ood": {1: "svhn", "digits": 1}}, "each ood loader once"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(options, message):
     with pytest.raises(ValueError, match=message):
         BoCCallback(**options)
+
+
+@pytest.mark.filterwarnings("ignore:You passed `Trainer.accelerator='cpu', precision='16-mixed'.`")
+@pytest.mark.parametrize("source", [None, "model.2"])
+@pytest.mark.parametrize("precision", ["bf16-true", "16-mixed", "64-true"])
+def test_precision_flags(precision, source, tmp_path):
+    module, seen = classifier(lightning, gives="loss" if source else "logits"), []
+    keys = ("samples", "gap", "accuracy")
+    run = trainer(lightning, tmp_path, BoCCallback(logits=source, keys=keys), precision=precision)
+    run.fit(module, loader(VAL), loader(VAL))
+    module.model.register_forward_hook(lambda _, args, output: seen.append(output.detach().clone()))
+    run.validate(module, loader(VAL), verbose=False)
+    metric = BoCMetric()
+    for logits, (_, target) in zip(seen, loader(VAL), strict=True):
+        metric.update(logits, target)
+    assert seen[0].dtype == (torch.float64 if precision == "64-true" else torch.bfloat16)
+    values = {key: run.callback_metrics[f"val/boc/{key}"] for key in keys}
+    assert {value.dtype for value in values.values()} == {torch.float64}
+    torch.testing.assert_close(values, {key: metric.compute()[key] for key in keys}, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("source", [None, "model"])
+@pytest.mark.parametrize("part", ["model", "module"])
+def test_compiled(part, source, tmp_path):
+    """A compiled network inside the module, or the whole module given to the Trainer compiled; validated twice."""
+    torch.compiler.reset()
+    module, plain = classifier(lightning, gives="loss" if source else "logits"), classifier(lightning)
+    plain.load_state_dict(module.state_dict())
+    if part == "model":
+        module.model = torch.compile(module.model, backend="eager", fullgraph=True)
+    given = torch.compile(module, backend="eager") if part == "module" else module
+    run = trainer(lightning, tmp_path, BoCCallback(logits=source, keys=("gap", "accuracy")))
+    for _ in range(2):
+        run.validate(given, loader(VAL), verbose=False)
+        assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(plain, VAL, ("gap", "accuracy")))
+
+
+@pytest.mark.parametrize("key", ["gap", "nll"])
+def test_the_likelihood_tells_that_a_network_overfits_and_the_gap_does_not(key, tmp_path):
+    """A network that is far too large for its data: with the gap, EarlyStopping never stops it."""
+
+    def noisy(count, seed):
+        generator = torch.Generator().manual_seed(seed)
+        target = torch.randint(CLASSES, (count,), generator=generator)
+        return TensorDataset(torch.randn(count, 8, generator=generator) + torch.eye(CLASSES, 8)[target], target)
+
+    torch.manual_seed(0)
+    module = classifier(lightning, nn.Sequential(nn.Linear(8, 128), nn.ReLU(), nn.Linear(128, CLASSES)))
+    module.configure_optimizers = lambda: torch.optim.Adam(module.parameters(), lr=0.01)
+    stop = lightning.callbacks.EarlyStopping(f"val/boc/{key}", patience=5)
+    run = trainer(lightning, tmp_path, BoCCallback(), stop, max_epochs=25, num_sanity_val_steps=0)
+    run.fit(module, loader(noisy(64, 1)), loader(noisy(200, 2), 200))
+    assert (run.current_epoch == 25) == (key == "gap")
+
+
+class TestLoaders:
+    """Loaders by index and by name, and what is said when one is not there or Lightning wants more."""
+
+    @pytest.mark.parametrize(
+        ("ood", "names"),
+        [
+            ({1: "svhn"}, ("svhn", None)),
+            ({"svhn": 1, 2: "far"}, ("svhn", "far")),
+            (["dtd"], (None, "dtd")),
+            ({"svhn": "digits", "dtd": "textures"}, ("digits", "textures")),
+            ({"svhn": "dtd", "dtd": "svhn"}, ("dtd", "svhn")),
+        ],
+    )
+    def test_of_a_dict(self, ood, names, tmp_path):
+        module, callback = classifier(lightning), BoCCallback(keys=("gap",), scores=("msp",), ood=ood)
+        run = trainer(lightning, tmp_path, callback)
+        run.validate(module, three(), verbose=False)
+        for name, other, data in zip(names, ("svhn", "dtd"), (NEAR, FAR), strict=True):
+            prefix = f"val/boc/{name or other}/"
+            assert run.callback_metrics[f"{prefix}gap"].item() == pytest.approx(expected(module, data)["gap"])
+            assert (f"{prefix}msp_auroc" in run.callback_metrics) == (name is not None)
+
+    def test_of_a_list_after_a_fit_with_others(self, tmp_path):
+        """Lightning goes on to show the loaders of the fit while others are validated."""
+        module, callback = classifier(lightning), BoCCallback(keys=("gap", "accuracy"), ood={1: "svhn"})
+        run = trainer(lightning, tmp_path, callback)
+        run.fit(module, loader(KNOWN), three())
+        run.validate(module, [loader(KNOWN), loader(FAR), loader(NEAR)], verbose=False)
+        values = run.callback_metrics
+        assert values["val/boc/svhn/gap"].item() == pytest.approx(expected(module, FAR)["gap"])
+        last = chosen(values, "val/boc/dataloader_idx_2/")
+        assert last == pytest.approx(expected(module, NEAR, ("gap", "accuracy")))
+
+    WRONG = (
+        (lambda: loader(KNOWN), {1: "near"}, "expected ood loader 1 in val, got 1 in all: 0 'dataloader_idx_0'"),
+        (three, ["svnh"], "got 3 in all: 0 'cifar', 1 'svhn', 2 'dtd'; did you mean 'svhn'"),
+        (
+            lambda: lightning.utilities.CombinedLoader({"cifar": loader(KNOWN), "svhn": loader(NEAR)}, "min_size"),
+            ["svhn"],
+            "expected ood loader 'svhn' in val, got 1 in all: 0 'combined'; .*one after the other",
+        ),
+        (three, ["cifar"], "expected the in-distribution loader first in val, got 'cifar', which is given as ood"),
+        (three, {1: "dtd"}, "a different name for each loader in val, got 'cifar', 'dtd', 'dtd'"),
+    )
+
+    @pytest.mark.parametrize(("loaders", "ood", "message"), WRONG)
+    @pytest.mark.parametrize("checks", [2, 0], ids=["sanity check", "no sanity check"])
+    def test_wrong_ones_are_an_error_before_training(self, loaders, ood, message, checks, tmp_path):
+        run = trainer(lightning, tmp_path, BoCCallback(ood=ood), num_sanity_val_steps=checks)
+        with pytest.raises(ValueError, match=message) as error:
+            run.fit(classifier(lightning), loader(KNOWN), loaders())
+        assert run.global_step == 0
+        missing = "expected ood loader" in str(error.value)
+        assert ("def validation_step(self, batch, batch_idx, dataloader_idx=0)" in str(error.value)) == missing
+
+    @pytest.mark.parametrize("case", [0, 1, 3, 4])
+    @pytest.mark.parametrize("stage", ["validate", "test"])
+    def test_wrong_ones_of_other_loops_are_said(self, case, stage, tmp_path):
+        """The same callback may serve a test without the loaders of the fit."""
+        loaders, ood, _ = self.WRONG[case]
+        module, prefix = classifier(lightning), "test/boc/" if stage == "test" else "val/boc/"
+        run = trainer(lightning, tmp_path, BoCCallback(ood=ood, keys=("gap",)))
+        with pytest.warns(UserWarning, match=f"without some ood loaders of {prefix[:3]}.*: ValueError: expected"):
+            getattr(run, stage)(module, loaders(), verbose=False)
+        assert run.callback_metrics[f"{prefix}gap"].item() == pytest.approx(expected(module, KNOWN)["gap"])
+        if case:
+            assert set(run.callback_metrics) == {f"{prefix}{name}gap" for name in ("", "svhn/", "dtd/")}
+        run = trainer(lightning, tmp_path, BoCCallback(ood=ood, on_error="raise"))
+        with pytest.raises(ValueError, match="expected"):
+            getattr(run, stage)(module, loaders(), verbose=False)
+
+    @pytest.mark.parametrize("case", ["idx", "val/loss", "val/accuracy"])
+    def test_what_lightning_wants_is_explained(self, library, case, tmp_path):
+        """And other errors are left as they are."""
+        module = classifier(library)
+        step = module.validation_step
+
+        def logging(batch, batch_idx, dataloader_idx=0):
+            found = step(batch, batch_idx)
+            module.log("val/loss", found["loss"])
+            return found
+
+        module.validation_step = logging if case != "idx" else lambda batch, batch_idx: step(batch, batch_idx)
+        callbacks = [library.callbacks.EarlyStopping(case)] if case != "idx" else []
+        with pytest.raises(Exception, match=case) as error:
+            trainer(library, tmp_path, BoCCallback(ood=["svhn"]), *callbacks).fit(module, loader(KNOWN), three())
+        shown = "".join(traceback.format_exception(error.value))
+        assert ("From torch_boc: with several loaders Lightning wants `dataloader_idx`" in shown) == ("acc" not in case)
+
+
+class TestFigures:
+    TAGS = ("val/boc/coherence", "val/boc/noise/coherence", "val/boc/noise/separation")
+
+    def fit(self, library, folder, logger):
+        """Three epochs, of which the second is drawn."""
+        callback = BoCCallback(ood={1: "noise"}, plot_every_n_epochs=2)
+        run = trainer(library, folder, callback, logger=logger, max_epochs=3)
+        run.fit(classifier(library), loader(KNOWN, 20), [loader(KNOWN), loader(NEAR)])
+
+    @pytest.mark.slow
+    def test_wandb_offline(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("WANDB_SILENT", "true")
+        logger = lightning.loggers.WandbLogger(save_dir=tmp_path, offline=True, mode="offline")
+        self.fit(lightning, tmp_path, logger)
+        logger.experiment.finish()
+        images = list(tmp_path.rglob("media/images/**/*.png"))
+        assert len(images) == 3
+        assert all(image.stat().st_size > 5000 for image in images)
+
+    @pytest.mark.slow
+    def test_mlflow(self, tmp_path, monkeypatch):
+        library = LIBRARIES["pytorch_lightning"]
+        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        logger = library.loggers.MLFlowLogger(tracking_uri=f"file:{tmp_path}/runs", artifact_location=str(tmp_path))
+        self.fit(library, tmp_path, logger)
+        found = {str(path.relative_to(tmp_path / logger.run_id / "artifacts")) for path in tmp_path.rglob("*.png")}
+        assert found == {f"{tag}-step000008.png" for tag in self.TAGS}
+
+    def test_files_without_a_tracker(self, tmp_path):
+        logger = lightning.loggers.CSVLogger(tmp_path, name="runs", version="one")
+        self.fit(lightning, tmp_path, logger)
+        folder = tmp_path / "runs/one"
+        names = [f"{tag.replace('/', '-')}-step000008.png" for tag in self.TAGS]
+        assert {path.name for path in folder.iterdir() if path.suffix in (".png", ".tmp")} == set(names)
+        assert all((folder / name).read_bytes().startswith(b"\x89PNG") for name in names)
+
+    def test_validate_draws_always_but_not_in_a_fast_dev_run(self, tmp_path):
+        callback = BoCCallback(plot_every_n_epochs=7)
+        for options in ({}, {"fast_dev_run": True}):
+            run = trainer(lightning, tmp_path / str(len(options)), callback, **options)
+            run.validate(classifier(lightning), loader(VAL), verbose=False)
+        assert [path.name for path in tmp_path.rglob("*.png")] == ["val-boc-coherence-step000000.png"]
+
+
+class TestTargets:
+    """Targets that are ignored or no classes, and classifiers with a single logit."""
+
+    def labelled(self, module, *places, value):
+        """Samples with other labels, and a loss that knows."""
+        module._step = lambda batch: {"logits": module(batch[0])}
+        target = VAL.tensors[1].clone()
+        target[list(places)] = value
+        return loader(TensorDataset(VAL.tensors[0], target))
+
+    def test_those_that_cross_entropy_ignores(self, tmp_path):
+        module = classifier(lightning)
+        run = trainer(lightning, tmp_path, BoCCallback())
+        run.validate(module, self.labelled(module, 0, 5, 20, value=-100), verbose=False)
+        kept = [place for place in range(37) if place not in (0, 5, 20)]
+        want = expected(module, TensorDataset(*(x[kept] for x in VAL.tensors)), DEFAULT_KEYS)
+        assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(want)
+
+    def test_only_ignored_ones_are_said(self, tmp_path):
+        module = classifier(lightning)
+        data = self.labelled(module, *range(37), value=-100)
+        run = trainer(lightning, tmp_path, BoCCallback())
+        with pytest.warns(UserWarning, match="without val: .*every target is ignore_index, -100; ignore_index=None"):
+            run.validate(module, data, verbose=False)
+        assert not run.callback_metrics
+        run = trainer(lightning, tmp_path, BoCCallback(ignore_index=None, keys=("gap",)))
+        run.validate(module, data, verbose=False)
+        assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(module, VAL, ("gap",)))
+
+    def test_those_that_are_no_classes_leave_what_needs_none(self, tmp_path):
+        module = classifier(lightning)
+        data = self.labelled(module, 0, 5, value=255)
+        run = trainer(lightning, tmp_path, BoCCallback(keys=("gap", "samples")))
+        run.validate(module, data, verbose=False)  # nobody asks for targets
+        assert run.callback_metrics["val/boc/samples"] == 37
+        run = trainer(lightning, tmp_path, BoCCallback(plot_every_n_epochs=1))
+        with pytest.warns(UserWarning, match="targets in .* got 2 outside; give .* ignore_index"):
+            run.validate(module, data, verbose=False)
+        want = {key: expected(module, VAL)[key] for key in SHORT_KEYS}
+        assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(want)
+        assert not list(tmp_path.glob("*.png"))
+        with pytest.raises(ValueError, match=r"expected targets in \[0, 5\), got 2 outside"):
+            trainer(lightning, tmp_path, BoCCallback(on_error="raise")).validate(module, data)
+
+    def test_single_logits(self, tmp_path):
+        module, keys = classifier(lightning, perceptron(1)), ("gap", "nll", "accuracy", "confidence")
+        module._step = lambda batch: {"logits": module(batch[0]), "labels": (batch[1] > 2).float()}
+        run = trainer(lightning, tmp_path, BoCCallback())
+        with pytest.warns(UserWarning, match="without a batch of val.*binary=True takes a single logit"):
+            run.validate(module, loader(VAL), verbose=False)
+        assert chosen(run.callback_metrics, "val/boc/") == {"skipped_batches": 3}
+        run = trainer(lightning, tmp_path, BoCCallback(binary=True, keys=keys))
+        run.validate(module, loader(VAL), verbose=False)
+        z, y = logits_of(module, VAL)[:, 0], (VAL.tensors[1] > 2).float()
+        assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(
+            {
+                "gap": 0,
+                "nll": nn.functional.binary_cross_entropy_with_logits(z, y).item(),
+                "accuracy": ((z > 0) == y.bool()).float().mean().item(),
+                "confidence": z.abs().sigmoid().mean().item(),
+            },
+            rel=1e-6,
+        )
+
+
+def test_what_is_known_before_training_is_an_error(tmp_path):
+    module = classifier(lightning)
+    with pytest.raises(ValueError, match="expected the name of a submodule"):
+        trainer(lightning, tmp_path, BoCCallback(logits="modle")).fit(module, loader(TRAIN), loader(VAL))
+    assert module.calls == 0
+    run = trainer(lightning, tmp_path, BoCCallback(logits="no such thing"))
+    assert len(run.predict(module, loader(VAL))) == 3  # which needs no logits
+
+
+def test_an_epoch_without_values_shows_none_of_an_earlier_one(tmp_path):
+    module, calls = classifier(lightning, rate=0.0), []
+
+    def failing(outputs, batch, module):
+        calls.append(batch)
+        if len(calls) > 3:
+            raise KeyError("heatmap")
+        return outputs["logits"], batch[1]
+
+    callback = BoCCallback(logits=failing, keys=("gap",), test=True, alpha=0.1)
+    run = trainer(lightning, tmp_path, callback, max_epochs=2, num_sanity_val_steps=0)
+    with pytest.warns(UserWarning, match="without a batch of val: KeyError: 'heatmap'"):
+        run.fit(module, loader(TRAIN), loader(points(37, 2)))
+    assert math.isnan(run.callback_metrics["val/boc/gap"])
+    assert math.isnan(run.callback_metrics["val/boc/flagged"])
+    assert run.callback_metrics["val/boc/skipped_batches"] == 3
+    assert not callback.test.calibrated

@@ -1,18 +1,18 @@
 """The probe in the loops of a Lightning Trainer."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+from ..data.atomic import replacing
 from ..functional.summary import SHORT_KEYS, check_keys
 from ..metrics import BoCMetric, BoCSeparation
 from ..nn import ConformalTest
 from ..plots import new_axes
-from .figures import publish
 from .libraries import Callback
-from .loaders import check_ood, check_places, has_loaders, loader_names, place_ood
-from .loop import LoopMetrics
-from .problems import Problems, explain
-from .screening import uncalibrated
+from .loop import SEVERAL_LOADERS, LoopMetrics, Probes, Problems, check_ood, loader_names, place_ood, uncalibrated
 from .sources import LogitFunction, LogitSource
 
 DEFAULT_KEYS = (*SHORT_KEYS, "nll", "ece_confidence")
@@ -115,17 +115,19 @@ class BoCCallback(Callback):
     ) -> None:
         super().__init__()
         self.keys, self.prefix, self.ood = check_keys(DEFAULT_KEYS if keys is None else keys), prefix, check_ood(ood)
-        self.every_n_train_steps = _positive("every_n_train_steps", every_n_train_steps)
-        self.plot_every_n_epochs = _positive("plot_every_n_epochs", plot_every_n_epochs)
+        for name, every in (("every_n_train_steps", every_n_train_steps), ("plot_every_n_epochs", plot_every_n_epochs)):
+            if every is not None and every < 1:
+                raise ValueError(f"expected {name} as None or a positive number, got {every}")
+        self.every_n_train_steps, self.plot_every_n_epochs = every_n_train_steps, plot_every_n_epochs
         if plot_every_n_epochs is not None:
             new_axes(1, None)  # if matplotlib is missing, the error comes now and not at the end of an epoch
-        self._if_labelled, self._problems = keys is None, Problems(on_error)
+        self._if_labelled = keys is None
         self._source = LogitSource(logits, dim, binary=binary)
         common: dict[str, Any] = {"trials": trials, "validate_args": validate_args}
-        self._metric = BoCMetric(bins=bins, alpha=alpha, ignore_index=ignore_index, **common)
-        self._separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
-        self._scoring, self._alpha = uncalibrated(test, alpha), alpha
-        self.test = uncalibrated(self._scoring, alpha)
+        metric = BoCMetric(bins=bins, alpha=alpha, ignore_index=ignore_index, **common)
+        separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
+        self._probes = Probes(metric, separation, uncalibrated(test, alpha), alpha, Problems(on_error))
+        self.test = uncalibrated(test, alpha)
         self._loops: dict[str, LoopMetrics] = {}
 
     @property
@@ -149,7 +151,6 @@ class BoCCallback(Callback):
         others = [x for x in trainer.callbacks if isinstance(x, BoCCallback) and x is not self]
         if any(other.prefix == self.prefix for other in others):
             raise ValueError(f"expected a different prefix for each BoCCallback, got {self.prefix!r} twice")
-        self._problems.rank = trainer.global_rank
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Find the submodule that makes the logits."""
@@ -157,15 +158,14 @@ class BoCCallback(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check the out-of-distribution loaders, if the sanity check has not done so."""
-        if has_loaders(trainer, "val"):
-            check_places(self.ood, loader_names(trainer, "val"), "val")
+        names = loader_names(trainer, "val")
+        _, wrong = place_ood(self.ood, names, "val")
+        if names and wrong:
+            raise ValueError(wrong)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Forget all earlier samples."""
-        names = loader_names(trainer, "val")
-        if trainer.sanity_checking:
-            check_places(self.ood, names, "val")
-        self._begin("val", pl_module, names)
+        self._begin("val", pl_module, loader_names(trainer, "val"), strict=trainer.sanity_checking)
 
     def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Forget all earlier samples."""
@@ -175,13 +175,15 @@ class BoCCallback(Callback):
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Add the batch."""
-        self._loops["val"].add(dataloader_idx, lambda: self._source.take(outputs, batch, pl_module))
+        loader = self._loops["val"].loaders[dataloader_idx]
+        loader.add(lambda: self._source.take(outputs, batch, pl_module))
 
     def on_test_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Add the batch."""
-        self._loops["test"].add(dataloader_idx, lambda: self._source.take(outputs, batch, pl_module))
+        loader = self._loops["test"].loaders[dataloader_idx]
+        loader.add(lambda: self._source.take(outputs, batch, pl_module))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the values of every n-th batch, each batch by itself."""
@@ -190,13 +192,15 @@ class BoCCallback(Callback):
             self._source.forget()
             return
         self._begin("train", pl_module, [""])
-        self._loops["train"].add(0, lambda: self._source.take(outputs, batch, pl_module))
+        self._loops["train"].loaders[0].add(lambda: self._source.take(outputs, batch, pl_module))
         self._log("train", pl_module, on_step=True, on_epoch=False)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the values of all batches together."""
         if not trainer.sanity_checking:
             self._finish("val", trainer, pl_module)
+            # Without a new test, none that belongs to earlier weights is kept.
+            self.test = self._loops["val"].test or uncalibrated(self._probes.test, self._probes.alpha)
 
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the values of all batches together."""
@@ -205,52 +209,70 @@ class BoCCallback(Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Remove the hook from the model, and explain errors of Lightning about several loaders."""
         self._source.detach()
-        explain(exception, trainer.callback_metrics)
+        text = str(exception)
+        renamed = [
+            name.rsplit("/dataloader_idx_", 1)[0] for name in trainer.callback_metrics if "/dataloader_idx_" in name
+        ]
+        missing = any(f"{quote}{name}{quote}" in text for name in renamed for quote in "`'")
+        if (missing or "`dataloader_idx`" in text) and SEVERAL_LOADERS not in text:
+            exception.add_note(f"From torch_boc: {SEVERAL_LOADERS}.")
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Remove the hook from the model."""
         self._source.detach()
 
-    def _begin(self, stage: str, module: Any, names: list[str]) -> None:
+    def _begin(self, stage: str, module: Any, names: list[str], *, strict: bool = False) -> None:
         self._source.attach(module)
-        ood = {} if stage == "train" else self.ood
-        present = place_ood(ood, names)
+        present, wrong = place_ood({} if stage == "train" else self.ood, names, stage)
+        if strict and wrong:
+            raise ValueError(wrong)
         named = [present.get(place, name) for place, name in enumerate(names)]
-        if stage not in self._loops or self._loops[stage].loaders != named:
-            with self._problems.tolerated(f"some ood loaders of {stage}"):
-                check_places(ood, names, stage)
-            how: dict[str, Any] = {"stage": stage, "problems": self._problems, "alpha": self._alpha}
-            how["test"] = None if stage == "train" else self._scoring
-            self._loops[stage] = LoopMetrics(named, set(present), self._metric, self._separation, **how)
+        if stage not in self._loops or self._loops[stage].names != named:
+            with self._probes.problems.tolerated(f"some ood loaders of {stage}"):
+                if wrong:
+                    raise ValueError(wrong)
+            probes = replace(self._probes, test=None) if stage == "train" else self._probes
+            self._loops[stage] = LoopMetrics(stage, named, present, probes)
         self._loops[stage].reset(module.device)
-
-    def _finish(self, stage: str, trainer: Any, module: Any) -> None:
-        # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
-        self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
-        if stage == "val":  # without a new test, none that belongs to earlier weights is kept
-            self.test = self._loops["val"].test or uncalibrated(self._scoring, self._alpha)
-        if not self._plot_due(trainer):
-            return
-        folder = trainer.log_dir or trainer.default_root_dir  # must be read in all processes
-        for name, figure in self._loops[stage].figures(draw=trainer.is_global_zero).items():
-            tag = f"{stage}/{self.prefix}/{name}"
-            with self._problems.tolerated(f"the figure {tag}"):
-                publish(figure, tag, step=trainer.global_step, loggers=trainer.loggers, folder=folder)
 
     def _log(self, stage: str, module: Any, **how: bool) -> None:
         values = self._loops[stage].compute(self.keys, if_labelled=self._if_labelled)
         named = {f"{stage}/{self.prefix}/{key}": value for key, value in values.items()}
-        with self._problems.tolerated(f"what is logged of {stage}"):
+        with self._probes.problems.tolerated(f"what is logged of {stage}"):
             module.log_dict(named, add_dataloader_idx=False, batch_size=1, **how)
 
-    def _plot_due(self, trainer: Any) -> bool:
+    def _finish(self, stage: str, trainer: Any, module: Any) -> None:
+        # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
+        self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
         every = self.plot_every_n_epochs
         if every is None or trainer.fast_dev_run:
-            return False
-        return bool(trainer.state.fn != "fit" or (trainer.current_epoch + 1) % every == 0)
+            return
+        if trainer.state.fn == "fit" and (trainer.current_epoch + 1) % every:
+            return
+        folder = trainer.log_dir or trainer.default_root_dir  # must be read in all processes
+        for name, figure in self._loops[stage].figures(draw=trainer.is_global_zero).items():
+            tag = f"{stage}/{self.prefix}/{name}"
+            with self._probes.problems.tolerated(f"the figure {tag}"):
+                sent = [_send(figure, tag, trainer.global_step, logger) for logger in trainer.loggers]
+                if not any(sent):
+                    path = Path(folder) / f"{tag.replace('/', '-')}-step{trainer.global_step:06d}.png"
+                    with replacing(path) as temporary:
+                        figure.savefig(temporary, format="png")
 
 
-def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise ValueError(f"expected {name} as None or a positive number, got {value}")
-    return value
+def _send(figure: Any, tag: str, step: int, logger: Any) -> bool:
+    """Send a figure to a TensorBoard, W&B or MLflow logger; returns False for another logger."""
+    kinds = {base.__name__ for base in type(logger).__mro__}  # names are the same in both libraries, and need no import
+    if "TensorBoardLogger" in kinds:
+        logger.experiment.add_figure(tag, figure, step)
+    elif "WandbLogger" in kinds:
+        from PIL import Image
+
+        buffer = BytesIO()
+        figure.savefig(buffer, format="png")
+        logger.log_image(tag, [Image.open(buffer)], step=step)
+    elif "MLFlowLogger" in kinds:
+        logger.experiment.log_figure(logger.run_id, figure, f"{tag}-step{step:06d}.png")
+    else:
+        return False
+    return True

@@ -11,24 +11,18 @@ def installed() -> list[Any]:
     """The libraries that can be imported, with those already in use first, or an error that says how to get one."""
     found: list[Any] = []
     problem: ImportError | None = None
+    logger = None
     for name in sorted(NAMES, key=lambda name: name not in sys.modules):
         try:
-            found.append(_beside(name) if found else import_module(name))
+            found.append(import_module(name))
         except ImportError as error:
             problem = problem or error
+            continue
+        rank_zero: Any = import_module("lightning_utilities.core.rank_zero")
+        logger = rank_zero.log = logger or rank_zero.log  # the second library has replaced the logger of the first
     if not found:
         raise ImportError("torch_boc.lightning needs Lightning: pip install 'torch-boc[lightning]'") from problem
     return found
-
-
-def _beside(name: str) -> Any:
-    """Import the second library, and restore the logger of the first, which the second replaces."""
-    rank_zero: Any = import_module("lightning_utilities.core.rank_zero")
-    logger = rank_zero.log
-    try:
-        return import_module(name)
-    finally:
-        rank_zero.log = logger
 
 
 def _joined(name: str) -> Any:

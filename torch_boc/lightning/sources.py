@@ -10,6 +10,10 @@ from torch.utils.hooks import RemovableHandle
 
 from ..data.finding import describe, find_logits, find_target
 
+REMEDIES = (
+    "return {'loss': loss, 'logits': logits} from the step, or name the submodule that makes them, as in "
+    "logits='model.classifier', or give a function, logits=lambda outputs, batch, module: (logits, target)"
+)
 LogitFunction = Callable[[Any, Any, Any], tuple[Tensor, Tensor | None]]
 
 
@@ -35,13 +39,21 @@ class LogitSource:
                 f"(outputs, batch, module), got {type(logits).__name__}"
             )
         self.logits, self.dim, self.binary = logits, dim, binary
-        self._latest: Tensor | Exception | None = None
+        self._latest: list[Any] = []  # what the submodule returned at its last call
         self._handle: RemovableHandle | None = None
 
     def attach(self, module: nn.Module) -> None:
         """Put a hook on the named submodule, if there is one; calling it twice does no harm."""
-        if isinstance(self.logits, str) and self._handle is None:
-            self._handle = _submodule(module, self.logits).register_forward_hook(self._keep)
+        if not isinstance(self.logits, str) or self._handle is not None:
+            return
+        try:
+            submodule = module.get_submodule(self.logits)
+        except AttributeError:
+            near = get_close_matches(self.logits, [name for name, _ in module.named_modules() if name], 3, 0.4)
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            kind = type(module).__name__
+            raise ValueError(f"expected the name of a submodule of {kind}, got {self.logits!r}{hint}") from None
+        self._handle = submodule.register_forward_hook(self._keep)
 
     def detach(self) -> None:
         """Remove the hook."""
@@ -52,37 +64,47 @@ class LogitSource:
 
     def forget(self) -> None:
         """Drop the logits of a step that were not taken."""
-        self._latest = None
+        self._latest = []
 
     def take(self, outputs: Any, batch: Any, module: Any) -> tuple[Tensor, Tensor | None]:
         """Logits of shape (N, C) or (N, C, ...) and their targets, if found; the logits are not kept."""
-        latest, self._latest = self._latest, None
+        latest = self._latest.pop() if self._latest else None
         if callable(self.logits):
-            logits, target = _pair(self.logits(outputs, batch, module))
-            logits = self._arranged(logits, "from the logits function")
-            return logits, self._as_classes(target, logits)
-        if isinstance(self.logits, str):
-            logits = self._arranged(self._named(latest), f"from submodule {self.logits!r}")
+            logits, target = self._called(self.logits(outputs, batch, module))
         else:
-            logits = self._arranged(_returned(outputs), "in what the step returned")
-        target = find_target(outputs, batch, (*logits.shape[:1], *logits.shape[2:]), binary=self.binary)
-        return logits, self._as_classes(target, logits)
+            origin, source = "in what the step returned", outputs
+            if self.logits is not None:
+                origin, source = f"from submodule {self.logits!r}", latest
+                if latest is None:
+                    raise TypeError(
+                        f"expected submodule {self.logits!r} to run in this step, got no call of it (parts of a "
+                        f"compiled module may not tell: name the compiled module itself then); {REMEDIES}"
+                    )
+            try:
+                found = find_logits(source)
+            except TypeError as error:
+                raise TypeError(f"expected logits {origin}; {error}; {REMEDIES}") from None
+            logits = self._arranged(found, origin)
+            target = find_target(outputs, batch, (*logits.shape[:1], *logits.shape[2:]), binary=self.binary)
+        if self.binary and target is not None:
+            # Binary targets are often floating-point, with a class axis; 0.5 is not a class.
+            whole = target.long()
+            target = torch.where(whole == target, whole, -1).reshape(*logits.shape[:1], *logits.shape[2:])
+        return logits, target
 
     def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
-        try:
-            self._latest = find_logits(output)
-        except Exception as error:  # raised when the logits are asked for, and not in the forward pass
-            self._latest = error.with_traceback(None)
+        self._latest = [output]  # what it holds is looked at in `take`: in training it may be something else
 
-    def _named(self, latest: Tensor | Exception | None) -> Tensor:
-        if isinstance(latest, Exception):
-            raise TypeError(f"expected logits from submodule {self.logits!r}; {latest}") from latest
-        if latest is None:
-            raise TypeError(
-                f"expected submodule {self.logits!r} to run in this step, got no call of it (parts of a compiled "
-                f"module may not tell: name the compiled module itself then); {_remedies()}"
-            )
-        return latest
+    def _called(self, result: Any) -> tuple[Tensor, Tensor | None]:
+        if isinstance(result, tuple) and len(result) == 2:
+            logits, target = result
+            if isinstance(logits, Tensor) and isinstance(target, Tensor | None):
+                return self._arranged(logits, "from the logits function"), target
+        count = f", {len(result)} in all" if isinstance(result, tuple | list) else ""
+        raise TypeError(
+            "expected the logits function to return a tuple of two, (logits, target or None), "
+            f"got {describe(result)}{count}"
+        )
 
     def _arranged(self, logits: Tensor, origin: str) -> Tensor:
         """The logits with the class axis second, and at least two classes."""
@@ -92,50 +114,8 @@ class LogitSource:
         if not logits.is_floating_point() or not (has_axis or single) or (single and not self.binary):
             hint = "binary=True takes a single logit of each sample for two classes; " if single else ""
             shape = f"with two classes or more on dim={self.dim}, as in (N, C)"
-            raise TypeError(f"expected logits {origin}, {shape}, {got}; {hint}{_remedies()}")
+            raise TypeError(f"expected logits {origin}, {shape}, {got}; {hint}{REMEDIES}")
         if self.binary and not single:
             raise ValueError(f"expected a single logit of each sample {origin}, as binary=True says, {got}")
         logits = logits.detach().unsqueeze(1) if logits.ndim == 1 else logits.detach().movedim(self.dim, 1)
         return torch.cat([torch.zeros_like(logits), logits], 1) if self.binary else logits
-
-    def _as_classes(self, target: Tensor | None, logits: Tensor) -> Tensor | None:
-        """Binary targets as class indices. They are often floating-point, with a class axis; 0.5 is not a class."""
-        if target is None or not self.binary:
-            return target
-        whole = target.long()
-        return torch.where(whole == target, whole, -1).reshape(*logits.shape[:1], *logits.shape[2:])
-
-
-def _returned(outputs: Any) -> Tensor:
-    try:
-        return find_logits(outputs)
-    except TypeError:
-        raise TypeError(f"expected logits in what the step returned, got {describe(outputs)}; {_remedies()}") from None
-
-
-def _remedies() -> str:
-    return (
-        "return {'loss': loss, 'logits': logits} from the step, or name the submodule that makes them, as in "
-        "logits='model.classifier', or give a function, logits=lambda outputs, batch, module: (logits, target)"
-    )
-
-
-def _pair(result: Any) -> tuple[Tensor, Tensor | None]:
-    if isinstance(result, tuple) and len(result) == 2:
-        logits, target = result
-        if isinstance(logits, Tensor) and (target is None or isinstance(target, Tensor)):
-            return logits, target
-    count = f", {len(result)} in all" if isinstance(result, tuple | list) else ""
-    raise TypeError(
-        "expected the logits function to return a tuple of two, (logits, target or None), "
-        f"got {describe(result)}{count}"
-    )
-
-
-def _submodule(module: nn.Module, name: str) -> nn.Module:
-    try:
-        return module.get_submodule(name)
-    except AttributeError:
-        near = get_close_matches(name, [other for other, _ in module.named_modules() if other], 3, 0.4)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ValueError(f"expected the name of a submodule of {type(module).__name__}, got {name!r}{hint}") from None

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DistributedSampler
 
@@ -90,9 +89,10 @@ class BoCPredictionWriter(BasePredictionWriter):
                 f"expected no predictions of another run in {self.output_dir}, got {', '.join(sorted(strangers))}; "
                 "remove them or choose another output_dir"
             )
-        metadata = {"trials": str(self.trials)}
-        metadata |= {"rank": str(trainer.global_rank), "processes": str(trainer.world_size)}
-        metadata |= {} if self._probe.test is None else {"alpha": str(self._probe.alpha)}
+        known = {"trials": self.trials, "rank": trainer.global_rank, "processes": trainer.world_size}
+        if self._probe.test is not None:
+            known["alpha"] = self._probe.alpha
+        metadata = {name: str(value) for name, value in known.items()}
         self._files = {loader: ParquetFile(self.output_dir / mine[loader], metadata) for loader in loaders}
         self._source.attach(pl_module)
 
@@ -109,15 +109,26 @@ class BoCPredictionWriter(BasePredictionWriter):
         """Append the samples of a batch."""
         rest, ids = (batch, None) if self.id is None else take_id(batch, self.id)
         logits, target = self._source.take(prediction, batch if callable(self._source.logits) else rest, pl_module)
+        rows, file = len(logits), self._files[dataloader_idx]
         if logits.ndim != 2:
             raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
-        indices = batch_indices if _are_known(trainer, batch_idx, dataloader_idx) else None
-        columns: dict[str, Column] = {**_index_column(indices, len(logits))}
-        columns |= {} if self.id is None else {self.id: as_ids(ids, len(logits))}
-        columns |= {} if target is None else {"target": target}
-        file, columns = self._files[dataloader_idx], {**columns, **self._probe(logits)}
-        kept = _without_padding(trainer, dataloader_idx, file.rows, len(logits))
-        file.write({name: column[:kept] for name, column in columns.items()})
+        batch_sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)
+        columns: dict[str, Column] = {}
+        if batch_indices and _are_known(batch_sampler, batch_idx):
+            if len(batch_indices) != rows:
+                raise ValueError(
+                    f"expected a row of logits for each of the {len(batch_indices)} samples of the batch, got {rows}"
+                )
+            columns["index"] = torch.tensor(batch_indices)
+        if self.id is not None:
+            columns[self.id] = as_ids(ids, rows)
+        if target is not None:
+            columns["target"] = target
+        columns |= self._probe(logits)
+        sampler = getattr(batch_sampler, "sampler", None)
+        if type(sampler) is DistributedSampler:  # its last samples may be padding
+            rows = min(rows, max(0, count_kept(sampler) - file.rows))
+        file.write({name: column[:rows] for name, column in columns.items()})
 
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         """Give the files their names."""
@@ -141,14 +152,13 @@ def _file_name(rank: int, loader: int, loaders: int) -> str:
     return f"predictions-rank{rank}.parquet" if loaders == 1 else f"predictions-rank{rank}-loader{loader}.parquet"
 
 
-def _are_known(trainer: Any, batch_idx: int, dataloader_idx: int) -> bool:
+def _are_known(batch_sampler: Any, batch_idx: int) -> bool:
     """Whether the indices belong to this batch.
 
     For a loader without indices, Lightning repeats the last indices of another loader. And if a sampler uses one list
     again and again and batches are fetched ahead, the list already holds the indices of a later batch.
     """
-    sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)
-    seen = getattr(sampler, "seen_batch_indices", None)
+    seen = getattr(batch_sampler, "seen_batch_indices", None)
     if not seen:
         return False
     if any(later is seen[batch_idx] for later in seen[batch_idx + 1 :]):
@@ -157,18 +167,3 @@ def _are_known(trainer: Any, batch_idx: int, dataloader_idx: int) -> bool:
             "while batches are fetched ahead, so that indices are lost; let it yield list(batch)"
         )
     return True
-
-
-def _without_padding(trainer: Any, dataloader_idx: int, rows: int, size: int) -> int:
-    """How many of the next `size` samples are no padding, after `rows` that are written."""
-    loader = tree_leaves(trainer.predict_dataloaders)[dataloader_idx]
-    sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    return min(size, max(0, count_kept(sampler) - rows)) if type(sampler) is DistributedSampler else size
-
-
-def _index_column(indices: Sequence[int] | None, rows: int) -> dict[str, Tensor]:
-    if not indices:
-        return {}
-    if len(indices) != rows:
-        raise ValueError(f"expected a row of logits for each of the {len(indices)} samples of the batch, got {rows}")
-    return {"index": torch.tensor(indices)}

@@ -1,0 +1,364 @@
+"""The metrics of a loop are those of all logits together, and a batch that cannot be read is said and left out."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from tests.dispatch import MemoryMeter, NoHostSync
+from tests.lightning.cases import (
+    FAR,
+    KNOWN,
+    LIBRARIES,
+    NEAR,
+    QUIET,
+    SAID,
+    TRAIN,
+    VAL,
+    chosen,
+    classifier,
+    expected,
+    loader,
+    logits_of,
+    ours,
+    perceptron,
+    trainer,
+)
+from tests.metrics.test_separation import sklearn_separation
+from tests.passes import count_passes
+from torch_boc import BoCMetric, BoCPredictor, BoCSeparation, ConformalTest
+from torch_boc.functional import compute_scores
+from torch_boc.lightning import BoCCallback
+from torch_boc.lightning.loop import LoopMetrics, Probes, Problems
+
+pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:nothing can be flagged")]
+SCORES = ("msp", "energy", "gap")
+ALPHA = 0.1
+OPTIONS = [{}, {"score": "entropy"}, {"temperature": 3.0}, {"groups": "prediction"}, {"groups": "confidence"}]
+lightning = LIBRARIES["lightning"]
+
+
+def loop_of(metric=None, separation=None, **options):
+    probes = Probes(metric or BoCMetric(), separation or BoCSeparation(SCORES), **{"alpha": ALPHA} | options)
+    return LoopMetrics("val", ["", "near"], {1}, probes)
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def share(test, logits):
+    return test.flag(logits, ALPHA).double().mean().item()
+
+
+def level(known, **options):
+    return share(ConformalTest(**options).calibrate(known[::2]), known[1::2])
+
+
+class TestSeparation:
+    @pytest.mark.parametrize("thresholds", [2**18, None])
+    @pytest.mark.parametrize("stage", ["val", "test"])
+    def test_logged_values_are_those_of_the_metrics(self, stage, thresholds, tmp_path):
+        module = classifier(lightning)
+        callback = BoCCallback(ood={1: "near", 2: "far"}, keys=("gap", "accuracy"), thresholds=thresholds)
+        run = trainer(lightning, tmp_path, callback)
+        for _ in range(2):  # a second epoch starts from nothing
+            loop = run.validate if stage == "val" else run.test
+            loop(module, [loader(data) for data in (KNOWN, NEAR, FAR)], verbose=False)
+        gap = expected(module, KNOWN)["gap"]
+        assert chosen(run.callback_metrics, f"{stage}/boc/")["gap"] == pytest.approx(gap)
+        for name, data in (("near", NEAR), ("far", FAR)):
+            metric = BoCSeparation(SCORES, thresholds)
+            metric.update(logits_of(module, KNOWN), False)
+            metric.update(logits_of(module, data), True)
+            apart = {key: x.item() for key, x in metric.compute().items() if "_error" not in key or x > 0.001}
+            other = expected(module, data)["gap"]
+            want = {"gap": other, "gap_shift": other - gap, **apart}  # and no key about targets
+            assert chosen(run.callback_metrics, f"{stage}/boc/{name}/") == pytest.approx(want)
+
+    @pytest.mark.parametrize(("scale", "shift"), [(1e-4, 0), (8, 0), (1, 1000)])
+    def test_it_is_that_of_sklearn_whatever_the_scale(self, scale, shift):
+        draws = scale * random(2, 2000, 10).double()
+        known, near = 2 * draws[0] + shift, 1.5 * draws[1] + shift
+        loop = loop_of()
+        for place, logits in enumerate((known, near)):
+            for batch in logits.split(500):
+                loop.loaders[place].update(batch, None)
+        found = loop.compute(("gap",))
+        for name in SCORES:
+            pair = (compute_scores(logits, [name])[name].numpy() for logits in (known, near))
+            values = (found[f"near/{name}_auroc"].item(), found[f"near/{name}_fpr95"].item())
+            assert values == pytest.approx(sklearn_separation(*pair), abs=1e-3)
+
+    @pytest.mark.parametrize("scale", [1e-3, 100.0])
+    def test_errors_of_bins_are_logged_if_they_matter(self, scale):
+        """With few bins on logits of a small scale, the AUROC may be anything."""
+        loop = loop_of(separation=BoCSeparation(("msp",), 4096))
+        loop.loaders[0].update(2 * scale * random(1000, 10), None)
+        loop.loaders[1].update(scale * random(1000, 10, seed=1), None)
+        assert (loop.compute(("gap",)).get("near/msp_auroc_error", 0) > 0.3) == (scale < 1)
+
+    def test_ignored_samples_and_targets_of_other_classes_count_nowhere(self):
+        target = torch.arange(54).reshape(6, 9) % 5
+        target[:, 6:] = -100
+        loop, plain = loop_of(BoCMetric(ignore_index=-100)), loop_of()
+        for place in (0, 1):
+            logits, labels = 4 * random(6, 5, 9, seed=place), torch.where(target < 0, target, target + 100 * place)
+            loop.loaders[place].update(logits, labels)
+            plain.loaders[place].update(logits[:, :, :6], None if place else target[:, :6])
+        keys = ("samples", "gap", "accuracy")
+        torch.testing.assert_close(loop.compute(keys), plain.compute(keys))
+
+    def test_a_loader_may_use_the_memory_of_its_targets_again(self):
+        loop, target = loop_of(), torch.zeros(16, dtype=torch.long)
+        for batch in range(5):
+            target.fill_(batch)
+            loop.loaders[0].update(torch.eye(5)[target] * 4, target)
+        found = loop.compute(("accuracy",))
+        assert found == {"accuracy": 1}  # and a loader that gives nothing has no keys
+
+
+class TestConformalTest:
+    @pytest.mark.parametrize("batch", [16, 7, 1])
+    def test_level_power_and_the_test_itself(self, library, batch, tmp_path):
+        module = classifier(library)
+        callback = BoCCallback(ood={1: "near"}, keys=("gap",), test=True, alpha=ALPHA)
+        run = trainer(library, tmp_path, callback)
+        run.validate(module, [loader(data, batch) for data in (KNOWN, NEAR, FAR)], verbose=False)
+        known = logits_of(module, KNOWN)
+        whole = ConformalTest().calibrate(known)
+        assert torch.equal(callback.test.counts, whole.counts)
+        assert chosen(run.callback_metrics, "val/boc/")["flagged"] == pytest.approx(level(known))
+        for name, data in (("near", NEAR), ("dataloader_idx_2", FAR)):
+            found = chosen(run.callback_metrics, f"val/boc/{name}/")["flagged"]
+            assert found == pytest.approx(share(whole, logits_of(module, data)))
+        assert chosen(run.callback_metrics, "val/boc/near/")["flagged"] > 0.3 > ALPHA
+
+    @pytest.mark.parametrize("options", OPTIONS)
+    def test_tests_of_all_kinds(self, options, tmp_path):
+        module, test = classifier(lightning), ConformalTest(**options)
+        callback = BoCCallback(ood={1: "near"}, test=test, alpha=ALPHA)
+        run = trainer(lightning, tmp_path, callback)
+        known = logits_of(module, KNOWN)
+        whole = ConformalTest(**options).calibrate(known)
+        for stage in ("test", "test", "val"):  # a second epoch starts from nothing
+            assert not callback.test.calibrated, "test samples are for testing"
+            loop = run.validate if stage == "val" else run.test
+            loop(module, [loader(KNOWN), loader(NEAR)], verbose=False)
+            assert chosen(run.callback_metrics, f"{stage}/boc/")["flagged"] == pytest.approx(level(known, **options))
+            near = chosen(run.callback_metrics, f"{stage}/boc/near/")["flagged"]
+            assert near == pytest.approx(share(whole, logits_of(module, NEAR)))
+        assert torch.equal(callback.test.counts, whole.counts)
+        assert not test.calibrated
+
+    def test_checkpoints_keep_the_test_of_their_weights_and_it_is_ready_for_use(self, library, tmp_path):
+        module = classifier(library, rate=0.5)
+        keep = library.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, monitor="val/boc/nll")
+        tests = {"boc": ConformalTest(), "gap": ConformalTest("gap")}
+        callbacks = [BoCCallback(test=test, prefix=prefix, alpha=ALPHA) for prefix, test in tests.items()]
+        run = trainer(library, tmp_path, *callbacks, keep, max_epochs=2, enable_checkpointing=True)
+        run.fit(module, loader(TRAIN), loader(KNOWN))
+        for epoch in range(2):
+            saved = torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=True)
+            module.load_state_dict(saved["state_dict"])
+            for callback, score in zip(callbacks, ("log_odds", "gap"), strict=True):
+                test = ConformalTest(score)
+                test.load_state_dict(saved["callbacks"][callback.state_key]["test"])
+                assert torch.equal(test.counts, ConformalTest(score).calibrate(logits_of(module, KNOWN)).counts)
+        again = BoCCallback(test=True, alpha=ALPHA)
+        again.load_state_dict(saved["callbacks"][again.state_key])
+        assert torch.equal(again.test.counts, callbacks[0].test.counts)
+        assert BoCCallback().state_dict() == BoCCallback(test=True).state_dict() == {}
+        table = next(iter(BoCPredictor(module.model, test=again.test, progress=False).predict(FAR.tensors[0])))
+        torch.testing.assert_close(table["p_in_distribution"], again.test(logits_of(module, FAR)))
+        callbacks[0].test.update(logits_of(module, NEAR))  # an ordinary test, which can be changed
+        with pytest.raises((ValueError, RuntimeError), match=r"more than one stateful callback of type `BoCCallback`"):
+            trainer(library, tmp_path, again, BoCCallback(test=True))
+
+    def test_pixels_of_a_picture_stay_together(self):
+        pictures, target = 4 * random(9, 5, 4, 3), torch.zeros(9, 4, 3, dtype=torch.long)
+        target[:, 0] = -100
+        for options in ({}, {"temperature": 2.0}):
+            loop = loop_of(BoCMetric(ignore_index=-100), test=ConformalTest(**options))
+            for start in range(0, 9, 2):
+                loop.loaders[0].update(pictures[start : start + 2], target[start : start + 2])
+            rows = pictures[:, :, 1:].movedim(1, -1)
+            assert loop.compute(("gap",))["flagged"] == pytest.approx(level(rows, **options))
+            assert torch.equal(loop.test.counts, ConformalTest(**options).calibrate(rows).counts)
+
+    def test_rows_without_a_score_are_flagged_and_flips_are_those_of_the_test(self):
+        known, near, test = 4 * random(200, 5), random(40, 5, seed=1), ConformalTest("log_p_value")
+        near[::4] = torch.nan
+        metrics = (BoCMetric(trials=7, nan_strategy="ignore"), BoCSeparation(nan_strategy="ignore"))
+        loop = loop_of(*metrics, test=test)
+        loop.loaders[0].update(known, None)
+        loop.loaders[1].update(near, None)
+        found = loop.compute(("gap",))["near/flagged"]
+        assert found == pytest.approx(share(ConformalTest("log_p_value").calibrate(known), near))
+
+    def test_too_few_samples_are_said_once_and_have_no_value(self, tmp_path):
+        """Of 61 samples, 31 are in the first half: at 2 % all of them can flag a sample, and a half cannot."""
+        run = trainer(lightning, tmp_path, BoCCallback(ood={1: "near"}, test=True, alpha=0.02, keys=("gap",)))
+        with warnings.catch_warnings(record=True, action="always") as said:
+            for _ in range(2):
+                run.validate(classifier(lightning), [loader(KNOWN), loader(NEAR)], verbose=False)
+        (message,) = ours(said)
+        assert "expected enough held-out samples to flag one at alpha=0.02, got 31" in message
+        assert "val/boc/flagged" not in run.callback_metrics
+        assert "val/boc/near/flagged" in run.callback_metrics
+
+    def test_arguments(self):
+        with pytest.raises(TypeError, match=r"expected test as True, False or a torch_boc.ConformalTest, got str"):
+            BoCCallback(test="log_odds")
+        assert BoCCallback(alpha=0).test is BoCCallback(test=False).test is None
+        callback = BoCCallback(test=ConformalTest("gap").calibrate(torch.randn(9, 4)))
+        assert not callback.test.calibrated
+        with pytest.raises(ValueError, match="expected the state of a test with score='gap'"):
+            callback.load_state_dict({"test": ConformalTest().calibrate(torch.randn(9, 4)).state_dict()})
+
+
+@pytest.mark.parametrize("options", [None, *OPTIONS])
+def test_batches_cost_no_host_sync_and_no_memory(options):
+    """After the first batch, which is looked at on a CPU in case it holds probabilities."""
+    test = None if options is None else ConformalTest(**options)
+    callback, module = BoCCallback(ood={1: "near"}, test=test, thresholds=4096), classifier(lightning)
+    callback._begin("val", module, ["", "near"])
+    target = torch.zeros(20, dtype=torch.long)
+
+    def step():
+        for place in (0, 1):
+            outputs = {"logits": torch.randn(20, 5)}
+            callback.on_validation_batch_end(None, module, outputs, (None, target), 0, place)
+
+    step()
+    with NoHostSync(), torch.inference_mode():
+        for _ in range(20):
+            step()
+    with MemoryMeter() as meter:
+        step()
+        before = meter.live
+        for _ in range(20):
+            step()
+        assert meter.live <= before
+    assert callback._loops["val"].compute(("samples",))["samples"] == 20 * 42
+
+
+@pytest.mark.parametrize(
+    ("options", "extras"),
+    [
+        ({}, False),
+        ({"ood": {1: "near"}, "scores": SCORES}, False),
+        ({"ood": {1: "near"}, "scores": ("gap", "entropy")}, True),
+        ({"test": True, "alpha": ALPHA}, False),
+        ({"test": ConformalTest("entropy"), "alpha": ALPHA}, True),
+    ],
+)
+def test_a_batch_is_passed_over_once(options, extras, monkeypatch, tmp_path):
+    passes = count_passes(monkeypatch)
+    run = trainer(lightning, tmp_path, BoCCallback(**options))
+    run.validate(classifier(lightning), [loader(KNOWN), loader(NEAR)], verbose=False)
+    assert passes == [extras] * (len(loader(KNOWN)) + len(loader(NEAR)))
+
+
+class Sometimes:
+    """A logits function that fails at the given calls."""
+
+    def __init__(self, *places):
+        self.places, self.calls = places, 0
+
+    def __call__(self, outputs, batch, module):
+        self.calls += 1
+        if self.calls - 1 in self.places:
+            raise KeyError("heatmap")
+        return outputs["logits"], batch[1]
+
+
+class TestProblems:
+    @pytest.mark.parametrize("stage", ["validate", "test", "fit"])
+    @pytest.mark.parametrize("gives", ["loss", "nothing", "probabilities"])
+    def test_steps_without_logits_end_no_loop(self, stage, gives, tmp_path):
+        """The sanity check included."""
+        model = nn.Sequential(perceptron(), nn.Softmax(1))
+        module = classifier(lightning, model, gives="logits" if gives == "probabilities" else "loss")
+        if gives == "nothing":
+            module.validation_step = module.test_step = lambda batch, batch_idx: None
+        run = trainer(lightning, tmp_path, BoCCallback(plot_every_n_epochs=1))
+        words = "got probabilities" if gives == "probabilities" else "return {'loss': loss, 'logits': logits} from"
+        with pytest.warns(UserWarning, match=f"{SAID} a batch of .*{words}") as said:
+            getattr(run, stage)(module, *[loader(TRAIN)] * (stage == "fit"), loader(VAL))
+        assert len(ours(said)) == 1
+        assert set(run.callback_metrics) == {f"{'test' if stage == 'test' else 'val'}/boc/skipped_batches"}
+
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_values_beside_skipped_batches_are_those_of_the_others(self, library, first, tmp_path):
+        """Also if the first is skipped: which half of the test a sample is in depends on what was read."""
+        module, seen = classifier(library, rate=0.0), []
+
+        class Spy(library.Callback):
+            def on_validation_end(self, trainer, pl_module):
+                seen.append(chosen(trainer.callback_metrics, "val/boc/"))
+
+        callback = BoCCallback(logits=Sometimes(first), keys=("samples", "gap"), test=True, alpha=0.2)
+        run = trainer(library, tmp_path, callback, Spy(), max_epochs=2, num_sanity_val_steps=0)
+        with pytest.warns(UserWarning, match=f"{SAID} a batch of val: KeyError: 'heatmap'") as said:
+            run.fit(module, loader(TRAIN), loader(VAL))
+        assert len(ours(said)) == 1
+        rest = [place for place in range(37) if place // 16 != first]
+        for found, data, skipped in zip(
+            seen, (TensorDataset(*(x[rest] for x in VAL.tensors)), VAL), (1, 0), strict=True
+        ):
+            logits = logits_of(module, data)
+            flagged = ConformalTest().calibrate(logits[::2]).flag(logits[1::2], 0.2).double().mean().item()
+            want = expected(module, data, ("samples", "gap")) | {"flagged": flagged, "skipped_batches": skipped}
+            assert found == pytest.approx(want)
+
+    def test_gaps_in_one_loader_leave_the_others(self, tmp_path):
+        module, callback = classifier(lightning), BoCCallback(logits=Sometimes(4, 5), ood={1: "near"}, keys=("gap",))
+        run = trainer(lightning, tmp_path, callback)
+        with pytest.warns(UserWarning, match=f"{SAID} a batch of val, loader 1 'near': KeyError"):
+            run.validate(module, [loader(KNOWN), loader(NEAR)], verbose=False)
+        want = {"val/boc/gap": expected(module, KNOWN)["gap"], "val/boc/near/skipped_batches": 2}
+        assert {key: value.item() for key, value in run.callback_metrics.items()} == pytest.approx(want)
+
+    def test_what_is_found_out_late_refuses_the_loader(self):
+        """Probabilities on a device are known when results are asked for; the other loader keeps its values."""
+        loop = loop_of(problems=Problems("warn"))
+        for place in (0, 1):
+            loop.loaders[place].add(lambda: (torch.randn(6, 5), None))
+        loop.loaders[1].metric._looks_like_probabilities = torch.tensor(True)
+        with pytest.warns(UserWarning, match="goes on without val, loader 1 'near': ValueError: .*got probabilities"):
+            found = loop.compute(("gap",))
+        assert set(found) == {"gap", "near/skipped_batches"}
+        assert found["near/skipped_batches"] == 1
+        assert set(loop.figures(draw=True)) == {"coherence"}
+
+    def test_a_figure_that_cannot_be_drawn_or_sent(self, tmp_path, monkeypatch):
+        module = classifier(lightning)
+        (tmp_path / "taken").touch()  # no folder can be made here
+        for folder, words in (
+            (tmp_path, "val/coherence: ZeroDivisionError"),
+            (tmp_path / "taken", "val/boc/coherence"),
+        ):
+            with monkeypatch.context() as patch:
+                if folder == tmp_path:
+                    patch.setattr("torch_boc.metrics.BoCMetric.plot", lambda self: 1 / 0)
+                run = trainer(lightning, folder, BoCCallback(plot_every_n_epochs=1, keys=("gap",)))
+                with pytest.warns(UserWarning, match=f"{SAID} the figure {words}"):
+                    run.validate(module, loader(VAL), verbose=False)
+            assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(module, VAL, ("gap",)))
+
+    def test_kinds_are_said_once_and_told_apart_and_interruptions_pass(self):
+        problems = Problems("warn")
+        with warnings.catch_warnings(record=True, action="always") as said:
+            for message in ("got 16", "got 7", "found none"):
+                with problems.tolerated("a batch"):
+                    raise ValueError(message)
+        assert [x.split(". ")[0] for x in ours(said)] == [
+            f"{SAID} a batch: ValueError: {message}" for message in ("got 16", "found none")
+        ]
+        with pytest.raises(KeyboardInterrupt), problems.tolerated("a batch"):
+            raise KeyboardInterrupt
+        with pytest.raises(ValueError, match="it"), Problems("raise").tolerated("a batch"):
+            raise ValueError("it")
