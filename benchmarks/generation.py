@@ -57,7 +57,7 @@ def bytes_per_token(recorder: BoCGeneration, emitted: int) -> float:
     """The bytes that the recording holds for each emitted token, also those of buffers that are not full."""
     recording = recorder._recording
     assert recording is not None
-    return recording.nbytes / emitted
+    return (recording.floats.nbytes + recording.integers.nbytes) / emitted
 
 
 def measure(model: Any, inputs: dict[str, Any], tokens: int, seconds: float) -> list[dict[str, object]]:

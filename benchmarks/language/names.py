@@ -1,7 +1,14 @@
-"""What the page calls the scores: as reports on text do, and the log-probability of the token."""
+"""What the page calls the scores."""
 
-from torch_boc.language import text_words
-
-NAMES = {"log_probability": "log-probability of the token", **text_words.NAMES}
+NAMES = {
+    "log_probability": "log-probability of the token",
+    "confidence": "confidence",
+    "lost_coins": "lost coins",
+    "entropy": "entropy",
+    "logit_gap": "logit gap",
+    "energy": "energy",
+    "concentration": "ρ",
+}
 # With the sign for which higher is more sure.
-SIGNED = {name: f"−{text}" if name in text_words.NEGATIVE else text for name, text in NAMES.items()}
+NEGATIVE = ("lost_coins", "entropy", "concentration")
+SIGNED = {name: f"−{text}" if name in NEGATIVE else text for name, text in NAMES.items()}

@@ -12,7 +12,7 @@ from benchmarks.language import analysis, collect, fetch, figures, resampling, t
 from benchmarks.language.__main__ import HERE
 from benchmarks.language.page import MAIN, page
 from benchmarks.paper.beyond import separate_within
-from tests.transformers.text_cases import byte_model, byte_tokenizer, plain_logits, prose
+from tests.transformers.cases import byte_model, byte_tokenizer, forward, prose
 from torch_boc.functional.summary import calibration_error
 
 
@@ -99,7 +99,7 @@ def test_columns_are_collected_once(tmp_path, monkeypatch):
     assert found["document"].unique().tolist() == [0, 1]
     assert torch.equal(found["rank"][: len(first["rank"])], first["rank"])
     ids = byte_tokenizer()(prose(50))["input_ids"][:45]
-    p = plain_logits(byte_model(vocabulary=300), [0, *ids]).double().softmax(-1)
+    p = forward(byte_model(vocabulary=300), [0, *ids])[:-1].double().softmax(-1)
     own = found["document"] == 0
     torch.testing.assert_close(found["confidence"][own], p.amax(1), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found["squares"][own], p.square().sum(1), rtol=1e-4, atol=1e-5)

@@ -1,52 +1,40 @@
-"""Tiny models with random weights, their data, and the real Trainer around them."""
+"""Tiny models with random weights, a tokenizer of bytes, their data, and the real Trainer around them."""
 
-from collections.abc import Callable
-from typing import Any
+from functools import cache
 
 import torch
-from torch import Tensor, nn
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from torch import nn
 from transformers import (
     BertConfig,
+    BertForMaskedLM,
     BertForTokenClassification,
+    BertLMHeadModel,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
     Trainer,
     TrainingArguments,
 )
 
 from torch_boc import BoCMetric
-from torch_boc.transformers import BoCTrainerMetrics
 
 VOCABULARY = 50
+PAD = 0
+# Enough of them that random texts end at different lengths.
+EOS = [2, 7, 11, 19, 23, 31, 41]
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
+TOKENS = 2 + len(BYTES)
 
 
-def roberta(classes: int = 5, **options: Any) -> nn.Module:
-    config = RobertaConfig(vocab_size=VOCABULARY, max_position_embeddings=40, num_labels=classes, **SIZE, **options)
-    return sharpened(RobertaForSequenceClassification, config, "classifier.out_proj")
-
-
-def bert_tagger(classes: int = 7) -> nn.Module:
-    config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=40, num_labels=classes, **SIZE)
-    return sharpened(BertForTokenClassification, config, "classifier")
-
-
-def gpt2() -> nn.Module:
-    config = GPT2Config(
-        vocab_size=VOCABULARY, n_positions=40, n_embd=16, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=2
-    )
-    return sharpened(GPT2LMHeadModel, config, "lm_head")
-
-
-def llama() -> nn.Module:
-    return sharpened(LlamaForCausalLM, LlamaConfig(vocab_size=VOCABULARY, num_key_value_heads=2, **SIZE), "lm_head")
-
-
-def sharpened(kind: Callable[[Any], nn.Module], config: Any, head: str) -> nn.Module:
+def sharpened(kind, config, head):
     """A model whose head is large enough for logits of every confidence."""
     torch.manual_seed(0)
     model = kind(config)
@@ -55,16 +43,101 @@ def sharpened(kind: Callable[[Any], nn.Module], config: Any, head: str) -> nn.Mo
     return model
 
 
-def texts(number: int = 21, classes: int = 5) -> list[dict[str, Tensor]]:
+def roberta(classes=5, **options):
+    config = RobertaConfig(vocab_size=VOCABULARY, max_position_embeddings=40, num_labels=classes, **SIZE, **options)
+    return sharpened(RobertaForSequenceClassification, config, "classifier.out_proj")
+
+
+def bert_tagger(classes=7):
+    config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=40, num_labels=classes, **SIZE)
+    return sharpened(BertForTokenClassification, config, "classifier")
+
+
+def bert():
+    """A model for language that sees later tokens too."""
+    return sharpened(BertLMHeadModel, BertConfig(vocab_size=VOCABULARY, **SIZE), "cls.predictions.decoder")
+
+
+def masked_bert():
+    torch.manual_seed(0)
+    return BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, max_position_embeddings=40, **SIZE))
+
+
+def gpt2(context=40, vocabulary=VOCABULARY):
+    size = {"n_positions": context, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    config = GPT2Config(vocab_size=vocabulary, bos_token_id=1, eos_token_id=2, **size)
+    return sharpened(GPT2LMHeadModel, config, "lm_head")
+
+
+def llama():
+    return sharpened(LlamaForCausalLM, LlamaConfig(vocab_size=VOCABULARY, num_key_value_heads=2, **SIZE), "lm_head")
+
+
+def t5():
+    torch.manual_seed(0)
+    size = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    model = T5ForConditionalGeneration(T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, **size))
+    with torch.no_grad():
+        model.shared.weight.mul_(3)
+    return model
+
+
+def generating(model):
+    """The model in evaluation mode, which never emits the padding token by itself."""
+
+    def unlikely(module, args, logits):
+        return torch.cat([torch.full_like(logits[..., :1], -99.0), logits[..., 1:]], -1)
+
+    model.get_submodule("lm_head").register_forward_hook(unlikely)
+    return model.eval()
+
+
+def prompts(lengths=(5, 5, 5), seed=0):
+    """Prompts of these lengths, with padding before the short ones."""
+    longest = max(lengths)
+    ids = torch.randint(3, VOCABULARY, (len(lengths), longest), generator=torch.Generator().manual_seed(seed))
+    mask = torch.arange(longest) >= longest - torch.tensor(lengths).unsqueeze(1)
+    return {"input_ids": ids.where(mask, PAD), "attention_mask": mask.long()}
+
+
+@cache
+def byte_tokenizer(adds_bos=False):
+    """Every byte is a token; <s> is 0 and </s> is 1."""
+    tokenizer = Tokenizer(models.BPE({"<s>": 0, "</s>": 1, **{x: 2 + i for i, x in enumerate(BYTES)}}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if adds_bos:
+        ends = [("<s>", 0), ("</s>", 1)]
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+def byte_model(context=64, vocabulary=TOKENS):
+    """A GPT-2 for the tokenizer of bytes."""
+    return gpt2(context, vocabulary).eval()
+
+
+def prose(length=300):
+    """Lines of words, with some letters of more than one byte."""
+    letters = "eeettaaoinshrdlu äé  \n"
+    random = torch.Generator().manual_seed(3)
+    return "".join(letters[int(i)] for i in torch.randint(len(letters), (length,), generator=random))
+
+
+def forward(model, ids):
+    """The logits of one plain forward over one text, (T, V)."""
+    with torch.no_grad():
+        return model(input_ids=torch.as_tensor(ids)[None]).logits[0]
+
+
+def texts(number=21, classes=5):
     """Sequences of one length, with a label each."""
     random = torch.Generator().manual_seed(1)
-    return [
-        {"input_ids": torch.randint(3, VOCABULARY, (8,), generator=random), "labels": torch.tensor(i % classes)}
-        for i in range(number)
-    ]
+    rows = torch.randint(3, VOCABULARY, (number, 8), generator=random)
+    return [{"input_ids": row, "labels": torch.tensor(i % classes)} for i, row in enumerate(rows)]
 
 
-def tagged(number: int = 21, classes: int | None = 7) -> list[dict[str, Tensor]]:
+def tagged(number=21, classes=7):
     """Sequences of many lengths, with a label for each token, every fifth of them ignored.
 
     Without classes the labels are the tokens themselves, as for language models.
@@ -79,27 +152,27 @@ def tagged(number: int = 21, classes: int | None = 7) -> list[dict[str, Tensor]]
     return data
 
 
-def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+def collate(rows):
     """A batch, padded to its own longest sequence."""
     fill = {"input_ids": 1, "attention_mask": 0, "labels": -100}
-    keys = [key for key in fill if key in rows[0]]
+    padded = nn.utils.rnn.pad_sequence
     return {
         key: torch.stack([row[key] for row in rows])
         if rows[0][key].ndim == 0
-        else nn.utils.rnn.pad_sequence([row[key] for row in rows], batch_first=True, padding_value=fill[key])
-        for key in keys
+        else padded([row[key] for row in rows], batch_first=True, padding_value=fill[key])
+        for key in fill
+        if key in rows[0]
     }
 
 
-def make_trainer(
-    model: nn.Module, data: list, boc: BoCTrainerMetrics, folder: Any, train_dataset: Any = None, **options: Any
-) -> Trainer:
+def make_trainer(model, data, boc, folder, train_dataset=None, **options):
     defaults = {"per_device_eval_batch_size": 4, "report_to": "none", "disable_tqdm": True, "use_cpu": True}
     arguments = TrainingArguments(str(folder), **{**defaults, "dataloader_pin_memory": False, **options})
-    return Trainer(model, arguments, collate, train_dataset=train_dataset, eval_dataset=data, **boc.arguments(model))
+    given = {} if boc is None else boc.arguments(model)
+    return Trainer(model, arguments, collate, train_dataset=train_dataset, eval_dataset=data, **given)
 
 
-def by_hand(trainer: Trainer, *, causal: bool = False) -> dict[str, float]:
+def by_hand(trainer, *, causal=False):
     """`BoCMetric` over the batches of the trainer, with the model called directly."""
     metric = BoCMetric(ignore_index=-100, sync_on_compute=False)
     model = trainer.model.eval()

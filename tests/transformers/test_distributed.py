@@ -1,14 +1,11 @@
 """Two processes, each with its part of the data and its own padding, give what one process gives."""
 
 import os
-import socket
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch import Tensor
-from transformers import Trainer
 
 from tests.transformers.cases import bert_tagger, by_hand, make_trainer, tagged
 from torch_boc.functional import boc_summary
@@ -17,13 +14,13 @@ from torch_boc.transformers import BoCTrainerMetrics
 EVERY = tuple(boc_summary(torch.zeros(1, 3)))
 
 
-def classes(trainer: Trainer) -> Tensor:
+def classes(trainer):
     """The predicted classes of the tokens that have a label."""
     output = trainer.predict(tagged())
     return torch.tensor(output.predictions.argmax(-1)[output.label_ids != -100])
 
 
-def work(rank: int, port: int, folder: str) -> None:
+def work(rank, port, folder):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     torch.set_num_threads(1)
@@ -37,11 +34,9 @@ def work(rank: int, port: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def test_two_processes_are_one(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.spawn(work, (port, str(tmp_path)), nprocs=2)
+@pytest.mark.slow
+def test_two_processes_are_one(tmp_path, free_port):
+    mp.spawn(work, (free_port, str(tmp_path)), nprocs=2)
     one = make_trainer(bert_tagger(), tagged(), BoCTrainerMetrics(), tmp_path)
     expected = by_hand(one)
     for rank in range(2):

@@ -1,255 +1,162 @@
 """Every recorded number is that of the model, run over the finished text; the text is the same as without recording."""
 
+import warnings
+
 import pytest
 import torch
-from transformers import GenerationConfig, LogitsProcessor
+from torch._subclasses import FakeTensorMode
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
 
-from tests.transformers.cases import VOCABULARY, gpt2, llama
-from tests.transformers.generating import (
-    EOS,
-    PAD,
-    assert_record,
-    bart,
-    forced_logits,
-    left_padded,
-    prompts,
-    t5,
-    without_padding,
-)
-from torch_boc.functional.tokens import TOKEN_COLUMNS
-from torch_boc.language import Trace
-from torch_boc.transformers import BoCGeneration, score_tokens
+from tests.dispatch import MemoryMeter, NoHostSync
+from tests.transformers.cases import EOS, PAD, VOCABULARY, forward, generating, gpt2, llama, prompts, t5
+from torch_boc import ConformalTest
+from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
+from torch_boc.transformers import BoCGeneration, Stop, generation, score_tokens
 
-SAMPLING = {
-    "greedy": {"do_sample": False},
-    "sampling": {"do_sample": True, "temperature": 9.0},
-    "warm and top-k": {"do_sample": True, "temperature": 9.0, "top_k": 30, "top_p": 0.9},
-    "several of each": {"do_sample": True, "temperature": 9.0, "num_return_sequences": 3},
-    "with scores": {"do_sample": True, "temperature": 9.0, "output_scores": True, "return_dict_in_generate": True},
+DRAWN = {"do_sample": True, "temperature": 9.0}
+WAYS = {
+    "greedy": {},
+    "top-k": {**DRAWN, "top_k": 30, "top_p": 0.9},
+    "several": {**DRAWN, "num_return_sequences": 2},
+    "scores": {**DRAWN, "output_scores": True, "return_dict_in_generate": True},
 }
-BEAMS = {
-    "beams": {"num_beams": 4},
-    "several of each": {"num_beams": 4, "num_return_sequences": 3},
-    "early": {"num_beams": 3, "early_stopping": True},
-    "sampling": {"num_beams": 3, "do_sample": True, "temperature": 9.0},
-    "with scores": {"num_beams": 2, "output_scores": True, "return_dict_in_generate": True},
-}
+SHORT = {"max_new_tokens": 4, "pad_token_id": PAD}
+IDS, SCORES = torch.zeros(2, 3, dtype=torch.long), torch.randn(2, 9)
 
 
-def run(model, g, inputs, direct, **options):
-    """`g.generate`, or `model.generate` with the recorder given twice."""
+@pytest.fixture(scope="module")
+def model():
+    return generating(gpt2())
+
+
+@pytest.fixture
+def own_model():
+    """One whose settings a test may change."""
+    return generating(gpt2())
+
+
+def run(model, g, direct=False, **options):
+    """`g.generate`, or `model.generate` with the recorder given twice, or without it."""
     torch.manual_seed(3)
-    options = {"max_new_tokens": 14, "pad_token_id": PAD, "eos_token_id": EOS, **inputs, **options}
-    if direct:
-        return model.generate(**options, logits_processor=[g], stopping_criteria=[g])
+    options = {"max_new_tokens": 14, "pad_token_id": PAD, "eos_token_id": EOS, **prompts((5, 2, 4)), **options}
+    if g is None or direct:
+        own = {} if g is None else {"logits_processor": [g], "stopping_criteria": [g]}
+        return model.generate(**options, **own)
     return g.generate(model, **options)
 
 
-def compare(model, trace, output, inputs, start, limit="length"):
-    """Each record with the model, run over the sequence without padding; `limit` is what it says at its limit."""
-    sequences = output if isinstance(output, torch.Tensor) else output.sequences
-    assert isinstance(trace, Trace)
-    assert trace.num_classes == VOCABULARY
-    assert len(trace.records) == len(sequences)
-    encoded = model.config.is_encoder_decoder
-    for i, (record, sequence) in enumerate(zip(trace.records, sequences, strict=True)):
-        generated = sequence[start:]
-        assert record.prompt_length == 0
-        torch.testing.assert_close(record.tokens, generated[: len(record)], rtol=0, atol=0)
-        rest = generated[len(record) :]
-        assert set(rest.tolist()) <= {PAD, EOS[0]}
-        assert record.finish == ("eos" if int(record.tokens[-1]) in EOS else limit)
-        assert not set(record.tokens[:-1].tolist()) & set(EOS)
-        source = i * len(inputs["input_ids"]) // len(sequences)
-        given = inputs["input_ids"][source][inputs["attention_mask"][source] > 0]
-        prompt = sequence[:start] if encoded else given
-        assert_record(record, forced_logits(model, prompt, record.tokens, given if encoded else None))
+def assert_numbers(record, logits):
+    expected = token_numbers(logits, record.tokens)
+    assert len(record) == len(logits) > 0
+    for name in TOKEN_COLUMNS:
+        torch.testing.assert_close(record.numbers[name], getattr(expected, name).double(), rtol=3e-5, atol=1e-6)
+    assert torch.equal(record.rivals, expected.rivals)
+    found = record.rival_log_probabilities
+    torch.testing.assert_close(found, expected.rival_log_probabilities, rtol=3e-5, atol=1e-5)
+    assert not record.numbers["masked"].any()
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["generate", "g.generate"])
-@pytest.mark.parametrize("options", SAMPLING.values(), ids=SAMPLING)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [gpt2, llama])
-def test_sampling(make, options, direct):
-    model, inputs = without_padding(make()), left_padded([5, 2, 4])
+def test_numbers_are_those_of_the_finished_text(make, way, direct):
+    model = generating(make())
     g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD)
-    output = run(model, g, inputs, direct, **options)
-    compare(model, g.trace, output, inputs, 5, "" if direct else "length")
-    compare(model, g.trace_of(output), output, inputs, 5, "" if direct else "length")
-    lengths = {len(record) for record in g.trace.records}
-    assert len(lengths) > 1 or not options["do_sample"]
+    bare, output = run(model, None, **WAYS[way]), run(model, g, direct, **WAYS[way])
+    if way == "scores":
+        assert all(torch.equal(x, y) for x, y in zip(bare.scores, output.scores, strict=True))
+        bare, output = bare.sequences, output.sequences
+    assert torch.equal(output, bare)
+    assert len(g.trace) == len(output)
+    assert g.trace.num_classes == VOCABULARY
+    inputs, times = prompts((5, 2, 4)), len(output) // 3
+    for i, (record, sequence) in enumerate(zip(g.trace.records, output, strict=True)):
+        assert record.tokens.tolist() == sequence[5 : 5 + len(record)].tolist()
+        assert set(sequence[5 + len(record) :].tolist()) <= {PAD}
+        assert record.finish == ("eos" if int(record.tokens[-1]) in EOS else "" if direct else "length")
+        given = inputs["input_ids"][i // times][inputs["attention_mask"][i // times] > 0]
+        assert_numbers(record, forward(model, torch.cat([given, record.tokens]))[len(given) - 1 : -1])
+    assert len({len(record) for record in g.trace.records}) > 1 or way == "greedy"
 
 
-@pytest.mark.parametrize("direct", [True, False], ids=["generate", "g.generate"])
-@pytest.mark.parametrize("options", BEAMS.values(), ids=BEAMS)
-@pytest.mark.parametrize("make", [gpt2, llama])
-def test_beams(make, options, direct):
-    model, inputs = without_padding(make()), left_padded([5, 2, 4])
-    g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD)
-    output = run(model, g, inputs, direct, **options)
-    compare(model, g.trace_of(output), output, inputs, 5, "" if direct else "length")
-    if direct:
-        with pytest.raises(ValueError, match=r"expected the output of the beam search.*g.trace_of\(output\)"):
-            _ = g.trace
-    else:
-        compare(model, g.trace, output, inputs, 5)
+@pytest.mark.parametrize("options", [{}, DRAWN], ids=["greedy", "sampling"])
+def test_a_model_with_an_encoder(options):
+    model, inputs = generating(t5()), prompts()
+    g = BoCGeneration(model, prompt=True)
+    output = run(model, g, **inputs, **options)
+    for record, sequence, given in zip(g.trace.records, output, inputs["input_ids"], strict=True):
+        assert record.prompt_length == 1
+        length = len(record)
+        with torch.no_grad():
+            logits = model(input_ids=given[None], decoder_input_ids=sequence[None, :length]).logits[0]
+        expected = token_numbers(logits[:-1], record.tokens[1:])
+        torch.testing.assert_close(record.numbers["odds"][1:], expected.odds, rtol=3e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", [t5, bart])
-@pytest.mark.parametrize("options", [{}, {"do_sample": True}, {"num_beams": 3}], ids=str)
-def test_models_with_an_encoder(make, options):
-    model, inputs = make(), prompts()
-    g = BoCGeneration(model)
-    output = run(model, g, inputs, False, **options)
-    compare(model, g.trace, output, inputs, 1)
+def test_in_inference_mode(model):
+    g = BoCGeneration(model, eos_token_id=[])
+    with torch.inference_mode():
+        output = run(model, g, True, **prompts(), eos_token_id=None)
+    assert_numbers(g.trace.records[0], forward(model, output[0])[4:-1])
 
 
-@pytest.mark.parametrize("texts", [1, 3])
-def test_beams_of_an_encoder_must_be_counted(texts):
-    """All texts have the same prompt in the decoder; with several of them, the number of beams tells them apart."""
-    model, inputs = t5(), prompts(texts)
-    g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD)
-    output = run(model, g, inputs, True, num_beams=3)
-    if texts == 1:
-        compare(model, g.trace_of(output), output, inputs, 1, "")
-    else:
-        with pytest.raises(ValueError, match="with num_beams= for the recorder if the model has an encoder"):
-            g.trace_of(output)
-    g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD, num_beams=3)
-    output = run(model, g, inputs, True, num_beams=3)
-    compare(model, g.trace_of(output), output, inputs, 1, "")
-
-
-@pytest.mark.parametrize("options", [*SAMPLING.values(), *BEAMS.values()], ids=str)
-def test_the_text_is_the_same_without_recording(options):
-    model, inputs = without_padding(gpt2()), prompts()
-    torch.manual_seed(3)
-    given = {"max_new_tokens": 14, "pad_token_id": PAD, "eos_token_id": EOS, **inputs, **options}
-    bare = model.generate(**given)
-    recorded = run(model, BoCGeneration(eos_token_id=EOS), inputs, True, **options)
-    for x, y in ((bare, recorded),) if isinstance(bare, torch.Tensor) else zip(bare[:2], recorded[:2], strict=True):
-        torch.testing.assert_close(x, y, rtol=0, atol=0)
-
-
-def test_scores_pass_through_as_they_are():
-    g, ids, scores = BoCGeneration(eos_token_id=[]), torch.zeros(2, 3, dtype=torch.long), torch.randn(2, 9)
-    before = scores.clone()
-    assert g(ids, scores) is scores
-    stopped = g(torch.cat([ids, ids[:, :1]], 1), None)
-    assert torch.equal(scores, before)
-    assert stopped.tolist() == [False, False]
-
-
-def test_a_second_generate_replaces_the_first():
-    model = without_padding(gpt2())
-    g = BoCGeneration(model)
-    first = run(model, g, prompts(2, 4), True)
+def test_a_second_generate_replaces_the_first(model):
+    g = BoCGeneration(model, eos_token_id=[])
+    first = run(model, g, True, **prompts((4, 4)), **SHORT, eos_token_id=None)
     again = {"input_ids": first.clone(), "attention_mask": torch.ones_like(first)}  # as long as what came before
-    output = run(model, g, again, True, max_new_tokens=3)
-    compare(model, g.trace, output, again, first.shape[1], "")
-    beams = run(model, g, prompts(2, 4), True, num_beams=2)
-    compare(model, g.trace_of(beams), beams, prompts(2, 4), 4, "")
+    output = run(model, g, True, **again, **{**SHORT, "max_new_tokens": 3}, eos_token_id=None)
+    assert [record.tokens.tolist() for record in g.trace.records] == output[:, -3:].tolist()
     g.reset()
     with pytest.raises(ValueError, match=r"expected a recorded call of generate, got none; use g.generate"):
         _ = g.trace
+    again["input_ids"] = output  # the very tensor of the last output needs a reset
+    last = run(model, g, True, **{**again, "attention_mask": torch.ones_like(output)}, **SHORT, eos_token_id=None)
+    assert [record.tokens.tolist() for record in g.trace.records] == last[:, -4:].tolist()
 
 
-def test_the_very_tensor_of_the_last_output_needs_a_reset():
-    model = without_padding(gpt2())
-    g = BoCGeneration(model)
-    first = run(model, g, prompts(1, 4), True, eos_token_id=None, max_new_tokens=3)
-    g.reset()
-    inputs = {"input_ids": first, "attention_mask": torch.ones_like(first)}
-    output = run(model, g, inputs, True, eos_token_id=None, max_new_tokens=2)
-    assert g.trace.records[0].tokens.tolist() == output[0, -2:].tolist()
-
-
-def test_settings_of_the_model_and_of_the_call_end_sequences():
-    model = without_padding(gpt2())
-    model.generation_config.eos_token_id, model.generation_config.pad_token_id = EOS, PAD
-    options = {"do_sample": True, "max_new_tokens": 14, **prompts()}
-    torch.manual_seed(3)
-    g = BoCGeneration(model)
-    output = model.generate(**options, logits_processor=[g], stopping_criteria=[g])
-    compare(model, g.trace, output, prompts(), 5, "")
-    every = list(range(1, VOCABULARY))
-    g.generate(model, **options, eos_token_id=every)
-    assert [len(record) for record in g.trace.records] == [1, 1, 1]
-
-
-def first_end(model):
-    """The settings of a greedy call in which the first of the sequences ends at its third token."""
-    options = {**prompts(), "max_new_tokens": 9, "pad_token_id": PAD}
-    free = model.generate(**options, eos_token_id=None)
-    tokens = free[0, 5:].tolist()
-    return {**options, "eos_token_id": tokens[2]}, tokens.index(tokens[2]) + 1, free
-
-
-def test_a_batch_whose_end_is_not_known():
-    """Then the padding of a sequence that ended would count as text: that is said, unless the user says it is right."""
-    model = without_padding(gpt2())
-    options, _, _ = first_end(model)
-    g = BoCGeneration()
-    with pytest.warns(UserWarning, match=r"padding after the end of a sequence counts as its text; use g.generate"):
-        model.generate(**options, logits_processor=[g], stopping_criteria=[g])
-    for quiet in (BoCGeneration(eos_token_id=[]), BoCGeneration(model)):
-        model.generate(**options, logits_processor=[quiet], stopping_criteria=[quiet])
-    g.reset()
-    one = {name: x[:1] if isinstance(x, torch.Tensor) else x for name, x in options.items()}
-    model.generate(**one, logits_processor=[g], stopping_criteria=[g])
-
-
-@pytest.mark.parametrize("form", ["arguments", "config", "positional config"])
-def test_g_generate_knows_the_end_of_its_call(form):
-    model, g = without_padding(gpt2()), BoCGeneration()
-    options, length, _ = first_end(model)
-    given = {name: options.pop(name) for name in ("input_ids", "attention_mask")}
-    config = GenerationConfig(**options)
-    if form == "positional config":
-        g.generate(model, given.pop("input_ids"), config, **given)
+@pytest.mark.parametrize("form", ["arguments", "config", "positional", "model"])
+def test_what_ends_a_sequence(own_model, form):
+    """The settings of the call, of its config or of the model say which token does, and how many are allowed."""
+    free = own_model.generate(**prompts(), max_new_tokens=9, pad_token_id=PAD, eos_token_id=None)
+    eos = int(free[0, 7])
+    length = free[0, 5:].tolist().index(eos) + 1
+    options, given, g = {"max_new_tokens": 9, "pad_token_id": PAD, "eos_token_id": eos}, prompts(), BoCGeneration()
+    if form == "positional":
+        g.generate(own_model, given.pop("input_ids"), GenerationConfig(**options), **given)
+    elif form == "model":
+        own_model.generation_config.update(**options)
+        g = BoCGeneration(own_model)
+        own_model.generate(**given, logits_processor=[g], stopping_criteria=[g])
     else:
-        g.generate(model, **given, **(options if form == "arguments" else {"generation_config": config}))
-    assert (len(g.trace.records[0]), g.trace.records[0].finish) == (length, "eos")
+        named = options if form == "arguments" else {"generation_config": GenerationConfig(**options)}
+        g.generate(own_model, **given, **named)
+    found = [(len(record), record.finish) for record in g.trace.records]
+    assert found[0] == (length, "eos")
+    assert all(x == (9, "length") or x[1] == "eos" for x in found)
+    if form == "model":  # no end in the call wins over that of the model
+        output = g.generate(**given, **{**options, "eos_token_id": None})
+        assert torch.equal(output, free)
+        assert [len(record) for record in g.trace.records] == [9] * 3
 
 
-def test_no_end_in_the_call_wins_over_that_of_the_model():
-    model = without_padding(gpt2())
-    options, _, free = first_end(model)
-    model.generation_config.eos_token_id = options["eos_token_id"]
-    g = BoCGeneration(model)
-    output = g.generate(**{**options, "eos_token_id": None})
-    assert torch.equal(output, free)
-    assert [record.tokens.tolist() for record in g.trace.records] == free[:, 5:].tolist()
-
-
-LIMITS = {
-    "max_new_tokens": {"max_new_tokens": 4},
-    "max_length": {"max_length": 9},
-    "both": {"max_new_tokens": 4, "max_length": 30},
-    "config": {"generation_config": GenerationConfig(max_new_tokens=4, pad_token_id=PAD)},
-}
-
-
-@pytest.mark.parametrize("options", LIMITS.values(), ids=LIMITS)
-@pytest.mark.parametrize("more", [{}, {"num_beams": 2}], ids=["greedy", "beams"])
-def test_the_limit_of_the_call_is_why_a_sequence_ended(options, more):
-    """With one token less, something else ended it, which is not known."""
-    model = without_padding(gpt2())
-    model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, PAD
+@pytest.mark.parametrize("limit", [{"max_new_tokens": 4}, {"max_length": 9}, {"max_new_tokens": 4, "max_length": 30}])
+def test_the_limit_of_the_call_is_why_a_sequence_ended(model, limit):
+    """With one token less, something else ended it, which is not known. Other criteria stay."""
     for length, finish in ((4, "length"), (3, "")):
         ends = [lambda ids, scores, most=5 + length: torch.full((len(ids),), ids.shape[1] >= most)]
         g = BoCGeneration(model)
-        g.generate(**prompts(), **options, **more, stopping_criteria=ends)
+        g.generate(**prompts(), **limit, pad_token_id=PAD, eos_token_id=None, stopping_criteria=ends)
         assert [(len(record), record.finish) for record in g.trace.records] == [(length, finish)] * 3
         assert ("ended by" in g.trace.headlines()[0]) == (finish == "length")
 
 
-def test_the_limit_of_the_model_is_known_without_its_call():
-    model = without_padding(gpt2())
-    model.generation_config.update(eos_token_id=None, pad_token_id=PAD, max_new_tokens=4)
-    g = BoCGeneration(model, eos_token_id=[])
-    for options, finish in (({}, "length"), ({"max_new_tokens": 3}, "")):
-        model.generate(**prompts(), **options, logits_processor=[g], stopping_criteria=[g])
-        assert [record.finish for record in g.trace.records] == [finish] * 3
+def test_a_batch_whose_end_is_not_known(model):
+    """Then the padding of a sequence that ended would count as text: that is said, unless the user says it is right."""
+    with pytest.warns(UserWarning, match=r"padding after the end of a sequence counts as its text; use g.generate"):
+        run(model, BoCGeneration(), True, **SHORT)
+    for quiet in (BoCGeneration(eos_token_id=[]), BoCGeneration(model)):
+        run(model, quiet, True, **SHORT)
+    run(model, BoCGeneration(), True, **prompts((4,)), **SHORT)
 
 
 class Halved(LogitsProcessor):
@@ -259,54 +166,189 @@ class Halved(LogitsProcessor):
         return scores / 2
 
 
-def test_other_processors_and_criteria_stay():
-    """The recorder comes after a processor of the user: it sees the halved scores."""
-    model, inputs = without_padding(gpt2()), prompts()
+def test_the_recorder_comes_after_a_processor_of_the_user(model):
     g = BoCGeneration(model)
-    ends = [lambda ids, scores: torch.full((len(ids),), ids.shape[1] >= 9)]
-    output = g.generate(model, **inputs, logits_processor=[Halved()], stopping_criteria=ends, max_new_tokens=30)
-    assert output.shape == (3, 9)
-    assert [record.finish for record in g.trace.records] == [""] * 3  # not at the limit of 30
-    for record, sequence in zip(g.trace.records, output, strict=True):
-        assert_record(record, forced_logits(model, sequence[:5], sequence[5:]) / 2)
+    output = g.generate(**prompts(), **SHORT, eos_token_id=None, logits_processor=[Halved()])
+    assert_numbers(g.trace.records[0], forward(model, output[0])[4:-1] / 2)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_return_sequences": 2, "do_sample": True}, {"num_beams": 2}], ids=str)
-def test_prompts(options):
+@pytest.mark.parametrize("options", [{}, {**DRAWN, "num_return_sequences": 2}], ids=["one", "several"])
+def test_prompts(model, options):
     """With the prompt in the records, its padding is left out; scored, it has the numbers of a pass over it."""
-    model, inputs = without_padding(gpt2()), left_padded([5, 2, 4])
-    plain = BoCGeneration(model)
-    run(model, plain, inputs, False, **options)
+    plain, inputs = BoCGeneration(model), prompts((5, 2, 4))
+    run(model, plain, **options)
+    forced = score_tokens(model, inputs["input_ids"], attention_mask=inputs["attention_mask"])
     for scored in (False, True):
         g = BoCGeneration(model, prompt=True, score_prompt=scored)
-        output = run(model, g, inputs, False, **options)
-        times = len(output) // 3
-        forced = score_tokens(model, inputs["input_ids"], attention_mask=inputs["attention_mask"])
+        times = len(run(model, g, **options)) // 3
         for i, (record, bare) in enumerate(zip(g.trace.records, plain.trace.records, strict=True)):
-            length = [5, 2, 4][i // times]
-            assert record.prompt_length == length
-            assert record.finish == bare.finish
-            given = inputs["input_ids"][i // times, 5 - length :]
-            assert record.tokens.tolist() == [*given.tolist(), *bare.tokens.tolist()]
+            before = forced[i // times]
+            assert (record.prompt_length, record.finish) == (len(before), bare.finish)
+            assert record.tokens.tolist() == [*before.tokens.tolist(), *bare.tokens.tolist()]
             for name in TOKEN_COLUMNS:
-                expected = forced[i // times].numbers[name]
-                expected = expected if scored else torch.full_like(expected, torch.nan)
-                torch.testing.assert_close(
-                    record.numbers[name], torch.cat([expected, bare.numbers[name]]), rtol=1e-9, atol=0, equal_nan=True
-                )
+                known = before.numbers[name] if scored else torch.full_like(before.numbers[name], torch.nan)
+                expected = torch.cat([known, bare.numbers[name]])
+                torch.testing.assert_close(record.numbers[name], expected, rtol=1e-9, atol=0, equal_nan=True)
             assert len(record.rivals) == len(record.rival_log_probabilities) == len(record)
+    direct = BoCGeneration(model, prompt=True)
+    run(model, direct, True, **SHORT)
+    assert [record.tokens[:5].tolist() for record in direct.trace.records] == inputs["input_ids"].tolist()
 
 
-def test_prompts_without_a_mask_are_as_generate_saw_them():
-    model, inputs = without_padding(gpt2()), left_padded([5, 2])
-    g = BoCGeneration(model, prompt=True)
-    run(model, g, inputs, True, max_new_tokens=2)
-    assert [record.tokens[:5].tolist() for record in g.trace.records] == inputs["input_ids"].tolist()
+@pytest.mark.parametrize(("kept", "spoiled"), [(24, True), (25, False)])
+def test_masks(model, kept, spoiled):
+    """A few suppressed tokens are normal; a mask on most of them makes the numbers of all classes meaningless."""
+    g = BoCGeneration(model, test=ConformalTest().calibrate(torch.randn(99, 50)), eos_token_id=[])
+    options = {**prompts(), **SHORT, "eos_token_id": None}
+    model.generate(**options, logits_processor=[TopKLogitsWarper(kept), g], stopping_criteria=[g])
+    if spoiled:
+        with pytest.warns(UserWarning, match=r"12 tokens were chosen from scores of which more than half were masked"):
+            _ = g.trace
+    with warnings.catch_warnings():  # it is said once
+        warnings.simplefilter("error")
+        trace = g.trace
+    for record in trace.records:
+        assert record.numbers["masked"].tolist() == [50 - kept] * 4
+        for name, column in record.numbers.items():
+            about_all = name in ("gap", "lost_coins", "concentration", "p_in_distribution")
+            assert column.isnan().all() == (spoiled and about_all)
 
 
-def test_in_inference_mode():
-    model, inputs = without_padding(gpt2()), prompts()
-    g = BoCGeneration(eos_token_id=EOS, pad_token_id=PAD)
-    with torch.inference_mode():
-        output = run(model, g, inputs, True)
-    compare(model, g.trace, output, inputs, 5, "")
+def steps(g, number, rows=3, device="cpu", classes=600):
+    """The calls that `generate` makes."""
+    ids = torch.zeros(rows, 4, dtype=torch.long, device=device)
+    for _ in range(number):
+        scores = torch.randn(rows, classes, device=device)
+        assert g(ids, scores) is scores
+        ids = torch.cat([ids, torch.randint(classes, (rows, 1), device=device)], 1)
+        stopped = g(ids, None)
+        assert (stopped.shape, stopped.dtype) == ((rows,), torch.bool)
+
+
+def calibrated():
+    return ConformalTest().calibrate(torch.randn(200, 600, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize("stop", [None, *(Stop(x, above=30.0, window=3) for x in ("lost_coins", "rank"))], ids=str)
+def test_nothing_is_read_back(stop):
+    """Fake tensors have no values: whatever asks for one fails."""
+    with NoHostSync():
+        steps(BoCGeneration(eos_token_id=[], stop=stop), 5)
+    with FakeTensorMode(), NoHostSync():
+        steps(BoCGeneration(eos_token_id=[], stop=stop), 3, device="cuda")
+
+
+def test_nothing_is_read_back_by_a_test():
+    g = BoCGeneration(eos_token_id=[], test=calibrated(), stop=Stop("p_in_distribution", below=0.1, window=2))
+    with NoHostSync():
+        steps(g, 5)
+
+
+@pytest.mark.parametrize(("rivals", "test", "size"), [(5, False, 80), (5, True, 84), (10, False, 120)])
+def test_bytes_of_a_token(rivals, test, size, monkeypatch):
+    """They do not depend on the vocabulary. The ids that `generate` returns take 8 bytes more."""
+    monkeypatch.setattr(generation, "STEPS", 8)
+    live = []
+    for pieces in (1, 3):
+        with MemoryMeter() as meter:
+            g = BoCGeneration(eos_token_id=[], rivals=rivals, test=calibrated() if test else None)
+            steps(g, pieces * 8, 2)
+            assert g._recording.floats.nbytes + g._recording.integers.nbytes == size * 2 * pieces * 8
+            live.append(meter.live)
+    assert live[1] - live[0] == (size + 8) * 2 * 2 * 8
+    assert [len(record) for record in g.trace.records] == [3 * 8] * 2  # across the pieces of the buffers
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"rivals": 0}, ValueError, "expected rivals as a positive integer, got 0"),
+        ({"stop": 0.5}, TypeError, "expected stop as a torch_boc.transformers.Stop, got float"),
+        ({"test": 0.5}, TypeError, "expected test as a torch_boc.ConformalTest, got float"),
+        ({"test": ConformalTest()}, ValueError, "expected held-out samples to compare with, got none"),
+        ({"stop": Stop("p_in_distribution", below=0.1)}, ValueError, "expected a test to stop by p_in_distribution"),
+        ({"eos_token_id": "2"}, TypeError, "expected eos_token_id as an integer or a list of integers, got '2'"),
+        ({"pad_token_id": [1, 2]}, ValueError, r"expected pad_token_id as one integer, got \[1, 2\]"),
+    ],
+)
+def test_bad_arguments(options, error, message):
+    with pytest.raises(error, match=message):
+        BoCGeneration(**options)
+
+
+class InPlace(LogitsProcessor):
+    """What a later processor must not do."""
+
+    def __call__(self, input_ids, scores):
+        return scores.mul_(2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"processors": 1}, r"give this object as stopping_criteria=\[g\] as well as logits_processor"),
+        ({"criteria": 1}, r"expected scores before their tokens.*logits_processor=\[g\]"),
+        ({"num_beams": 2}, "beam search cannot be recorded; use greedy decoding or sampling"),
+        ({"num_beams": 2, "do_sample": True}, "beam search cannot be recorded; use greedy decoding or sampling"),
+        ({"assistant_model": gpt2().eval(), **prompts((5,))}, r"Assisted \(speculative\) decoding cannot be recorded"),
+        ({"later": InPlace()}, "expected scores that no later logits processor changes in place"),
+    ],
+)
+def test_what_cannot_be_recorded(model, options, message):
+    g, options = BoCGeneration(eos_token_id=[]), dict(options)
+    parts = {"logits_processor": [g], "stopping_criteria": [g]}
+    if options.pop("processors", None):
+        del parts["stopping_criteria"]
+    if options.pop("criteria", None):
+        del parts["logits_processor"]
+    if later := options.pop("later", None):
+        parts["logits_processor"].append(later)
+    with pytest.raises(ValueError, match=message):
+        model.generate(**{**prompts(), **SHORT, "eos_token_id": None, **parts, **options})
+    g.reset()  # after which it records as before
+    g.generate(model, **prompts(), **SHORT)
+    assert len(g.trace) == 3
+
+
+def test_what_does_not_fit():
+    g = BoCGeneration(eos_token_id=[])
+    g(IDS, SCORES)
+    with pytest.raises(ValueError, match=r"expected tokens of shape \(2, 4\), got \(2, 5\)"):
+        g(torch.zeros(2, 5, dtype=torch.long), None)
+    g = BoCGeneration(eos_token_id=[])
+    first = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 2]])
+    g(IDS, SCORES)
+    g(first, None)
+    g(first, SCORES)
+    g(torch.cat([first[[1, 1]], first[:, -1:]], 1), None)  # as a loop of somebody else may do
+    with pytest.raises(ValueError, match=r"expected rows that stay in their places.*got reordered rows"):
+        _ = g.trace
+    with pytest.raises(ValueError, match="expected a model, got none; give it here or to BoCGeneration"):
+        BoCGeneration().generate(input_ids=IDS)
+    for given in (IDS, torch.nn.Linear(2, 2)):
+        with pytest.raises(TypeError, match=r"expected a model first, got .*; use g.generate\(input_ids=...\)"):
+            BoCGeneration().generate(given)
+
+
+def test_prompts_that_cannot_be_scored(own_model):
+    g = BoCGeneration(own_model, score_prompt=True)
+    with pytest.raises(ValueError, match=r"expected g.generate\(model, ...\) for score_prompt=True"):
+        run(own_model, g, True, **SHORT)
+    embedded = {"inputs_embeds": own_model.get_input_embeddings()(prompts()["input_ids"])}
+    cases = ((t5(), prompts(), "got a model with one; take prompt=True"), (own_model, embedded, "got no input_ids"))
+    for other, inputs, message in cases:
+        other.generate = lambda *args, **options: pytest.fail("the call has begun")
+        with pytest.raises(ValueError, match=f"expected input_ids for a model without an encoder .*{message}"):
+            BoCGeneration(score_prompt=True).generate(other, **inputs, **SHORT)
+
+
+def test_continuous_batching():
+    """Its rows have no identity: scores pass through, and the absence of a trace is said."""
+    continuous = pytest.importorskip("transformers.generation.continuous_batching.cb_logits_processors")
+    g = BoCGeneration(eos_token_id=[])
+    chain = continuous.ContinuousBatchingLogitsProcessorList(LogitsProcessorList([g]))
+    assert list(chain.logits_processor) == [g]
+    ids, scores = torch.zeros(6, dtype=torch.long), torch.randn(6, 9)
+    with pytest.warns(UserWarning, match="nothing is recorded in continuous batching"):
+        assert chain(ids, scores, torch.empty(0)) is scores
+    assert g(ids, scores) is scores  # the warning comes once

@@ -5,23 +5,31 @@ import math
 import pytest
 import torch
 
-from tests.transformers.cases import gpt2
-from tests.transformers.generating import PAD, forced_logits, prompts, without_padding
+from tests.transformers.cases import PAD, forward, generating, gpt2, prompts
 from torch_boc import ConformalTest
-from torch_boc.functional.running import running_means
-from torch_boc.functional.tokens import TOKEN_COLUMNS
 from torch_boc.language import TokenRecord, Trace
 from torch_boc.transformers import BoCGeneration, Stop
+from torch_boc.transformers.stopping import running_means
 
 WINDOW = 4
-OPTIONS = {"max_new_tokens": 16, "pad_token_id": PAD, "do_sample": True, "temperature": 9.0}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return generating(gpt2())
 
 
 def generated(model, stop=None, test=None, **options):
     torch.manual_seed(5)
     g = BoCGeneration(model, stop=stop, test=test)
-    output = g.generate(model, **prompts(4), **{**OPTIONS, "eos_token_id": None, **options})
+    given = {**prompts((5, 5, 5, 5)), "max_new_tokens": 16, "pad_token_id": PAD, "do_sample": True, "temperature": 9.0}
+    output = g.generate(model, **{**given, "eos_token_id": None, **options})
     return g.trace.records, output
+
+
+@pytest.fixture(scope="module")
+def free(model):
+    return generated(model)[0]
 
 
 def first_crossing(record, rule):
@@ -30,15 +38,21 @@ def first_crossing(record, rule):
     return int(places[0]) + rule.window if len(places) else None
 
 
-@pytest.mark.parametrize("side", ["above", "below"])
-@pytest.mark.parametrize("quantity", TOKEN_COLUMNS)
-def test_a_sequence_is_stopped_at_the_first_crossing(quantity, side):
-    model = without_padding(gpt2())
-    free, _ = generated(model)
+def test_running_means():
+    values = torch.randn(3, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = torch.stack([values[:, i : i + 6].mean(1) for i in range(15)], 1)
+    torch.testing.assert_close(running_means(values, 6), expected, rtol=1e-12, atol=1e-12)
+    assert running_means(values, 21).shape == (3, 0)
+    assert running_means(torch.tensor([1.0, math.nan, 3.0, 5.0]), 2).isnan().tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "side"), [("lost_coins", "above"), ("rank", "above"), ("confidence", "below"), ("entropy", "below")]
+)
+def test_a_sequence_is_stopped_at_the_first_crossing(model, free, quantity, side):
     means = torch.stack([running_means(record.numbers[quantity], WINDOW) for record in free])
     extremes = (means.amax(1) if side == "above" else means.amin(1)).sort().values
-    threshold = float(extremes[1:3].mean())  # two of four sequences cross it
-    rule = Stop(quantity, **{side: threshold}, window=WINDOW)
+    rule = Stop(quantity, **{side: float(extremes[1:3].mean())}, window=WINDOW)  # two of four sequences cross it
     stopped, output = generated(model, rule)
     ends = [first_crossing(record, rule) for record in free]
     assert 0 < sum(end is None for end in ends) < 4
@@ -49,48 +63,22 @@ def test_a_sequence_is_stopped_at_the_first_crossing(quantity, side):
 
 
 @pytest.mark.parametrize("eos", [None, 49])
-def test_generation_ends_when_all_are_stopped(eos):
+def test_generation_ends_when_all_are_stopped(model, free, eos):
     """With a token that ends sequences, the others are padded; without, what follows the stop is cut off."""
-    model = without_padding(gpt2())
     records, output = generated(model, Stop("rank", above=0.0, window=3), eos_token_id=eos)
     assert output.shape[1] == 5 + 3
     assert [(len(record), record.finish) for record in records] == [(3, "stop")] * 4
-    never, _ = generated(model, Stop("rank", below=0.0, window=3), eos_token_id=eos)
-    assert {record.finish for record in never} <= {"length", "eos"}
+    first = int(free[0].tokens[1])  # the end of a sequence comes before its stop
+    records, _ = generated(model, Stop("rank", above=0.0, window=6), eos_token_id=first)
+    assert (len(records[0]), records[0].finish) == (free[0].tokens.tolist().index(first) + 1, "eos")
 
 
-def test_the_end_of_a_sequence_comes_before_its_stop():
-    model = without_padding(gpt2())
-    free, _ = generated(model)
-    eos = int(free[0].tokens[1])
-    records, _ = generated(model, Stop("rank", above=0.0, window=6), eos_token_id=eos)
-    place = free[0].tokens.tolist().index(eos) + 1
-    assert (len(records[0]), records[0].finish) == (place, "eos")
-    assert "stop" in {record.finish for record in records}
-
-
-@pytest.mark.parametrize("sample", [False, True])
-def test_beams_are_stopped_along_their_own_history(sample):
-    """A candidate's mean is over the tokens of its own sequence, whatever row they were in."""
-    model = without_padding(gpt2())
-    options = {"num_beams": 3, "num_return_sequences": 3, "do_sample": sample, "temperature": 9.0 if sample else None}
-    free, _ = generated(model, **options)
-    middle = float(torch.stack([running_means(x.numbers["lost_coins"], WINDOW).amax() for x in free]).median())
-    rule = Stop("lost_coins", above=middle, window=WINDOW)
-    records, _ = generated(model, rule, **options)
-    assert "stop" in {record.finish for record in records}
-    for record in records:
-        end = first_crossing(record, rule)
-        assert end == (len(record) if record.finish == "stop" else None)
-
-
-def test_a_test_on_trusted_text_gives_p_values():
-    model = without_padding(gpt2())
-    held_out = forced_logits(model, torch.tensor([5]), prompts(1, 30, seed=9)["input_ids"][0])
+def test_a_test_on_trusted_text_gives_p_values(model):
+    held_out = forward(model, prompts((31,), seed=9)["input_ids"][0])[:-1]
     test = ConformalTest("log_odds").calibrate(held_out)
-    free, _ = generated(model, test=test)
-    for record, prompt in zip(free, prompts(4)["input_ids"], strict=True):
-        expected = test(forced_logits(model, prompt, record.tokens))
+    free, output = generated(model, test=test)
+    for record, sequence in zip(free, output, strict=True):
+        expected = test(forward(model, sequence)[4:-1])
         torch.testing.assert_close(record.numbers["p_in_distribution"], expected, rtol=1e-6, atol=0)
     rule = Stop("p_in_distribution", below=0.5, window=3)
     stopped, _ = generated(model, rule, test)
@@ -100,29 +88,26 @@ def test_a_test_on_trusted_text_gives_p_values():
     assert test.counts.sum() == 30  # the test itself is as it was
 
 
-def noise(number, length, generator):
-    """Sequences whose values depend on each other and on a level of their own."""
-    steps = torch.randn(number, length, generator=generator, dtype=torch.float64)
-    return 0.2 * steps.cumsum(1) + steps + torch.randn(number, 1, generator=generator, dtype=torch.float64)
-
-
 def as_record(values, quantity="entropy", prompt=0):
-    length = len(values)
-    empty = torch.zeros(length, 0)
-    return TokenRecord(torch.zeros(length, dtype=torch.long), {quantity: values}, empty.long(), empty, prompt)
+    empty = torch.zeros(len(values), 0)
+    return TokenRecord(torch.zeros(len(values), dtype=torch.long), {quantity: values}, empty.long(), empty, prompt)
 
 
 @pytest.mark.parametrize(("quantity", "side"), [("entropy", "above"), ("confidence", "below")])
 def test_the_level_of_a_calibrated_rule(quantity, side):
     """Over many calibrations with 39 sequences, the share of new ones that are ever stopped is alpha."""
+
+    def noise(number):
+        """Sequences whose values depend on each other and on a level of their own."""
+        moves = torch.randn(number, 24, generator=random, dtype=torch.float64)
+        return 0.2 * moves.cumsum(1) + moves + torch.randn(number, 1, generator=random, dtype=torch.float64)
+
     random, stopped, alpha = torch.Generator().manual_seed(0), [], 0.1
-    for _ in range(300):
-        trusted = [as_record(values, quantity) for values in noise(39, 24, random)]
-        rule = Stop.calibrated(trusted, quantity, window=8, alpha=alpha)
+    for _ in range(200):
+        rule = Stop.calibrated([as_record(x, quantity) for x in noise(39)], quantity, window=8, alpha=alpha)
         assert (rule.above is None) == (side == "below")
-        stopped.append(rule.crossed_by(running_means(noise(40, 24, random), 8)).any(1).double().mean())
-    rate = torch.stack(stopped).mean()
-    assert 0.9 * alpha < rate < 1.1 * alpha
+        stopped.append(rule.crossed_by(running_means(noise(40), 8)).any(1).double().mean())
+    assert 0.9 * alpha < torch.stack(stopped).mean() < 1.1 * alpha
 
 
 def test_calibration_takes_traces_and_leaves_prompts_out():
@@ -136,31 +121,25 @@ def test_calibration_takes_traces_and_leaves_prompts_out():
     assert Stop.calibrated(prompted, "entropy", window=2) == rule
 
 
+RECORDS = [as_record(torch.arange(9.0))] * 19
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("call", "message"),
     [
-        ({"quantity": "surprise", "above": 1.0}, "expected quantity as one of log_probability, rank, .*got 'surprise'"),
-        ({"quantity": "entropy"}, "expected either above or below, got above=None and below=None"),
-        ({"quantity": "entropy", "above": 1.0, "below": 0.0}, "expected either above or below, got above=1.0"),
-        ({"quantity": "entropy", "above": math.nan}, "expected a threshold that is a number, got nan"),
-        ({"quantity": "entropy", "above": 1.0, "window": 0}, "expected window as a positive integer, got 0"),
-        ({"quantity": "entropy", "above": 1.0, "window": 2.5}, "expected window as a positive integer, got 2.5"),
+        (lambda: Stop("surprise", above=1.0), "expected quantity as one of log_probability, rank, .*got 'surprise'"),
+        (lambda: Stop("entropy"), "expected either above or below, got above=None and below=None"),
+        (lambda: Stop("entropy", above=1.0, below=0.0), "expected either above or below, got above=1.0"),
+        (lambda: Stop("entropy", above=math.nan), "expected a threshold that is a number, got nan"),
+        (lambda: Stop("entropy", above=1.0, window=0), "expected window as a positive integer, got 0"),
+        (lambda: Stop.calibrated(RECORDS[1:], "entropy"), r"expected at least 19 sequences for alpha=0.05, got 18"),
+        (lambda: Stop.calibrated(RECORDS, "rank"), "expected records with 'rank', got entropy"),
+        (lambda: Stop.calibrated(RECORDS, "entropy", window=10), "expected at least 1 sequences that are as long as"),
+        (lambda: Stop.calibrated(RECORDS, "entropy", side="left"), "expected side as 'above' or 'below', got 'left'"),
+        (lambda: Stop.calibrated(RECORDS, "entropy", alpha=0), r"expected alpha in \(0, 1\), got 0"),
+        (lambda: Stop.calibrated(torch.zeros(9, 3), "entropy"), "expected trusted as traces or records of tokens"),
     ],
 )
-def test_bad_rules(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Stop(**arguments)
-
-
-def test_bad_calibrations():
-    records = [as_record(torch.arange(9.0))] * 19
-    with pytest.raises(ValueError, match=r"expected at least 19 sequences for alpha=0.05, got 18"):
-        Stop.calibrated(records[1:], "entropy", window=4)
-    with pytest.raises(ValueError, match="expected records with 'rank', got entropy"):
-        Stop.calibrated(records, "rank")
-    with pytest.raises(ValueError, match="expected at least 1 sequences that are as long as the window"):
-        Stop.calibrated(records, "entropy", window=10)
-    with pytest.raises(ValueError, match="expected side as 'above' or 'below', got 'left'"):
-        Stop.calibrated(records, "entropy", side="left")
-    with pytest.raises(TypeError, match="expected trusted as traces or records of tokens, got Tensor"):
-        Stop.calibrated(torch.zeros(19, 30), "entropy")
+def test_what_is_refused(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()

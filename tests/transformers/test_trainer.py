@@ -1,15 +1,23 @@
 """The real Trainer on tiny models gives what `BoCMetric` gives on logits obtained by hand."""
 
+import copy
+import pickle
+import sys
+
 import numpy as np
 import pytest
 import scipy.special
 import torch
-from transformers import Trainer, TrainingArguments
+from torch import nn
+from transformers import EvalPrediction
+from transformers.trainer_pt_utils import nested_concat, nested_numpify
 
-from tests.transformers.cases import bert_tagger, by_hand, collate, gpt2, llama, make_trainer, roberta, tagged, texts
+from tests.dispatch import NoHostSync
+from tests.metrics.cases import labelled_batches
+from tests.transformers.cases import bert_tagger, by_hand, gpt2, llama, make_trainer, roberta, tagged, texts
 from torch_boc.functional import boc_summary
-from torch_boc.functional.summary import SHORT_KEYS
-from torch_boc.transformers import BoCTrainerMetrics, Predictions
+from torch_boc.functional.summary import LABELLED_KEYS, SHORT_KEYS
+from torch_boc.transformers import COLUMNS, BoCTrainerMetrics, Predictions
 
 EVERY = tuple(boc_summary(torch.zeros(1, 3)))
 LOOPS = {
@@ -27,31 +35,30 @@ def assert_results(results, expected, keys=SHORT_KEYS):
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_sequence_classification(tmp_path, loop):
-    trainer = make_trainer(roberta(), texts(), BoCTrainerMetrics(), tmp_path, **LOOPS[loop])
-    assert_results(trainer.evaluate(), by_hand(trainer))
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_token_classification(tmp_path, loop):
-    trainer = make_trainer(bert_tagger(), tagged(), BoCTrainerMetrics(keys=EVERY), tmp_path, **LOOPS[loop])
+@pytest.mark.parametrize(("make", "data"), [(roberta, texts), (bert_tagger, tagged)], ids=["sequences", "tokens"])
+def test_classification(tmp_path, make, data, loop):
+    """The metrics are those by hand, and predict gives classes and logits as without the probe."""
+    model, options = make(), LOOPS[loop]
+    trainer = make_trainer(model, data(), BoCTrainerMetrics(keys=EVERY), tmp_path, **options)
     expected = by_hand(trainer)
-    assert expected["samples"] == sum((row["labels"] != -100).sum() for row in tagged())
+    assert expected["samples"] == sum((row["labels"] != -100).sum() for row in data())
     assert_results(trainer.evaluate(), expected, EVERY)
+    if loop == "in pieces":
+        return
+    plain = make_trainer(model, data(), None, tmp_path, **{**options, "batch_eval_metrics": False})
+    logits = plain.predict(data()).predictions
+    for keep_logits in (False, True):
+        boc = BoCTrainerMetrics(keep_logits=keep_logits)
+        found = make_trainer(model, data(), boc, tmp_path, **options).predict(data()).predictions
+        np.testing.assert_array_equal(np.argmax(found, axis=-1), logits.argmax(-1))
+    assert (found.shape, found.dtype) == (logits.shape, logits.dtype)
+    np.testing.assert_array_equal(np.asarray(found), logits)
 
 
 @pytest.mark.parametrize("make", [gpt2, llama])
-@pytest.mark.parametrize("loop", ["plain", "by batch"])
-def test_causal_language_model(tmp_path, make, loop):
-    boc = BoCTrainerMetrics(keys=EVERY)
-    trainer = make_trainer(make(), tagged(classes=None), boc, tmp_path, **LOOPS[loop])
+def test_causal_language_model(tmp_path, make):
+    trainer = make_trainer(make(), tagged(classes=None), BoCTrainerMetrics(keys=EVERY), tmp_path)
     assert_results(trainer.evaluate(), by_hand(trainer, causal=True), EVERY)
-
-
-def test_loss_of_a_language_model_is_its_nll(tmp_path):
-    trainer = make_trainer(gpt2(), tagged(5, None)[1:2], BoCTrainerMetrics(causal=True, keys=["nll"]), tmp_path)
-    results = trainer.evaluate()
-    assert results["eval_boc_nll"] == pytest.approx(results["eval_loss"], rel=1e-5)
 
 
 def test_half_precision(tmp_path):
@@ -61,32 +68,25 @@ def test_half_precision(tmp_path):
     assert_results(results, by_hand(trainer))
 
 
-def test_more_outputs_than_logits(tmp_path):
-    trainer = make_trainer(roberta(output_hidden_states=True), texts(), BoCTrainerMetrics(), tmp_path)
-    assert_results(trainer.evaluate(), by_hand(trainer))
-
-
 def first_accuracy(outcome):
     """As users write it for models that return more than logits."""
     logits = outcome.predictions[0]
     return {"accuracy": (np.argmax(logits, -1) == outcome.label_ids).mean(), "outputs": len(outcome.predictions)}
 
 
-@pytest.mark.parametrize("keep_logits", [None, True, False])
-@pytest.mark.parametrize("loop", ["plain", "accumulated"])
-def test_several_outputs_stay_a_tuple(tmp_path, loop, keep_logits):
+@pytest.mark.parametrize("keep_logits", [None, False])
+def test_several_outputs_stay_a_tuple(tmp_path, keep_logits):
     """As from Trainer itself; if the logits are not kept, nothing else is."""
     model = roberta(output_hidden_states=True)
     boc = BoCTrainerMetrics(compute_metrics=first_accuracy, keep_logits=keep_logits, keys=["accuracy"])
-    trainer = make_trainer(model, texts(), boc, tmp_path, **LOOPS[loop])
+    trainer = make_trainer(model, texts(), boc, tmp_path)
     results, predictions = trainer.evaluate(), trainer.predict(texts()).predictions
     assert results["eval_accuracy"] == results["eval_boc_accuracy"] == by_hand(trainer)["accuracy"]
-    plain = Trainer(model, trainer.args, collate, eval_dataset=texts()).predict(texts()).predictions
+    plain = make_trainer(model, texts(), None, tmp_path).predict(texts()).predictions
     np.testing.assert_array_equal(predictions[0].argmax(-1), plain[0].argmax(-1))
-    assert len(predictions) == (1 if keep_logits is False else len(plain))
-    if keep_logits is not False:
+    assert results["eval_outputs"] == len(predictions) == (1 if keep_logits is False else len(plain))
+    if keep_logits is None:
         np.testing.assert_array_equal(predictions[1][0], plain[1][0])
-    assert results["eval_outputs"] == len(predictions)
 
 
 def test_evaluations_do_not_add_up(tmp_path):
@@ -96,20 +96,19 @@ def test_evaluations_do_not_add_up(tmp_path):
         assert (results["eval_all_boc_samples"], results["eval_few_boc_samples"]) == (21, 6)
 
 
-def nbytes(x):
-    return sum(map(nbytes, x.values())) if isinstance(x, Predictions) else x.nbytes
-
-
-@pytest.mark.parametrize("classes", [2, 3, 4096])
+@pytest.mark.parametrize("classes", [2, 4096])
 def test_what_is_gathered_does_not_depend_on_the_classes(tmp_path, classes):
     trainer = make_trainer(roberta(classes), texts(), BoCTrainerMetrics(), tmp_path)
-    gathered = []
-    gather = trainer.gather_function
-    trainer.gather_function = lambda x: gathered.append(nbytes(x)) or gather(x)
+    gathered, gather = [], trainer.gather_function
+
+    def watched(x):
+        gathered.append(sum(part.nbytes for part in x.values()) if isinstance(x, Predictions) else x.nbytes)
+        return gather(x)
+
+    trainer.gather_function = watched
     output = trainer.predict(texts(classes=2))
-    assert output.predictions["columns"].shape == (21, 7)
-    assert output.predictions["columns"].dtype == np.float64
-    assert max(gathered) == 4 * (7 + 1) * 8  # seven columns, and the number of classes
+    assert output.predictions["columns"].shape == (21, len(COLUMNS))
+    assert max(gathered) == 4 * (len(COLUMNS) + 1) * 8  # the columns, and the number of classes
     assert "test_boc_gap" in output.metrics
 
 
@@ -117,120 +116,111 @@ def test_what_is_gathered_does_not_depend_on_the_classes(tmp_path, classes):
 def test_without_labels(tmp_path, make):
     data = [{key: value for key, value in row.items() if key != "labels"} for row in tagged()]
     boc = BoCTrainerMetrics(keys=["samples", "gap", "accuracy"])
-    trainer = make_trainer(make(), data, boc, tmp_path)
-    output = trainer.predict(data)
+    output = make_trainer(make(), data, boc, tmp_path).predict(data)
     results = boc(output)
     assert set(results) == {"boc_samples", "boc_gap"}
     predicted = output.predictions["columns"][..., 0]
-    if make is roberta:
-        assert results["boc_samples"] == 21
-        assert not (predicted == -100).any()
-    else:
-        assert (predicted == -100).any()  # padded by Trainer, and not counted
-        assert results["boc_samples"] == (predicted != -100).sum()
+    assert (predicted == -100).any() == (make is bert_tagger)  # padded by Trainer, and not counted
+    assert results["boc_samples"] == (predicted != -100).sum()
 
 
-def accuracy(outcome):
+def accuracy(outcome, compute_result=None):
     """As in the documentation of transformers."""
-    logits, labels = outcome
-    predictions = np.argmax(logits, axis=-1)
+    predictions, labels = np.argmax(outcome.predictions, axis=-1), outcome.label_ids
     return {"hits": (predictions == labels)[labels != -100].mean()}
 
 
 def log_loss(outcome):
     """What no one-hot rows would give."""
     logits, labels = outcome.predictions, outcome.label_ids
-    counted = labels != -100
     chosen = np.take_along_axis(scipy.special.log_softmax(logits, -1), labels.clip(0)[..., None], -1)[..., 0]
-    return {"nll": -chosen[counted].mean()}
+    return {"nll": -chosen[labels != -100].mean()}
 
 
-MODELS = {"sequences": (roberta, texts), "tokens": (bert_tagger, tagged)}
-
-
-@pytest.mark.parametrize(("make", "data"), MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("keep_logits", [None, False, True])
-def test_the_usual_accuracy_is_right(tmp_path, make, data, keep_logits):
-    boc = BoCTrainerMetrics(compute_metrics=accuracy, keys=["accuracy"], keep_logits=keep_logits)
-    results = make_trainer(make(), data(), boc, tmp_path).evaluate()
-    assert results["eval_hits"] == pytest.approx(results["eval_boc_accuracy"])
-
-
-@pytest.mark.parametrize(("make", "data"), MODELS.values(), ids=MODELS)
-def test_probabilities_are_right_or_refused(tmp_path, make, data):
-    boc = BoCTrainerMetrics(compute_metrics=log_loss, keys=["nll"])
-    results = make_trainer(make(), data(), boc, tmp_path).evaluate()
+def test_own_metrics_are_right_or_refused(tmp_path):
+    model, data = bert_tagger(), tagged()
+    for keep_logits in (None, False):
+        boc = BoCTrainerMetrics(compute_metrics=accuracy, keys=["accuracy"], keep_logits=keep_logits)
+        results = make_trainer(model, data, boc, tmp_path).evaluate()
+        assert results["eval_hits"] == pytest.approx(results["eval_boc_accuracy"])
+    results = make_trainer(model, data, BoCTrainerMetrics(compute_metrics=log_loss, keys=["nll"]), tmp_path).evaluate()
     assert results["eval_nll"] == pytest.approx(results["eval_boc_nll"], rel=1e-5)
     boc = BoCTrainerMetrics(compute_metrics=log_loss, keep_logits=False)
     with pytest.raises(TypeError, match=r"not kept, to save memory: .*BoCTrainerMetrics\(keep_logits=True\)"):
-        make_trainer(make(), data(), boc, tmp_path).evaluate()
+        make_trainer(model, data, boc, tmp_path).evaluate()
 
 
-def test_a_model_that_is_always_right_has_accuracy_1(tmp_path):
-    """As users met it: the labels are the model's own answers, and there are as many classes as columns."""
-    data = texts(classes=6)
-    plain = Trainer(roberta(6), TrainingArguments(str(tmp_path), report_to="none", use_cpu=True), collate)
-    own = torch.tensor(plain.predict(data).predictions.argmax(-1))
-    data = [{**row, "labels": label} for row, label in zip(data, own, strict=True)]
-    for options in ({"compute_metrics": accuracy}, {}):
-        boc = BoCTrainerMetrics(**options)
-        trainer = make_trainer(roberta(6), data, boc, tmp_path)
-        assert trainer.evaluate().get("eval_hits", 1.0) == 1.0
-        assert (trainer.predict(data).predictions.argmax(-1) == own.numpy()).all()
-
-
-@pytest.mark.parametrize(("make", "data"), MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("loop", ["plain", "accumulated", "by batch"])
-def test_predict_gives_classes_and_logits_as_without_the_probe(tmp_path, make, data, loop):
-    options = {**LOOPS[loop], "batch_eval_metrics": False}
-    plain = make_trainer(make(), data(), BoCTrainerMetrics(), tmp_path, **options)
-    plain.preprocess_logits_for_metrics = plain.compute_metrics = None
-    expected = plain.predict(data()).predictions
-    for keep_logits in (False, True):
-        boc = BoCTrainerMetrics(keep_logits=keep_logits)
-        found = make_trainer(make(), data(), boc, tmp_path, **LOOPS[loop]).predict(data()).predictions
-        np.testing.assert_array_equal(found.argmax(-1), expected.argmax(-1))
-        np.testing.assert_array_equal(np.argmax(found, axis=-1), expected.argmax(-1))
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(np.asarray(found), expected)
-
-
-@pytest.mark.parametrize("keep_logits", [None, False])
-def test_own_metrics_by_batch(tmp_path, keep_logits):
+def test_own_metrics_by_batch_see_inputs_and_losses(tmp_path):
     seen = []
 
     def compute_metrics(outcome, compute_result):
-        seen.append((outcome.predictions.argmax(dim=-1) == outcome.label_ids).float())
+        predictions, labels, _, losses = outcome
+        assert len(predictions) == len(labels) == len(losses)
+        assert outcome.inputs is not None
+        seen.append((predictions.argmax(dim=-1) == labels).float())
         return {"hits": torch.cat(seen).mean()} if compute_result else None
 
-    boc = BoCTrainerMetrics(compute_metrics=compute_metrics, keys=["accuracy"], keep_logits=keep_logits)
-    results = make_trainer(roberta(), texts(), boc, tmp_path, batch_eval_metrics=True).evaluate()
-    assert len(seen) == 6
+    boc = BoCTrainerMetrics(compute_metrics=compute_metrics, keys=["accuracy"])
+    options = {"include_for_metrics": ["inputs", "loss"], "batch_eval_metrics": True}
+    results = make_trainer(roberta(), texts(20), boc, tmp_path, **options).evaluate()
+    assert len(seen) == 5
     assert results["eval_hits"] == pytest.approx(results["eval_boc_accuracy"])
 
 
-@pytest.mark.parametrize("by_batch", [False, True])
-def test_own_metrics_see_inputs_and_losses(tmp_path, by_batch):
-    def compute_metrics(outcome, compute_result=True):
-        predictions, labels, _inputs, losses = outcome
-        assert len(predictions) == len(labels) == len(losses)
-        assert outcome.inputs is not None
-        return {"seen": 1}
+class Interrupted(nn.Module):
+    """A model whose call with this number, counted from 1, is interrupted."""
 
-    options = {"include_for_metrics": ["inputs", "loss"], "batch_eval_metrics": by_batch}
-    trainer = make_trainer(
-        roberta(), texts(20), BoCTrainerMetrics(compute_metrics=compute_metrics), tmp_path, **options
-    )
-    assert trainer.evaluate()["eval_seen"] == 1
+    def __init__(self, model, call, error):
+        super().__init__()
+        self.model, self.call, self.error = model, call, error
+
+    def forward(self, input_ids, labels=None):
+        """What the model returns."""
+        self.call -= 1
+        if self.call == 0:
+            raise self.error
+        return self.model(input_ids=input_ids, labels=labels)
+
+
+@pytest.mark.parametrize("workers", [{}, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}], ids=str)
+def test_an_interrupted_evaluation_leaves_nothing_behind(tmp_path, workers):
+    """Persistent workers keep one loader for all evaluations."""
+    model = Interrupted(roberta(), 3, KeyboardInterrupt())
+    boc = BoCTrainerMetrics(keys=["samples", "gap"])
+    trainer = make_trainer(model, texts(), boc, tmp_path, batch_eval_metrics=True, **workers)
+    held = []
+    for _ in range(2):
+        model.call = 3
+        with pytest.raises(KeyboardInterrupt) as raised:
+            trainer.evaluate()
+        held.append(raised)  # as a notebook does, and with it the frames of the interrupted loop
+    results = trainer.evaluate()
+    trainer.model = roberta()
+    assert results["eval_boc_samples"] == 21
+    assert results["eval_boc_gap"] == pytest.approx(by_hand(trainer)["gap"], rel=1e-6)
+
+
+def test_a_model_of_an_unknown_kind_must_be_explained(tmp_path):
+    model = Interrupted(gpt2(), 0, ValueError())
+    model.model.config.use_cache = False
+    with pytest.raises(ValueError, match=r"expected causal=True or causal=False for logits of shape \(4, 13, 50\)"):
+        make_trainer(model, tagged(classes=None), BoCTrainerMetrics(), tmp_path).evaluate()
+    logits, labels = torch.randn(2, 3, 5), torch.zeros(2, 3, dtype=torch.long)
+    boc = BoCTrainerMetrics()
+    for known, counted in ((gpt2(), 4), (bert_tagger(), 6)):  # the model of the last Trainer counts
+        boc.arguments(known)
+        assert (boc.preprocess(logits, labels)["columns"][..., 1] >= 0).sum() == counted
+    boc.arguments()
+    with pytest.raises(ValueError, match=r"got neither, nor a model of a known kind; give boc.arguments\(model\)"):
+        boc.preprocess(logits, labels)
+    assert boc.preprocess(logits)["columns"].shape == (2, 3, 5)  # without labels nothing needs to be explained
 
 
 def test_training_is_steered_by_the_probe(tmp_path):
     options = {
-        "num_train_epochs": 3,
+        "num_train_epochs": 2,
         "learning_rate": 1e-2,
-        "eval_strategy": "epoch",
-        "save_strategy": "epoch",
+        **dict.fromkeys(["eval_strategy", "save_strategy"], "epoch"),
         "load_best_model_at_end": True,
         "metric_for_best_model": "boc_free_gap",
         "greater_is_better": False,
@@ -239,7 +229,215 @@ def test_training_is_steered_by_the_probe(tmp_path):
     trainer = make_trainer(roberta(), texts(), BoCTrainerMetrics(), tmp_path, train_dataset=texts(24), **options)
     trainer.train()
     logged = [row for row in trainer.state.log_history if "eval_boc_gap" in row]
-    assert [row["epoch"] for row in logged] == [1, 2, 3]
-    assert trainer.state.best_metric == min(row["eval_boc_free_gap"] for row in logged)
     best = min(logged, key=lambda row: row["eval_boc_free_gap"])
+    assert trainer.state.best_metric == best["eval_boc_free_gap"]
     assert_results(best, by_hand(trainer))
+
+
+def outcome(predictions, labels=None):
+    """As Trainer hands it over."""
+    return EvalPrediction(nested_numpify(predictions), None if labels is None else labels.numpy())
+
+
+def assert_summary(results, expected):
+    assert list(results) == [f"boc_{key}" for key in expected]
+    for key, value in expected.items():
+        assert results[f"boc_{key}"] == pytest.approx(value.item(), rel=1e-12, abs=1e-15, nan_ok=True), key
+
+
+@pytest.mark.parametrize("shape", [(60,), (12, 5)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_columns_tell_all_that_the_logits_do(shape, dtype, monkeypatch):
+    monkeypatch.setattr("torch_boc.transformers.trainer.BLOCK_SAMPLES", 7)
+    logits, target = labelled_batches(60, dtype=dtype)[0]
+    logits, target = logits.reshape(*shape, 7), target.reshape(shape)
+    boc = BoCTrainerMetrics(keys=EVERY, trials=30, bins=8, alpha=0.2, causal=False)
+    predictions, expected = (
+        boc.preprocess(logits, target),
+        boc_summary(logits, target, dim=-1, trials=30, bins=8, alpha=0.2),
+    )
+    assert predictions["columns"].dtype == torch.float64
+    assert_summary(boc(outcome(predictions, target)), expected)
+    torch.testing.assert_close(boc.metric.compute(), expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("ignore_index", [-100, 3])
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_does_not_count(ignore_index, causal):
+    """Ignored labels, and rows that Trainer padded; the last position of a causal model has no label."""
+    logits, target = labelled_batches(60)[0]
+    logits, target = logits.reshape(12, 5, 7), target.reshape(12, 5)
+    target[::4] = -100  # with which Trainer pads the labels of several processes, whatever the index
+    boc = BoCTrainerMetrics(keys=EVERY, ignore_index=ignore_index, causal=causal)
+    predictions = boc.preprocess(logits, target)
+    assert predictions.argmax(-1).equal(logits.argmax(-1))  # also of what does not count
+    padded = torch.nn.functional.pad(predictions["columns"], (0, 0, 0, 3), value=-100)
+    padded = Predictions({"columns": padded, "classes": predictions["classes"]})
+    if causal:
+        logits, target = logits[:, :-1], target[:, 1:]
+    keep = (target != -100) & (target != ignore_index)
+    for each in (predictions, padded):
+        assert_summary(boc(outcome(each)), boc_summary(logits[keep], target[keep]))
+
+
+def test_without_labels_come_the_keys_that_need_none():
+    logits = labelled_batches(30)[0][0]
+    boc = BoCTrainerMetrics(keys=EVERY, compute_metrics=lambda outcome: pytest.fail("called without labels"))
+    expected = {key: value for key, value in boc_summary(logits).items() if key not in LABELLED_KEYS}
+    assert_summary(boc(outcome(boc.preprocess(logits))), expected)
+
+
+def test_preprocess_reads_nothing_back():
+    logits, target = labelled_batches(60, dtype=torch.float32)[0]
+    logits[3], target[::7] = torch.nan, -100
+    with NoHostSync():
+        BoCTrainerMetrics(ignore_index=2).preprocess(logits, target)
+        BoCTrainerMetrics(causal=True).preprocess(logits.reshape(12, 5, 7), target.reshape(12, 5))
+    logits, target = torch.randn(4, 6, 9, device="meta"), torch.zeros(4, 6, dtype=torch.long, device="meta")
+    boc = BoCTrainerMetrics(causal=True, keep_logits=True)
+    assert {part.device.type for part in boc.preprocess(logits, target).values()} == {"meta"}
+
+
+def test_batches_add_up_and_the_next_evaluation_starts_anew():
+    boc = BoCTrainerMetrics(keys=EVERY)
+    for sizes in ((20, 7, 31), (5,), (8, 8)):
+        batches = labelled_batches(*sizes)
+        logits, target = (torch.cat(x) for x in zip(*batches, strict=True))
+        for place, batch in enumerate(batches, 1):
+            results = boc(EvalPrediction(boc.preprocess(*batch), batch[1]), compute_result=place == len(batches))
+            assert place == len(batches) or results == {}
+        assert_summary(results, boc_summary(logits, target))
+    boc(outcome(boc.preprocess(*batches[0])), compute_result=False)
+    boc.reset()
+    assert boc(outcome(boc.preprocess(*batches[0])), compute_result=True)["boc_samples"] == 8
+
+
+def test_bad_rows_and_labels_are_reported():
+    logits, target = labelled_batches(60)[0]
+    bad = target.clone()
+    bad[:2] = 7
+    boc = BoCTrainerMetrics(keys=["samples", "invalid"])
+    with pytest.raises(ValueError, match=r"targets in \[0, 7\), got 2 outside"):
+        boc(outcome(boc.preprocess(logits, bad)))
+    logits[:5] = torch.nan
+    with pytest.warns(UserWarning, match="5 rows of logits with NaN"):
+        assert boc(outcome(boc.preprocess(logits, target))) == {"boc_samples": 55, "boc_invalid": 5}
+
+
+def test_predictions_know_their_number_of_classes():
+    """Another evaluation, of a model with other classes, comes between; or another object asks."""
+    boc = BoCTrainerMetrics(keys=["forced_gap"])
+    predictions = nested_numpify(boc.preprocess(torch.randn(4, 5)))
+    before = boc(EvalPrediction(predictions, None))
+    boc(EvalPrediction(nested_numpify(boc.preprocess(torch.randn(4, 9))), None))
+    assert boc(EvalPrediction(predictions, None)) == before
+    other = BoCTrainerMetrics(keys=["forced_gap"], prefix="")
+    assert list(other(EvalPrediction(predictions, None)).values()) == list(before.values())
+
+
+LABELS = torch.zeros(4, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: BoCTrainerMetrics(keys=["gap", "magic"]), "among samples, invalid, confidence"),
+        (lambda: BoCTrainerMetrics().preprocess(torch.randn(4, 1), LABELS), "at least 2 classes"),
+        (lambda: BoCTrainerMetrics().preprocess(torch.randn(4, 3), torch.randn(4, 3)), "integer class indices"),
+        (
+            lambda: BoCTrainerMetrics(causal=False).preprocess(torch.randn(4, 6, 3), LABELS),
+            r"target of shape \(4, 6\)",
+        ),
+        (lambda: BoCTrainerMetrics(causal=True).preprocess(torch.randn(4, 3), LABELS), r"\(N, T\) with causal"),
+        (lambda: BoCTrainerMetrics().preprocess(torch.zeros(4, 6, dtype=torch.long)), "with predict_with_generate"),
+        (
+            lambda: BoCTrainerMetrics()(EvalPrediction(torch.randn(10, 6), None)),
+            r"got a Tensor \(10, 6\); .*Trainer\(model, ..., \*\*boc.arguments\(model\)\)",
+        ),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+def test_missing_library_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    for name in [name for name in sys.modules if name.startswith("torch_boc.transformers")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=r"pip install 'torch-boc\[transformers\]'"):
+        import torch_boc.transformers  # noqa: F401
+
+
+def made(keep_logits, shape=(20,), kind=nested_numpify):
+    """Logits, and the predictions made of them: of arrays as after an evaluation, or of tensors."""
+    logits, target = labelled_batches(20)[0]
+    size = torch.Size(shape).numel()
+    logits, target = logits[:size].reshape(*shape, 7), target[:size].reshape(shape)
+    return logits, kind(BoCTrainerMetrics(keep_logits=keep_logits, causal=False).preprocess(logits, target))
+
+
+@pytest.mark.parametrize("keep_logits", [False, True])
+@pytest.mark.parametrize("shape", [(20,), (4, 5)], ids=str)
+def test_argmax_is_that_of_the_logits(shape, keep_logits):
+    logits, arrays = made(keep_logits, shape)
+    for classes in (arrays.argmax(-1), arrays.argmax(axis=len(shape)), np.argmax(arrays, -1)):
+        assert classes.dtype == np.int64
+        np.testing.assert_array_equal(classes, logits.numpy().argmax(-1))
+    _, tensors = made(keep_logits, shape, kind=lambda x: x)
+    for classes in (tensors.argmax(dim=-1), torch.argmax(tensors, -1)):
+        assert classes.equal(logits.argmax(-1))
+    for duplicate in (copy.deepcopy(arrays), pickle.loads(pickle.dumps(arrays))):
+        np.testing.assert_array_equal(duplicate.argmax(-1), arrays.argmax(-1))
+    # Trainer pads the second axis with -100, a row of which has its first top in class 0.
+    if len(shape) == 2:
+        _, short = made(keep_logits, (4, 2), kind=lambda x: x)
+        joined = nested_concat(short, tensors)
+        assert isinstance(joined, Predictions)
+        assert joined.argmax(-1)[:4, 2:].eq(0).all()
+
+
+QUESTIONS = {
+    "softmax": lambda x: scipy.special.softmax(x, axis=-1),
+    "array": lambda x: np.array(x),
+    "max": lambda x: np.max(x, -1),
+    "slice": lambda x: x[:, :-1],
+    "rows": list,
+    "comparison": lambda x: x == np.zeros((20, 1)),
+    "difference": lambda x: x - 1,
+    "from an array": lambda x: np.zeros((20, 7)) + x,
+    "search": lambda x: 3.0 in x,
+    "concatenated": lambda x: np.concatenate([x, x]),
+    "method": lambda x: x.max(-1),
+    "shape": lambda x: x.shape,
+}
+
+
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+def test_other_questions_are_answered_by_the_logits_or_refused(ask):
+    logits, kept = made(True)
+    np.testing.assert_array_equal(ask(kept), ask(logits.numpy()))
+    with pytest.raises((TypeError, AttributeError), match=r"needs the logits: .*BoCTrainerMetrics\(keep_logits=True\)"):
+        ask(made(False)[1])
+
+
+def test_what_predictions_refuse_and_say():
+    logits, kept = made(True)
+    np.testing.assert_array_equal(kept.argmax(axis=0), logits.numpy().argmax(axis=0))
+    with pytest.raises(ValueError, match=r"expected argmax\(-1\).*keep_logits=True"):
+        made(False)[1].argmax(axis=0)
+    with pytest.raises(TypeError, match=r"takes tensors, got Predictions; .*keep_logits=True"):
+        torch.softmax(made(True, kind=lambda x: x)[1], -1)
+    assert repr(made(False)[1]) == "Predictions(20 samples, argmax(-1) alone)"
+    assert repr(kept) == "Predictions(20 samples, logits of shape (20, 7))"
+
+
+@pytest.mark.parametrize(
+    ("own", "keep_logits", "classes", "kept"),
+    [(False, None, 7, False), (True, None, 1024, True), (True, None, 1025, False), (True, True, 1025, True)],
+)
+def test_logits_are_kept_where_the_docstring_says(own, keep_logits, classes, kept):
+    boc = BoCTrainerMetrics(compute_metrics=accuracy if own else None, keep_logits=keep_logits)
+    predictions = boc.preprocess(torch.randn(4, classes), torch.arange(4))
+    assert predictions.has_logits == kept
+    assert list(predictions.keys()) == ["columns", "classes", *(["logits"] if kept else [])]

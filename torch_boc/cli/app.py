@@ -14,13 +14,12 @@ from .compare import compare
 from .console import say
 from .demo import demo
 from .doctor import UNHEALTHY, doctor
+from .language_model import text, trace
 from .monitor import ALARM, monitor
 from .probe import probe
 from .report import report
 from .screen import screen
 from .spelling import lenient_output
-from .text import text
-from .trace import trace
 
 HELP = "Decisions, alarms and calibration from the logits of a classifier, and the Bag-of-Coins probe."
 EXPECTED = (ValueError, OSError, ImportError)
@@ -66,7 +65,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     ),
     text: (
         "torch-boc text --model folder book.txt",
-        "torch-boc text --model folder a.txt b.txt --context 1024 --out /tmp/text",
+        "torch-boc text --model folder a.txt b.txt --context 1024 --out /tmp/text.csv",
         "torch-boc text --model folder --gguf model.gguf book.txt --bos --json",
     ),
     trace: (

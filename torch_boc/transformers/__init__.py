@@ -7,14 +7,11 @@ except ImportError as error:
         "expected the transformers library, got none; install it with pip install 'torch-boc[transformers]'"
     ) from error
 
-from ..language.text_report import TextReport
-from .columns import COLUMNS
 from .generation import BoCGeneration
-from .predictions import Predictions
+from .perplexity import TextNumbers, evaluate_text
 from .scoring import logit_slices, score_tokens
 from .stopping import Stop
-from .text import evaluate_text
-from .trainer import BoCTrainerMetrics
+from .trainer import COLUMNS, BoCTrainerMetrics, Predictions
 
 __all__ = [
     "COLUMNS",
@@ -22,7 +19,7 @@ __all__ = [
     "BoCTrainerMetrics",
     "Predictions",
     "Stop",
-    "TextReport",
+    "TextNumbers",
     "evaluate_text",
     "logit_slices",
     "score_tokens",

@@ -1,6 +1,6 @@
 """Which label a position of a model predicts: the next one, as in causal language models, or its own."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -45,34 +45,27 @@ def find_causality(model: nn.Module) -> Causality:
     is known, the config says what it was made for. The head may still be another one, so the answer then holds for
     logits with a class for each word of the vocabulary only.
     """
-    answer = is_causal(model)
     config = getattr(model, "config", None)
-    if answer is not None or config is None:
-        return Causality(answer)
-    inner = (is_causal(part) for part in model.modules() if getattr(part, "config", None) is config)
-    answer = next((found for found in inner if found is not None), None)
-    if answer is not None:
-        return Causality(answer)
+    inner = [] if config is None else [part for part in model.modules() if getattr(part, "config", None) is config]
+    for part in (model, *inner):
+        if (answer := is_causal(part)) is not None:
+            return Causality(answer)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     classes = getattr(text, "vocab_size", None)
     return Causality() if classes is None else Causality(_config_is_causal(config), classes)
 
 
-def is_causal(model: nn.Module) -> bool | None:
+def is_causal(model: Any) -> bool | None:
     """Whether the positions of a model of transformers predict the next label (True) or their own; None if unknown."""
-    inner = list(_opened(model))[-1]
-    names = [kind.__name__ for kind in type(inner).__mro__]
-    paired = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)  # the decoder's input is shifted
-    return False if paired else _names_are_causal(names)
-
-
-def _opened(model: Any) -> Iterator[Any]:
-    """The model, and what is inside of it if it is a wrapper of torch (compiled, distributed) or of peft."""
-    while model is not None:
-        yield model
-        base = getattr(model, "get_base_model", None)  # models with adapters of peft have it
+    while True:  # open a wrapper of torch (compiled, distributed) or of peft, whose models with adapters have a base
+        base = getattr(model, "get_base_model", None)
         inner = base() if callable(base) else getattr(model, "_orig_mod", None) or getattr(model, "module", None)
-        model = inner if isinstance(inner, nn.Module) and inner is not model else None
+        if not isinstance(inner, nn.Module) or inner is model:
+            break
+        model = inner
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):  # the decoder's input is shifted
+        return False
+    return _names_are_causal([kind.__name__ for kind in type(model).__mro__])
 
 
 def _names_are_causal(names: Iterable[str]) -> bool | None:
@@ -85,8 +78,6 @@ def _names_are_causal(names: Iterable[str]) -> bool | None:
 
 def _config_is_causal(config: Any) -> bool | None:
     """What a config says: the classes it was made for, or that its family has decoders only."""
-    if getattr(config, "is_encoder_decoder", False):
-        return False
     if architectures := getattr(config, "architectures", None):
         return _names_are_causal(architectures)
     kind = getattr(config, "model_type", None)

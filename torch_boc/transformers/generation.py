@@ -1,20 +1,28 @@
 """`BoCGeneration`: the numbers of each token that `model.generate` emits."""
 
 import warnings
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..data.finding import describe
-from ..functional.tokens import RIVALS
+from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
+from ..language.record import TokenRecord
 from ..language.trace import Trace
 from ..nn.conformal import ConformalTest
-from .arguments import check_arguments, check_generates, check_output, check_scores, warn_of_masks, warn_of_unknown_ends
-from .endings import find_endings, stated
-from .prompts import Prompts
-from .recording import Recording
-from .stopping import Stop
-from .traces import masked_tokens, sequence_records, sources, with_prompts
+from .scoring import score_tokens
+from .stopping import Stop, Watch
+
+# Buffers grow by this many steps at a time.
+STEPS = 64
+# The columns in float32; the confidence follows from the odds. The last ones are about all classes, so that a mask of
+# -inf makes them meaningless. The p-value of a test comes after them, then the rivals.
+FLOATS = ("log_probability", "odds", "entropy", "lost_coins", "gap", "concentration")
+OF_SOME_CLASSES = 3
+# The columns in int32, before the rivals.
+INTEGERS = ("token", "rank", "masked", "stopped")
 
 
 class BoCGeneration:
@@ -34,10 +42,9 @@ class BoCGeneration:
 
     The same object is both a logits processor, which sees the scores, and a stopping criterion, which sees the token
     that was chosen. The scores pass through unchanged, so the text is the same as without it. Numbers are computed and
-    kept on the device, 84 bytes for each token with 5 rivals (88 with a test), and nothing is read back before `trace`
-    is. The buffers grow by 64 tokens at a time; with beams, every candidate takes as much. A new call of `generate`
-    replaces the recording of the last one; if you give the very tensor that the last one returned as the new prompt,
-    call `reset` first.
+    kept on the device, 80 bytes for each token with 5 rivals (84 with a test), and nothing is read back before `trace`
+    is. The buffers grow by 64 tokens at a time. A new call of `generate` replaces the recording of the last one; if you
+    give the very tensor that the last one returned as the new prompt, call `reset` first.
 
     Which scores: in `generate`, processors of your own come after penalties and suppressed tokens, and before
     temperature, top-k and top-p. So the numbers are those at temperature 1 over the whole vocabulary. A processor that
@@ -45,14 +52,9 @@ class BoCGeneration:
     more than half of the vocabulary is masked, `gap`, `lost_coins`, `concentration` and `p_in_distribution` are NaN,
     because they would be artefacts of the mask, and `trace` warns once.
 
-    Ways of decoding:
-
-    - Greedy decoding and sampling are recorded.
-    - Beam search is recorded with all of its candidates. Only the output says which of them became text: use
-      `g.generate(model, ...)`, or `g.trace_of(output)`.
-    - Assisted (speculative) decoding is refused.
-    - Continuous batching is not recorded, because it does not say which sequence a row belongs to. The scores pass
-      through, and a warning says so.
+    Greedy decoding and sampling are recorded. Beam search and assisted (speculative) decoding are refused. Continuous
+    batching is not recorded, because it does not say which sequence a row belongs to: the scores pass through, and a
+    warning says so.
 
     Padding after the end of a sequence is cut off. `finish` of a record says why the sequence ended:
 
@@ -69,11 +71,8 @@ class BoCGeneration:
         eos_token_id: the tokens that end a sequence, if you give other ones to `model.generate` than the model states;
             [] if there are none.
         pad_token_id: the padding token, likewise.
-        num_beams: the number of beams. `g.generate` finds it by itself. Otherwise it is needed only if the model has an
-            encoder and there are several texts in a batch.
         stop: a `Stop`, when to stop a sequence.
-        test: a `ConformalTest`, calibrated with logits of trusted text. It adds the column `p_in_distribution`. Beam
-            search normalises the logits first, so there its score must not depend on their mean, as `log_odds`.
+        test: a `ConformalTest`, calibrated with logits of trusted text. It adds the column `p_in_distribution`.
         prompt: whether the prompt is a part of the records. With `g.generate` its padding is left out.
         score_prompt: whether the tokens of the prompt get numbers too, as if the model had emitted them. This takes
             another pass of the model over the prompt, because `generate` makes no logits there, and needs `g.generate`.
@@ -89,18 +88,26 @@ class BoCGeneration:
         rivals: int = RIVALS,
         eos_token_id: int | list[int] | None = None,
         pad_token_id: int | None = None,
-        num_beams: int | None = None,
         stop: Stop | None = None,
         test: ConformalTest | None = None,
         prompt: bool = False,
         score_prompt: bool = False,
     ) -> None:
-        check_arguments(rivals, num_beams, stop, test)
+        if isinstance(rivals, bool) or not isinstance(rivals, int) or rivals < 1:
+            raise ValueError(f"expected rivals as a positive integer, got {rivals!r}")
+        if not (stop is None or isinstance(stop, Stop)):
+            raise TypeError(f"expected stop as a torch_boc.transformers.Stop, got {type(stop).__name__}")
+        if not (test is None or isinstance(test, ConformalTest)):
+            raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
+        if test is not None:
+            test.check_calibrated()
+        elif stop is not None and stop.quantity == "p_in_distribution":
+            raise ValueError("expected a test to stop by p_in_distribution, got none; give test=, a ConformalTest")
         self.model, self.tokenizer, self.rivals, self.stop, self.test = model, tokenizer, rivals, stop, test
-        # `generate` takes an attribute called eos_token_id for a sign of its own criterion.
-        self._eos, self._pad, self._beams = eos_token_id, pad_token_id, num_beams
         self.prompt, self.score_prompt = prompt or score_prompt, score_prompt
-        self._endings = find_endings(eos_token_id, pad_token_id, ())
+        # `generate` takes an attribute called eos_token_id for a sign of its own criterion.
+        self._eos, self._pad = eos_token_id, pad_token_id
+        self._endings = Endings.find(eos_token_id, pad_token_id, ())
         self._recording: Recording | None = None
         self._call: dict[str, Any] | None = None  # the arguments of `generate`, while it runs
         self._trace: Trace | None = None
@@ -111,8 +118,6 @@ class BoCGeneration:
         if isinstance(scores, Tensor):
             self._take(input_ids, scores)
             return scores
-        if not (scores is None or isinstance(scores, tuple)):
-            raise TypeError(f"expected scores as a tensor, a tuple or None, got {describe(scores)}")
         if self._recording is None or not self._recording.waits:
             raise ValueError(
                 "expected scores before their tokens, got tokens alone; give this object to generate twice: "
@@ -121,7 +126,7 @@ class BoCGeneration:
         return self._recording.step(input_ids)
 
     def generate(self, model: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """What `model.generate(...)` returns, recorded: `trace` is then right in every way of decoding.
+        """What `model.generate(...)` returns, recorded.
 
         Args:
             model: by default that of the constructor.
@@ -129,15 +134,25 @@ class BoCGeneration:
             kwargs: as for `model.generate`; processors and criteria of your own come before this object.
         """
         model = self.model if model is None else model
-        check_generates(model)
-        find = Prompts.scorable if self.score_prompt else Prompts.of
-        prompts = find(model, args, kwargs) if self.prompt else None
+        if model is None:
+            raise ValueError("expected a model, got none; give it here or to BoCGeneration")
+        if not callable(getattr(model, "generate", None)):
+            raise TypeError(
+                f"expected a model first, got {describe(model)}; use g.generate(input_ids=...), or "
+                "g.generate(model, ...)"
+            )
+        call = {"model": model, **dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
+        if self.score_prompt and _prompts(call) is None:
+            got = "a model with one" if model.config.is_encoder_decoder else "no input_ids"
+            raise ValueError(
+                f"expected input_ids for a model without an encoder for score_prompt=True, got {got}; take prompt=True"
+            )
         own = {name: [*(kwargs.get(name) or []), self] for name in ("logits_processor", "stopping_criteria")}
         self.reset()
-        self._call = {"model": model, **dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
+        self._call = call
         try:
             output = model.generate(*args, **{**kwargs, **own})
-            self._trace = self._make_trace(check_output(output), prompts)
+            self._trace = self._make_trace(output if isinstance(output, Tensor) else output.sequences)
         finally:
             self._call = None
         return output
@@ -149,19 +164,7 @@ class BoCGeneration:
     @property
     def trace(self) -> Trace:
         """The tokens of the last call of `generate` with their numbers. Reading it waits for the device."""
-        recording = self._recorded()
-        if self._trace is not None:
-            return self._trace
-        if recording.has_beams:
-            raise ValueError(
-                "expected the output of the beam search, which says which beams became text, got none; use "
-                "g.trace_of(output), or g.generate(model, ...) in place of model.generate(...)"
-            )
-        return self._make_trace(None, None)
-
-    def trace_of(self, output: Any) -> Trace:
-        """The trace of the sequences that the last call of `generate` returned: a tensor, or an output with it."""
-        return self._make_trace(check_output(output), None)
+        return self._trace or self._make_trace()
 
     def _take(self, ids: Tensor, scores: Tensor) -> None:
         """Keep the scores of a step until its token is known."""
@@ -170,7 +173,6 @@ class BoCGeneration:
                 warnings.warn("nothing is recorded in continuous batching: its rows have no identity", stacklevel=3)
             self._warned = True
             return
-        check_scores(ids, scores)
         recording = self._recording
         if recording is not None and recording.waits:
             raise ValueError(
@@ -182,41 +184,287 @@ class BoCGeneration:
             recording = self._recording = self._begin(ids, scores)
         recording.take(ids, scores)
 
-    def _begin(self, ids: Tensor, scores: Tensor) -> Recording:
+    def _begin(self, ids: Tensor, scores: Tensor) -> "Recording":
         """The recording of a call of `generate` that has just begun."""
         if self.score_prompt and self._call is None:
             raise ValueError("expected g.generate(model, ...) for score_prompt=True, got model.generate(...)")
-        found = sources(self._call or {"model": self.model}, self.tokenizer)
-        self._endings = find_endings(self._eos, self._pad, found, ids.shape[1])
+        call = self._call or {"model": self.model}
+        sources = (call, call.get("generation_config"), getattr(call["model"], "generation_config", None))
+        self._endings = Endings.find(self._eos, self._pad, (*sources, self.tokenizer), ids.shape[1])
         if len(ids) > 1 and self._call is None and self._eos is None and not self._endings.eos:
-            warn_of_unknown_ends()
+            warnings.warn(
+                "expected the tokens that end the sequences of a batch, got none: padding after the end of a sequence "
+                "counts as its text; use g.generate(...) in place of model.generate(...), or give BoCGeneration the "
+                "model or eos_token_id=, which is [] if no token ends a sequence",
+                stacklevel=4,
+            )
         self._trace = None
-        beams = self._beams or stated("num_beams", found) or 1
-        return Recording(
-            ids,
-            scores.shape[-1],
-            rivals=min(self.rivals, scores.shape[-1]),
-            num_beams=beams if beams > 1 else None,
-            stop=self.stop,
-            test=self.test,
-        )
+        return Recording(ids, scores.shape[-1], min(self.rivals, scores.shape[-1]), self.stop, self.test)
 
-    def _recorded(self) -> Recording:
-        if self._recording is None or len(self._recording.integers) == 0:
+    def _make_trace(self, sequences: Tensor | None = None) -> Trace:
+        """The trace of all rows."""
+        recording = self._recording
+        if recording is None or len(recording.integers) == 0:
             raise ValueError(
                 "expected a recorded call of generate, got none; use g.generate(model, ...), or "
                 "model.generate(..., logits_processor=[g], stopping_criteria=[g])"
             )
-        return self._recording
-
-    def _make_trace(self, sequences: Tensor | None, prompts: Prompts | None) -> Trace:
-        """The trace of these sequences, or of all rows; warn if masks spoil numbers in it."""
-        recording = self._recorded()
-        records = sequence_records(recording, sequences, self._endings)
+        # On some devices there is a step more than `generate` returns.
+        length = None if sequences is None else sequences.shape[1] - recording.prompt.shape[1]
+        records = recording.records(self._endings, length)
         if self.prompt:
-            tokens = (recording.prompt.cpu() if sequences is None else sequences)[:, : recording.prompt.shape[1]]
-            records = with_prompts(records, prompts, tokens, rivals=recording.rivals, scored=self.score_prompt)
-        if (spoiled := masked_tokens(records, recording.num_classes)) and not self._warned:
+            before = self._prompt_records(recording)  # the sequences of one prompt stand together
+            records = [_joined(before[i * len(before) // len(records)], x) for i, x in enumerate(records)]
+        spoiled = sum(int((record.numbers["masked"] * 2 > recording.num_classes).sum()) for record in records)
+        if spoiled and not self._warned:
             self._warned = True
-            warn_of_masks(spoiled)
+            warnings.warn(
+                f"{spoiled} tokens were chosen from scores of which more than half were masked with -inf: their gap, "
+                "lost_coins and concentration are NaN; put the processor that masks (top-k, top-p) after this one",
+                stacklevel=3,
+            )
         return Trace(records, num_classes=recording.num_classes, tokenizer=self.tokenizer)
+
+    def _prompt_records(self, recording: "Recording") -> list[TokenRecord]:
+        """The prompts of the call without their padding; or as `generate` saw them, if the call is not known."""
+        prompts = _prompts(self._call) if self._call is not None else None
+        if prompts is None:
+            return [_unscored(row, recording.rivals) for row in recording.prompt.cpu()]
+        ids, mask = prompts
+        if self.score_prompt and self._call is not None:
+            return score_tokens(self._call["model"], ids, attention_mask=mask, rivals=recording.rivals)
+        pairs = zip(ids.cpu(), mask.cpu(), strict=True)
+        return [_unscored(row[present != 0], recording.rivals) for row, present in pairs]
+
+
+def _prompts(call: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """The prompts of a call of `generate` and their mask; None if there are none, or if they go to an encoder."""
+    ids = call.get("input_ids") if call.get("inputs") is None else call["inputs"]
+    if not isinstance(ids, Tensor) or ids.is_floating_point() or call["model"].config.is_encoder_decoder:
+        return None
+    mask = call.get("attention_mask")
+    return ids, torch.ones_like(ids) if mask is None else mask
+
+
+def _unscored(tokens: Tensor, rivals: int) -> TokenRecord:
+    """The record of a prompt without numbers."""
+    nothing = torch.full((len(tokens), rivals), -1)
+    return TokenRecord(tokens, {}, nothing, nothing.double() * torch.nan)
+
+
+def _joined(prompt: TokenRecord, record: TokenRecord) -> TokenRecord:
+    """The record with its prompt before it; what the prompt has no numbers for is NaN."""
+    missing = torch.full((len(prompt),), torch.nan, dtype=torch.float64)
+    return TokenRecord(
+        torch.cat([prompt.tokens, record.tokens]),
+        {name: torch.cat([prompt.numbers.get(name, missing), x]) for name, x in record.numbers.items()},
+        torch.cat([prompt.rivals, record.rivals]),
+        torch.cat([prompt.rival_log_probabilities, record.rival_log_probabilities]),
+        prompt_length=len(prompt),
+        finish=record.finish,
+    )
+
+
+class Endings(NamedTuple):
+    """What ends sequences.
+
+    Attributes:
+        eos: the tokens that end a sequence.
+        pad: the token that fills the rows of sequences that have ended; None if it is not known.
+        limit: the most new tokens of a sequence; None if it is not known.
+    """
+
+    eos: frozenset[int]
+    pad: int | None
+    limit: int | None = None
+
+    @classmethod
+    def find(cls, eos: Any, pad: Any, sources: Sequence[Any], start: int = 0) -> "Endings":
+        """The endings as given, or from the first source that states them: mappings, configs or tokenizers.
+
+        As in `generate`, `max_new_tokens` of any source counts before `max_length` of any, which counts the prompt of
+        the length `start` too.
+        """
+        ends = _integers("eos_token_id", _stated("eos_token_id", sources) if eos is None else eos)
+        pads = _integers("pad_token_id", _stated("pad_token_id", sources) if pad is None else pad)
+        if len(pads) > 1:
+            raise ValueError(f"expected pad_token_id as one integer, got {pad!r}")
+        new, whole = _stated("max_new_tokens", sources), _stated("max_length", sources)
+        limit = whole - start if new is None and whole is not None else new
+        return cls(frozenset(ends), pads[0] if pads else None, None if limit is None else int(limit))
+
+    def of(self, tokens: Sequence[int], stopped: Sequence[bool]) -> tuple[int, str]:
+        """How many of the tokens were emitted, and why the sequence ended; "" if something else ended it.
+
+        Args:
+            tokens: what was generated, with the padding after the end.
+            stopped: whether the rule had stopped the sequence at each token.
+
+        >>> Endings(frozenset([2]), 0).of([5, 7, 2, 0, 0], [False] * 5)
+        (3, 'eos')
+        """
+        for place, token in enumerate(tokens):
+            if token in self.eos:
+                return place + 1, "eos"
+            if stopped[place]:
+                return place + 1, "stop"
+        length = len(tokens)
+        while length and tokens[length - 1] == self.pad:
+            length -= 1
+        return length, "length" if length == self.limit else ""
+
+
+def _stated(name: str, sources: Iterable[Any]) -> Any:
+    """The value of this name in the first source that states it.
+
+    A mapping holds the arguments of a call, so None in it is a statement too; in other sources None states nothing.
+    """
+    for source in sources:
+        if isinstance(source, Mapping):
+            if name in source:
+                return source[name]
+        elif (value := getattr(source, name, None)) is not None:
+            return value
+    return None
+
+
+def _integers(name: str, value: Any) -> list[int]:
+    """None, an integer, or several of them, as a list."""
+    if isinstance(value, Tensor):
+        value = value.tolist()
+    values = [] if value is None else list(value) if isinstance(value, Iterable) else [value]
+    if not all(type(x) is int for x in values):
+        raise TypeError(f"expected {name} as an integer or a list of integers, got {value!r}")
+    return values
+
+
+class Recording:
+    """One call of `generate`, step by step, in buffers on the device. No value is read back before `records`.
+
+    Args:
+        ids: (rows, length), the tokens before the first step.
+        num_classes: the size of the vocabulary.
+        rivals: how many of the likeliest tokens are kept.
+        stop: when to stop a sequence.
+        test: adds a p-value to each token.
+    """
+
+    def __init__(
+        self, ids: Tensor, num_classes: int, rivals: int, stop: Stop | None, test: ConformalTest | None
+    ) -> None:
+        self.prompt, self.num_classes, self.rivals = ids, num_classes, rivals
+        self.floats, self.integers = Buffer(torch.float32), Buffer(torch.int32)
+        self._test = None
+        if test is not None:
+            self._test = test.clone().to(ids.device)
+            self._test.validate_args = False  # whether logits are probabilities would be read from the first batch
+        self._watch = None if stop is None else Watch(stop, len(ids), ids.device)
+        self._scored: tuple[Tensor, Tensor, int | None] | None = None
+        self._last: Tensor | None = None  # the tokens of the last step
+        self._moved = torch.zeros((), dtype=torch.bool, device=ids.device)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are scores whose token has not come yet."""
+        return self._scored is not None
+
+    def continues(self, ids: Tensor, num_classes: int) -> bool:
+        """Whether a call as a logits processor is the next step of this recording, and not the first of another."""
+        return ids is self._last and num_classes == self.num_classes  # `generate` hands the same tensor to both calls
+
+    def take(self, ids: Tensor, scores: Tensor) -> None:
+        """Keep the scores until their token is known, and how often they had been changed in place."""
+        counts = not scores.is_inference()  # torch does not count changes of tensors that are made in inference mode
+        self._scored = (ids, scores, scores._version) if counts else (ids, scores.clone(), None)
+
+    def step(self, ids: Tensor) -> Tensor:
+        """Record the last tokens of `ids`, and return which sequences are stopped, bool of shape (rows,)."""
+        assert self._scored is not None
+        (before, rows, version), self._scored = self._scored, None
+        if len(ids) != len(before):
+            raise ValueError(
+                f"expected a token for each of {len(before)} sequences, got {len(ids)}: beam search cannot be "
+                "recorded; use greedy decoding or sampling, with num_beams=1"
+            )
+        if ids.shape[1] != before.shape[1] + 1:
+            raise ValueError(
+                f"expected tokens of shape ({len(before)}, {before.shape[1] + 1}), got {tuple(ids.shape)}; this way of "
+                "decoding cannot be recorded"
+            )
+        if version is not None and rows._version != version:
+            raise ValueError(
+                "expected scores that no later logits processor changes in place, got changed ones; let that processor "
+                "return a new tensor, or put the recorder after it"
+            )
+        self._last, self._moved = ids, self._moved | (ids[:, :-1] != before).any()
+        return self._append(rows, ids[:, -1])
+
+    def _append(self, rows: Tensor, token: Tensor) -> Tensor:
+        """Add one step to the buffers, and return which sequences are stopped."""
+        numbers = token_numbers(rows, token.clamp(0, self.num_classes - 1), rivals=self.rivals)
+        masked = rows.isneginf().count_nonzero(-1)
+        columns = {name: getattr(numbers, name) for name in FLOATS}
+        if self._test is not None:
+            columns["p_in_distribution"] = self._test(rows)
+        stacked = torch.stack(list(columns.values()), -1)
+        spoiled = (masked * 2 > self.num_classes).unsqueeze(-1)
+        stacked[:, OF_SOME_CLASSES:].masked_fill_(spoiled, torch.nan)
+        stopped = torch.zeros_like(token, dtype=torch.bool)
+        if self._watch is not None:
+            name = self._watch.rule.quantity
+            watched = stacked[:, list(columns).index(name)] if name in columns else getattr(numbers, name)
+            stopped = self._watch.look(watched.float())
+        self.floats.append(torch.cat([stacked, numbers.rival_log_probabilities], -1))
+        integers = torch.stack([token, numbers.rank, masked, stopped.long()], -1)
+        self.integers.append(torch.cat([integers, numbers.rivals], -1))
+        return stopped
+
+    def records(self, endings: Endings, length: int | None = None) -> list[TokenRecord]:
+        """The record of each row, of the first `length` steps or of all. This waits for the device."""
+        if bool(self._moved):
+            raise ValueError(
+                "expected rows that stay in their places from one step to the next, got reordered rows; this way of "
+                "decoding cannot be recorded"
+            )
+        floats, integers = self.floats.read()[:length].double(), self.integers.read()[:length].long()
+        names = FLOATS if self._test is None else (*FLOATS, "p_in_distribution")
+        columns = {name: floats[..., i] for i, name in enumerate(names)}
+        columns |= {name: integers[..., i] for i, name in enumerate(INTEGERS)}
+        columns["confidence"] = (1.0 + columns["odds"]).reciprocal()
+        kept = (*TOKEN_COLUMNS, "masked", *names[len(FLOATS) :])
+        rivals, chances = integers[..., len(INTEGERS) :], floats[..., len(names) :]
+        records = []
+        for row, (token, stopped) in enumerate(zip(columns["token"].T, columns["stopped"].T, strict=True)):
+            end, finish = endings.of(token.tolist(), stopped.tolist())
+            numbers = {name: columns[name][:end, row].double() for name in kept}
+            records.append(TokenRecord(token[:end], numbers, rivals[:end, row], chances[:end, row], finish=finish))
+        return records
+
+
+class Buffer:
+    """A tensor of shape (steps, rows, width) that grows by `STEPS` steps at a time."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._pieces: list[Tensor] = []
+        self._steps = 0
+
+    def __len__(self) -> int:
+        return self._steps
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the buffer takes, also those that are not used yet."""
+        return sum(piece.nbytes for piece in self._pieces)
+
+    def append(self, values: Tensor) -> None:
+        """Add one step, of shape (rows, width), in any dtype."""
+        place = self._steps % STEPS
+        if place == 0:
+            self._pieces.append(values.new_empty((STEPS, *values.shape), dtype=self._dtype))
+        self._pieces[-1][place].copy_(values)
+        self._steps += 1
+
+    def read(self) -> Tensor:
+        """All steps, on the CPU."""
+        return torch.cat([piece.cpu() for piece in self._pieces])[: self._steps]

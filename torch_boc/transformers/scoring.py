@@ -1,6 +1,8 @@
-"""Teacher-forced passes: what a causal language model predicts at each place of a given text."""
+"""Teacher-forced passes: what a causal language model predicts at each place of a given text, in bounded memory."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -8,11 +10,18 @@ from torch import Tensor
 
 from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
 from ..language.record import TokenRecord
-from .reading import WindowReader, check_causal, check_model, evaluation_mode, vocabulary
-from .windows import check_windows, most_sequences, windows
 
 # The target of a place that does not count.
 IGNORED = -100
+# At most this many logits exist at a time: 64 MB in float32.
+MOST_LOGITS = 2**24
+# Texts are scored so few at a time that a piece has at least this many places.
+SHORTEST_PIECE = 16
+# Places whose logits nobody asks for are passed in pieces of at least this many tokens.
+SILENT_PIECE = 512
+# The context of a model whose config does not state one, and the names under which configs do.
+UNSTATED_CONTEXT = 1024
+CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
 
 
 class LogitSlice(NamedTuple):
@@ -40,18 +49,18 @@ def logit_slices(
     """The logits of a causal model at every place of given texts, a few places at a time, in order.
 
     The logits come from the model's own forward, in evaluation mode. At most about 2^24 of them exist at a time: the
-    text goes through the model in pieces, and a cache of keys and values carries the earlier tokens.
+    text goes through the model in pieces, and a cache of keys and values carries the earlier tokens. A model without
+    such a cache reads a window again for each piece of it, if it can leave out the logits of earlier places
+    (`logits_to_keep`), and otherwise makes the logits of a whole window at once.
 
-    A text that is longer than the context is read in windows, see `windows`; each token is scored once. The windows
-    hold the ids as they are: a first token such as bos is in the first window alone, and is not repeated at the head of
-    the others, as `evaluate_text` does it. A model without such a cache
-    reads a window again for each piece of it, if it can leave out the logits of earlier places (`logits_to_keep`), and
-    otherwise makes the logits of a whole window at once.
+    A text that is longer than the context is read in windows, and each token is scored once. The windows hold the ids
+    as they are: a first token such as bos is in the first window alone, and is not repeated at the head of the others,
+    as `evaluate_text` does it.
 
     Args:
         model: a causal language model of transformers, or a module with the same forward and a `config`. A short
-            forward shows whether it is causal; other models are refused.
-        input_ids: (B, T).
+            forward checks that later tokens do not change what it predicts.
+        input_ids: (B, T) in int64.
         attention_mask: (B, T), 0 for tokens that are padding, at either side. They are taken out, so that the places of
             a text count from its own first token.
         context: the most tokens that the model reads together; by default what its config states, or 1024.
@@ -61,15 +70,13 @@ def logit_slices(
     Yields:
         Slices. The first token of a text has no prediction, and is the target of none.
     """
-    check_model(model)
-    tokens, lengths = left_aligned(input_ids, attention_mask)
-    context, stride = check_windows(context, stride, model.config)
-    ended = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
-    target, reader = tokens.masked_fill(ended, IGNORED), WindowReader(model, tokens.to(model.device))
-    with evaluation_mode(model):
-        check_causal(model)
-        for window in windows(tokens.shape[1], context, stride):
-            for start, logits in reader.read(window):
+    with causal_model(model):
+        tokens, lengths = left_aligned(input_ids, attention_mask)
+        context, stride = check_windows(context, stride, model.config)
+        ended = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
+        target, reader = tokens.masked_fill(ended, IGNORED), WindowReader(model, tokens.to(model.device))
+        for places, first in token_windows([range(tokens.shape[1])], context, stride):
+            for start, logits in reader.read(places[0], places[first], places[-1] + 1):
                 yield LogitSlice(start, logits, target[:, start : start + logits.shape[1]].to(logits.device))
 
 
@@ -97,33 +104,170 @@ def score_tokens(
     Returns:
         A record for each text. The numbers of its first token are NaN, because nothing precedes it.
     """
-    check_model(model)
+    number = max(1, MOST_LOGITS // (SHORTEST_PIECE * vocabulary(model)))
     tokens, lengths = left_aligned(input_ids, attention_mask)
-    number = most_sequences(vocabulary(model.config))
     records = []
     for rows, counts in zip(tokens.split(number), lengths.split(number), strict=True):
         mask = torch.arange(rows.shape[1], device=rows.device) < counts.unsqueeze(1)
-        slices = logit_slices(model, rows, mask, context=context, stride=stride)
-        parts = [[x.cpu() for x in token_numbers(z, target.clamp_min(0), rivals=rivals)] for _, z, target in slices]
-        whole = [torch.cat(columns, 1) for columns in zip(*parts, strict=True)]
-        records += [_record(rows[i], int(n), [x[i] for x in whole], rivals) for i, n in enumerate(counts)]
+        missing = torch.full((len(rows), 1), torch.nan, dtype=torch.float64)
+        no_rivals = torch.full((len(rows), 1, min(rivals, vocabulary(model))), -1)
+        parts = [[missing] * len(TOKEN_COLUMNS) + [no_rivals, missing.unsqueeze(-1).expand(no_rivals.shape)]]
+        for _, logits, target in logit_slices(model, rows, mask, context=context, stride=stride):
+            parts.append([x.cpu() for x in token_numbers(logits, target.clamp_min(0), rivals=rivals)])
+        *columns, others, chances = (torch.cat(column, 1) for column in zip(*parts, strict=True))
+        for i, n in enumerate(counts.tolist()):
+            numbers = {name: x[i, :n].double() for name, x in zip(TOKEN_COLUMNS, columns, strict=True)}
+            records.append(TokenRecord(rows[i, :n].cpu(), numbers, others[i, :n], chances[i, :n].double()))
     return records
 
 
-def _record(tokens: Tensor, length: int, numbers: list[Tensor], rivals: int) -> TokenRecord:
-    """The record of one text, whose first token has no numbers."""
-    if not numbers:  # all texts have a single token
-        numbers = [torch.empty(0)] * len(TOKEN_COLUMNS) + [torch.empty(0, rivals)] * 2
-    *columns, others, log_probabilities = (x[: length - 1] for x in numbers)
-    missing = torch.full((1,), torch.nan, dtype=torch.float64)
-    own = [torch.cat([missing, x.double()]) for x in columns]
-    none = torch.full((1, others.shape[-1]), -1)
-    return TokenRecord(
-        tokens[:length].cpu(),
-        dict(zip(TOKEN_COLUMNS, own, strict=True)),
-        torch.cat([none, others.long()]),
-        torch.cat([none.double() * torch.nan, log_probabilities.double()]),
-    )
+def token_windows(
+    pieces: Iterable[Sequence[int]], context: int, stride: int, before: Sequence[int] = ()
+) -> Iterator[tuple[list[int], int]]:
+    """The tokens of each window of a stream, and which of them is the first to be scored.
+
+    A window has `context` tokens, and is `stride` tokens after the one before. Every token but the first is scored
+    once: the first window scores all of its tokens, and a later one scores those that are new. So each token is
+    predicted from at least `context - stride` earlier tokens, or from all that there are. Each window begins with the
+    tokens `before`, which are not scored. They count as part of the context.
+
+    >>> list(token_windows([[1, 2, 3], [4], [5, 6, 7]], context=4, stride=2))
+    [([1, 2, 3, 4], 1), ([3, 4, 5, 6], 2), ([5, 6, 7], 2)]
+    >>> list(token_windows([[1, 2, 3], [4], [5, 6, 7]], context=4, stride=2, before=[0]))
+    [([0, 1, 2, 3], 1), ([0, 3, 4, 5], 2), ([0, 5, 6, 7], 2)]
+    """
+    tokens: list[int] = []
+    first, room = max(1, len(before)), context - len(before)
+    for piece in pieces:
+        tokens += piece
+        start = 0
+        while len(tokens) - start > room:
+            yield [*before, *tokens[start : start + room]], first
+            start, first = start + stride, context - stride
+        del tokens[:start]
+    if len(before) + len(tokens) > first:
+        yield [*before, *tokens], first
+
+
+def check_windows(
+    context: int | None, stride: int | None, config: Any, *, before: int = 0, most: int | None = None
+) -> tuple[int, int]:
+    """The context and the stride, with the defaults for None, or an error if they cannot be used.
+
+    Each window begins with `before` tokens that are not of the text. The default context is at most `most`.
+    """
+    stated = (getattr(_text_config(config), name, None) for name in CONTEXT_NAMES)
+    own = next((value for value in stated if isinstance(value, int) and value > 1), None)
+    if context is None:
+        context = min(own or UNSTATED_CONTEXT, most or own or UNSTATED_CONTEXT)
+    least = 1 + max(1, before)
+    if context < least or (own is not None and context > own):
+        limit = "" if own is None else f" and at most {own}, the context of the model"
+        raise ValueError(f"expected a context of at least {least} tokens{limit}, got {context}")
+    largest = 1 + context - least
+    stride = min(context // 2, largest) if stride is None else stride
+    if not 1 <= stride <= largest:
+        raise ValueError(f"expected a stride from 1 to {largest}, below the context of {context}, got {stride}")
+    return context, stride
+
+
+class WindowReader:
+    """Reads windows of a batch of texts, in pieces whose logits fit into memory.
+
+    Args:
+        model: a causal language model of transformers.
+        tokens: (B, T), texts without padding before them.
+    """
+
+    def __init__(self, model: Any, tokens: Tensor) -> None:
+        known = inspect.signature(model.forward).parameters
+        self.model, self.tokens = model, tokens
+        self.has_cache, self.keeps = "past_key_values" in known, "logits_to_keep" in known
+        self.length = max(1, MOST_LOGITS // (len(tokens) * vocabulary(model)))
+
+    def read(self, start: int, first: int, end: int) -> Iterator[tuple[int, Tensor]]:
+        """The window from `start` to `end`, of which the places from `first` on are scored; `start < first`.
+
+        Yields the place of the first target of each piece, and the logits (B, t, V) that predict it and those after it.
+        """
+        first, end = first - 1, end - 1  # the token before a place predicts it, and the last token predicts nothing
+        if not self.has_cache:
+            yield from self._read_again(start, first, end)
+            return
+        silent = max(self.length, SILENT_PIECE // len(self.tokens)) if self.keeps else self.length
+        pieces = [(at, min(at + silent, first), False) for at in range(start, first, silent)]
+        pieces += [(at, min(at + self.length, end), True) for at in range(first, end, self.length)]
+        cache = None
+        for at, until, wanted in pieces:
+            keep = {"logits_to_keep": 1} if self.keeps and not wanted else {}
+            found = self._forward(at, until, past_key_values=cache, use_cache=True, **keep)
+            cache = getattr(found, "past_key_values", None)
+            if cache is None:  # seen at the first piece of the first window
+                self.has_cache = False
+                yield from self._read_again(start, first, end)
+                return
+            if wanted:
+                yield at + 1, found.logits
+
+    def _read_again(self, start: int, first: int, end: int) -> Iterator[tuple[int, Tensor]]:
+        """Without a cache: the tokens from the start of the window on, again for each piece, or all of them once."""
+        whole = None if self.keeps else self._forward(start, end).logits[:, first - start :]
+        for at in range(first, end, self.length):
+            until = min(at + self.length, end)
+            if whole is None:
+                yield at + 1, self._forward(start, until, logits_to_keep=until - at).logits
+            else:
+                yield at + 1, whole[:, at - first : until - first]
+
+    def _forward(self, start: int, end: int, **options: Any) -> Any:
+        with torch.no_grad():
+            return self.model(input_ids=self.tokens[:, start:end], return_dict=True, **options)
+
+
+def _text_config(config: Any) -> Any:
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def vocabulary(model: Any) -> int:
+    """The number of tokens that a model chooses from, or an error if it is no language model."""
+    if not hasattr(model, "config") or not callable(getattr(model, "forward", None)):
+        raise TypeError(f"expected a causal language model of transformers, got {type(model).__name__}")
+    size = getattr(_text_config(model.config), "vocab_size", None)
+    if not isinstance(size, int):
+        raise ValueError(f"expected a language model, whose config has vocab_size, got {type(model.config).__name__}")
+    return size
+
+
+@contextmanager
+def causal_model(model: Any) -> Iterator[None]:
+    """The model without dropout, and afterwards as it was; or an error if it is no causal language model."""
+    vocabulary(model)
+    name = type(model).__name__
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(f"expected a causal language model, got {name}, which has an encoder as well")
+    was_training = model.training
+    model.eval()
+    try:
+        tokens = torch.tensor([[0, 1], [0, 2]], device=model.device)
+        with torch.no_grad():
+            found = getattr(model(input_ids=tokens, return_dict=True), "logits", None)
+        if found is None or found.ndim != 3:
+            raise ValueError(f"expected a causal language model, got {name}, which has no logits of tokens")
+        one, other = found[:, 0].float().unbind()
+        finite = one[one.isfinite()]
+        if bool((one.isnan() | one.isposinf()).any()) or not finite.numel():
+            raise ValueError(
+                f"expected logits that are numbers, got NaN or infinity from {name}; look at its weights, or load them "
+                "in a dtype with a larger range, such as bfloat16 or float32"
+            )
+        near = 1e-4 if found.dtype in (torch.float32, torch.float64) else 2e-2
+        if not torch.allclose(one, other, rtol=near, atol=near * float(finite.abs().amax())):
+            raise ValueError(
+                f"expected a causal language model, got {name}, whose predictions change with later tokens"
+            )
+        yield
+    finally:
+        model.train(was_training)
 
 
 def left_aligned(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:

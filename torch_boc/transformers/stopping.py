@@ -1,5 +1,6 @@
 """When to stop a sequence: the running mean of one of its numbers crosses a threshold."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Self
@@ -7,7 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ..functional.running import extreme_mean, extreme_threshold, running_means
+from ..core.precision import widen
+from ..functional.checks import check_share
+from ..functional.conformal import threshold_rank
 from ..functional.tokens import TOKEN_COLUMNS
 from ..language.record import TokenRecord
 from ..language.trace import Trace
@@ -46,17 +49,14 @@ class Stop:
             raise ValueError(f"expected quantity as one of {', '.join(QUANTITIES)}, got {self.quantity!r}")
         if (self.above is None) == (self.below is None):
             raise ValueError(f"expected either above or below, got above={self.above} and below={self.below}")
-        for threshold in (self.above, self.below):
-            if threshold is not None and threshold != threshold:
-                raise ValueError("expected a threshold that is a number, got nan")
-        _check_window(self.window)
+        if self.above != self.above or self.below != self.below:
+            raise ValueError("expected a threshold that is a number, got nan")
+        if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
+            raise ValueError(f"expected window as a positive integer, got {self.window!r}")
 
     def crossed_by(self, mean: Tensor) -> Tensor:
         """Which running means are beyond the threshold; NaN is not."""
-        if self.above is not None:
-            return mean > self.above
-        assert self.below is not None
-        return mean < self.below
+        return mean < self.below if self.below is not None else mean > self.above  # type: ignore[operator]
 
     @classmethod
     def calibrated(
@@ -87,22 +87,55 @@ class Stop:
         if side not in ("above", "below"):
             raise ValueError(f"expected side as 'above' or 'below', got {side!r}")
         cls(quantity, **{side: 0.0}, window=window)  # raises for a bad quantity or window
-        highest = side == "above"
-        sequences = [_values(record, quantity) for record in _records(trusted)]
-        extremes = torch.tensor([extreme_mean(x, window, highest=highest) for x in sequences], dtype=torch.float64)
-        threshold = extreme_threshold(extremes, alpha, highest=highest)
-        return cls(quantity, window=window, **{side: threshold})
+        sign = 1.0 if side == "above" else -1.0
+        highest = [_highest_mean(sign * _values(record, quantity), window) for record in _records(trusted)]
+        return cls(quantity, window=window, **{side: sign * _threshold(highest, alpha)})
 
 
-def _check_window(window: int) -> None:
-    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-        raise ValueError(f"expected window as a positive integer, got {window!r}")
+def running_means(values: Tensor, window: int) -> Tensor:
+    """The mean of each `window` successive values: (..., T) to (..., T - window + 1), in float64 (float32 on MPS).
+
+    A window with NaN has the mean NaN. If there are fewer values than the window, the result is empty.
+
+    >>> running_means(torch.tensor([1.0, 3.0, 5.0, 0.0]), 2)
+    tensor([2.0000, 4.0000, 2.5000], dtype=torch.float64)
+    """
+    values = widen(values)
+    return values.unfold(-1, window, 1).mean(-1) if values.shape[-1] >= window else values[..., :0]
+
+
+def _highest_mean(values: Tensor, window: int) -> float:
+    """The highest running mean of one sequence; -inf if no window is without NaN."""
+    means = running_means(values, window)
+    return max(means[~means.isnan()].tolist(), default=-math.inf)
+
+
+def _threshold(highest: list[float], alpha: float) -> float:
+    """The threshold that a new sequence ever crosses with a chance of at most `alpha`.
+
+    Let X be the k-th highest of the n numbers, with k = floor(alpha (n + 1)). If the number of a new sequence is
+    exchangeable with them, it is higher than X with a chance of at most k / (n + 1).
+    """
+    check_share("alpha", alpha)
+    rank = threshold_rank(len(highest), alpha)
+    if rank == 0:
+        raise ValueError(
+            f"expected at least {math.ceil(1 / alpha - 1e-9) - 1} sequences for alpha={alpha}, got {len(highest)}; "
+            "give more of them, or a larger alpha"
+        )
+    found = sorted(highest, reverse=True)[rank - 1]
+    if math.isinf(found):
+        enough = sum(map(math.isfinite, highest))
+        raise ValueError(
+            f"expected at least {rank} sequences that are as long as the window and have no NaN, got {enough}; "
+            "give longer ones, or a smaller window"
+        )
+    return found
 
 
 def _records(trusted: Trace | Iterable[Trace | TokenRecord]) -> list[TokenRecord]:
-    parts = [trusted] if isinstance(trusted, Trace | TokenRecord) else list(trusted)
     found: list[TokenRecord] = []
-    for part in parts:
+    for part in [trusted] if isinstance(trusted, Trace | TokenRecord) else trusted:
         if not isinstance(part, Trace | TokenRecord):
             raise TypeError(f"expected trusted as traces or records of tokens, got {type(part).__name__}")
         found += part.records if isinstance(part, Trace) else [part]
@@ -120,23 +153,13 @@ def _values(record: TokenRecord, quantity: str) -> Tensor:
 class Watch:
     """The last values of each sequence on the device, and which sequences are stopped. Nothing is read back."""
 
-    def __init__(self, rule: Stop) -> None:
+    def __init__(self, rule: Stop, rows: int, device: torch.device) -> None:
         self.rule = rule
-        self._last: Tensor | None = None  # (rows, window)
-        self._stopped: Tensor | None = None  # (rows,)
+        self._last = torch.full((rows, rule.window), torch.nan, device=device)
+        self._stopped = torch.zeros(rows, dtype=torch.bool, device=device)
 
-    def look(self, values: Tensor, previous: Tensor | None) -> Tensor:
-        """Which sequences are stopped, after each got one more value.
-
-        Args:
-            values: (rows,).
-            previous: (rows,), the row of each sequence at the call before; None if rows keep their places.
-        """
-        if self._last is None or self._stopped is None:
-            self._last = values.new_full((len(values), self.rule.window), torch.nan)
-            self._stopped = torch.zeros_like(values, dtype=torch.bool)
-        elif previous is not None:
-            self._last, self._stopped = (x.index_select(0, previous) for x in (self._last, self._stopped))
+    def look(self, values: Tensor) -> Tensor:
+        """Which sequences are stopped, after each got one more value; both of shape (rows,)."""
         self._last = torch.cat([self._last[:, 1:], values.unsqueeze(1)], 1)
         mean = running_means(self._last, self.rule.window).squeeze(1)
         self._stopped = self._stopped | self.rule.crossed_by(mean)

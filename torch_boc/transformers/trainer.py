@@ -1,26 +1,40 @@
-"""`BoCTrainerMetrics`, for two arguments of `transformers.Trainer`."""
+"""`BoCTrainerMetrics`, for two arguments of `transformers.Trainer`, and the predictions that it leaves."""
 
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Any
 
+import numpy
 import torch
+from accelerate.state import GradientState
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import EvalPrediction
 
+from ..core.coins import Coins
+from ..core.precision import widen
 from ..data.finding import describe
 from ..functional.checks import as_indices
-from ..functional.evidence import gather
+from ..functional.evidence import Evidence, gather
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
 from ..functional.tallies import Counts
+from ..metrics import BoCMetric
 from .causality import Causality, find_causality
-from .columns import PADDING, ColumnMetric, to_columns
-from .loop import Loop
-from .predictions import Predictions, checked_predictions, first_of, without_columns
 
+COLUMNS = ("prediction", "odds", "loss", "concentration", "free_gap", "target", "distance")
+"""The numbers of each sample, in this order; without labels the first five."""
+# Trainer pads with this value. Odds are never negative, so that it also marks samples that are ignored.
+PADDING = -100
+# How many samples are counted at once. The tokens of a whole evaluation may be too many.
+BLOCK_SAMPLES = 2**20
 # With at most this many classes, logits are kept for your own metrics: at most 4 kB in float32 for a row. A row is a
 # sample, or a token if every token has a label.
 KEPT_CLASSES = 1024
+REMEDY = (
+    "the logits were not kept, to save memory: take the predicted classes as predictions.argmax(-1), or keep the "
+    "logits with BoCTrainerMetrics(keep_logits=True)"
+)
 
 
 class BoCTrainerMetrics:
@@ -90,7 +104,7 @@ class BoCTrainerMetrics:
         self._causality = Causality()
         self.keys = check_keys(SHORT_KEYS if keys is None else keys)
         self.prefix = f"{prefix}_" if prefix else ""
-        self._loop = Loop()
+        self._finished, self._pass = True, (None, 0)
 
     def arguments(self, model: nn.Module | None = None) -> dict[str, Any]:
         """The two arguments for Trainer: `Trainer(model, ..., **boc.arguments(model))`.
@@ -108,10 +122,16 @@ class BoCTrainerMetrics:
         part of the result. Several outputs stay a tuple: the first becomes a `Predictions`, and the others are kept if
         the logits are.
         """
-        outputs, logits = logits, _checked_logits(first_of(logits))
+        outputs, logits = logits, first_of(logits)
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            raise TypeError(
+                f"expected floating-point logits, got {describe(logits)}; with predict_with_generate=True Trainer "
+                "gives the generated tokens, which have no logits: leave it out for the evaluation with the probe"
+            )
         evidence = gather(logits.detach(), self._target(logits, first_of(labels)), ignore_index=PADDING)
         self.metric.num_classes = classes = logits.shape[-1]
-        kept = {"logits": logits.detach()} if self._keeps(classes) else {}
+        keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
+        kept = {"logits": logits.detach()} if (keeps if self.keep_logits is None else self.keep_logits) else {}
         number = torch.full(logits.shape[:1], classes, device=logits.device)
         predictions = Predictions({"columns": to_columns(evidence), "classes": number, **kept})
         if not isinstance(outputs, tuple | list):
@@ -129,24 +149,48 @@ class BoCTrainerMetrics:
             A dict of floats under prefix and key, and the results of your own `compute_metrics`. With
             `batch_eval_metrics=True` it is empty before the last batch.
         """
-        if self._loop.begins(compute_result):
+        if self._begins(compute_result):
             self.metric.reset()
         batches = outcome.predictions if isinstance(outcome.predictions, list) else [outcome.predictions]
-        for batch in map(checked_predictions, batches):  # several with `eval_do_concat_batches=False`
+        for batch in map(first_of, batches):  # several with `eval_do_concat_batches=False`
+            if not isinstance(batch, Predictions):
+                raise TypeError(
+                    f"expected Predictions from BoCTrainerMetrics.preprocess, got {describe(outcome.predictions)}; "
+                    "give Trainer both of its arguments: Trainer(model, ..., **boc.arguments(model))"
+                )
             if compute_result is None and len(batch):  # otherwise `preprocess` has just seen its logits
                 self.metric.num_classes = int(batch["classes"][0])
             self.metric.update(torch.as_tensor(batch["columns"]))
-        own = self._own_results(outcome, compute_result)
-        return {**self._results(), **own} if compute_result is not False else {}
+        own: Mapping[str, Any] = {}
+        if self.compute_metrics is not None and outcome.label_ids is not None:
+            extras = {name: getattr(outcome, name, None) for name in ("inputs", "losses")}
+            theirs = EvalPrediction(without_columns(outcome.predictions), outcome.label_ids, **extras)
+            by_batch = {} if compute_result is None else {"compute_result": compute_result}
+            own = self.compute_metrics(theirs, **by_batch)
+        if compute_result is False:
+            return {}
+        summary = self.metric.compute()
+        labelled = int(Counts(*self.metric.total().counts).labelled) > 0
+        keys = [key for key in self.keys if labelled or key not in LABELLED_KEYS]
+        return {**{self.prefix + key: summary[key].item() for key in keys}, **own}
 
     def reset(self) -> None:
         """Forget an interrupted evaluation with `batch_eval_metrics=True`. With Trainer itself this is never needed."""
-        self._loop = Loop()
+        self._finished, self._pass = True, (None, 0)
 
-    def _keeps(self, classes: int) -> bool:
-        if self.keep_logits is None:
-            return self.compute_metrics is not None and classes <= KEPT_CLASSES
-        return self.keep_logits
+    def _begins(self, compute_result: bool | None) -> bool:
+        """Whether a call with this `compute_result` is the first of an evaluation.
+
+        An evaluation by batches that was interrupted had no last call. The next one is recognised by its pass over the
+        data: accelerate, from which Trainer also learns which batch is the last, lists the loaders that are being
+        iterated over. A loader is listed once for each pass that began and did not end.
+        """
+        loaders = GradientState().dataloader_references
+        active = loaders[-1]
+        current = (None, 0) if active is None else (weakref.ref(active), sum(x is active for x in loaders))
+        first = self._finished or compute_result is None or current != self._pass
+        self._finished, self._pass = compute_result is not False, current
+        return first
 
     def _target(self, logits: Tensor, labels: Tensor | None) -> Tensor | None:
         """The label of each row of logits, or -100."""
@@ -154,45 +198,162 @@ class BoCTrainerMetrics:
             return None
         labels = as_indices(labels)
         target = labels if self.ignore_index == PADDING else labels.masked_fill(labels == self.ignore_index, PADDING)
-        if not self._predicts_next(logits):
-            return target
-        if target.ndim != 2:
-            raise ValueError(f"expected labels of shape (N, T) with causal=True, got {tuple(target.shape)}")
-        return pad(target[:, 1:], (0, 1), value=PADDING)
-
-    def _predicts_next(self, logits: Tensor) -> bool:
-        """Whether a row of logits predicts the next label, and not its own."""
-        if self.causal is not None or logits.ndim != 3:
-            return bool(self.causal)
-        if (answer := self._causality.of(logits.shape[-1])) is None:
+        causal = self.causal
+        if causal is None and logits.ndim == 3 and (causal := self._causality.of(logits.shape[-1])) is None:
             raise ValueError(
                 f"expected causal=True or causal=False for logits of shape {tuple(logits.shape)}, got neither, nor a "
                 "model of a known kind; give boc.arguments(model), or BoCTrainerMetrics(causal=True) if each position "
                 "predicts the next label (GPT, Llama), causal=False if its own (token classification, masked language "
                 "models, sequence to sequence)"
             )
-        return answer
-
-    def _results(self) -> dict[str, float]:
-        summary = self.metric.compute()
-        labelled = int(Counts(*self.metric.total().counts).labelled) > 0
-        keys = [key for key in self.keys if labelled or key not in LABELLED_KEYS]
-        return {self.prefix + key: summary[key].item() for key in keys}
-
-    def _own_results(self, outcome: Any, compute_result: bool | None) -> Mapping[str, Any]:
-        if self.compute_metrics is None or outcome.label_ids is None:
-            return {}
-        extras = {name: getattr(outcome, name, None) for name in ("inputs", "losses")}
-        theirs = EvalPrediction(without_columns(outcome.predictions), outcome.label_ids, **extras)
-        if compute_result is None:
-            return self.compute_metrics(theirs)
-        return self.compute_metrics(theirs, compute_result=compute_result)
+        if not causal:
+            return target
+        if target.ndim != 2:
+            raise ValueError(f"expected labels of shape (N, T) with causal=True, got {tuple(target.shape)}")
+        return pad(target[:, 1:], (0, 1), value=PADDING)
 
 
-def _checked_logits(logits: Any) -> Tensor:
-    if isinstance(logits, Tensor) and logits.is_floating_point():
-        return logits
-    raise TypeError(
-        f"expected floating-point logits, got {describe(logits)}; with predict_with_generate=True Trainer gives the "
-        "generated tokens, which have no logits: leave it out for the evaluation with the probe"
-    )
+class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
+    """The predictions of a Trainer with the probe: an array of logits, of which often only `argmax(-1)` was kept.
+
+    `predictions["columns"]` has the numbers of the probe on its last axis, in the order of `COLUMNS`. If the logits
+    were kept, it behaves like their array, which is `predictions["logits"]`. If not, it knows only the predicted
+    classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`. Everything else raises an error.
+
+    It is a mapping, because Trainer gathers, pads and joins mappings as it does tensors.
+
+    >>> predictions = Predictions({"columns": torch.tensor([[2.0, 0.1, 0.1, 0.0], [0.0, 0.2, 0.1, 0.5]])})
+    >>> predictions.argmax(-1)
+    tensor([2, 0])
+    >>> predictions.has_logits
+    False
+    """
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        self._parts = dict(parts)
+
+    def argmax(self, axis: int | None = None, out: None = None, *, dim: int | None = None, **options: Any) -> Any:
+        """The predicted classes; `axis` or `dim` must be the last. They are 0 where Trainer padded."""
+        axis = dim if axis is None else axis
+        if self.has_logits:
+            return self["logits"].argmax(axis, **options)
+        if axis not in (-1, self.ndim - 1) or options or out is not None:
+            raise ValueError(f"expected argmax(-1) and no other options, got axis {axis}: {REMEDY}")
+        prediction = self["columns"][..., 0].clip(min=0)
+        return prediction.long() if isinstance(prediction, Tensor) else prediction.astype("int64")
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether the logits were kept."""
+        return "logits" in self._parts
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes, that of the classes included."""
+        return int(self["columns"].ndim)
+
+    def keys(self) -> KeysView[str]:
+        """The names of the parts: "columns", "classes" (how many, for each sample), and "logits" if they were kept."""
+        return self._parts.keys()
+
+    def values(self) -> ValuesView[Any]:
+        """The parts."""
+        return self._parts.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """The parts with their names."""
+        return self._parts.items()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._parts[key] if isinstance(key, str) else self._logits("indexing")[key]
+
+    def __len__(self) -> int:
+        return len(self["columns"])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._logits("iteration"))
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._parts if isinstance(value, str) else value in self._logits("a search")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pickle, copy and NumPy look for such names, and do not need them
+            raise AttributeError(name)
+        if not self.has_logits:
+            raise AttributeError(f"{name!r} needs the logits: {REMEDY}")
+        return getattr(self["logits"], name)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = numpy.asarray(self._logits("an array"), dtype=dtype)
+        return array.copy() if copy else array
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        inputs = tuple(numpy.asarray(x) if isinstance(x, Predictions) else x for x in inputs)
+        return getattr(ufunc, method)(*inputs, **options)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, kinds: Any, args: Any = (), options: Any = None) -> Any:
+        if function is torch.argmax and args:
+            return args[0].argmax(*args[1:], **(options or {}))
+        raise TypeError(
+            f"torch.{function.__name__} takes tensors, got Predictions; give it predictions['logits'] as a tensor, "
+            "which are kept with BoCTrainerMetrics(keep_logits=True)"
+        )
+
+    def __repr__(self) -> str:
+        what = f"logits of shape {tuple(self['logits'].shape)}" if self.has_logits else "argmax(-1) alone"
+        return f"Predictions({len(self)} samples, {what})"
+
+    def _logits(self, what: str) -> Any:
+        if not self.has_logits:
+            raise TypeError(f"{what} needs the logits: {REMEDY}")
+        return self._parts["logits"]
+
+
+def first_of(value: Any) -> Any:
+    """The first of several outputs or labels; None if there are none. A single value is returned unchanged."""
+    return next(iter(value), None) if isinstance(value, tuple | list) else value
+
+
+def without_columns(predictions: Any) -> Any:
+    """The predictions without our columns: what Trainer would give to your own function, if the logits were kept."""
+    if isinstance(predictions, list):
+        return [without_columns(batch) for batch in predictions]
+    if isinstance(predictions, tuple):
+        return (without_columns(predictions[0]), *predictions[1:])
+    return predictions["logits"] if predictions.has_logits else predictions
+
+
+def to_columns(evidence: Evidence) -> Tensor:
+    """Samples as numbers on a last axis, in the order of `COLUMNS`."""
+    coins, counted = evidence.coins, evidence.counted
+    odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
+    columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
+    if evidence.target is not None and evidence.distance is not None:
+        columns += [evidence.target, evidence.distance]
+    return torch.stack([widen(column) for column in columns], -1)
+
+
+class ColumnMetric(BoCMetric):
+    """A `BoCMetric` that takes columns instead of logits. Every process has all columns, so it is never synced."""
+
+    def update(self, preds: Tensor, target: Tensor | None = None) -> None:  # type: ignore[override]
+        if self.num_classes is None:
+            raise ValueError("expected predictions that this BoCTrainerMetrics made, got those of another")
+        if self.device != preds.device:
+            self.to(preds.device)
+        for block in preds.flatten(0, -2).split(BLOCK_SAMPLES):
+            prediction, odds, loss, concentration, free_gap, *labels = widen(block).unbind(-1)
+            # A row without geometry has NaN for odds, and counts as invalid.
+            evidence = Evidence(
+                Coins(prediction.long(), odds, loss, concentration, free_gap), self.num_classes, counted=~(odds < 0)
+            )
+            if labels:
+                evidence = evidence._replace(target=labels[0].long(), distance=labels[1])
+            super().update(evidence)
+
+    def reset(self) -> None:
+        """Forget all samples, but not the classes: `preprocess` has seen the logits before the first update."""
+        classes = self.num_classes
+        super().reset()
+        self.num_classes = classes

@@ -1,0 +1,173 @@
+"""`torch-boc text` and `torch-boc trace`: numbers, pages, files, and errors of one line."""
+
+import io
+import json
+
+import pandas
+import pytest
+import torch
+import transformers
+
+from tests.language import servers
+from tests.transformers.cases import byte_model, byte_tokenizer, prose
+from torch_boc.cli import language_model as command
+from torch_boc.cli.language_model import UNKNOWN
+from torch_boc.data import texts
+from torch_boc.language import Trace
+from torch_boc.language.scales import SCALES
+from torch_boc.transformers import evaluate_text
+
+CHAT = "{% for message in messages %}User: {{ message.content }}\n{% endfor %}Bot:"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    byte_model().save_pretrained(path)
+    byte_tokenizer().save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def book(tmp_path):
+    (tmp_path / "book.txt").write_text(prose(700))
+    (tmp_path / "note.txt").write_text(prose(90))
+    return tmp_path
+
+
+@pytest.fixture
+def response(tmp_path):
+    logits = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
+    (tmp_path / "chat.json").write_text(json.dumps(servers.openai_chat(logits, logits.argmax(-1), 5)))
+    return tmp_path / "chat.json"
+
+
+def expected(given, **options):
+    return evaluate_text(byte_model(), byte_tokenizer(), given, **options)
+
+
+def test_the_numbers_of_texts(run, folder, book):
+    code, out, err = run("text", "--model", folder, "book.txt", "note.txt", "--out", "found.csv")
+    assert (code, err) == (0, "")
+    numbers = expected({"book.txt": prose(700), "note.txt": prose(90)})
+    rows = [line.split()[:3] for line in out.splitlines()]
+    for name, values in numbers.items():
+        assert [name, f"{values['tokens']:,}", f"{values['perplexity']:.4g}"] in rows
+    assert max(map(len, out.splitlines()[1:])) <= 80
+    table = pandas.read_csv(book / "found.csv", index_col="text")
+    pandas.testing.assert_frame_equal(table, numbers.to_frame(), check_dtype=False, rtol=1e-9)
+    assert "found.csv" in out
+
+
+def test_json_is_alone_on_stdout_and_a_file_is_read_in_pieces(run, folder, book, monkeypatch):
+    monkeypatch.setattr(command, "text_pieces", lambda path: texts.text_pieces(path, 50))
+    options = ("--context", "32", "--stride", "5", "--bos", "--dtype", "float32", "--json")
+    code, out, err = run("text", "--model", folder, "book.txt", *options)
+    assert (code, err) == (0, "")
+    content = json.loads(out, parse_constant=pytest.fail)
+    numbers = expected({"book.txt": prose(700)}, context=32, stride=5, bos=True)  # a byte is a token: nothing changes
+    assert content["texts"].keys() == {"book.txt"}
+    assert content["texts"]["book.txt"] == pytest.approx(numbers["book.txt"], rel=1e-6)
+    assert {path.name for path in book.iterdir()} == {"book.txt", "note.txt"}
+
+
+def trace_model(run, folder, *more):
+    return run("trace", "--model", folder, "--prompt", "The sky is", "--max-new-tokens", 12, *more)
+
+
+def test_a_page_of_generated_text(run, folder, tmp_path):
+    code, out, err = trace_model(run, folder, "--table", "a.parquet")
+    assert (code, err) == (0, "")
+    assert out.startswith("Sequence 1: ")
+    found = Trace.from_parquet(tmp_path / "a.parquet")
+    assert found.text().startswith("The sky is")
+    assert found.records[0].prompt_length == 10
+    assert (tmp_path / "trace.html").read_text(encoding="utf-8") == found.html()
+    table = pandas.read_parquet(tmp_path / "a.parquet")
+    assert (table["rank"][~table["is_prompt"]] == 1).all()  # greedy
+
+
+def test_drawn_tokens_are_those_of_the_seed(run, folder, tmp_path):
+    state = torch.get_rng_state()
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        args = ("--sample", "--temperature", 5, "--seed", seed, "--table", f"{name}.parquet")
+        assert trace_model(run, folder, *args).code == 0
+    found = [Trace.from_parquet(tmp_path / f"{name}.parquet").text() for name in "abc"]
+    assert found[0] == found[1] != found[2]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_prompt_from_stdin_a_quantity_and_a_chat(run, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("Naïve café"))
+    args = ("--model", folder, "--prompt", "-", "--max-new-tokens", 3, "--quantity", "gap", "--json")
+    code, out, _ = run("trace", *args)
+    content = json.loads(out)
+    assert (code, content["classes"], content["files"]) == (0, byte_model().config.vocab_size, ["trace.html"])
+    page = (tmp_path / "trace.html").read_text(encoding="utf-8")
+    assert "Naïve café" in page
+    assert "<option value='gap' selected>" in page
+    err = trace_model(run, folder, "--chat").err
+    assert f"{folder}: expected a chat template for --chat, got none; leave --chat out" in err
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(tmp_path / "talking")
+    byte_model().save_pretrained(tmp_path / "talking")
+    assert trace_model(run, tmp_path / "talking", "--chat", "--table", "a.parquet").code == 0
+    assert Trace.from_parquet(tmp_path / "a.parquet").text().startswith("User: The sky is\nBot:")
+
+
+def test_a_page_of_a_response(run, response, tmp_path):
+    """It can be tinted by all that is accepted."""
+    for name in (x for x in SCALES if x not in UNKNOWN["--response"]):
+        args = ("--num-classes", 40, "-o", "b.html", "--table", "b.parquet", "--quantity", name)
+        code, out, err = run("trace", "--response", response, *args)
+        assert (code, err) == (0, "")
+        assert pandas.read_parquet(tmp_path / "b.parquet")[name].notna().all()
+        found = Trace.from_response(response.read_bytes(), num_classes=40)
+        assert (tmp_path / "b.html").read_text(encoding="utf-8") == found.html(name)
+    assert "9 tokens, perplexity" in out
+    assert "ended by stop" in out
+
+
+MODEL = ["trace", "--model", "a", "--prompt", "x"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["text", "--model", "nowhere", "book.txt"], "nowhere: no such folder; give --model the folder of a model"),
+        (["text", "--model", ".", "book.txt"], "transformers cannot load a causal language model"),
+        (["text", "--model", "FOLDER", "--gguf", "x.gguf", "book.txt"], "x.gguf: no such file; give --gguf"),
+        (["text", "--model", "FOLDER", "missing.txt"], "missing.txt: expected a text file, got no such file"),
+        (["text", "--model", "FOLDER", "."], ".: expected a text file, got a folder"),
+        (["text", "--model", "FOLDER", "empty.txt"], "empty.txt: expected a text, got an empty file"),
+        (["text", "--model", "FOLDER", "latin.txt"], "expected a text in UTF-8, got invalid start byte at byte 4"),
+        (["text", "--model", "FOLDER", "book.txt", "book.txt"], "book.txt: expected each file once, got it 2 times"),
+        (["text", "--model", "FOLDER", "book.txt", "--context", "65"], "at most 64, the context of the model, got 65"),
+        (["text", "--model", "FOLDER", "book.txt", "--dtype", "int8"], "expected --dtype among auto, float32"),
+        (["text", "--model", "FOLDER", "book.txt", "--out", "."], "expected the path of a file, got the folder ."),
+        (["trace"], "expected --model FOLDER or --response PATH, got none"),
+        (["trace", "--model", "a", "--response", "b"], "expected --model FOLDER or --response PATH, got both"),
+        (["trace", "--model", "a"], "expected --prompt TEXT with --model, got none; --prompt - reads it from stdin"),
+        (["trace", "--response", "a"], "expected --num-classes N, the size of the vocabulary, with --response"),
+        (["trace", "--response", "a", "--num-classes", "9"], "a: no such file"),
+        ([*MODEL, "--temperature", "2"], "expected --temperature above 0 and with --sample, got 2.0"),
+        ([*MODEL, "--quantity", "beauty"], "expected --quantity among lost_coins, confidence,"),
+        (
+            ["trace", "--response", "a", "--num-classes", "9", "--quantity", "entropy"],
+            "expected --quantity among lost_coins, confidence, rank, log_probability, odds, concentration, gap w",
+        ),
+        ([*MODEL, "-o", "."], "expected the path of a file, got the folder ."),
+        (["trace", "--model", "book.txt", "--prompt", "x"], "expected the folder of a model or a file that ends in .g"),
+        (["trace", "--response", "book.txt", "--num-classes", "9"], "book.txt: expected a response as JSON"),
+        (["trace", "--response", "chat.json", "--num-classes", "3"], "chat.json: expected 1 to 3 log-probabilities"),
+    ],
+)
+def test_errors_are_one_line(run, folder, book, response, args, message):
+    (book / "empty.txt").touch()
+    (book / "latin.txt").write_bytes(b"abcd\xffxyz")
+    code, out, err = run(*(folder if x == "FOLDER" else x for x in args))
+    assert (code, out) == (2, "")
+    assert err.startswith("torch-boc: error: ")
+    assert message in err
+    assert err.count("\n") == 1

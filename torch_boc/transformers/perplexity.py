@@ -1,0 +1,185 @@
+"""How well a causal language model predicts texts: perplexity, and the numbers of the probe."""
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from .._optional import require
+from ..metrics import BoCMetric
+from .scoring import WindowReader, causal_model, check_windows, token_windows, vocabulary
+
+# The default context for texts of any length. The cache of a longer one can take more memory than the model does.
+USUAL_CONTEXT = 4096
+# A text, or the pieces of a text that is too long to be held at once.
+Document = str | Iterable[str]
+Texts = str | Iterable[Document] | Mapping[str, str | Iterable[Document]]
+# The name of a text that is given without one, and of the row of all texts together.
+SINGLE, ALL = "text", "all"
+
+
+class TextNumbers(dict[str, dict[str, float]]):
+    """The numbers of each text by its name, and those of all texts together under "all" if there are several.
+
+    They are those of `torch_boc.functional.boc_summary` for the predictions of the next token, and
+
+    - `tokens`, how many predictions were scored; `documents`, how many texts there are; `bytes`, the size of what was
+      scored, in UTF-8;
+    - `perplexity`, the exponential of `nll`, and `bits_per_byte`, which compares models of different tokenizers; it is
+      NaN if predictions are invalid;
+    - `lost_coins`, how many of its coin flips the likeliest token is expected to lose, on average.
+    """
+
+    def to_frame(self) -> Any:
+        """A pandas table with a row for each text."""
+        pandas = require("pandas", purpose="tables need")
+        return pandas.DataFrame(list(self.values()), index=pandas.Index(list(self), name="text"))
+
+
+def evaluate_text(
+    model: Any,
+    tokenizer: Any,
+    texts: Texts,
+    *,
+    context: int | None = None,
+    stride: int | None = None,
+    bos: bool | None = None,
+) -> TextNumbers:
+    """How well a causal language model predicts given texts, token by token, and what its confidence is worth.
+
+    Everything is added up on the model's device while the texts go through the model once, in slices of at most about
+    2^24 logits. So memory grows neither with the length nor with the number of the texts nor, beyond a slice, with the
+    vocabulary. It grows with the context, because a model keeps keys and values of each token that it reads together.
+
+    Args:
+        model: a causal language model of transformers.
+        tokenizer: its tokenizer.
+        texts: a text, a list of texts, or a mapping from names to either, which gets a row for each name. Among
+            several, no text has the name "all", which is that of the row of all together. A text may also be an
+            iterable of its pieces. Pieces are tokenised one by one, so that no token crosses the end of a piece; the
+            model reads on across it.
+        context: the most tokens that the model reads together; by default what its config states, but at most 4,096.
+            A longer context takes more memory.
+        stride: how far a window is from the one before, by default half of the context; see `logit_slices`.
+        bos: whether the tokenizer's first token stands before each text; by default as the tokenizer does it. With it
+            the first token of a text is predicted too. If a text is longer than the context, this token stands at the
+            head of each of its windows, because models that were trained with it predict badly without it.
+
+    Returns:
+        The numbers, as a dict by the name of the text, which is "text" if there is none. Predictions with NaN or +inf
+        are left out, with a warning.
+    """
+    classes, before = vocabulary(model), first_tokens(tokenizer, bos)
+    context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
+    named = _named(texts)
+    found, whole = TextNumbers(), _Sum(classes)
+    with causal_model(model):
+        for name, documents in named.items():
+            part = _Sum(classes)
+            for document in documents:
+                part.documents += 1
+                pieces = [document] if isinstance(document, str) else _iterable(document, name)
+                tokens = part.tokenised(pieces, tokenizer, name, predicted=bool(before))
+                for window, first in token_windows(tokens, context, stride, before):
+                    part.read(model, window, first)
+            whole.add(part)
+            found[name] = part.numbers(name)
+    whole.metric.nan_strategy = "warn"
+    total = whole.numbers(ALL)
+    return found if len(found) == 1 else TextNumbers({**found, ALL: total})
+
+
+class _Sum:
+    """What texts add up to; `bytes` are those of the tokens that were scored, in UTF-8."""
+
+    def __init__(self, num_classes: int) -> None:
+        self.metric = BoCMetric(num_classes, nan_strategy="ignore", validate_args=False, sync_on_compute=False)
+        self.bytes = self.documents = self.seen = 0
+
+    def tokenised(self, pieces: Iterable[str], tokenizer: Any, name: str, *, predicted: bool) -> Iterator[list[int]]:
+        """The tokens of a document, piece by piece; `predicted` tells whether its first token is."""
+        for piece in pieces:
+            if not isinstance(piece, str):
+                raise TypeError(f"{name}: expected the pieces of a text as str, got {type(piece).__name__}")
+            ids = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
+            self.bytes += len(piece.encode())
+            self.seen += len(ids)
+            if not predicted and ids:
+                self.bytes -= len(tokenizer.decode(ids[:1]).encode())
+                predicted = True
+            yield ids
+
+    def read(self, model: Any, window: list[int], first: int) -> None:
+        """Add the predictions of the tokens of a window from `first` on."""
+        batch = torch.tensor([window], device=model.device)
+        for start, logits in WindowReader(model, batch).read(0, first, len(window)):
+            self.metric.to(logits.device)
+            self.metric.update(logits[0], batch[0, start : start + logits.shape[1]].to(logits.device))
+
+    def add(self, part: "_Sum") -> None:
+        """Add what other texts add up to."""
+        if self.metric.update_called:
+            self.metric.merge_state(part.metric)
+        else:
+            self.metric = part.metric.clone()
+        self.bytes += part.bytes
+        self.documents += part.documents
+
+    def numbers(self, name: str) -> dict[str, float]:
+        """The numbers of `TextNumbers`."""
+        if not self.metric.update_called:
+            got = "one token" if self.seen else "an empty text"
+            raise ValueError(f"{name}: expected a text of at least two tokens, got {got}")
+        found = {key: float(value) for key, value in self.metric.compute().items()}
+        tokens, nll, classes = int(found.pop("samples")), found["nll"], self.metric.num_classes or 0
+        known = self.bytes and not found["invalid"]
+        return {
+            "tokens": tokens,
+            "documents": self.documents,
+            "bytes": self.bytes,
+            "perplexity": math.exp(min(nll, 700.0)) if nll == nll else math.nan,
+            "bits_per_byte": nll / math.log(2) * tokens / self.bytes if known else math.nan,
+            "lost_coins": (1.0 - found["dominance"]) * (classes - 1),
+            **found,
+        }
+
+
+def _named(texts: Texts) -> dict[str, Iterable[Document]]:
+    """The texts of each name, or an error before the work begins."""
+    named = dict(texts) if isinstance(texts, Mapping) else {SINGLE: texts}
+    if not named:
+        raise ValueError("expected at least one text, got an empty mapping")
+    check_names(list(named))
+    return {name: [x] if isinstance(x, str) else _iterable(x, name) for name, x in named.items()}
+
+
+def check_names(names: list[str]) -> None:
+    """Raise if a text among several has the name of the row of all texts together."""
+    if len(names) > 1 and ALL in names:
+        raise ValueError(
+            f"{ALL}: expected another name for a text among several, because the row of all texts together has this "
+            "one; rename the text"
+        )
+
+
+def _iterable(found: Any, name: str) -> Iterable[Any]:
+    """A list of texts or the pieces of one, or an error for what is neither."""
+    if isinstance(found, bytes | Mapping) or not isinstance(found, Iterable):
+        remedy = "; read it first, with path.read_text()" if isinstance(found, os.PathLike) else ""
+        raise TypeError(f"{name}: expected a text as str, or an iterable of texts, got {type(found).__name__}{remedy}")
+    return found
+
+
+def first_tokens(tokenizer: Any, bos: bool | None) -> list[int]:
+    """The tokens that stand before each text."""
+    if bos:
+        if tokenizer.bos_token_id is None:
+            raise ValueError("expected a tokenizer with a first token (bos), got one without; leave out bos")
+        return [tokenizer.bos_token_id]
+    if bos is False:
+        return []
+    plain, whole = (tokenizer("a", add_special_tokens=x)["input_ids"] for x in (False, True))
+    places = range(len(whole) - len(plain) + 1)
+    return next((list(whole[:i]) for i in places if whole[i : i + len(plain)] == plain), [])
