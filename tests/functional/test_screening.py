@@ -2,15 +2,11 @@
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.dispatch import NoHostSync, needs_fake_gpu
 from torch_boc import ConformalTest
-from torch_boc.functional import gather, scores
-from torch_boc.functional.columns import COLUMNS, sample_columns
+from torch_boc.functional import gather
 from torch_boc.functional.conformal import flagged_share, place_starts, score_place
 from torch_boc.functional.evidence import every
-from torch_boc.functional.screening import Scoring, columns_and_places, place_samples
 
 GROUPS = [None, "prediction", "confidence"]
 NAMES = ("gap", "prediction", "log_p_value")
@@ -19,24 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged")
 
 def logits(rows=300, scale=3.0, seed=0):
     return scale * torch.randn(rows, 5, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize("groups", GROUPS)
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
-@pytest.mark.parametrize("score", [name for name, score in scores.items() if not score.upside_down])
-def test_columns_and_places_are_those_of_two_passes(score, temperature, groups):
-    rows, scoring = logits(40), Scoring(score, temperature, groups)
-    rows[3, 1], rows[5, 2] = torch.nan, torch.inf
-    for names in ((), NAMES, COLUMNS):
-        columns, placing = columns_and_places(rows, scoring, names, trials=30)
-        want = sample_columns(rows, trials=30, columns=names) if names else {}
-        assert list(columns) == list(names)
-        torch.testing.assert_close(columns, want, rtol=1e-12, atol=0, equal_nan=True)
-        alone = place_samples(rows, scoring)
-        assert torch.equal(placing.valid, alone.valid)
-        assert torch.equal(placing.place[alone.valid], alone.place[alone.valid])
-        if groups:
-            assert torch.equal(placing.group[alone.valid], alone.group[alone.valid])
 
 
 @pytest.mark.parametrize("groups", GROUPS)
@@ -54,39 +32,6 @@ def test_samples_in_no_place_are_flagged():
     held_out, tested = torch.tensor([[1, 98]]), torch.tensor([[3, 1]])
     assert flagged_share(held_out, tested, 0.05, invalid=torch.tensor(4)) == pytest.approx(7 / 8)
     assert flagged_share(held_out, tested * 0, 0.05, invalid=2) == 1
-
-
-def test_nothing_is_read_back():
-    counts = torch.tensor([[1, 98]])
-    with NoHostSync():
-        flagged_share(counts, counts, 0.05, invalid=torch.tensor(4))
-        columns_and_places(logits(), Scoring("log_odds", groups="confidence"), NAMES)
-
-
-@needs_fake_gpu
-def test_on_a_gpu():
-    with FakeTensorMode():
-        counts = torch.zeros(2, 7, dtype=torch.int64, device="cuda")
-        rows = torch.zeros(4, 5, device="cuda")
-        with NoHostSync():
-            share = flagged_share(counts, counts, 0.05)
-            columns, placing = columns_and_places(rows, Scoring("energy", groups="prediction"), NAMES)
-    assert {x.device.type for x in (share, *columns.values(), *placing)} == {"cuda"}
-
-
-def test_compiled_in_one_graph():
-    rows, held_out = logits(), ConformalTest().calibrate(logits(seed=2))
-
-    def work(rows, counts):
-        columns, placing = columns_and_places(rows, Scoring("log_odds"), ("gap", "prediction"))
-        return columns["gap"], placing.place, flagged_share(counts, counts, 0.05)
-
-    compiled = torch.compile(work, fullgraph=True, backend="eager")
-    (gap, place, share), (wanted_gap, wanted_place, wanted_share) = (f(rows, held_out.counts) for f in (compiled, work))
-    torch.testing.assert_close(gap, wanted_gap, rtol=1e-5, atol=1e-6)
-    assert (place == wanted_place).double().mean() > 0.97, "few scores are so near to the end of a place"
-    assert share == wanted_share
-    torch.compiler.reset()
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (7, 2, 5), (0, 5)])

@@ -173,9 +173,7 @@ def test_an_update_by_torch_is_few_operations(make, limit, shape, labelled):
 
 
 @pytest.mark.parametrize("ignore_index", [None, -100])
-@pytest.mark.parametrize(
-    ("make", "call"), [(BoCMetric, "tally"), (CoherenceGap, "gap_tally"), (MAKERS["bins"], "count_scores")]
-)
+@pytest.mark.parametrize(("make", "call"), [(BoCMetric, "tally"), (CoherenceGap, "gap_tally")])
 def test_an_update_is_one_native_call(make, call, ignore_index, monkeypatch):
     metric, calls = make(), count_native_calls(monkeypatch)
     if ignore_index is not None and call != "count_scores":
@@ -201,9 +199,7 @@ def test_update_reads_nothing_back_on_either_path():
 
 
 @pytest.mark.skipif(not kernels.available("cuda"), reason="there is no Triton")
-@pytest.mark.parametrize(
-    ("make", "operator"), [(BoCMetric, "tally"), (CoherenceGap, "gap_tally"), (MAKERS["bins"], "count_scores")]
-)
+@pytest.mark.parametrize(("make", "operator"), [(BoCMetric, "tally"), (CoherenceGap, "gap_tally")])
 def test_an_update_on_a_gpu_is_one_operator(make, operator):
     metric = make()
     metric.validate_args, metric._device = False, torch.device("cuda", 0)

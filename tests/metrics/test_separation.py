@@ -1,5 +1,3 @@
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -250,23 +248,6 @@ def test_invalid_rows_are_counted_over_batches(thresholds):
         metric.update(logits, torch.arange(10) > 4)
     with pytest.warns(UserWarning, match="^3 rows of logits with NaN"):
         metric.compute()
-
-
-def test_the_old_name_of_the_p_value_works_and_warns():
-    known, unknown = logits_of_two_kinds()
-    results = []
-    for name in ("p_value", "log_p_value"):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            metric = BoCSeparation([name, "gap"])
-        assert [x.category for x in caught] == ([FutureWarning] if name == "p_value" else [])
-        metric.update(known, False)
-        metric.update(unknown, True)
-        results.append(metric.compute())
-        metric.samples()
-        metric.plot(score=name)
-    assert next(iter(results[0])) == "p_value_auroc"  # the key that was asked for
-    assert results[0]["p_value_auroc"] == results[1]["log_p_value_auroc"]
 
 
 def logits_of_two_kinds():

@@ -11,8 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.nn.models import images, linear, vit
-from tests.passes import count_native_calls, count_passes
-from torch_boc import BoCClassifier, BoCProbe, ConformalTest, functional
+from torch_boc import BoCClassifier, BoCProbe, ConformalTest
 from torch_boc.functional.columns import COLUMNS, sample_columns
 from torch_boc.nn import ProbeOutput, ScreenedOutput
 from torch_boc.nn.screening import SCREENED, SampleColumns
@@ -171,21 +170,6 @@ def test_screened_columns_are_those_of_both(names, temperature, score, groups):
     want |= sample_columns(x, trials=20, columns=names) if names else {}
     for name, column in found.items():
         torch.testing.assert_close(column, want[name], rtol=1e-12, atol=0, equal_nan=True, msg=name)
-
-
-@pytest.mark.parametrize("groups", GROUPS)
-@pytest.mark.parametrize(("score", "call"), [("log_odds", "evidence"), ("msp", "columns"), ("entropy", "columns")])
-def test_columns_and_test_read_the_logits_once(score, call, groups, monkeypatch):
-    test = calibrated(score, groups=groups)
-    names = ("prediction", "gap", "p_value", *SCREENED)
-    calls = count_native_calls(monkeypatch)
-    if functional.scores[score].quantity is not None:
-        call = "columns"
-    SampleColumns(names, test=test)(logits(30))
-    assert calls == [call]
-    passes = count_passes(monkeypatch)
-    SampleColumns(names, test=test)(logits(30))
-    assert len(passes) == 1
 
 
 def test_p_values_never_come_from_earlier_counts():

@@ -72,8 +72,8 @@ def log_bets(p: Tensor) -> Tensor:
     """
     wide = widen(p).unsqueeze(-1)
     exponent = wide.new_tensor(EXPONENTS)
-    sides = [(exponent - 1.0) * x.clamp_min(NEAREST).log() + exponent.log() for x in (wide, 1.0 - wide)]
-    return torch.cat(sides, -1)
+    both = torch.stack([wide, 1.0 - wide]).clamp_min(NEAREST).log()
+    return torch.cat(((exponent - 1.0) * both + exponent.log()).unbind(), -1)
 
 
 def place_bets(p: Tensor, capital: Capital, seen: Tensor) -> Bets:
@@ -93,30 +93,21 @@ def place_bets(p: Tensor, capital: Capital, seen: Tensor) -> Bets:
     gain = torch.where(valid.unsqueeze(-1), log_bets(p.nan_to_num(0.5)), 0.0)
     total = gain.cumsum(0)
     before = total - gain
-    entry = torch.where(valid, _log_share(number), -math.inf).unsqueeze(-1)
+    wide = widen(number)
+    # The logarithm of w_t, where the difference of the two reciprocals does not cancel.
+    growth = torch.log1p(1.0 / (wide + 1.0)) / math.log(2.0)
+    log_share = torch.log(growth) - torch.log(torch.log2(wide + 1.0)) - torch.log(torch.log2(wide + 2.0))
+    entry = torch.where(valid, log_share, -math.inf).unsqueeze(-1)
     begun = torch.logcumsumexp(torch.cat([capital.log_shares.unsqueeze(0), entry - before]), 0)[1:]
     shares = total + begun
-    reserve = -torch.log(torch.log2(widen(number) + 2.0))
+    reserve = -torch.log(torch.log2(wide + 2.0))
     evidence = torch.logaddexp(reserve, shares.logsumexp(-1) - math.log(STRATEGIES))
-    rise, begin = _best_begin(capital, total, before, number, valid)
-    chosen = begin[1:].gather(-1, rise[1:].argmax(-1, keepdim=True)).squeeze(-1)
-    after = shares[-1:].sum(0) if len(p) else capital.log_shares
-    return Bets(evidence, chosen, Capital(after, rise[-1], begin[-1]))
-
-
-def _log_share(number: Tensor) -> Tensor:
-    """The logarithm of w_t, where the difference of the two reciprocals does not cancel."""
-    first, second = torch.log2(widen(number) + 1.0), torch.log2(widen(number) + 2.0)
-    growth = torch.log1p(1.0 / (widen(number) + 1.0)) / math.log(2.0)
-    return torch.log(growth) - torch.log(first) - torch.log(second)
-
-
-def _best_begin(
-    capital: Capital, total: Tensor, before: Tensor, number: Tensor, valid: Tensor
-) -> tuple[Tensor, Tensor]:
-    """`rise` and `begin` before the batch and after each sample: the largest sum of gains, and where it begins."""
+    # Before the batch and after each sample: the largest sum of gains until now, and where it begins.
     earlier = torch.where(valid.unsqueeze(-1), -before, -math.inf)
     best, place = torch.cat([capital.rise.unsqueeze(0), earlier]).cummax(0)
     begins = torch.cat([capital.begin.unsqueeze(0), (number - 1).unsqueeze(-1).expand_as(before)])
     rise = best + torch.cat([torch.zeros_like(total[:1].sum(0, keepdim=True)), total])
-    return rise, begins.gather(0, place)
+    begin = begins.gather(0, place)
+    chosen = begin[1:].gather(-1, rise[1:].argmax(-1, keepdim=True)).squeeze(-1)
+    after = shares[-1:].sum(0) if len(p) else capital.log_shares
+    return Bets(evidence, chosen, Capital(after, rise[-1], begin[-1]))

@@ -92,7 +92,7 @@ def check_target(target: Tensor, shape: torch.Size, name: str = "target") -> Ten
     if target.shape != shape:
         got = _described(target)
         raise ValueError(f"expected {name} of shape {tuple(shape)}, the logits' without the class axis, got {got}")
-    return as_indices(target)
+    return target if target.dtype == torch.int64 else as_indices(target)
 
 
 def as_indices(target: Tensor) -> Tensor:

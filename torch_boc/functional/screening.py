@@ -1,14 +1,12 @@
-"""Where a conformal test finds each sample: how it is scored, placed and grouped, beside the columns of the probe."""
+"""Where a conformal test finds each sample: how it is scored, placed and grouped."""
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from ..core.blocks import blockwise
 from ..core.precision import accumulator
-from .columns import column_extras, columns_of, sample_columns
 from .conformal import STRATA, confidence_stratum, score_place
 from .evidence import Evidence, gather
 from .registry import scores
@@ -122,27 +120,3 @@ def _place(number: Tensor, group: Tensor | None = None, *, scoring: Scoring, cou
         None if group is None else group.reshape(-1),
         valid if counted is None else valid & counted.reshape(-1),
     )
-
-
-def columns_and_places(
-    rows: Tensor, scoring: Scoring, names: Sequence[str], trials: int = 100
-) -> tuple[dict[str, Tensor], Placing]:
-    """The columns of `sample_columns` with these names, and where a test finds each sample.
-
-    One pass over the logits gives both, unless the test has a temperature.
-
-    Args:
-        rows: logits of shape (..., C), without a gradient.
-        scoring: how the test scores and groups the samples.
-        names: names of columns, which were checked before; there may be none.
-        trials: the number of coin flips of the p-value.
-
-    >>> found, placing = columns_and_places(torch.tensor([[2.0, 1.0, 0.0]]), Scoring("max_logit"), ["prediction"])
-    >>> found, placing.place
-    ({'prediction': tensor([0])}, tensor([82944]))
-    """
-    if scoring.temperature != 1.0:
-        columns = sample_columns(rows, trials=trials, columns=names) if names else {}
-        return columns, place_samples(rows, scoring)
-    evidence = gather(rows, trials=trials, extras={*column_extras(names), *scores[scoring.name].extras})
-    return columns_of(evidence, names), place_samples(evidence, scoring)

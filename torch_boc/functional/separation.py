@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from .checks import bare
-from .evidence import Evidence, gather
-from .histogram import add_histograms
-from .registry import need_extras, rank
+from .evidence import Evidence
+from .registry import rank
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
@@ -150,32 +148,6 @@ def binned_average_precision(id_histogram: Tensor, ood_histogram: Tensor) -> tup
     worst = torch.minimum((before + 1) / (before + 1 + false), middle)
     share = positive / positive.sum()
     return (share * middle).sum(), (share * torch.maximum(best - middle, middle - worst)).sum()
-
-
-def add_scores(
-    total: Tensor,
-    invalid: Tensor,
-    preds: Tensor | Evidence,
-    ood: Tensor,
-    names: Sequence[str],
-    *,
-    dim: int = -1,
-    trials: int = 100,
-) -> None:
-    """Add the `score_histograms` of a batch to `total`, and its invalid rows to `invalid`, in place.
-
-    Args:
-        total: (2, S, bins), the histograms so far.
-        invalid: a scalar, the number of rows with NaN or +inf so far. These rows are in no histogram.
-        preds: logits of shape (..., C), or their evidence.
-        ood: (N,) booleans, true for out-of-distribution.
-        names: the S scores.
-        dim: the class axis of the logits; by default the last.
-        trials: the number of coin flips, for the scores that are p-values.
-    """
-    if isinstance(preds, Tensor):
-        preds = gather(bare(preds), dim=dim, trials=trials, extras=need_extras(names))
-    add_histograms(total, ranked(preds._replace(trials=trials), names, invalid), ood)
 
 
 def ranked(evidence: Evidence, names: Sequence[str], invalid: Tensor) -> Tensor:

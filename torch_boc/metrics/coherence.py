@@ -1,9 +1,10 @@
-"""The summary of the probe as a torchmetrics metric."""
+"""The summary of the probe, and the mean coherence gap alone, as torchmetrics metrics."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .. import plots
@@ -11,9 +12,8 @@ from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
 from ..functional.tallies import Counts, Tally, empty_tally
-from ..functional.tally import add_evidence, add_logits
-from .arguments import check_prefix, state_suffix, with_prefix
-from .base import ProbeMetric
+from ..functional.tally import add_evidence, add_gaps, add_logits
+from .metric import ProbeMetric, check_prefix, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
 COUNTS = ("samples", "invalid")
@@ -71,7 +71,6 @@ class BoCMetric(ProbeMetric):
         # The attribute is not called `prefix`: a MetricCollection would take this metric for a collection inside of it.
         self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
-        self._how: dict[str, Any] = {"trials": self.trials, "alpha": alpha, "ignore_index": ignore_index}
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values. Therefore
         # the names of the states contain the arguments.
         suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim)
@@ -98,7 +97,8 @@ class BoCMetric(ProbeMetric):
             add_evidence(self._tally(), preds._replace(trials=self.trials), alpha=self.alpha)
             return
         self._check(preds)
-        add_logits(self._tally(), preds, target, dim=self.dim, **self._how)
+        how: dict[str, Any] = {"trials": self.trials, "alpha": self.alpha, "ignore_index": self.ignore_index}
+        add_logits(self._tally(), preds, target, dim=self.dim, **how)
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
@@ -106,14 +106,14 @@ class BoCMetric(ProbeMetric):
         counts = Counts(*total.counts)
         self._report(counts.invalid, counts.bad_targets)
         summary = summarize(total)
-        return with_prefix(self.key_prefix, {key: summary[key] for key in self.keys or summary})
+        return {f"{self.key_prefix}{key}": summary[key] for key in self.keys or summary}
 
     def total(self) -> Tally:
         """A copy of the sums and histograms behind the summary. A later `update` does not change the copy."""
         return Tally(*(x.clone() for x in self._tally()))
 
     def _tally(self) -> Tally:
-        return Tally._make(self._states(*self._names))
+        return Tally._make(self._states(self._names))
 
     def plot(
         self,
@@ -159,3 +159,69 @@ class BoCMetric(ProbeMetric):
         alt = "Histogram of the coherence gap, its mean against confidence, and accuracy against confidence."
         body = f"<table>\n{caption}\n<tbody>{''.join(rows)}</tbody>\n</table>"
         return plots.notebook(body, lambda: (plots.draw_tally(total, self.num_classes)[0], alt))
+
+
+class CoherenceGap(ProbeMetric):
+    """The mean coherence gap as one tensor, which can be logged directly.
+
+    Args:
+        num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
+            `average="none"` needs it.
+        part: "total", "forced" (the part that confidence alone decides) or "free" (the part that the geometry adds).
+        average: "micro" for one mean. "none" for one mean per predicted class, with NaN if a class is never predicted.
+        ignore_index: samples with this target do not count.
+        dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
+        nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
+        validate_args: whether to refuse probabilities.
+        kwargs: passed on to `torchmetrics.Metric`.
+
+    >>> metric = CoherenceGap()
+    >>> metric(torch.tensor([[4.0, 1.0, 0.0], [0.0, 2.0, 1.0]]))
+    tensor(0.0859, dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        *,
+        part: str = "total",
+        average: str = "micro",
+        ignore_index: int | None = None,
+        dim: int = 1,
+        nan_strategy: str = "warn",
+        validate_args: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
+        if part not in ("total", "forced", "free"):
+            raise ValueError(f"expected part among total, forced, free, got {part!r}")
+        if average not in ("micro", "none"):
+            raise ValueError(f"expected average among micro, none, got {average!r}")
+        if average == "none" and num_classes is None:
+            raise ValueError("expected num_classes with average='none', got None")
+        self.part, self.average, self.ignore_index = part, average, ignore_index
+        size = num_classes if average == "none" and num_classes is not None else 1
+        suffix = state_suffix(part=part, average=average, ignore=ignore_index, dim=dim)
+        self._names = tuple(f"boc_{name}_{suffix}" for name in ("gap", "samples", "invalid"))
+        zeros = (empty_tally().sums.new_zeros(size), torch.zeros(size, dtype=torch.int64), torch.tensor(0))
+        for name, default in zip(self._names, zeros, strict=True):
+            self.add_state(name, default, dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor | None = None) -> None:
+        """Add a batch: logits of shape (N, C) or (N, C, ...); targets are used only for `ignore_index`."""
+        self._check(preds)
+        gap, samples, invalid = self._states(self._names)
+        how: dict[str, Any] = {"dim": self.dim, "part": self.part, "ignore_index": self.ignore_index}
+        add_gaps((gap, samples, invalid), preds, target, **how)
+
+    def compute(self) -> Tensor:
+        """The mean gap of all batches so far; NaN if there were no samples."""
+        gap, samples, invalid = (getattr(self, name) for name in self._names)
+        self._report(invalid)
+        mean: Tensor = gap / samples
+        return mean if self.average == "none" else mean.squeeze(0)
+
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the mean gap, or several results of `compute` or `forward` step by step; return figure and axes."""
+        values = self.compute() if val is None else val
+        return plots.draw_values([values] if isinstance(values, Tensor) else values, ax)

@@ -8,19 +8,23 @@ import torch
 from torch import Tensor
 
 from .. import plots
+from ..functional import registry
 from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
-from ..functional.registry import need_extras, scores
-from ..functional.separation import add_scores, auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, ranked
-from .arguments import check_prefix, check_scores, check_thresholds, flat_flags, with_prefix
-from .kept import ScoreMetric
+from ..functional.histogram import add_histograms, score_histograms
+from ..functional.registry import need_extras
+from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, ranked
+from ..functional.tallies import empty_tally
+from .metric import ProbeMetric, check_prefix
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
+# The number of bins for scores that are not kept one by one. They take 4 MB per score.
+MANY_BINS = 2**18
 # No warning for an error up to this: results are usually printed with three digits.
 NEGLIGIBLE_ERROR = 0.001
 
 
-class BoCSeparation(ScoreMetric):
+class BoCSeparation(ProbeMetric):
     """How well scores of the logits separate in-distribution samples (the positive class) from the others.
 
     `update` takes logits of shape (N, C) or (N, C, ...) and whether they are out-of-distribution: one boolean for each
@@ -70,13 +74,20 @@ class BoCSeparation(ScoreMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
-        self.scores, self.thresholds = check_scores(scores), check_thresholds(thresholds)
+        if isinstance(scores, str) or not scores or not set(scores) <= set(registry.scores):
+            raise ValueError(f"expected scores as names among {', '.join(registry.scores)}, got {scores!r}")
+        if thresholds is not None and not (2 <= thresholds <= 2**24 and thresholds.bit_count() == 1):
+            raise ValueError(f"expected thresholds as None or a power of two from 2 to 2**24, got {thresholds}")
+        self.scores, self.thresholds = tuple(scores), thresholds
         self.key_prefix, self.trials = check_prefix(prefix), check_trials(trials)
         if exact_up_to is not None and exact_up_to < 0:
             raise ValueError(f"expected exact_up_to as None or a number of samples, got {exact_up_to}")
         self.exact_up_to = exact_up_to
         suffix = "_".join([*self.scores, str(trials), str(thresholds), str(exact_up_to)])
         suffix += "" if dim == 1 else f"_dim_{dim}".replace("-", "m")
+        # With `thresholds`, the state is one tensor of histograms. Otherwise there are two lists: rows of scores, whose
+        # last column is 1 for out-of-distribution and 0 for in-distribution, and histograms of earlier rows. They are
+        # lists, because some processes can have rows where others have histograms.
         self._rows, self._bins, self._invalid = (f"boc_{name}_{suffix}" for name in ("rows", "bins", "invalid"))
         self.add_state(self._invalid, torch.tensor(0), dist_reduce_fx="sum")
         if thresholds is not None:
@@ -105,18 +116,12 @@ class BoCSeparation(ScoreMetric):
         """
         if isinstance(preds, Evidence):
             self._agree_on_classes(preds.num_classes)
-            shape = preds.coins.odds.shape
-        else:
-            self._check(preds)
-            axis = self.dim % preds.ndim
-            shape = torch.Size((*preds.shape[:axis], *preds.shape[axis + 1 :]))
-        flags = flat_flags(ood, shape, self.device)
+        evidence = preds if isinstance(preds, Evidence) else self.take(preds)
+        flags = _flat_flags(ood, evidence.coins.odds.shape, self.device)
+        values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states([self._invalid]))
         if self.thresholds is not None:
-            histogram, invalid = self._states(self._bins, self._invalid)
-            add_scores(histogram, invalid, preds, flags, self.scores, dim=self.dim, trials=self.trials)
+            add_histograms(*self._states([self._bins]), values, flags)
         else:
-            evidence = preds if isinstance(preds, Evidence) else self.take(preds)
-            values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states(self._invalid))
             self._keep(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -127,24 +132,37 @@ class BoCSeparation(ScoreMetric):
 
     def compute(self) -> dict[str, Tensor]:
         """The AUROC and the FPR at 95 % TPR of each score; NaN if there are no samples of one kind."""
-        if self.exact:
-            return with_prefix(self.key_prefix, self._compute_exact())
-        self._report(getattr(self, self._invalid))
         result = {}
-        for name, known, unknown in zip(self.scores, *self.histograms(), strict=True):
-            result[f"{name}_auroc"], result[f"{name}_auroc_error"] = binned_auroc(known, unknown)
-            result[f"{name}_fpr95"], result[f"{name}_fpr95_error"] = binned_fpr_at_tpr(known, unknown)
-        if self.thresholds is None:
-            self._warn_of_errors(result)
-        return with_prefix(self.key_prefix, result)
+        if self.exact:
+            known, unknown = self.ranked_samples()
+            for name in self.scores:
+                result[f"{name}_auroc"] = auroc(known[name], unknown[name])
+                result[f"{name}_fpr95"] = fpr_at_tpr(known[name], unknown[name])
+        else:
+            self._report(getattr(self, self._invalid))
+            for name, id_counts, ood_counts in zip(self.scores, *self.histograms(), strict=True):
+                result[f"{name}_auroc"], result[f"{name}_auroc_error"] = binned_auroc(id_counts, ood_counts)
+                result[f"{name}_fpr95"], result[f"{name}_fpr95_error"] = binned_fpr_at_tpr(id_counts, ood_counts)
+        if not self.exact and self.thresholds is None:
+            errors = {key: float(value.nan_to_num()) for key, value in result.items() if key.endswith("_error")}
+            worst = max(errors, key=errors.__getitem__)
+            if errors[worst] > NEGLIGIBLE_ERROR:
+                warnings.warn(
+                    f"{worst} is {errors[worst]:.2g}: beyond {self.exact_up_to:,} samples the scores are counted in "
+                    "bins; exact_up_to=None keeps all scores, and finer bins come with thresholds=2**20",
+                    stacklevel=2,
+                )
+        return {f"{self.key_prefix}{key}": value for key, value in result.items()}
 
     def samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The scores of the in-distribution and the out-of-distribution samples so far; raises if they are not kept."""
-        known, unknown = ({name: scores[name].value(x) for name, x in side.items()} for side in self.ranked_samples())
+        known, unknown = (
+            {name: registry.scores[name].value(x) for name, x in side.items()} for side in self.ranked_samples()
+        )
         return known, unknown
 
     def ranked_samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Like `samples`, but with the numbers of `torch_boc.functional.score.unsaturated_scores`."""
+        """Like `samples`, but with the numbers of `torch_boc.functional.registry.unsaturated_scores`."""
         if not self.exact:
             kept = "none" if self.thresholds is not None else f"at most {self.exact_up_to:,}"
             raise ValueError(
@@ -158,22 +176,22 @@ class BoCSeparation(ScoreMetric):
         known, unknown = (dict(zip(self.scores, side.unbind(-1), strict=False)) for side in sides)
         return known, unknown
 
-    def _warn_of_errors(self, result: dict[str, Tensor]) -> None:
-        worst = max((key for key in result if key.endswith("_error")), key=lambda key: float(result[key].nan_to_num()))
-        if float(result[worst]) > NEGLIGIBLE_ERROR:
-            warnings.warn(
-                f"{worst} is {float(result[worst]):.2g}: beyond {self.exact_up_to:,} samples the scores are counted in "
-                "bins; exact_up_to=None keeps all scores, and finer bins come with thresholds=2**20",
-                stacklevel=3,
-            )
+    @property
+    def exact(self) -> bool:
+        """Whether the scores of all samples so far are kept."""
+        return self.thresholds is None and not len(getattr(self, self._bins))
 
-    def _compute_exact(self) -> dict[str, Tensor]:
-        known, unknown = self.ranked_samples()
-        result = {}
-        for name in self.scores:
-            result[f"{name}_auroc"] = auroc(known[name], unknown[name])
-            result[f"{name}_fpr95"] = fpr_at_tpr(known[name], unknown[name])
-        return result
+    def histograms(self) -> Tensor:
+        """A copy of the counts of all samples so far, of shape (2, scores, bins), in-distribution first."""
+        if self.thresholds is not None:
+            counts: Tensor = getattr(self, self._bins).clone()
+            return counts
+        columns = self._stored_rows().T
+        total = score_histograms(columns[:-1], columns[-1] == 1, MANY_BINS)
+        parts = getattr(self, self._bins)
+        for part in [parts] if isinstance(parts, Tensor) else parts:  # after a sync of processes it is one tensor
+            total = total + part.sum(0).to(total.device)
+        return total
 
     def plot(self, val: Any = None, ax: Any = None, score: str | None = None) -> tuple[Any, Any]:
         """Draw the histograms of one score and the ROC curves of all scores.
@@ -193,3 +211,53 @@ class BoCSeparation(ScoreMetric):
         if chosen not in self.scores:
             raise ValueError(f"expected score among {', '.join(self.scores)}, got {chosen!r}")
         return plots.draw_separation(self, chosen, ax)
+
+    def _keep(self, rows: Tensor) -> None:
+        """Add rows to a list of parts. Parts are joined until each is larger than the next, so the list stays short."""
+        parts = getattr(self, self._rows)
+        while parts and len(parts[-1]) <= len(rows) and parts[-1].device == rows.device:
+            rows = torch.cat([parts.pop(), rows])
+        parts.append(rows)
+        self._bin_what_is_too_much()
+
+    def _stored_rows(self) -> Tensor:
+        parts = getattr(self, self._rows)
+        if isinstance(parts, Tensor):  # after a sync of processes
+            return parts
+        # With `compute_on_cpu`, only the last part can still be on the device.
+        return torch.cat([part.to(parts[-1].device) for part in parts]) if parts else self._no_rows()
+
+    def _bin_what_is_too_much(self) -> None:
+        """Turn the stored rows into histograms if this process has more rows than it may keep."""
+        if self.thresholds is not None or self.exact_up_to is None:
+            return
+        together = torch.distributed.get_world_size(self.process_group) if self.distributed_available_fn() else 1
+        if sum(map(len, getattr(self, self._rows))) > self.exact_up_to // together:
+            setattr(self, self._bins, [self.histograms().unsqueeze(0)])
+            setattr(self, self._rows, [])
+
+    def _no_rows(self) -> Tensor:
+        return empty_tally().sums.new_zeros(0, len(self.scores) + 1).to(self.device)
+
+    def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
+        """Give a process without rows or histograms empty ones of the right shape and dtype, so that all can sync."""
+        if self.thresholds is None and not getattr(self, self._rows):
+            setattr(self, self._rows, [self._no_rows()])
+        if self.thresholds is None and not getattr(self, self._bins):
+            shape = (0, 2, len(self.scores), MANY_BINS)
+            setattr(self, self._bins, [torch.zeros(shape, dtype=torch.int64, device=self.device)])
+        super()._sync_dist(*args, **kwargs)
+
+
+def _flat_flags(ood: Tensor | bool, shape: torch.Size, device: torch.device) -> Tensor:
+    """One flag for each row of logits, as a tensor with one axis."""
+    if isinstance(ood, bool):
+        return torch.full((shape.numel(),), ood, device=device)
+    if not isinstance(ood, Tensor) or ood.dtype != torch.bool:
+        kind = f"dtype {ood.dtype}" if isinstance(ood, Tensor) else type(ood).__name__
+        raise TypeError(f"expected ood as a bool or a tensor of booleans, got {kind}; convert with ood.bool()")
+    if ood.ndim and ood.shape != shape:
+        raise ValueError(f"expected ood as one boolean or of shape {tuple(shape)}, got shape {tuple(ood.shape)}")
+    if ood.ndim == 1 and ood.device == device:
+        return ood
+    return ood.to(device).expand(shape).reshape(-1)

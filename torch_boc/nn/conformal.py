@@ -1,34 +1,44 @@
 """A test that holds: valid p-values, flags and thresholds from held-out in-distribution samples."""
 
+import copy
+import json
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.precision import widen
-from ..functional.checks import check_share
+from ..functional.checks import (
+    are_probabilities,
+    check_classes,
+    check_share,
+    classes_last,
+    probabilities_message,
+)
 from ..functional.conformal import (
     Threshold,
     count_places,
     discovery_level,
     look_up_ranks,
+    num_places,
     place_p_values,
     place_starts,
     rank_p_values,
     threshold_rank,
 )
+from ..functional.evidence import Evidence
 from ..functional.registry import scores
-from ..functional.screening import FINEST, Placing, Scoring
-from .held_out import HeldOut
+from ..functional.screening import FINEST, Placing, Scoring, check_scoring, place_samples
 
 # With fewer held-out samples below a threshold, that some are tied is chance.
 ENOUGH = 10
+MOST_CLASSES = 2**62
 
 
-class ConformalTest(HeldOut):
+class ConformalTest(nn.Module):
     """Tests whether samples come from the distribution of held-out samples: valid p-values, whatever the classifier is.
 
     The p-value of a sample is the rank of its score among the scores of held-out in-distribution samples. If the sample
@@ -59,6 +69,11 @@ class ConformalTest(HeldOut):
         validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
             it comes from `calibrate` or `threshold`, so that `update` and `test` never wait for the device.
 
+    Attributes:
+        counts: a buffer of shape (groups, places) in int64.
+        invalid: a buffer, the number of rows with NaN or +inf, which are not counted.
+        num_classes: the number of classes, or None before the first batch.
+
     >>> held_out = torch.linspace(1, 5, 99)[:, None] * torch.eye(3)[0]
     >>> test = ConformalTest(score="max_logit").calibrate(held_out)
     >>> new = torch.tensor([[0.9, 0.0, 0.0], [3.1, 0.0, 0.0]])
@@ -69,6 +84,9 @@ class ConformalTest(HeldOut):
     >>> test.threshold(0.05).score
     tensor(1.1631, dtype=torch.float64)
     """
+
+    counts: Tensor
+    invalid: Tensor
 
     def __init__(
         self,
@@ -81,10 +99,29 @@ class ConformalTest(HeldOut):
         dim: int = -1,
         validate_args: bool = True,
     ) -> None:
+        super().__init__()
         fine = resolution if resolution is not None else 64 if groups == "prediction" else 1024
-        super().__init__(Scoring(score, float(temperature), groups, fine), num_classes, dim, validate_args)
+        self.scoring = check_scoring(Scoring(score, float(temperature), groups, fine))
+        self.dim, self.validate_args = dim, validate_args
+        self._given_classes = None if num_classes is None else check_classes(num_classes)
+        self.num_classes = self._given_classes
+        self._rows = 0  # how many rows were given; the buffers are not read for it
+        self._looked_at: dict[str, Tensor] = {}  # which batches were searched for probabilities, and whether they are
         # The counts, their version, and what was computed from them.
         self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
+        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+            self.register_buffer("counts", self._empty(torch.device("cpu")))
+            self.register_buffer("invalid", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def samples(self) -> Tensor:
+        """The number of held-out samples in each group, int64, on the device."""
+        return self.counts.sum(-1)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether there are held-out samples; the device is not asked."""
+        return self._rows > 0
 
     def calibrate(self, logits: Tensor) -> Self:
         """Take these held-out samples, of shape (..., C), in place of all earlier ones, and return the test.
@@ -100,6 +137,85 @@ class ConformalTest(HeldOut):
             raise ValueError(f"expected held-out logits without NaN and +inf, got {invalid} such rows; leave them out")
         self.check_calibrated()
         return self
+
+    def update(self, preds: Tensor | Evidence, counted: Tensor | None = None) -> None:
+        """Add a batch of held-out samples. No value is read back.
+
+        Args:
+            preds: logits of shape (..., C), or their evidence.
+            counted: booleans of shape (...), which samples count; by default all, or those that the evidence counts.
+        """
+        if self._rows == 0:
+            first = preds.coins.odds if isinstance(preds, Evidence) else classes_last(preds, self.dim)
+            self._follow(first.device)
+        placing = self.place(preds, "held-out")
+        if counted is None and isinstance(preds, Evidence):
+            counted = preds.counted
+        unplaced = ~placing.valid
+        if counted is not None:
+            counted = counted.reshape(-1)
+            placing, unplaced = placing._replace(valid=placing.valid & counted), unplaced & counted
+        self.add(placing)
+        self.invalid.add_(unplaced.sum())
+        self._rows += len(placing.place)
+
+    def add(self, placing: Placing) -> None:
+        """Count the samples of a batch, of which `place` has said where they are."""
+        groups, places = self.counts.shape
+        self.counts.add_(count_places(placing.place, placing.valid, places, placing.group, groups))
+
+    def merge(self, other: "ConformalTest") -> Self:
+        """Add the held-out samples of another test with the same arguments, for example of another process."""
+        if other.scoring != self.scoring:
+            raise ValueError(f"expected a test with {self.scoring}, got one with {other.scoring}")
+        if other.num_classes is not None:
+            self._agree_on_classes(other.num_classes)
+            self.counts.add_(other.counts.to(self.counts.device))
+            self.invalid.add_(other.invalid.to(self.invalid.device))
+        self._rows += other._rows
+        return self
+
+    def gathered(self, process_group: Any = None) -> Self:
+        """A copy with the held-out samples of all processes; a plain copy if torch.distributed is not in use.
+
+        All processes of the group must call it. This object stays as it is, so that no sample is counted twice. If the
+        numbers of classes differ, all processes raise.
+        """
+        whole = self.clone()
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return whole
+        with torch.inference_mode(False):  # as in `reset`
+            nccl = torch.cuda.is_available() and torch.distributed.get_backend(process_group) == "nccl"
+            if self._rows == 0 and nccl:  # without a batch it is still on the CPU
+                whole._follow(torch.device("cuda", torch.cuda.current_device()))
+            own, device = self.num_classes, whole.counts.device
+            bounds = torch.tensor([own or 0, -(own or MOST_CLASSES)], device=device)
+            torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX, process_group)
+            most, least = bounds.abs().tolist()
+            if 0 < most != least:
+                raise ValueError(f"expected the same number of classes in all processes, got {least} to {most}")
+            if most:
+                whole._agree_on_classes(most)
+            rows = torch.tensor(self._rows, device=device)
+            for count in (whole.counts, whole.invalid, rows):
+                torch.distributed.all_reduce(count, torch.distributed.ReduceOp.SUM, process_group)
+            whole._rows = int(rows)
+        return whole
+
+    def clone(self) -> Self:
+        """A copy with buffers of its own."""
+        other = copy.copy(self)
+        with torch.inference_mode(False):
+            other._buffers = {name: x if x is None else x.clone() for name, x in self._buffers.items()}
+        other._looked_at = {}
+        return other
+
+    def reset(self) -> None:
+        """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
+        device = self.counts.device
+        self.num_classes, self._rows, self._looked_at = self._given_classes, 0, {}
+        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+            self.counts, self.invalid = self._empty(device), torch.zeros((), dtype=torch.int64, device=device)
 
     def forward(self, logits: Tensor) -> Tensor:
         """The p-value of each sample: `test(logits)`."""
@@ -117,7 +233,8 @@ class ConformalTest(HeldOut):
         Returns:
             float64 (float32 on MPS); NaN for rows with NaN or +inf.
         """
-        return self._p_values(logits, smoothed, generator)[0]
+        p = self.p_values_at(self.place(logits), smoothed=smoothed, generator=generator)
+        return p.reshape(logits.movedim(self.dim, -1).shape[:-1])
 
     def flag(self, logits: Tensor, alpha: float = 0.05, *, confidence: float | None = None) -> Tensor:
         """Which samples a person should look at: those with a p-value of at most `alpha`, and rows with NaN or +inf.
@@ -126,11 +243,12 @@ class ConformalTest(HeldOut):
         itself is at most `alpha` for 99 of 100 sets of held-out samples. The first call after a calibration reads the
         number of held-out samples from the device; later calls read nothing.
         """
-        p, group = self._p_values(logits)
+        placing = self.place(logits)
         level = self._level(check_share("alpha", alpha), confidence)
         if isinstance(level, Tensor):
-            level = level.index_select(0, group).reshape(p.shape) if group is not None else level[0]
-        return ~(p > level)
+            level = level[0] if placing.group is None else level.index_select(0, placing.group)
+        flags = ~(self.p_values_at(placing) > level)
+        return flags.reshape(logits.movedim(self.dim, -1).shape[:-1])
 
     def discoveries(self, logits: Tensor, fdr: float = 0.1) -> Tensor:
         """Which samples of this batch are unfamiliar; the expected share of in-distribution ones among them is `fdr`.
@@ -140,14 +258,14 @@ class ConformalTest(HeldOut):
         few. Rows with NaN or +inf are found, too, and do not count among the m.
         """
         check_share("fdr", fdr)
-        self.check_calibrated()
+        placing = self.place(logits)
         if not torch.compiler.is_compiling():
             self._remembered(("fdr", fdr), lambda: self._check_rate(fdr))
-        placing = self.place(logits)
         groups, places = self.counts.shape
         tested = count_places(placing.place, placing.valid, places, placing.group, groups)
-        level = discovery_level(self._table(), tested, fdr)
-        return ~(self.p_values_at(placing) > level).reshape(logits.movedim(self.dim, -1).shape[:-1])
+        level = discovery_level(place_p_values(self.counts), tested, fdr)
+        found = ~(self.p_values_at(placing) > level)
+        return found.reshape(logits.movedim(self.dim, -1).shape[:-1])
 
     def threshold(self, alpha: float = 0.05, *, confidence: float | None = None) -> Threshold:
         """The score below which `flag` flags a sample; one for each group if there are groups.
@@ -172,18 +290,47 @@ class ConformalTest(HeldOut):
         found = Threshold(torch.where(ranks > 0, score, -torch.inf), ranks, samples)
         return found if self.scoring.groups else Threshold(*(x[0] for x in found))
 
+    def place(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Placing:
+        """Where the samples of a batch are; raises if they cannot be compared with the held-out ones.
+
+        Args:
+            preds: logits, or their evidence.
+            kind: "new", or "held-out" for samples to be added. The first batch of each is searched for probabilities.
+            dim: the class axis of the logits, if it is not that of the test.
+        """
+        if kind == "new":
+            self.check_calibrated()
+        if isinstance(preds, Evidence):
+            device, classes = preds.coins.odds.device, preds.num_classes
+        else:
+            preds = classes_last(preds, self.dim if dim is None else dim)
+            preds = preds.detach() if preds.requires_grad else preds
+            device, classes = preds.device, preds.shape[-1]
+        if classes != self.num_classes:
+            self._agree_on_classes(classes)
+        if device != self.counts.device:
+            raise ValueError(
+                f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
+            )
+        looks = self.validate_args and kind not in self._looked_at and not torch.compiler.is_compiling()
+        if looks and isinstance(preds, Tensor) and preds.numel() > 0:
+            self._looked_at[kind] = are_probabilities(preds, -1)
+            if device.type == "cpu":
+                self.refuse_probabilities()
+        return place_samples(preds, self.scoring)
+
     def p_values_at(
         self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
         """The p-values of samples of which `place` has said where they are, with one axis."""
-        self.check_calibrated()
         place, group, valid = placing
         if smoothed:
             ranks = look_up_ranks(self.counts, self.counts.cumsum(-1), place, group)
             p = rank_p_values(ranks, widen(torch.rand(place.shape, generator=generator, device=place.device)))
         else:
             key = place if group is None else group * self.counts.shape[-1] + place
-            p = self._table().reshape(-1).index_select(0, key)
+            table = self._remembered("table", lambda: place_p_values(self.counts))
+            p = table.reshape(-1).index_select(0, key)
         return torch.where(valid, p, torch.nan)
 
     def check_level(self, alpha: float) -> float:
@@ -196,19 +343,40 @@ class ConformalTest(HeldOut):
         self._level(alpha, None)
         return alpha
 
-    def _p_values(
-        self, logits: Tensor, smoothed: bool = False, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The p-values, and the group of each sample with one axis."""
-        self.check_calibrated()
-        placing = self.place(logits)
-        p = self.p_values_at(placing, smoothed=smoothed, generator=generator)
-        return p.reshape(logits.movedim(self.dim, -1).shape[:-1]), placing.group
+    def check_calibrated(self) -> None:
+        """Raise if there are no held-out samples."""
+        if self._rows == 0:
+            raise ValueError("expected held-out samples to compare with, got none; call calibrate(logits) first")
 
-    def _table(self) -> Tensor:
-        """The p-value of each place."""
-        table: Tensor = self._remembered("table", lambda: place_p_values(self.counts))
-        return table
+    def refuse_probabilities(self) -> None:
+        """Raise if the first batch has probabilities. It reads from the device."""
+        for kind, found in list(self._looked_at.items()):
+            if bool(found):
+                del self._looked_at[kind]
+                remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
+                raise ValueError(probabilities_message(f"every row of the first {kind} batch", remedy))
+
+    def _follow(self, device: torch.device) -> None:
+        """Move to the device of the first batch."""
+        if device != self.counts.device:
+            with torch.inference_mode(False):
+                self.to(device)
+
+    def _agree_on_classes(self, classes: int) -> None:
+        if self.num_classes is None:
+            self.num_classes = classes
+            if self.scoring.num_groups(classes) != len(self.counts):
+                with torch.inference_mode(False):
+                    self.counts = self._empty(self.counts.device)
+        elif classes != self.num_classes:
+            raise ValueError(
+                f"expected logits with {self.num_classes} classes, as in the first batch, got {classes}; "
+                "`dim` says where the classes are, and `reset` starts again"
+            )
+
+    def _empty(self, device: torch.device) -> Tensor:
+        shape = self.scoring.num_groups(self.num_classes), num_places(self.scoring.resolution)
+        return torch.zeros(shape, dtype=torch.int64, device=device)
 
     def _level(self, alpha: float, confidence: float | None) -> Tensor | float:
         """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group."""
@@ -230,10 +398,6 @@ class ConformalTest(HeldOut):
             known[what] = compute()
         return known[what]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles hold."""
-        return {**vars(self), "_memory": None}
-
     def _new_level(self, alpha: float, confidence: float | None) -> Tensor | float:
         if confidence is not None:
             check_share("confidence", confidence)
@@ -241,33 +405,31 @@ class ConformalTest(HeldOut):
             return alpha
         samples = self.samples.tolist()
         ranks = [threshold_rank(n, alpha, confidence) for n in samples]
-        possible = slice(self.scoring.impossible_groups(self.num_classes or 2), None)
-        if few := [n for n, rank in zip(samples[possible], ranks[possible], strict=True) if rank == 0]:
-            self._warn_of_few(few, len(samples[possible]), alpha, confidence)
-        self._warn_of_ties(torch.tensor(ranks), alpha)
+        self._warn_of_level(samples, ranks, alpha, confidence)
         if confidence is None:
             return alpha
         return torch.tensor(ranks, dtype=torch.float64, device=self.counts.device) / (self.samples + 1)
 
-    def _warn_of_few(self, few: Sequence[int], groups: int, alpha: float, confidence: float | None) -> None:
-        """Say that a level is below the smallest p-value, in groups with these numbers of held-out samples."""
-        # The rank is 1 from (1 - alpha)^n <= 1 - confidence on.
-        needed = math.ceil(1 / alpha) - 1
-        if confidence is not None:
-            needed = max(needed, math.ceil(math.log1p(-confidence) / math.log1p(-alpha)))
-        level = f"alpha={alpha}" + (f" and confidence={confidence}" if confidence else "")
-        which = f"{few[0]}" if len(few) == 1 else f"{min(few)} to {max(few)}"
-        where = f" in {len(few)} of {groups} groups" if self.scoring.groups else ""
-        few_samples = f"{which} held-out samples are too few"
-        warnings.warn(
-            f"nothing can be flagged{where} at {level}, which takes at least {needed}: {few_samples}", stacklevel=7
-        )
-
-    def _warn_of_ties(self, ranks: Tensor, alpha: float) -> None:
-        """Say if so many held-out samples are tied at the threshold that far fewer than `alpha` are flagged."""
-        upto = self.counts.cumsum(-1).cpu()
-        below = torch.where(upto < ranks.unsqueeze(-1), upto, 0).amax(-1)  # held-out samples below the threshold
-        if tied := int(((below + 1) * 2 < ranks).logical_and(ranks >= ENOUGH).sum()):
+    def _warn_of_level(self, samples: list[int], ranks: list[int], alpha: float, confidence: float | None) -> None:
+        """Say that a level is below the smallest p-value, or that ties at the threshold leave little to flag."""
+        first = self.scoring.impossible_groups(self.num_classes or 2)
+        few = [n for n, rank in zip(samples[first:], ranks[first:], strict=True) if rank == 0]
+        if few:
+            # The rank is 1 from (1 - alpha)^n <= 1 - confidence on.
+            needed, level = math.ceil(1 / alpha) - 1, f"alpha={alpha}"
+            if confidence is not None:
+                needed = max(needed, math.ceil(math.log1p(-confidence) / math.log1p(-alpha)))
+                level += f" and confidence={confidence}"
+            which = f"{few[0]}" if len(few) == 1 else f"{min(few)} to {max(few)}"
+            where = f" in {len(few)} of {len(samples) - first} groups" if self.scoring.groups else ""
+            warnings.warn(
+                f"nothing can be flagged{where} at {level}, which takes at least {needed}: "
+                f"{which} held-out samples are too few",
+                stacklevel=7,
+            )
+        wanted, upto = torch.tensor(ranks), self.counts.cumsum(-1).cpu()
+        below = torch.where(upto < wanted.unsqueeze(-1), upto, 0).amax(-1)  # held-out samples below the threshold
+        if tied := int(((below + 1) * 2 < wanted).logical_and(wanted >= ENOUGH).sum()):
             where = f" in {tied} of {len(ranks)} groups" if self.scoring.groups else ""
             finer = f"more places with resolution={min(16 * self.scoring.resolution, FINEST)} may tell them apart"
             warnings.warn(
@@ -285,3 +447,34 @@ class ConformalTest(HeldOut):
                 f"so few held-out samples are not small enough; take {enough} or more",
                 stacklevel=5,
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold."""
+        return {**vars(self), "_memory": None}
+
+    def get_extra_state(self) -> Tensor:
+        """The arguments and the number of classes as bytes of JSON: a tensor, so that every file format can hold it."""
+        settings = {**self.scoring._asdict(), "num_classes": self.num_classes}
+        return torch.tensor(list(json.dumps(settings).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set the number of rows; the rest was compared and set before the buffers were loaded."""
+        self._rows = int(self.counts.sum()) + int(self.invalid)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state = state_dict.get(f"{prefix}_extra_state")
+        if state is not None:
+            settings = json.loads(bytes(state.tolist()).decode())
+            classes, saved = settings.pop("num_classes"), Scoring(**settings)
+            if saved != self.scoring:
+                expected, got = self.scoring, saved
+                raise ValueError(f"expected the state of a test with {expected}, got that of one with {got}")
+            if self._given_classes is None:
+                self.reset()
+            if classes is not None:
+                self._agree_on_classes(classes)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """The arguments, for `print(module)`."""
+        return f"{self.scoring}, " + (f"{self._rows:,} held-out rows" if self._rows else "not calibrated")

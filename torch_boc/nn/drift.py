@@ -97,15 +97,18 @@ class DriftMonitor(nn.Module):
         """
         if self.own is None:
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
-        self.own.check_calibrated()
         placing = self.own.place(logits, dim=dim)
         uniform = seeded_uniforms(self.seed, self.seen + placing.valid.cumsum(0) - 1)
-        ranked = []
-        for first in range(0, len(uniform), PIECE):
-            piece = slice(first, first + PIECE)
-            group = None if placing.group is None else placing.group[piece]
-            ranked.append(self._rank(Placing(placing.place[piece], group, placing.valid[piece]), uniform[piece]))
-        return self._bet(torch.cat(ranked) if ranked else self.evidence.new_zeros(0))
+        ranked = [uniform.new_zeros(0)]
+        for first in range(0, len(uniform), PIECE):  # each sample is ranked among all before it, which it then joins
+            part = slice(first, first + PIECE)
+            group = None if placing.group is None else placing.group[part]
+            piece = Placing(placing.place[part], group, placing.valid[part])
+            ranks = look_up_ranks(self.own.counts, self.own.counts.cumsum(-1), piece.place, group)
+            p = rank_p_values(stream_ranks(ranks, *piece), uniform[part])
+            ranked.append(torch.where(piece.valid, p, torch.nan))
+            self.own.add(piece)
+        return self._bet(torch.cat(ranked))
 
     def update_p_values(self, p: Tensor) -> Tensor:
         """Add p-values that were made elsewhere: independent and uniform in (0, 1) if nothing has changed.
@@ -125,15 +128,6 @@ class DriftMonitor(nn.Module):
         self.own = None if self.test is None else self.test.clone()
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
-
-    def _rank(self, placing: Placing, uniform: Tensor) -> Tensor:
-        """The smoothed p-value of each sample among all before it, which it then joins; NaN if it is not valid."""
-        assert self.own is not None
-        place, group, valid = placing
-        ranks = look_up_ranks(self.own.counts, self.own.counts.cumsum(-1), place, group)
-        ranks = stream_ranks(ranks, place, group, valid)
-        self.own.add(placing)
-        return torch.where(valid, rank_p_values(ranks, uniform), torch.nan)
 
     def _bet(self, p: Tensor) -> Tensor:
         """Bet on p-values, and write the state. Returns the evidence after each."""

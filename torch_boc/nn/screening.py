@@ -6,9 +6,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..functional.checks import check_share, check_trials
-from ..functional.columns import COLUMNS, check_columns, sample_columns
-from ..functional.screening import Placing, columns_and_places
+from ..functional.checks import bare, check_share, check_trials
+from ..functional.columns import COLUMNS, check_columns, column_extras, columns_of, sample_columns
+from ..functional.evidence import gather
+from ..functional.registry import need_extras
+from ..functional.screening import Placing
 from .conformal import ConformalTest
 
 # What a test adds to the columns: the p-value, and whether a person should look at the sample.
@@ -41,14 +43,10 @@ def check_screened_columns(columns: Iterable[str] | None, test: ConformalTest | 
     return names
 
 
-def screen(test: ConformalTest, rows: Tensor, alpha: float) -> dict[str, Tensor]:
-    """The columns of the test for logits of shape (..., C).
-
-    The first call after a calibration reads the number of held-out samples, and later calls read nothing.
-    """
-    test.check_level(alpha)  # remembered; a test that was calibrated later says here that a level is too low
-    verdict = _verdict(test, test.place(rows, dim=-1), alpha)
-    return {name: column.reshape(rows.shape[:-1]) for name, column in verdict.items()}
+def verdict(test: ConformalTest, placing: Placing, alpha: float) -> dict[str, Tensor]:
+    """The columns of the test for samples of which `place` has said where they are, with one axis."""
+    p = test.p_values_at(placing)
+    return dict(zip(SCREENED, (p, ~(p > alpha)), strict=True))
 
 
 class SampleColumns:
@@ -89,9 +87,16 @@ class SampleColumns:
         if self.test is None:
             return sample_columns(logits, trials=self.trials, columns=self.names)
         self.to(logits.device)
-        rows = self.test.comparable(logits, dim=-1)
-        found, placing = columns_and_places(rows, self.test.scoring, self._own, self.trials)
-        found |= _verdict(self.test, placing, self.alpha)
+        scoring, found = self.test.scoring, {}
+        if scoring.temperature == 1.0:
+            extras = {*column_extras(self._own), *need_extras([scoring.name])}
+            evidence = gather(bare(logits), trials=self.trials, extras=extras)
+            found, placing = columns_of(evidence, self._own), self.test.place(evidence)
+        else:
+            placing = self.test.place(logits, dim=-1)
+            if self._own:
+                found = sample_columns(logits, trials=self.trials, columns=self._own)
+        found |= verdict(self.test, placing, self.alpha)
         return {name: found[name] for name in self.names}
 
     def of_nothing(self) -> dict[str, Tensor]:
@@ -105,8 +110,3 @@ class SampleColumns:
         if self.test is not None and self.test.counts.device != device:
             with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
                 self.test.to(device)
-
-
-def _verdict(test: ConformalTest, placing: Placing, alpha: float) -> dict[str, Tensor]:
-    p = test.p_values_at(placing)
-    return dict(zip(SCREENED, (p, ~(p > alpha)), strict=True))

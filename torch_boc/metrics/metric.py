@@ -1,7 +1,7 @@
-"""The base class of the metrics: it checks the input, keeps the precision of states, and reports bad rows."""
+"""What all metrics share: they check the input, keep the precision of their states, and report bad rows."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -74,31 +74,39 @@ class ProbeMetric(Metric):
         self.num_classes = self.num_classes or classes
 
     def _check(self, preds: Tensor) -> None:
-        """Raise if `preds` cannot be logits, and remember the number of classes."""
-        if isinstance(preds, Tensor) and preds.ndim < 2:
+        """Raise if the number of classes differs from that of earlier batches, and look at the first batch.
+
+        A batch with the known number of classes is not checked further: the function that it is given to does that.
+        """
+        is_tensor = isinstance(preds, Tensor)
+        if is_tensor and preds.ndim < 2:
             raise ValueError(
                 f"expected logits of shape (N, C) or (N, C, ...), got shape {tuple(preds.shape)}; "
                 "one sample of C logits is logits.unsqueeze(0), and N single logits x of a binary classifier are "
                 "torch.stack([torch.zeros_like(x), x], 1)"
             )
-        check_logits(preds, self.dim)
-        self._agree_on_classes(preds.shape[self.dim], preds.shape)
+        has_axis = is_tensor and -preds.ndim <= self.dim < preds.ndim
+        if not has_axis or preds.shape[self.dim] != self.num_classes:
+            check_logits(preds, self.dim)
+            self._agree_on_classes(preds.shape[self.dim], preds.shape)
         if self.validate_args and self._looks_like_probabilities is None and preds.numel() > 0:
             self._looks_like_probabilities = are_probabilities(preds, self.dim)
             if preds.device.type == "cpu":
                 self._refuse_probabilities()
 
-    def _states(self, *names: str) -> tuple[Tensor, ...]:
+    def _states(self, names: Iterable[str]) -> list[Tensor]:
         """The states with these names, ready to be changed in place.
 
         A state that was made in inference mode, for example by `reset`, cannot be changed outside of inference mode. It
         is replaced by a copy.
         """
-        states = tuple(getattr(self, name) for name in names)
-        if any(x.is_inference() for x in states) and not torch.is_inference_mode_enabled():
-            states = tuple(x.clone() for x in states)
-            for name, state in zip(names, states, strict=True):
+        states = []
+        for name in names:
+            state = getattr(self, name)
+            if state.is_inference() and not torch.is_inference_mode_enabled():
+                state = state.clone()
                 setattr(self, name, state)
+            states.append(state)
         return states
 
     def _agree_on_classes(self, classes: int, shape: Sequence[int] = ()) -> None:
@@ -106,11 +114,9 @@ class ProbeMetric(Metric):
         if self.num_classes is not None and classes != self.num_classes:
             got = f" (shape {tuple(shape)})" if shape else ""
             others = [str(i if i < len(shape) - 1 else -1) for i, x in enumerate(shape) if i and x == self.num_classes]
-            remedy = (
-                f"if the classes are on another axis, give dim={' or dim='.join(others)}"
-                if others
-                else ("the class axis comes second unless `dim` says otherwise")
-            )
+            remedy = "the class axis comes second unless `dim` says otherwise"
+            if others:
+                remedy = f"if the classes are on another axis, give dim={' or dim='.join(others)}"
             raise ValueError(
                 f"expected logits with {self.num_classes} classes on dim={self.dim}, got {classes}{got}; {remedy}"
             )
@@ -140,3 +146,19 @@ class ProbeMetric(Metric):
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> torch.nn.Module:
         """Move the states with the module to another device, but not to another dtype."""
         return super()._apply(moves_only(fn), exclude_state)
+
+
+def check_prefix(prefix: str) -> str:
+    """Return `prefix` if it is a string, or raise."""
+    if not isinstance(prefix, str):
+        raise TypeError(f"expected prefix as a string such as 'boc_', got {type(prefix).__name__}")
+    return prefix
+
+
+def state_suffix(*, dim: int, **arguments: object) -> str:
+    """The arguments as part of a state's name. It has no dots, because a state dict reads a dot as a path.
+
+    The class axis is included only if it is not 1, the default.
+    """
+    named = arguments if dim == 1 else {**arguments, "dim": dim}
+    return "_".join(f"{name}_{value}" for name, value in named.items()).replace(".", "p").replace("-", "m")

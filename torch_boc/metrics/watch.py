@@ -44,16 +44,13 @@ class Watch:
                 self.metric.to(rows.device)
             self.metric.update(rows)
         if self.monitor is not None:
-            self._add_to_monitor(self.monitor, rows)
-
-    def _add_to_monitor(self, monitor: DriftMonitor, rows: Tensor) -> None:
-        if monitor.evidence.device != rows.device:
-            with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-                monitor.to(rows.device)
-        monitor.update(rows, dim=-1)
-        if self._on_alarm is not None and bool(monitor.alarm):
-            on_alarm, self._on_alarm = self._on_alarm, None
-            on_alarm(monitor)
+            if self.monitor.evidence.device != rows.device:
+                with torch.inference_mode(False):  # a buffer made in inference mode could not be changed outside
+                    self.monitor.to(rows.device)
+            self.monitor.update(rows, dim=-1)
+            if self._on_alarm is not None and bool(self.monitor.alarm):
+                on_alarm, self._on_alarm = self._on_alarm, None
+                on_alarm(self.monitor)
 
     def compute(self) -> dict[str, Tensor]:
         """The results of the metric so far."""

@@ -1,0 +1,266 @@
+"""Modules that put the probe after a classifier, or around one, and what they return."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import _register_namedtuple
+
+from ..data.finding import classes_last, find_logits
+from ..functional.checks import check_trials
+from ..functional.columns import check_columns, probe_columns
+from .conformal import ConformalTest
+from .screening import SCREENED, check_screened_columns, check_test, verdict
+
+# The attributes of a model that pipelines, `generate` and Trainer ask for.
+PASSED = (
+    *("base_model_prefix", "can_generate", "config", "device", "dtype", "framework", "generate", "generation_config"),
+    *("hf_device_map", "input_modalities", "main_input_name", "name_or_path", "output_modalities"),
+    *("prepare_inputs_for_generation", "save_pretrained"),
+)
+
+
+class ProbeOutput(NamedTuple):
+    """The numbers of the probe for each row of logits, without the class axis.
+
+    Attributes:
+        prediction: the top class, int64.
+        confidence: the largest softmax probability.
+        dominance: the mean chance that the top class beats a rival.
+        gap: the coherence gap, dominance - confidence.
+        forced_gap: the part of the gap that the confidence alone forces.
+        free_gap: the part that the geometry of the logits adds. This is the part that tells more than the confidence.
+        concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1].
+        p_value: the p-value of the expected wins, float64.
+        log_p_value: the logarithm of the p-value, float64; higher = more in-distribution.
+    """
+
+    prediction: Tensor
+    confidence: Tensor
+    dominance: Tensor
+    gap: Tensor
+    forced_gap: Tensor
+    free_gap: Tensor
+    concentration: Tensor
+    p_value: Tensor
+    log_p_value: Tensor
+
+
+class ScreenedOutput(NamedTuple):
+    """The numbers of the probe and of a conformal test for each row of logits, without the class axis.
+
+    Attributes:
+        prediction: this and the fields after it, up to `log_p_value`, are those of `ProbeOutput`.
+        p_in_distribution: the p-value of `ConformalTest`, float64: small for samples that score lower than almost all
+            held-out samples; NaN for rows with NaN or +inf.
+        review: whether a person should look at the sample: its `p_in_distribution` is at most alpha, or NaN.
+    """
+
+    prediction: Tensor
+    confidence: Tensor
+    dominance: Tensor
+    gap: Tensor
+    forced_gap: Tensor
+    free_gap: Tensor
+    concentration: Tensor
+    p_value: Tensor
+    log_p_value: Tensor
+    p_in_distribution: Tensor
+    review: Tensor
+
+
+@dataclass
+class BoCOutput:
+    """What a wrapped classifier returns.
+
+    Attributes:
+        logits: the classifier's logits, as found in its output.
+        probe: what the probe says of them, and the test if there is one.
+        output: the classifier's own output, unchanged.
+    """
+
+    logits: Tensor
+    probe: ProbeOutput | ScreenedOutput | dict[str, Tensor]
+    output: Any
+
+    def __getattr__(self, name: str) -> Any:
+        """Short names for the fields of the probe: `result.gap` is `result.probe.gap`."""
+        probe = self.__dict__.get("probe", ())
+        known = probe._asdict() if isinstance(probe, ProbeOutput | ScreenedOutput) else dict(probe)
+        if name in known:
+            return known[name]
+        names = [field.name for field in fields(self)] + list(known or ProbeOutput._fields)
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; it has {', '.join(names)}")
+
+
+# torch.export can return only types that it knows how to take apart, and can save only those with a registered name.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", FutureWarning)  # torch 2.7 warns that it calls its own old name
+    torch.export.register_dataclass(BoCOutput, serialized_type_name="torch_boc.nn.BoCOutput")
+_register_namedtuple(ProbeOutput, serialized_type_name="torch_boc.nn.ProbeOutput")
+_register_namedtuple(ScreenedOutput, serialized_type_name="torch_boc.nn.ScreenedOutput")
+
+
+def make_output(logits: Tensor, probe: ProbeOutput | ScreenedOutput | dict[str, Tensor], output: Any) -> BoCOutput:
+    """What a wrapped classifier returns.
+
+    If the output of the model is a `ModelOutput` of transformers, the result is one, too: a mapping with the entries of
+    that output and the columns of the probe, which pipelines can move, cut into samples and read. Compiled and
+    exported models return a plain `BoCOutput`, whose structure they must know beforehand.
+    """
+    if not torch.compiler.is_compiling():
+        for kind in type(output).__mro__:  # transformers need not be installed
+            if kind.__name__ == "ModelOutput" and kind.__module__.startswith("transformers."):
+                joined: BoCOutput = _joined(kind)(logits, probe, output)
+                return joined
+    return BoCOutput(logits, probe, output)
+
+
+@cache
+def _joined(kind: Any) -> Any:
+    """The class of outputs that are a `BoCOutput` and a `ModelOutput`, which is `kind`."""
+
+    class BoCModelOutput(BoCOutput, kind):
+        """A `BoCOutput` whose entries are those of the model's own output, and the columns of the probe."""
+
+        def __new__(cls, *args: Any, **entries: Any) -> Any:
+            # Libraries make changed copies of an output with type(output)(entries): these are plain mappings.
+            return super().__new__(cls) if len(args) == 3 else kind(*args, **entries)
+
+        def __init__(self, logits: Tensor, probe: Any, output: Any) -> None:
+            columns = probe if isinstance(probe, dict) else probe._asdict()
+            more = {name: column for name, column in columns.items() if name not in output}
+            for name, value in {**output, **more}.items():
+                self[name] = value  # an attribute of this name, too
+            for name, value in {**columns, "logits": logits, "probe": probe, "output": output}.items():
+                object.__setattr__(self, name, value)
+
+        def __reduce__(self) -> Any:
+            return make_output, (self.logits, self.probe, self.output)
+
+    return BoCModelOutput
+
+
+class Passed:
+    """An attribute of a wrapper that is that of the wrapped model. If the model has none, the wrapper has none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, wrapper: Any, owner: type | None = None) -> Any:
+        """The model's attribute."""
+        return self if wrapper is None else getattr(wrapper.model, self.name)
+
+    def __set__(self, wrapper: Any, value: Any) -> None:
+        """Set the model's attribute."""
+        setattr(wrapper.model, self.name, value)
+
+
+class BoCProbe(nn.Module):
+    """Turns logits into a `ProbeOutput`, or into a dict of chosen columns. It has no parameters and no buffers.
+
+    Args:
+        trials: the number of coin flips of the test.
+        columns: which columns of `torch_boc.functional.sample_columns` to return, as a dict in this order, instead of a
+            `ProbeOutput`. Other columns are not computed.
+
+    >>> BoCProbe()(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).free_gap
+    tensor([0.0105])
+    >>> BoCProbe(columns=["prediction", "energy"])(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
+    {'prediction': tensor([0]), 'energy': tensor([2.4402])}
+    """
+
+    def __init__(self, trials: int = 100, *, columns: Sequence[str] | None = None) -> None:
+        super().__init__()
+        self.trials = check_trials(trials)
+        self.columns = None if columns is None else check_columns(columns)
+
+    def forward(self, logits: Tensor) -> ProbeOutput | dict[str, Tensor]:
+        """Probe logits of shape (..., C)."""
+        found = probe_columns(logits, trials=self.trials, columns=self.columns or ProbeOutput._fields)
+        return ProbeOutput(**found) if self.columns is None else found
+
+    def extra_repr(self) -> str:
+        """The arguments, for `print(module)`."""
+        return f"trials={self.trials}" + ("" if self.columns is None else f", columns={list(self.columns)}")
+
+
+class BoCClassifier(nn.Module):
+    """A classifier that also returns the probe of its logits. All arguments of a call go to `model`.
+
+    The names of the weights do not change: `classifier.model.load_state_dict` takes a checkpoint of the model.
+
+    With a `test`, the result has `p_in_distribution` and `review` as well, which is True where a person should look.
+    The test is a part of the module, and is saved, moved and exported with it. It may be calibrated later, for example
+    by `load_state_dict`, but before the first call.
+
+    Around a model of transformers it works in pipelines, as in `pipeline("text-classification", model=classifier,
+    tokenizer=tokenizer)`, which log that they do not know this class: `config`, `device`, `dtype`, `generate` and other
+    attributes that they ask for are those of the model, and the result is a mapping with the entries of the model's own
+    output and the columns of the probe.
+
+    To deploy it: `torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: torch.export.Dim.DYNAMIC},)})`.
+    `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`, or with
+    a test `["logits", *ScreenedOutput._fields]`; in the ONNX model the model's own output comes after these.
+
+    Args:
+        model: returns logits, in any form that `torch_boc.data.finding.find_logits` knows.
+        trials: the number of coin flips of the paper's p-value.
+        dim: the class axis; by default the last. Logits with four axes or more need it: 1 for segmentation.
+        columns: as for `BoCProbe`; with a test, its columns can be chosen too.
+        test: a `ConformalTest`, calibrated with held-out samples of this model.
+        alpha: the largest share of in-distribution samples that `review` may expect to flag.
+
+    >>> classifier = BoCClassifier(torch.nn.Linear(5, 3))
+    >>> result = classifier(torch.ones(2, 5))
+    >>> result.logits.shape, result.gap.shape
+    (torch.Size([2, 3]), torch.Size([2]))
+    >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 99)[:, None] * torch.eye(3)[0])
+    >>> result = BoCClassifier(torch.nn.Identity(), test=test, alpha=0.05)(torch.tensor([[0.9, 0, 0], [3.1, 0, 0]]))
+    >>> result.p_in_distribution, result.review
+    (tensor([0.0100, 0.5300], dtype=torch.float64), tensor([ True, False]))
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        trials: int = 100,
+        *,
+        dim: int | None = None,
+        columns: Sequence[str] | None = None,
+        test: ConformalTest | None = None,
+        alpha: float = 0.05,
+    ) -> None:
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
+        self.model, self.dim = model, dim
+        self.test, self.alpha = check_test(test, alpha), alpha
+        self.columns = None if columns is None else check_screened_columns(columns, test)
+        own = None if self.columns is None else [name for name in self.columns if name not in SCREENED]
+        self.probe = None if own == [] else BoCProbe(trials, columns=own)
+
+    def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
+        """The model's output, its logits, and what the probe and the test say of them."""
+        output = self.model(*args, **kwargs)
+        logits = find_logits(output)
+        rows = classes_last(logits, self.dim)
+        found: Any = {} if self.probe is None else self.probe(rows)
+        if self.test is not None:
+            self.test.check_level(self.alpha)  # a test that was calibrated later says here that a level is too low
+            tested = verdict(self.test, self.test.place(rows, dim=-1), self.alpha)
+            tested = {name: column.reshape(rows.shape[:-1]) for name, column in tested.items()}
+            if self.columns is None:
+                found = ScreenedOutput(*found, **tested)
+            else:
+                every = {**found, **tested}
+                found = {name: every[name] for name in self.columns}
+        return make_output(logits, found, output)
+
+
+for _name in PASSED:
+    setattr(BoCClassifier, _name, Passed(_name))
