@@ -1,23 +1,36 @@
 """The probe's result, and how it follows from the sums of each row."""
 
+import math
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from .bounds import concentration_and_free_gap
-from .rows import Rows
-from .spread import is_flat
+from .precision import widen
+from .rows import Rows, is_flat
+
+# exp of this, times the largest number of classes, is still a float64.
+LARGEST_DISTANCE = 690.0
 
 
 class Coins(NamedTuple):
-    """The probe's result for each row of logits, without the class axis.
+    """The probe's result for each row of logits, without the class axis: about its top class, or about a given one.
 
     Attributes:
-        prediction: the top class, int64.
-        odds: the odds against it, R = (1 - confidence) / confidence.
-        loss: the chance that it loses one coin flip, 1 - dominance.
-        concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1].
-        free_gap: the part of the gap that the geometry of the logits adds to what the confidence forces.
+        prediction: the top class, or the given class, int64.
+        odds: the odds against it, (1 - p) / p for its probability p. Those of a given class can be very large: beyond
+            the range of their dtype, they are the largest number of this dtype.
+        loss: the chance that it loses one coin flip, 1 - dominance. It is NaN for a given class whose logit is -inf,
+            because two such classes have no coin.
+        concentration: where the dominance lies between the bounds that the confidence forces, in [0, 1]. It is NaN for
+            a given class that has not the largest logit: the upper bound is known only for a class that no rival
+            exceeds.
+        free_gap: the part of the gap that the geometry of the logits adds to what the confidence forces; NaN where the
+            concentration is.
+        log_probability: of a given class: the logarithm of its probability, also where that underflows. None without a
+            given class.
+        rank: of a given class: the number of classes with a larger logit, plus 1, int64; 0 where the row or the class
+            is undefined. None without a given class.
     """
 
     prediction: Tensor
@@ -25,15 +38,17 @@ class Coins(NamedTuple):
     loss: Tensor
     concentration: Tensor
     free_gap: Tensor
+    log_probability: Tensor | None = None
+    rank: Tensor | None = None
 
     @property
     def confidence(self) -> Tensor:
-        """The largest softmax probability, 1 / (1 + odds)."""
+        """The probability of the class, 1 / (1 + odds); for the top this is the largest softmax probability."""
         return (1.0 + self.odds).reciprocal()
 
     @property
     def dominance(self) -> Tensor:
-        """The mean chance that the top class beats a rival, 1 - loss; the paper's c_BoC."""
+        """The mean chance that the class beats a rival, 1 - loss; the paper's c_BoC."""
         return 1.0 - self.loss
 
     @property
@@ -52,15 +67,90 @@ def gap_of(odds: Tensor, loss: Tensor) -> Tensor:
     return odds / (1.0 + odds) - loss
 
 
-def coins_by_formula(rows: Rows, num_classes: int) -> Coins:
-    """Coins from the sums of each row, by torch's operations."""
+def coins_of_sums(rows: Rows, num_classes: int) -> Coins:
+    """Coins from the sums of each row, in the dtype of the odds."""
     odds = rows.odds
     if num_classes == 2:  # one rival: its loss is 1 - confidence to the last bit, so that the gap is 0
         nothing = odds * 0.0
         return Coins(rows.prediction, odds, odds / (1.0 + odds), nothing, nothing)
-    assert rows.mass is not None
-    assert rows.mass_squares is not None
     loss = (odds - rows.squares.to(odds.dtype)) / (num_classes - 1.0)
     flat = is_flat(odds, num_classes)
     placed = concentration_and_free_gap(rows.mass, rows.mass_squares, flat, num_classes)
     return Coins(rows.prediction, odds, loss, *(x.to(odds.dtype) for x in placed))
+
+
+def concentration_and_free_gap(
+    mass: Tensor, mass_squares: Tensor, flat: Tensor, num_classes: int
+) -> tuple[Tensor, Tensor]:
+    """Where the dominance lies between its bounds, in [0, 1], and how far it is above the lower bound; C >= 3.
+
+    With R the odds, Q = sum_j u_j^2 / (1 + u_j), f = floor(R), r = R - f and E = R^2 / (C - 1 + R):
+
+        concentration = (Q - E) / (f/2 + r^2 / (1 + r) - E)        free_gap = (Q - E) / (C - 1)
+
+    For flat rows, the leads S and T are used (see `rows.py`), with f = floor(S), r = S - f and
+    E = S^2 / (2 (C - 1) - S):
+
+        concentration = (T - E) / (f + r^2 / (2 - r) - E)          free_gap = (T - E) / (4 (C - 1))
+
+    Both are 0 where the two bounds are equal. This happens if all logits are equal, or if the odds are below 1e-150,
+    so that their square underflows.
+    """
+    rivals, lead = num_classes - 1.0, flat.to(mass.dtype)
+    even, room, scale = even_and_room(mass, lead, rivals)
+    # `room <= ...` is False for NaN, so that a row of NaN stays NaN. A number divided by infinity is 0.
+    empty = room <= 4 * torch.finfo(room.dtype).eps * even
+    share = ((mass_squares - even) / room.masked_fill(empty, math.inf)).clamp(0.0, 1.0)
+    return share, share * room / scale
+
+
+def even_and_room(mass: Tensor, lead: Tensor, rivals: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum of squares of evenly matched rivals, how much larger it is with the fewest possible rivals, and a scale.
+
+    `lead` is 0 where the mass is the sum of the odds, and 1 where it is the sum of the leads. The free gap is the
+    difference between a sum of squares and the even one, divided by the scale, which is C - 1 or 4 (C - 1).
+    """
+    base, sign = 1.0 + lead, torch.rsub(lead, 1.0, alpha=2.0)  # 1 and 1 for odds, 2 and -1 for leads
+    whole, scaled = mass.floor(), base * rivals
+    rest = mass - whole
+    even = mass * mass / torch.addcmul(scaled, sign, mass)
+    last = rest * rest / torch.addcmul(base, sign, rest)
+    return even, torch.addcmul(last, whole, base, value=0.5) - even, base * scaled
+
+
+def coins_of_class(
+    coins: Coins, index: Tensor, distance: Tensor, lost: Tensor, ahead: Tensor, num_classes: int
+) -> Coins:
+    """The coins of a given class from those of the top.
+
+    With d the distance of its logit below the top, its odds are R exp(d) + exp(d) - 1, in which nothing cancels, and
+    its log-probability is -d - log(1 + R).
+
+    Args:
+        coins: those of the top class.
+        index: the given class.
+        distance: how far its logit is below the top, in float64; any number if it is no class.
+        lost: how many of its C - 1 coin flips it is expected to lose.
+        ahead: how many logits are larger.
+        num_classes: C.
+    """
+    dtype, rest = coins.odds.dtype, widen(coins.odds)
+    distance = torch.where((index >= 0) & (index < num_classes), distance, torch.nan)
+    undefined = (rest - rest) + (distance - distance)  # NaN if the row or the class is undefined
+    near = distance.clamp_max(LARGEST_DISTANCE)
+    odds = (rest * near.exp() + near.expm1()).clamp_max(torch.finfo(dtype).max).to(dtype)
+    top = distance == 0.0
+    if num_classes == 2:
+        loss = odds / (1.0 + odds)
+    else:
+        loss = torch.where(top, coins.loss, (lost / (num_classes - 1.0)).to(dtype))
+    nan = torch.full_like(loss, torch.nan)
+    return Coins(
+        index,
+        odds,
+        loss + undefined.to(dtype),
+        torch.where(top, coins.concentration, nan),
+        torch.where(top, coins.free_gap, nan),
+        (-distance - rest.log1p()).to(dtype),
+        torch.where(undefined == 0.0, ahead + 1, 0),
+    )

@@ -11,18 +11,26 @@ The top class itself has u = 1. It is never added, because in float32 an R below
 summed times 2^100, because the square of a u below 1e-19 underflows in float32. With this factor, the sum of 10^8
 classes does not overflow, and u may be as small as 1e-34. The factor is written as a number wherever it is used,
 because torch.compile treats a float with a name as an input.
+
+The concentration is computed from two more sums, `mass` and `mass_squares`, chosen for each row so that nothing
+cancels. With v_j = 1 - u_j, how far each rival is below the top:
+
+    odds of the rivals       R = sum_j u_j        Q = sum_j u_j^2 / (1 + u_j)
+    leads over the rivals    S = sum_j v_j        T = sum_j v_j^2 / (2 - v_j)
+
+R + S = C - 1 and 4 Q = T + 2 (C - 1) - 3 S, so that each pair follows from the other. In finite precision this is not
+true: if the logits are nearly equal, R is C - 1 up to rounding, while S, computed by exp(x) - 1, has all its digits. A
+row is flat if R > (C - 1) / 2, and then its masses are S and T. A row is sharp if R < 2^-100: then float32 cannot hold
+its Q, not even times 2^100. The R and Q of a sharp row are summed relative to its second largest logit.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .blocks import blockwise, fill_blockwise
+from .blocks import blockwise, computed_again
 from .precision import accumulator, is_plain, widen
-from .spread import gradient as spread_gradient
-from .spread import is_flat, spread_columns, spread_sums
 from .top import find_top
 
 
@@ -30,109 +38,42 @@ class Rows(NamedTuple):
     """The sums of each row and its top class, all without the class axis; surprise and margin only if asked for.
 
     `squares`, `mass` and `mass_squares` are in float64 (float32 on MPS), the others in the dtype in which the sums are
-    taken. The concentration is computed from `mass` and `mass_squares` (see `spread.py`).
+    taken. The fields are those of `contract.SUMS`.
     """
 
     prediction: Tensor
     top: Tensor
     odds: Tensor
     squares: Tensor
+    mass: Tensor
+    mass_squares: Tensor
     surprise: Tensor | None = None
     margin: Tensor | None = None
-    mass: Tensor | None = None
-    mass_squares: Tensor | None = None
 
 
-def row_sums(logits: Tensor, *, extras: bool = False) -> Rows:
+def row_sums(logits: Tensor, extras: bool = False) -> Rows:
     """The sums over the last axis of `logits`, with `surprise` and `margin` if `extras` are asked for."""
+    if torch.compiler.is_compiling():  # a compiler gets the two parts separately, and fuses what it needs of them
+        prediction, top, odds, squares, *more = _differentiable_sums[extras](logits)
+        given = (odds.detach().unsqueeze(-1), squares.detach().unsqueeze(-1))
+        return Rows(prediction, top, odds, squares, *_differentiable_masses(logits, *given), *more)
     if is_plain(logits):
-        sums = sums_by_blocks(logits, extras)
-    elif torch.compiler.is_compiling():
-        sums = _RowSums.apply(logits, extras)
-    else:
-        *sums, mass, mass_squares = _AllSums.apply(logits, extras)
-        return _named(sums, mass, mass_squares)
-    _, _, odds, squares, *_ = sums
-    return _named(sums, *spread_sums(logits, odds, squares))
+        return Rows(*blockwise(_all_sums[extras], logits))
+    return Rows(*_all_differentiable_sums[extras](logits))
 
 
-def _named(sums: Sequence[Tensor], mass: Tensor, mass_squares: Tensor) -> Rows:
-    """All sums; four of them, or six with `surprise` and `margin`. torch 2.7 cannot compile `_replace`."""
-    prediction, top, odds, squares, *more = sums
-    surprise, margin = more or (None, None)
-    return Rows(prediction, top, odds, squares, surprise, margin, mass, mass_squares)
+def is_flat(odds: Tensor, num_classes: int) -> Tensor:
+    """Which rows have rivals so near the top that their leads must be summed. Rows of NaN are not flat."""
+    return odds > (num_classes - 1) * 0.5
 
 
-class _RowSums(torch.autograd.Function):
-    """Saves only the logits and recomputes the rest, so that backward needs as little memory as forward."""
-
-    @staticmethod
-    def forward(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
-        return sums_by_blocks(logits, extras)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(output[0])
-        ctx.save_for_backward(inputs[0])
-
-    @staticmethod
-    def backward(ctx: Any, _: Tensor, *grads: Tensor) -> tuple[Tensor, None]:
-        (logits,) = ctx.saved_tensors
-        return gradient(logits, *(g.unsqueeze(-1) for g in grads)), None
-
-
-class _AllSums(torch.autograd.Function):
-    """`_RowSums` and the sums of `spread.py` together, piece by piece: both share one gradient of the logits.
-
-    A compiler gets the two separately, and fuses what it needs of them.
-    """
-
-    @staticmethod
-    def forward(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
-        sums = sums_by_blocks(logits, extras)
-        return *sums, *spread_sums(logits, sums[2], sums[3])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(output[0])
-        ctx.save_for_backward(inputs[0], is_flat(output[2], inputs[0].shape[-1]), output[-2])
-
-    @staticmethod
-    def backward(ctx: Any, _: Tensor, *grads: Tensor | None) -> tuple[Tensor | None, None]:
-        logits, flat, mass = ctx.saved_tensors
-        if not any(grad is not None for grad in grads):
-            return None, None
-        nothing = torch.zeros_like(mass, dtype=accumulator(logits.dtype))
-        columns = [(nothing if g is None else g).unsqueeze(-1) for g in grads]
-        of_sums = columns[:-2]
-        if grads[-1] is None and grads[-2] is None:
-            return _fill(gradient, logits, *of_sums), None
-        of_spread = spread_columns(logits, flat, mass, *(x.squeeze(-1) for x in columns[-2:]))
-
-        def both(z: Tensor, *columns: Tensor) -> Tensor:
-            return gradient(z, *columns[: len(of_sums)]) + spread_gradient(z, *columns[len(of_sums) :])
-
-        return _fill(both, logits, *of_sums, *of_spread), None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], logits: Tensor, extras: bool) -> tuple[tuple[Tensor, ...], int]:
-        return _AllSums.apply(logits.movedim(in_dims[0], 0), extras), 0
-
-
-def _fill(function: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
-    """The gradient of the logits by `function`, piece by piece."""
-    # The result must be batched if the logits or any gradient is: vmap may have batched one and not the others.
-    kind = logits[..., :1] + sum(columns)
-    return fill_blockwise(kind.new_empty(logits.shape, dtype=logits.dtype), function, logits, *columns)
-
-
-def sums_by_blocks(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
-    """The fields of Rows from `prediction` to `squares`, with `extras` also `surprise` and `margin`."""
-    return blockwise(lambda z: _sums(z, extras), logits)
+def is_sharp(odds: Tensor) -> Tensor:
+    """Which rows have odds so small that float32 cannot hold their squares. Rows of NaN are not sharp."""
+    return odds < 2.0**-100
 
 
 def _sums(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
+    """Prediction, top, odds and squares; with `extras` also surprise and margin."""
     prediction, top, below = find_top(logits)
     margin = -below.sum(-1) if extras else None
     finite = _finite(below) if extras else None
@@ -160,25 +101,128 @@ def _coins(below: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
     return loses, torch.div(loses, odds, out=odds)
 
 
+def masses(logits: Tensor, odds: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    """S and T of the flat rows of `logits`, R and Q of the others; `odds` and `squares` have a last axis of size 1.
+
+    On the CPU the program can look for flat and sharp rows without waiting for a device. Few batches have any, and only
+    these rows are read again.
+    """
+    flat, sharp = is_flat(odds, logits.shape[-1]), is_sharp(odds)
+    if _has_values(logits):
+        found = tuple(torch.empty(odds.shape[:-1], dtype=squares.dtype).copy_(x.squeeze(-1)) for x in (odds, squares))
+        rows = logits.reshape(-1, logits.shape[-1])
+        for which, sums in ((flat, _leads), (sharp, _relative_sums)):
+            places = which.reshape(-1).nonzero().squeeze(-1)
+            if len(places):
+                for out, value in zip(found, sums(rows[places]), strict=True):
+                    out.view(-1)[places] = value.squeeze(-1)
+        return found[0], found[1]
+    pairs = zip(_leads(logits), _relative_sums(logits), (widen(odds), squares), strict=True)
+    mass, mass_squares = (torch.where(flat, x, torch.where(sharp, y, z)).squeeze(-1) for x, y, z in pairs)
+    return mass, mass_squares
+
+
+def _has_values(x: Tensor) -> bool:
+    """Whether values can be read at once: on the CPU, and neither fake, nor batched, nor seen by a dispatch mode."""
+    if torch.compiler.is_compiling() or type(x) not in (Tensor, torch.nn.Parameter) or x.device.type != "cpu":
+        return False
+    watched = torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
+    return not watched and not torch._C._is_tracing()
+
+
+def _leads(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """S and T of each row, with a last axis of 1. T is summed times 2^100: squares of leads below 1e-19 underflow."""
+    z = logits.to(accumulator(logits.dtype))
+    lead = (z - z.amax(-1, keepdim=True)).expm1_().neg_()
+    beaten = torch.rsub(lead, 2.0**-99, alpha=2.0**-100)
+    beaten = torch.div(lead, beaten) if torch.compiler.is_compiling() else torch.div(lead, beaten, out=beaten)
+    mass = widen(lead.sum(-1, keepdim=True))
+    return mass, widen(lead.mul_(beaten).sum(-1, keepdim=True)) * 2.0**-100
+
+
+def _relative_sums(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """R and Q of each sharp row, with a last axis of 1. Every u is below 2^-100, so that 1 + u is 1."""
+    z = logits.to(accumulator(logits.dtype))
+    below = z - z.amax(-1, keepdim=True)
+    rivals = below.masked_fill(below == 0.0, -torch.inf)  # a sharp row has one top
+    second = rivals.amax(-1, keepdim=True).clamp_min(torch.finfo(z.dtype).min)  # finite, even if all are -inf
+    relative = (rivals - second).exp()
+    unit = widen(second).exp()
+    return unit * relative.sum(-1, keepdim=True), unit * unit * relative.square().sum(-1, keepdim=True)
+
+
+def _all(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
+    """All sums in the order of `Rows`."""
+    prediction, top, odds, squares, *more = _sums(logits, extras)
+    return prediction, top, odds, squares, *masses(logits, odds.unsqueeze(-1), squares.unsqueeze(-1)), *more
+
+
 def gradient(
-    logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor, surprise: Tensor | None = None, margin: Any = 0.0
+    logits: Tensor,
+    on_top: Tensor | None,
+    on_odds: Tensor | None,
+    on_squares: Tensor | None,
+    on_surprise: Tensor | None = None,
+    on_margin: Tensor | None = None,
 ) -> Tensor:
-    """The gradient of the logits from the gradients of the sums.
+    """The gradient of the logits from the gradients of the sums but the masses, which have a last axis of size 1.
 
     The top logit gets the gradient of `top`, minus the sum of what its rivals get.
     """
     prediction, largest, below = find_top(logits)
-    odds = odds + (largest - largest)  # NaN where the top is infinite: such a row has no gradient
+    undefined = largest - largest  # NaN where the top is infinite: such a row has no gradient
     loses = _put(torch.sigmoid(below), prediction, 0.0)
-    # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u). The gradient of Q grows as 1/R^2, and float32
-    # cannot hold it: therefore it stays scaled down until it is multiplied by w.
-    small = (squares * 2.0**-100).to(loses.dtype)
-    each = odds + (small * loses) * torch.rsub(loses, 2.0**101, alpha=2.0**100)
-    if surprise is not None:
-        each = each - surprise * (1 + _finite(below))
-    rivals = loses / (1 - loses) * each - margin
-    own: Tensor = top - rivals.sum(-1, keepdim=True) - margin
+    each = undefined if on_odds is None else on_odds + undefined
+    if on_squares is not None:
+        # d(u) = u and d(u^2/(1+u)) = u w (2 - w) with w = u/(1+u). The gradient of Q grows as 1/R^2, and float32
+        # cannot hold it: therefore it stays scaled down until it is multiplied by w.
+        small = (on_squares * 2.0**-100).to(loses.dtype)
+        each = each + (small * loses) * torch.rsub(loses, 2.0**101, alpha=2.0**100)
+    if on_surprise is not None:
+        each = each - on_surprise * (1 + _finite(below))
+    rivals = loses / (1 - loses) * each
+    if on_margin is not None:
+        rivals = _put(rivals - on_margin, prediction, 0.0)
+    own = -rivals.sum(-1, keepdim=True) if on_top is None else on_top - rivals.sum(-1, keepdim=True)
     return _put(rivals, prediction, own).to(logits.dtype)
+
+
+def mass_gradient(
+    logits: Tensor, odds: Tensor, mass: Tensor, on_mass: Tensor | None, on_squares: Tensor | None
+) -> Tensor:
+    """The gradient of the logits from the gradients of both masses; all but the logits have a last axis of size 1.
+
+    With w = u / (1 + u) and t = v / (2 - v) = tanh((z_top - z) / 2):
+
+        d R = u    d Q = u w (2 - w)    d S = -u    d T = -u t (2 + t)
+
+    The gradients can be very large. Everything is divided by the mass, which is in float64, before it is multiplied, so
+    that all numbers stay in the range of float32.
+    """
+    prediction, _, below = find_top(logits)
+    flat = is_flat(odds, logits.shape[-1])
+    loses = torch.sigmoid(below)
+    sign = 1.0 - 2.0 * flat
+    nothing = mass < torch.finfo(mass.dtype).tiny  # False for NaN
+    log_mass = torch.where(nothing, 1.0, mass).log().to(below.dtype)
+    share = (below - log_mass).exp()  # u / mass
+    part = torch.where(flat, torch.tanh(below * -0.5), loses)
+    part_share = torch.where(flat, part / torch.where(flat, mass, 1.0).to(below.dtype), share * (1.0 - loses))
+    each = torch.zeros_like(below) if on_mass is None else (on_mass * mass).to(below.dtype)
+    if on_squares is not None:
+        each = each + (on_squares * mass * mass).to(below.dtype) * part_share * (2.0 - sign * part)
+    is_top = torch.arange(logits.shape[-1], device=logits.device) == prediction
+    rivals = torch.where(is_top | nothing, 0.0, share * sign * each)
+    return torch.where(is_top, -rivals.sum(-1, keepdim=True), rivals).to(logits.dtype)
+
+
+def gradient_of_all(logits: Tensor, odds: Tensor, mass: Tensor, *grads: Tensor | None) -> Tensor:
+    """The gradient of the logits from those of all sums but the prediction, in the order of `Rows`."""
+    on_top, on_odds, on_squares, on_mass, on_mass_squares, *on_extras = grads
+    whole = gradient(logits, on_top, on_odds, on_squares, *on_extras)
+    if on_mass is None and on_mass_squares is None:
+        return whole
+    return whole + mass_gradient(logits, odds, mass, on_mass, on_mass_squares)
 
 
 def _finite(below: Tensor) -> Tensor:
@@ -191,3 +235,17 @@ def _put(x: Tensor, index: Tensor, value: Tensor | float) -> Tensor:
     if torch.compiler.is_compiling():
         return torch.where(torch.arange(x.shape[-1], device=x.device) == index, value, x)
     return x.scatter(-1, index, value)
+
+
+_all_sums = {False: lambda z: _all(z, extras=False), True: lambda z: _all(z, extras=True)}
+_all_differentiable_sums = {
+    extras: computed_again(sums, lambda z, rows, on: gradient_of_all(z, rows[2], rows[4], *on[1:]))
+    for extras, sums in _all_sums.items()
+}
+_differentiable_sums = {
+    False: computed_again(lambda z: _sums(z, extras=False), lambda z, _, on: gradient(z, *on[1:])),
+    True: computed_again(lambda z: _sums(z, extras=True), lambda z, _, on: gradient(z, *on[1:])),
+}
+_differentiable_masses = computed_again(
+    masses, lambda z, rows, on, odds, squares: mass_gradient(z, odds, rows[0], *on)
+)

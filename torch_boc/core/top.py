@@ -1,4 +1,4 @@
-"""The top of each row. If several logits are equal, every path takes the first, as torch.argmax does on the CPU."""
+"""The largest logits of each row. If several are the largest, every path takes the first, as torch.argmax on a CPU."""
 
 import torch
 from torch import Tensor
@@ -8,6 +8,8 @@ from .precision import accumulator
 # From this many classes on, finding the top in two steps is faster on a CPU than torch.max, which does not vectorise
 # the search for the index.
 TWO_STEP_CLASSES = 512
+# The same for the k largest and torch.topk.
+TWO_STEP_TOP_K = 2048
 # The largest size of a chunk. If a size above half of this divides the number of classes, that size is taken.
 CHUNK = 64
 
@@ -43,3 +45,25 @@ def _max_in_two_steps(z: Tensor) -> tuple[Tensor, Tensor]:
     candidates = torch.add(torch.arange(chunk, device=z.device), first, alpha=step)
     top, place = z.gather(-1, candidates).max(-1, keepdim=True)
     return top, torch.add(place, first, alpha=step)
+
+
+def find_top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest values of each row and their places, the largest first; which of equal ones come is not specified.
+
+    >>> find_top_k(torch.tensor([[1.0, 4.0, 2.0]]), 2)
+    (tensor([[4., 2.]]), tensor([[1, 2]]))
+    """
+    classes = logits.shape[-1]
+    many = classes >= TWO_STEP_TOP_K and k <= classes // CHUNK
+    if not many or logits.device.type != "cpu" or torch.compiler.is_compiling():
+        values, places = logits.topk(k, -1)
+        return values, places
+    # The k largest logits are in the k chunks with the largest maxima, or in the rest that fills no chunk.
+    chunks = logits.unfold(-1, CHUNK, CHUNK).amax(-1).topk(k, -1, sorted=False).indices
+    inside = torch.arange(CHUNK, device=logits.device)
+    candidates = torch.add(inside, chunks.unsqueeze(-1), alpha=CHUNK).flatten(-2)
+    if rest := classes % CHUNK:
+        last = torch.arange(classes - rest, classes, device=logits.device)
+        candidates = torch.cat([candidates, last.expand(*candidates.shape[:-1], rest)], -1)
+    values, places = logits.gather(-1, candidates).topk(k, -1)
+    return values, candidates.gather(-1, places)

@@ -1,127 +1,117 @@
-"""Functions that each call the native library once, with tensors on the CPU. Their callers check the arguments.
+"""The four calls of the native library, with tensors on the CPU. The operators check the arguments and make the results.
 
-Logits have shape (..., C) and any strides; they are copied only if neither the classes nor the rows lie side by side
-(see `describe`). Results have the shape of the logits without the class axis.
+Logits have shape (..., C) and any strides; they are copied only if neither the classes nor the rows lie side by side.
 """
 
 import ctypes
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from ...core import tails
-from ...core.extras import EXTRAS
-from ...core.precision import accumulator
-from .interface import DTYPES, LANES, MOST_TRIALS, QUANTITIES, describe, native, place, table_for, trials_table
-from .library import threads
-from .tallies import count_scores, gap_tally, tally, tally_evidence
+from ...core.columns import dtypes_of
+from ...core.contract import LOGITS, QUANTITIES, Tally
+from ...core.tails import continued_steps
+from .library import available, library, threads
 
-__all__ = [
-    "DTYPES",
-    "LANES",
-    "MOST_TRIALS",
-    "QUANTITIES",
-    "coins",
-    "coins_of",
-    "columns",
-    "count_scores",
-    "evidence",
-    "gap_tally",
-    "log_tails",
-    "row_sums",
-    "standing",
-    "tally",
-    "tally_evidence",
-]
+# The dtypes of logits, and the number of each in the library.
+DTYPES = {getattr(torch, name): number for number, name in enumerate(LOGITS)}
+# How many rows must lie side by side for them to be read as they are.
+LANES = 16
+# Up to this many classes, rows are transposed, so that a vector holds one class of many rows: this is faster, as
+# `python -m benchmarks.paths` shows.
+TALL_CLASSES = 47
+# Up to this many trials, the continued fraction does not overflow float64, and the table of binomials is exact enough.
+MOST_TRIALS = 1000
 
-_Places = ctypes.c_void_p * len(QUANTITIES)
+_PLACES = {name: place for place, name in enumerate(QUANTITIES)}
+_Columns = ctypes.c_void_p * len(QUANTITIES)
+_Sums = ctypes.c_void_p * 11
+_Samples = ctypes.c_void_p * 8
+_States = ctypes.c_void_p * len(Tally._fields)
 
 
-def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
-    """Prediction, top, odds, squares, mass and mass_squares of each row; with `extras` also surprise and margin."""
-    prediction, real = _predictions(logits), accumulator(logits.dtype)
-    wide = torch.float64
-    out = [prediction, *(torch.empty_like(prediction, dtype=dtype) for dtype in (real, real, wide, wide, wide))]
-    if extras:
-        out += [torch.empty_like(out[1]), torch.empty_like(out[1])]
-    if prediction.numel():
-        logits, described = describe(logits)
-        native().boc_row_sums(*described, *map(place, (out if extras else [*out, None, None])))
+def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
+    """The numbers with these names; real ones are in the dtype of the sums if `narrow`, otherwise in float64."""
+    kinds, places = dtypes_of(tuple(names), logits.dtype, narrow), _Columns()
+    out = [logits.new_empty(logits.shape[:-1], dtype=kind) for kind in kinds]
+    if logits.numel():
+        for name, x in zip(names, out, strict=True):
+            places[_PLACES[name]] = x.data_ptr()
+        own = index if index is None else index.contiguous()
+        logits, described = _described(logits)
+        given = None if own is None else own.data_ptr()
+        if library().boc_columns(*described, given, narrow, places):
+            raise MemoryError("the native library got no memory")
     return out
 
 
-def coins_of(logits: Tensor) -> tuple[Tensor, ...]:
-    """The fields of Coins: prediction, odds, loss, concentration and free gap, in the dtype of the sums."""
-    prediction = _predictions(logits)
-    odds = torch.empty_like(prediction, dtype=accumulator(logits.dtype))
-    out = prediction, odds, torch.empty_like(odds), torch.empty_like(odds), torch.empty_like(odds)
-    if prediction.numel():
-        logits, described = describe(logits)
-        native().boc_coins_of(*described, *(x.data_ptr() for x in out))
-    return out
+def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | None], out: Tensor) -> None:
+    """Fill the gradient of the logits; `sums` are prediction, top, odds and mass."""
+    logits, described = _described(logits if logits.stride(-1) == 1 else logits.contiguous())
+    vectors = [None if x is None else x.contiguous() for x in (*sums, *grads)]
+    places = _Sums(*[None if x is None else x.data_ptr() for x in vectors])
+    library().boc_gradient(*described, places, out.data_ptr())
 
 
-def evidence(logits: Tensor, *, extras: Collection[str], target: Tensor | None = None) -> tuple[Tensor | None, ...]:
-    """Prediction, odds, loss, concentration, free gap, top, surprise, margin, distance, and those of `core.extras`.
-
-    All but the first are float64. Surprise, margin and the numbers of `core.extras` are None unless they are among the
-    `extras`; one of surprise and margin brings both. The distance is None without a `target`, which must be int64.
-    """
-    prediction = _predictions(logits)
-    odds = torch.empty_like(prediction, dtype=torch.float64)
-    sums, more = "surprise" in extras or "margin" in extras, (name in extras for name in EXTRAS)
-    asked = (True, True, True, True, sums, sums, target is not None, *more)
-    out = prediction, odds, *(torch.empty_like(odds) if wanted else None for wanted in asked)
-    if prediction.numel():
-        logits, described = describe(logits)
-        own = target if target is None else target.contiguous()
-        native().boc_evidence(*described, place(own), *map(place, out))
-    return out
-
-
-def columns(logits: Tensor, names: Sequence[str], trials: int) -> list[Tensor]:
-    """The `QUANTITIES` with these names for each row: the prediction in int64, all others in float64."""
-    prediction = _predictions(logits)
-    real = torch.float64
-    found = {x: prediction if x == "prediction" else torch.empty_like(prediction, dtype=real) for x in names}
-    if prediction.numel():
-        logits, described = describe(logits)
-        places = _Places(*(place(found.get(name)) for name in QUANTITIES))
-        native().boc_columns(*described, *table_for(trials, names), places)
-    return [found[name] for name in names]
+def tally(
+    coins: Sequence[Tensor],
+    target: Tensor | None,
+    distance: Tensor | None,
+    counted: Tensor | None,
+    num_classes: int,
+    trials: int,
+    alpha: float,
+    *states: Tensor,
+) -> None:
+    """Add samples to the tensors of a tally, in place."""
+    labels = (None, None) if target is None or distance is None else (target, distance)
+    samples = [None if x is None else x.contiguous() for x in (*coins, *labels, counted)]
+    places = _Samples(*[None if x is None else x.data_ptr() for x in samples])
+    how = coins[0].numel(), num_classes, threads(), *_table(trials), alpha, states[-1].shape[1]
+    if library().boc_tally(places, *how, _States(*[x.data_ptr() for x in states])):
+        raise MemoryError("the native library got no memory")
 
 
-def standing(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """How many coins the class `index` of each row is expected to lose, in float64, and how many classes are ahead."""
-    ahead = _predictions(logits)
-    lost = torch.empty_like(ahead, dtype=torch.float64)
-    if ahead.numel():
-        logits, described = describe(logits if logits.stride(-1) == 1 else logits.contiguous())
-        index = index.contiguous()
-        native().boc_standing(*described, index.data_ptr(), lost.data_ptr(), ahead.data_ptr())
-    return lost, ahead
-
-
-def _predictions(logits: Tensor) -> Tensor:
-    """An empty tensor for the predictions. Sizes as separate arguments are read faster than a shape."""
-    shape = logits.shape[:-1]
-    return logits.new_empty(*shape, dtype=torch.int64) if shape else logits.new_empty((), dtype=torch.int64)
-
-
-def coins(classes: int, odds: Tensor, *tensors: Tensor) -> None:
-    """Fill loss, concentration and free gap from odds, squares, mass and mass_squares; all tensors are contiguous."""
-    run = native().boc_coins_float64 if odds.dtype == torch.float64 else native().boc_coins_float32
-    run(*(x.data_ptr() for x in (odds, *tensors)), odds.numel(), classes - 1.0, threads())
-
-
-def log_tails(given: Tensor, trials: int, odds: Tensor, *, expected: bool) -> tuple[Tensor, Tensor]:
-    """Log tails and their derivatives, for given wins or, with `expected`, for the wins that follow from losses."""
-    given, odds = given.double().contiguous(), odds.double().contiguous()
-    if trials > MOST_TRIALS:
-        wins = tails.expected_wins(given, trials) if expected else given.ceil()
-        return tails.log_tail_and_slope(wins, trials, odds)
+def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+    """The log tails and their derivatives in the odds."""
+    wins, odds = wins.contiguous(), odds.contiguous()
     out, slope = torch.empty_like(odds), torch.empty_like(odds)
-    places = (x.data_ptr() for x in (given, odds, out, slope))
-    native().boc_log_tails(*places, odds.numel(), *trials_table(trials), expected, threads())
+    places = [x.data_ptr() for x in (wins, odds, out, slope)]
+    library().boc_log_tails(*places, odds.numel(), threads(), *_table(trials))
     return out, slope
+
+
+def takes_trials(device: str, trials: int) -> bool:
+    """Whether the library computes tails of so many trials."""
+    return trials <= MOST_TRIALS and available()
+
+
+@lru_cache(maxsize=16)
+def _table(trials: int) -> tuple[int, int, ctypes.Array[ctypes.c_double]]:
+    """The trials, half the steps of the continued fraction, and the log of binomial(k, w) for each w in 0..k."""
+    table = (ctypes.c_double * (trials + 1))(*(math.log(math.comb(trials, wins)) for wins in range(trials + 1)))
+    return trials, continued_steps(trials), table
+
+
+def _described(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """The tensor whose memory is read, and the first arguments of the functions. Keep the tensor until it is read.
+
+    The tensor is the logits themselves if their rows lie in at most two regular steps, and if either the classes of a
+    row lie side by side or the rows do, like the pixels of an image whose class axis comes first. Otherwise it is a
+    copy.
+    """
+    axes: list[tuple[int, int]] = []  # size and stride before the classes; those in one regular step are joined
+    for size, stride in zip(logits.shape[:-1], logits.stride()[:-1], strict=True):
+        if axes and axes[-1][1] == size * stride:
+            axes[-1] = axes[-1][0] * size, stride
+        elif size > 1:
+            axes.append((size, stride))
+    if len(axes) > 2 or not (logits.stride(-1) == 1 or (axes and axes[-1][1] == 1 and axes[-1][0] >= LANES)):
+        logits = logits.contiguous()
+        axes = [(logits.numel() // logits.shape[-1], logits.shape[-1])]
+    (outer, jump), (inner, stride) = [(1, 0), (1, 0), *axes][-2:]
+    kind = DTYPES[logits.dtype], TALL_CLASSES, threads()
+    return logits, (logits.data_ptr(), outer * inner, logits.shape[-1], inner, stride, jump, logits.stride(-1), *kind)

@@ -1,115 +1,117 @@
-// Columns of numbers for each row, and histograms of scores; functional/columns.py and functional/registry.py have the
-// formulas, functional/separation.py the bins.
-#include "coins.h"
-#include "extras.h"
-#include "tails.h"
+// The numbers of each row, by name; core/columns.py and core/coins.py have the formulas.
+#include <cfloat>
 
-// In the order of QUANTITIES in calls.py; the prediction comes first there and is no double.
-enum Quantity {
-    PREDICTION, ODDS, LOSS, CONCENTRATION, FREE_GAP, CONFIDENCE, DOMINANCE, GAP, FORCED_GAP, LOG_P_VALUE, P_VALUE, TOP,
-    ENERGY, LOGIT_GAP, ENTROPY, LOG_ODDS, TEMPERED_LOSS, LOGIT_GAP_TOP, GEN, QUANTITIES
+#include "rows.h"
+
+// Loss, concentration and free gap of a vector of rows.
+static inline void coins_of(Block &block, int64_t i, double rivals) {
+    auto given = [&](int which) { return load_as<Doubles>(block.at[which] + i); };
+    auto put = [&](int which, Doubles values) { memcpy(block.at[which] + i, &values, sizeof values); };
+    const Doubles odds = given(column::odds), mass = given(column::mass);
+    if (rivals == 1.0) {
+        put(column::loss, odds / (1.0 + odds)), put(column::concentration, odds * 0.0), put(column::free_gap, odds * 0.0);
+        return;
+    }
+    const Longs flat = odds > rivals * FLAT;
+    const Doubles base = flat ? doubles(2.0) : doubles(1.0), sign = flat ? doubles(-1.0) : doubles(1.0);
+    const Doubles whole = floor_of(mass), rest = mass - whole;
+    const Doubles even = mass * mass / (rivals * base + sign * mass);
+    // The base and the sign are 1 and 1, or 2 and -1: whole / (base + sign) without a division.
+    const Doubles room = whole * (flat ? doubles(1.0) : doubles(0.5)) + rest * rest / (base + sign * rest) - even;
+    const Longs empty = room <= 4.0 * DBL_EPSILON * even;
+    Doubles share = (given(column::mass_squares) - even) / (empty ? doubles(1.0) : room);
+    share = empty | (share < 0.0) ? doubles(0.0) : share > 1.0 ? doubles(1.0) : share;
+    put(column::loss, (odds - given(column::squares)) / rivals), put(column::concentration, share);
+    put(column::free_gap, share * room * (flat ? doubles(0.25 / rivals) : doubles(1.0 / rivals)));
+}
+
+// -log R of a vector of rows, and the top's part of the generalized entropy: p (1 - p) = R / (1 + R)^2.
+static inline void logs_of(Block &block, int64_t i, double rivals) {
+    const Doubles odds = load_as<Doubles>(block.at[column::odds] + i), mass = load_as<Doubles>(block.at[column::mass] + i);
+    const Doubles log_rest = load_as<Doubles>(block.unit + i) + log_of(load_as<Doubles>(block.relative + i));
+    // The lead of one rival near the top has more digits than its odds.
+    const Doubles log_odds = -(rivals == 1.0 ? (odds > FLAT ? log_of_one_and(-mass) : log_rest) : log_rest);
+    const Doubles log_top = log_of_one_and(-odds / (1.0 + odds));
+    const Doubles gen = load_as<Doubles>(block.at[column::gen] + i) + exp_of(EXPONENT * (2.0 * log_top - log_odds));
+    memcpy(block.at[column::log_odds] + i, &log_odds, sizeof log_odds), memcpy(block.at[column::gen] + i, &gen, sizeof gen);
+}
+
+#define BOC_KIND(name, kind) Kind::kind,
+enum class Kind { index, real, wide };
+constexpr Kind KINDS[] = {BOC_COLUMNS(BOC_KIND)};
+
+// Which numbers are asked for, one bit each.
+struct Asked {
+    int64_t bits;
+    template <typename... Columns> bool any(Columns... which) const { return ((bits >> which & 1) || ...); }
+    int wanted() const {
+        return (any(column::surprise, column::margin) ? MARGINS : 0) | (any(column::tempered_loss) ? TEMPERED : 0) |
+               (any(column::top_margin) ? NEAREST : 0) | (any(column::gen) ? POWERS : 0) |
+               (any(column::lost, column::ahead) ? STANDING : 0);
+    }
 };
 
-static inline bool is_asked(int64_t asked, Quantity which) { return asked >> which & 1; }
-
-static inline bool needs_tails(int64_t asked) { return is_asked(asked, LOG_P_VALUE) || is_asked(asked, P_VALUE); }
-static inline int wanted_for(int64_t asked) {
-    const bool sums = is_asked(asked, LOGIT_GAP) || is_asked(asked, ENTROPY);
-    return (sums ? MARGINS : 0) | (is_asked(asked, TEMPERED_LOSS) ? TEMPERED : 0) |
-           (is_asked(asked, LOGIT_GAP_TOP) ? NEAREST : 0) | (is_asked(asked, GEN) ? POWERS : 0);
-}
-
-// A block of each quantity that is asked for; one bit of `asked` for each.
-struct alignas(64) Columns {
-    double of[QUANTITIES][ROWS];
-};
-
-// The quantities of a block that are asked for.
-static void fill(Columns &out, int64_t count, const Block &block, double rivals, const Trials &trials, int64_t asked) {
-    const int vectors = int((count + WIDE - 1) / WIDE);
-    Doubles wins[MANY], against[MANY];
-    Chance chances[MANY];
-    for (int v = 0; v < vectors; v++) {
-        auto given = [&](const double *values) { return load_as<Doubles>(values + v * WIDE); };
-        auto put = [&](Quantity which, Doubles values) { memcpy(out.of[which] + v * WIDE, &values, sizeof values); };
-        const Doubles odds = given(block.odds), top = given(block.top);
-        const Coins coins = coins_of(odds, given(block.squares), given(block.mass), given(block.mass_squares), rivals);
-        const Doubles gap = odds / (1.0 + odds) - coins.loss;
-        put(ODDS, odds), put(LOSS, coins.loss), put(CONCENTRATION, coins.concentration), put(FREE_GAP, coins.free_gap);
-        put(CONFIDENCE, 1.0 / (1.0 + odds)), put(DOMINANCE, 1.0 - coins.loss);
-        put(GAP, gap), put(FORCED_GAP, gap - coins.free_gap);
-        put(TOP, top), put(LOGIT_GAP, given(block.margin) / rivals);
-        if (!(asked >> LOG_P_VALUE)) continue;  // the quantities from there on need a logarithm
-        chances[v] = chance_of(odds), against[v] = odds, wins[v] = expected_wins(coins.loss, trials);
-        put(ENERGY, top - chances[v].log_win);
-        put(ENTROPY, chances[v].log_win - given(block.surprise) / (1.0 + odds));
-        if (!(asked >> LOG_ODDS)) continue;
-        const Doubles logs = log_odds_of(odds, given(block.mass), given(block.relative), given(block.unit), rivals);
-        put(LOG_ODDS, logs), put(GEN, gen_of(given(block.powers), odds, logs));
-        put(TEMPERED_LOSS, given(block.tempered) / rivals);
-        put(LOGIT_GAP_TOP, given(block.nearest) / double(nearest_rivals(int64_t(rivals) + 1)));
-    }
-    if (!needs_tails(asked)) return;
-    Tails tails[MANY];
-    log_tails<false>(vectors, wins, against, chances, trials, tails);
-    for (int v = 0; v < vectors; v++) {
-        const Doubles p = exp_of(tails[v].log);
-        memcpy(out.of[LOG_P_VALUE] + v * WIDE, &tails[v].log, sizeof p), memcpy(out.of[P_VALUE] + v * WIDE, &p, sizeof p);
+// The block's numbers from those that were read: coins, logarithms, and what is about the given class.
+static void complete(Block &block, const Logits &logits, int64_t at, int64_t count, Asked asked, const int64_t *index) {
+    const double rivals = double(logits.classes - 1);
+    if (asked.any(column::loss, column::concentration, column::free_gap))
+        for (int64_t i = 0; i < count; i += WIDE) coins_of(block, i, rivals);
+    if (asked.any(column::log_odds, column::gen))
+        for (int64_t i = 0; i < count; i += WIDE) logs_of(block, i, rivals);
+    for (int64_t i = 0; asked.any(column::tempered_loss) && i < count; i++) block.at[column::tempered_loss][i] /= rivals;
+    for (int64_t i = 0; asked.any(column::distance) && i < count; i++) {
+        const bool is_class = 0 <= index[at + i] && index[at + i] < logits.classes;
+        const double top = logit_at(logits, at + i, block.prediction[i]);
+        block.at[column::distance][i] = top - (is_class ? block.own[i] : top);
     }
 }
 
-static inline int64_t work_of(int64_t asked, int64_t classes) {
-    return (needs_tails(asked) ? TAIL : 0) + work_of_extras(wanted_for(asked), classes);
+// Real numbers in the dtype of the sums. For two classes, the loss follows from the odds in that dtype: the gap is then
+// exactly 0.
+static void keep_narrow(const Block &block, int which, int64_t at, int64_t count, bool pair, float *to) {
+    for (int64_t i = 0; i < count; i++) {
+        const float odds = float(block.at[column::odds][i]);
+        to[at + i] = pair && which == column::loss ? odds / (1.0f + odds) : float(block.at[which][i]);
+    }
 }
 
-// `columns` has a place for each quantity, in the order above; null for those that are not asked for.
-BOC_EXPORT void boc_columns(BOC_LOGITS, int64_t trials, int32_t half, const double *log_choices, void **columns) {
-    const Trials of = {double(trials), half, log_choices};
-    int64_t asked = 0;
-    for (int which = 0; which < QUANTITIES; which++) asked |= int64_t(columns[which] != nullptr) << which;
-    BOC_DESCRIBED(work_of(asked, classes));
-    over_blocks(logits, wanted_for(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
-        Columns found;
-        fill(found, count, block, double(classes - 1), of, asked);
-        memcpy(found.of[PREDICTION], block.prediction, sizeof block.prediction);
-        for (int which = 0; which < QUANTITIES; which++)
-            if (columns[which])
-                memcpy(static_cast<double *>(columns[which]) + at, found.of[which], sizeof(double) * size_t(count));
+// `columns` has a place for each number, in the order of the contract; null for those that are not asked for. Real ones
+// are in the dtype of the sums if `narrow`. Returns 1 if there is no memory left, else 0.
+BOC_EXPORT int32_t boc_columns(BOC_LOGITS, const int64_t *index, int32_t narrow, void **columns) {
+    BOC_DESCRIBED;
+    Asked asked = {0};
+    for (int which = 0; which < column::number; which++) asked.bits |= int64_t(columns[which] != nullptr) << which;
+    const int wanted = asked.wanted();
+    const bool turned = logits.is_turned(), floats = narrow && logits.dtype != Type::float64;
+    threads = useful_threads(rows, classes * (wanted & EXTRAS ? 9 : 1), threads);
+    const size_t size = logits.dtype == Type::float64 ? 8 : logits.dtype == Type::float32 ? 4 : 2;
+    const Scratch scratch(turned ? size_t(classes) * ROWS * size : 0, threads);
+    if (scratch.is_missing()) return 1;
+    auto *read = with_type(logits.dtype, [&](auto logit) {
+        return wanted & MARGINS ? read_rows<decltype(logit), true> : read_rows<decltype(logit), false>;
     });
-}
-
-// As functional.separation.score_bin: the leading bits of the score as float32, in the order of the numbers.
-static inline int64_t bin_of(double score, int32_t bits) {
-    const float number = score == 0.0 ? 0.0f : float(score);
-    int32_t pattern;
-    memcpy(&pattern, &number, 4);
-    const int32_t ordered = pattern < 0 ? pattern ^ 0x7fffffff : pattern;
-    return (ordered >> (32 - bits)) + (int64_t(1) << (bits - 1));
-}
-
-// Adds to `histogram`, of shape (2, scores, 2^bits), one for each score of each row, those with a flag in the second
-// half, and to `invalid` the rows with NaN among their scores. A score is a quantity and a sign. Threads share the
-// histogram, which is too large to have several.
-BOC_EXPORT void boc_count_scores(BOC_LOGITS, int64_t trials, int32_t half, const double *log_choices,
-                                 const uint8_t *flags, int64_t flag_step, const int32_t *names, const double *signs,
-                                 int64_t scores, int32_t bits, int64_t *histogram, int64_t *invalid) {
-    const Trials of = {double(trials), half, log_choices};
-    int64_t asked = 0;
-    for (int64_t k = 0; k < scores; k++) asked |= int64_t(1) << names[k];
-    BOC_DESCRIBED(work_of(asked, classes));
-    over_blocks(logits, wanted_for(asked), threads, [&](int64_t at, int64_t count, const Block &block, int32_t) {
-        Columns found;
-        int64_t undefined = 0;
-        fill(found, count, block, double(classes - 1), of, asked);
-        for (int64_t i = 0; i < count; i++) {
-            bool is_nan = false;
-            for (int64_t k = 0; k < scores; k++) is_nan |= found.of[names[k]][i] != found.of[names[k]][i];
-            undefined += is_nan;
-            int64_t *own = histogram + (flags[(at + i) * flag_step] ? scores << bits : 0);
-            for (int64_t k = 0; k < scores && !is_nan; k++)
-                __atomic_fetch_add(own + (k << bits) + bin_of(signs[k] * found.of[names[k]][i], bits), 1,
-                                   __ATOMIC_RELAXED);
+    over_rows(rows, turned ? ROWS : 1, threads, [&](int64_t first, int64_t last, int32_t thread) {
+        Block block = {};
+        for (int64_t at = first; at < last; at += ROWS) {
+            const int64_t count = last - at < ROWS ? last - at : ROWS;
+            for (int64_t i = 0; index && i < count; i++) {
+                const int64_t place = index[at + i] < 0 ? 0 : index[at + i] < classes ? index[at + i] : classes - 1;
+                block.own[i] = logit_at(logits, at + i, place);
+            }
+            read(logits, at, count, wanted, scratch.of(thread), block);
+            complete(block, logits, at, count, asked, index);
+            for (int which = 0; which < column::number; which++) {
+                if (!columns[which]) continue;
+                if (KINDS[which] == Kind::real && floats) {
+                    keep_narrow(block, which, at, count, classes == 2, static_cast<float *>(columns[which]));
+                    continue;
+                }
+                const void *from = which == column::prediction ? static_cast<const void *>(block.prediction)
+                                   : which == column::ahead    ? static_cast<const void *>(block.ahead)
+                                                               : block.at[which];
+                memcpy(static_cast<char *>(columns[which]) + at * 8, from, size_t(count) * 8);
+            }
         }
-        __atomic_fetch_add(invalid, undefined, __ATOMIC_RELAXED);
     });
+    return 0;
 }

@@ -1,6 +1,6 @@
-// The gradient of the logits from those of all sums of a row, in one pass: core/rows.py and core/spread.py have the
-// formulas, and say why numbers are scaled by 2^100 and divided by the mass before they are multiplied.
-#include "gradient.h"
+// The gradient of the logits from those of all sums of a row, in one pass: core/rows.py has the formulas,
+// and says why numbers are scaled by 2^100 and divided by the mass before they are multiplied.
+#include "logits.h"
 #include "parallel.h"
 
 constexpr int GROUP = 64;  // vectors added up before they join the sum: rounding grows with the longer of both
@@ -142,35 +142,22 @@ static void some_rows(const Logits &logits, const Given<typename Logit::Real> &g
     }
 }
 
-template <typename Logit, typename Real>
-static void gradient(const Logits &logits, const Given<Real> &given, void *out, int32_t threads) {
-    const int32_t useful = useful_threads(logits.rows, logits.classes, threads);
-    over_rows(logits.rows, 1, useful, [&](int64_t first, int64_t last, int32_t) {
-        if (given.on_surprise || given.on_margin)
-            some_rows<Logit, true>(logits, given, out, first, last);
-        else
-            some_rows<Logit, false>(logits, given, out, first, last);
+// The classes lie side by side, and so do those of the gradient, row after row. `given` are prediction, top, odds and
+// mass, then the gradients of all sums but the prediction, in the order of the contract; any of these may be null.
+BOC_EXPORT int32_t boc_gradient(BOC_LOGITS, const void **given, void *out) {
+    BOC_DESCRIBED;
+    with_type(logits.dtype, [&](auto logit) {
+        typedef decltype(logit) Logit;
+        auto real = [&](int i) { return static_cast<const typename Logit::Real *>(given[i]); };
+        auto wide = [&](int i) { return static_cast<const double *>(given[i]); };
+        const Given<typename Logit::Real> all = {static_cast<const int64_t *>(given[0]), real(1), real(2), wide(3),
+                                                 real(4), real(5), wide(6), wide(7), wide(8), real(9), real(10)};
+        over_rows(rows, 1, useful_threads(rows, classes, threads), [&](int64_t first, int64_t last, int32_t) {
+            if (all.on_surprise || all.on_margin)
+                some_rows<Logit, true>(logits, all, out, first, last);
+            else
+                some_rows<Logit, false>(logits, all, out, first, last);
+        });
     });
-}
-
-// The classes lie side by side, and so do those of the gradient, row after row. What is in the accumulator's dtype is
-// untyped here.
-BOC_EXPORT void boc_gradient(const void *data, int64_t rows, int64_t classes, int64_t inner, int64_t stride,
-                             int64_t outer, int64_t step, int32_t dtype, int32_t tall, int32_t threads,
-                             const int64_t *prediction, const void *top, const void *odds, const double *mass,
-                             const void *on_top, const void *on_odds, const double *on_squares, const double *on_mass,
-                             const double *on_mass_squares, const void *on_surprise, const void *on_margin,
-                             void *out) {
-    const Logits logits = {data, rows, classes, inner, stride, outer, step, dtype, tall};
-    const auto given = [&](auto real) {
-        typedef const decltype(real) *In;
-        return Given<decltype(real)>{prediction, In(top), In(odds), mass, In(on_top), In(on_odds), on_squares, on_mass,
-                                     on_mass_squares, In(on_surprise), In(on_margin)};
-    };
-    switch (dtype) {
-    case 0: return gradient<Float32Gradient>(logits, given(0.0f), out, threads);
-    case 1: return gradient<BFloat16Gradient>(logits, given(0.0f), out, threads);
-    case 2: return gradient<Float16Gradient>(logits, given(0.0f), out, threads);
-    case 3: return gradient<Float64Gradient>(logits, given(0.0), out, threads);
-    }
+    return 0;
 }

@@ -1,13 +1,17 @@
-// Logits of each dtype: how they are read, a vector at a time, and where their rows lie.
+// Logits of each dtype: how they are read and written, a vector at a time, and where their rows lie.
 #pragma once
+#include "contract.h"
 #include "exps.h"
-#include "vectors.h"
 
 template <typename Vector, typename Scalar> static inline Vector load_as(const Scalar *p) {
     Vector v;
     memcpy(&v, p, sizeof v);
     return v;
 }
+template <typename Scalar, typename Vector> static inline void store_as(Scalar *p, Vector v) { memcpy(p, &v, sizeof v); }
+// All bits where a < b, for numbers whose difference fits.
+static inline Ints below_bits(Ints a, int32_t b) { return (a - b) >> 31; }
+static inline Ints choose(Ints bits, Ints a, Ints b) { return (bits & a) | (~bits & b); }
 
 // What the dtypes have in common that are read in the order of the classes.
 template <typename Self, typename Of> struct InOrder : Of {
@@ -27,6 +31,7 @@ struct Float32 : InOrder<Float32, Narrow> {
     static inline bool is_nan(float x) { return x != x; }
     static inline double value(float x) { return x; }
     static inline Floats load(const float *p) { return load_as<Floats>(p); }
+    static inline void store(float *p, Floats v) { store_as(p, v); }
 };
 
 struct Float64 : InOrder<Float64, Wide> {
@@ -34,6 +39,7 @@ struct Float64 : InOrder<Float64, Wide> {
     static inline bool is_nan(double x) { return x != x; }
     static inline double value(double x) { return x; }
     static inline Doubles load(const double *p) { return load_as<Doubles>(p); }
+    static inline void store(double *p, Doubles v) { store_as(p, v); }
 };
 
 struct BFloat16 : Narrow {
@@ -47,6 +53,12 @@ struct BFloat16 : Narrow {
     }
     static inline Floats load(const uint16_t *p) {
         return (Floats)(__builtin_convertvector(load_as<Halves>(p), Ints) << 16);
+    }
+    // To the nearest, and of two equally near to the even one.
+    static inline void store(uint16_t *p, Floats v) {
+        const Ints bits = (Ints)v, rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+        const Ints number = below_bits(bits & 0x7fffffff, 0x7f800001);
+        store_as(p, __builtin_convertvector(choose(number, rounded, ints(0x7fc0)), Halves));
     }
     // Each 32 bits hold two logits: the even ones, in the low halves, and the odd ones need one operation each.
     static inline void load_pair(const uint16_t *p, Floats &a, Floats &b) {
@@ -70,9 +82,15 @@ struct Float16 : InOrder<Float16, Narrow> {
     static inline Floats load(const uint16_t *p) {
         return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
     }
+    static inline void store(uint16_t *p, Floats v) {
+        store_as(p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    }
 #elif defined(__AVX2__) && defined(__F16C__)
     static inline Floats load(const uint16_t *p) {
         return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+    }
+    static inline void store(uint16_t *p, Floats v) {
+        store_as(p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
     }
 #else
     static inline Floats load(const uint16_t *p) {
@@ -83,6 +101,16 @@ struct Float16 : InOrder<Float16, Narrow> {
         const Ints whole = size >= 0x7c00 ? (size << 13) | 0x7f800000 : (Ints)value;
         return (Floats)(whole | sign);
     }
+    static inline void store(uint16_t *p, Floats v) {
+        const Ints sign = ((Ints)v >> 16) & 0x8000, size = (Ints)v & 0x7fffffff;
+        // The last place of a subnormal number is that of 0.5 in float32: a sum with 0.5 rounds it there.
+        const Ints tiny = (Ints)((Floats)size + 0.5f) - 0x3f000000;
+        const Ints usual = (size - (112 << 23) + 0xfff + ((size >> 13) & 1)) >> 13;
+        const Ints finite = choose(below_bits(size, 113 << 23), tiny, usual);
+        const Ints large = choose(below_bits(size, 0x7f800001), ints(0x7c00), ints(0x7e00));
+        const Ints half = choose(below_bits(size, 0x477ff000), finite, large);  // 65520 is infinity
+        store_as(p, __builtin_convertvector(half | sign, Halves));
+    }
 #endif
 };
 
@@ -90,9 +118,28 @@ struct Float16 : InOrder<Float16, Narrow> {
 struct Logits {
     const void *data;
     int64_t rows, classes, inner, stride, outer, step;
-    int32_t dtype;    // 0 to 3: float32, bfloat16, float16, float64
-    int32_t tall;     // up to so many classes, rows are transposed
+    Type dtype;
+    int32_t tall;  // up to so many classes, rows are transposed
     int64_t start(int64_t row) const {
         return inner >= rows ? row * stride : row / inner * outer + row % inner * stride;
     }
+    // Whether rows are copied with one class of each row after the other: short rows, which may be shorter than a
+    // vector, and rows that lie side by side.
+    bool is_turned() const { return classes < 16 || classes <= tall || step != 1; }
 };
+
+// Calls `body` with the type of the logits.
+template <typename Body> static inline auto with_type(Type dtype, const Body &body) {
+    switch (dtype) {
+    case Type::float32: return body(Float32{});
+    case Type::bfloat16: return body(BFloat16{});
+    case Type::float16: return body(Float16{});
+    default: return body(Float64{});
+    }
+}
+
+// What every function that reads logits is given; BOC_DESCRIBED makes `logits` of it.
+#define BOC_LOGITS                                                                                                     \
+    const void *data, int64_t rows, int64_t classes, int64_t inner, int64_t stride, int64_t outer, int64_t step,       \
+        int32_t dtype, int32_t tall, int32_t threads
+#define BOC_DESCRIBED const Logits logits = {data, rows, classes, inner, stride, outer, step, Type(dtype), tall}

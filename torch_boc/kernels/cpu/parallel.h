@@ -2,6 +2,7 @@
 // OpenMPs in one process would each keep their own threads.
 #pragma once
 #include <cstdint>
+#include <cstdlib>
 
 #define BOC_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -12,8 +13,6 @@ struct Threads {
     int (*count)();                                                                        // omp_get_num_threads
 };
 extern Threads boc_threads __attribute__((visibility("hidden")));
-
-BOC_EXPORT void boc_use_threads(void *gomp_parallel, void *thread_num, void *num_threads);
 
 constexpr int64_t ALONE = 131072;  // up to so many logits, waking another thread costs more than it brings
 
@@ -44,3 +43,21 @@ template <typename Body> static void over_rows(int64_t rows, int64_t grain, int3
         },
         &task, unsigned(threads), 0);
 }
+
+// Zeroed memory for each thread, which begins at a multiple of 64 bytes.
+class Scratch {
+    char *whole;
+    size_t each;
+
+  public:
+    Scratch(size_t bytes, int32_t threads) : each((bytes + 63) / 64 * 64) {
+        whole = static_cast<char *>(calloc(size_t(threads) * each + 64, 1));
+    }
+    ~Scratch() { free(whole); }
+    Scratch(const Scratch &) = delete;
+    Scratch &operator=(const Scratch &) = delete;
+    bool is_missing() const { return !whole; }  // there was no memory left
+    void *of(int32_t thread) const {
+        return whole + (64 - reinterpret_cast<uintptr_t>(whole) % 64) + size_t(thread) * each;
+    }
+};

@@ -1,35 +1,212 @@
-// The sums of a few rows at a time; core/rows.py and core/spread.py say what they are.
+// The sums of a few rows at a time; core/rows.py says what they are.
 #pragma once
-#include "logits.h"
+#include "look.h"
+#include "parallel.h"
 
-constexpr int ROWS = 64;  // of a block
+constexpr int64_t LONG = 8192;  // from so many classes on, the processor does not prefetch the next row
+constexpr int64_t PART = 32;    // pairs of vectors added up before they join the sum: rounding grows with the longer
 
-// What is wanted of a row beside what is always read: surprise and margin, and the numbers of extras.h.
-enum Wanted { MARGINS = 1, TEMPERED = 2, NEAREST = 4, POWERS = 8 };
+// 2^100 times odds, squares and surprise, and the margin itself.
+template <typename Of, bool MORE> struct Sums {
+    typedef typename Of::Vector Vector;
+    typedef typename Of::Mask Mask;
+    Vector odds = {}, squares = {}, surprise = {}, margin = {};
 
-// In float64, which holds what was summed in float32 as it is. The odds are also `relative` times exp(unit), which does
-// not underflow. The last three are the sums of extras.h over the rivals.
-struct alignas(64) Block {
-    int64_t prediction[ROWS];
-    double top[ROWS], odds[ROWS], squares[ROWS], mass[ROWS], mass_squares[ROWS], surprise[ROWS], margin[ROWS];
-    double relative[ROWS], unit[ROWS], tempered[ROWS], nearest[ROWS], powers[ROWS];
+    // Rivals that are so far `below` the top, and their 2^100 u.
+    inline void add(Vector below, Vector scaled) {
+        odds += scaled;
+        squares += scaled * Of::share(scaled);
+        if (MORE) {
+            margin -= below;
+            surprise -= scaled * larger(Of::all(Of::least), below);
+        }
+    }
+    inline void add(Vector below) { add(below, Of::scaled_exp(below)); }
+    // The same, where some lanes hold no rival.
+    inline void add_but(Mask without, Vector below) {
+        const Vector scaled = Of::scaled_exp(below);
+        add(MORE ? (without ? Vector{} : below) : below, without ? Vector{} : scaled);
+    }
+    inline void add(const Sums &other) {
+        odds += other.odds, squares += other.squares, surprise += other.surprise, margin += other.margin;
+    }
 };
 
-// The sums of `count` rows from `first` on, at most ROWS, and what else is `wanted`.
-void read_block(const Logits &logits, int64_t first, int64_t count, int wanted, Block &block);
-
-// Only what extras.h computes, after the sums were read.
-void read_extras(const Logits &logits, int64_t first, int64_t count, int wanted, Block &block);
-
-// The logit of a class, in float64.
-double logit_at(const Logits &logits, int64_t row, int64_t place);
-
-// How far the logit of the target is below the top; 0 for a target that is no class.
-static inline double distance_below(const Logits &logits, int64_t row, double top, int64_t target) {
-    return top - (0 <= target && target < logits.classes ? logit_at(logits, row, target) : top);
+// The first NaN of a row, which torch.argmax takes for its top; without one, `otherwise`.
+template <typename Logit>
+static int64_t first_nan(const typename Logit::type *row, int64_t classes, int64_t step, int64_t otherwise) {
+    for (int64_t j = 0; j < classes; j++)
+        if (Logit::is_nan(row[j * step])) return j;
+    return otherwise;
 }
 
-// How the rows are shared among threads: where they are transposed, whole blocks at a time.
-int64_t grain_of(const Logits &logits);
+// Keeps the sums of a row; `undefined` is NaN where a logit is NaN or the top is infinite, otherwise 0.
+static inline void keep_sums(Block &out, int i, double top, double odds, double squares, double undefined) {
+    out.at[column::top][i] = top + undefined;
+    out.at[column::odds][i] = out.at[column::mass][i] = out.relative[i] = odds + undefined, out.unit[i] = 0.0;
+    out.at[column::squares][i] = out.at[column::mass_squares][i] = squares + undefined;
+}
+static inline bool is_unusual(double odds, int64_t classes) { return odds > double(classes - 1) * FLAT || odds < SHARP; }
 
-constexpr double FLAT = 0.5, SHARP = 0x1p-100;  // see core/spread.py
+// One row, at least a vector long: every class equal to the top is left out, and all of them but one are added again.
+// Inlined, because a call would load every constant again for every row.
+template <typename Logit, bool MORE>
+static inline __attribute__((always_inline)) void one_row(const typename Logit::type *row, int64_t classes, int wanted,
+                                                          const typename Logit::type *next, int i, Block &out) {
+    typedef typename Logit::Vector Vector;
+    typedef typename Logit::Real Real;
+    constexpr int64_t lanes = Logit::lanes, pair = 2 * lanes;
+    const int64_t whole = classes / pair * pair, left = classes - whole, rest = left % lanes;
+    const Vector none = Logit::all(-INFINITY);
+    const auto inside = Logit::lane() >= Logit::index(lanes - rest);  // of the last vector, which reaches back
+    const Vector last = inside ? Logit::load(row + classes - lanes) : none;
+    const Vector single = left >= lanes ? Logit::load(row + whole) : none;
+    Vector bests[4] = {last, single, none, none};
+    int64_t j = 0;
+    for (; j + 2 * pair <= whole; j += 2 * pair) {
+        Vector z[4];
+        Logit::load_pair(row + j, z[0], z[1]);
+        Logit::load_pair(row + j + pair, z[2], z[3]);
+        for (int k = 0; k < 4; k++) bests[k] = larger(z[k], bests[k]);
+    }
+    if (j < whole) {
+        Vector a, b;
+        Logit::load_pair(row + j, a, b);
+        bests[0] = larger(a, bests[0]), bests[1] = larger(b, bests[1]);
+    }
+    const Real best = largest_of(larger(larger(bests[0], bests[1]), larger(bests[2], bests[3])));
+    const Vector top = Logit::all(best);
+    const bool ahead = classes >= LONG;
+
+    Sums<Logit, MORE> sums;
+    int64_t place = classes - 1, ties = 0;
+    // From the end to the start: the first of several tops remains, and what was read last is still in the cache.
+    if (rest) {
+        const uint32_t bits = equal_bits(last, top);
+        if (bits) place = classes - lanes + __builtin_ctz(bits), ties += __builtin_popcount(bits);
+        sums.add_but((last == top) | ~inside, last - top);
+    }
+    if (left >= lanes) {
+        const uint32_t bits = equal_bits(single, top);
+        if (bits) place = whole + __builtin_ctz(bits), ties += __builtin_popcount(bits);
+        sums.add_but(single == top, single - top);
+    }
+    for (j = whole; j > 0;) {
+        Sums<Logit, MORE> part;
+        const int64_t end = j > PART * pair ? j - PART * pair : 0;
+        while (j > end) {
+            j -= pair;
+            if (ahead) __builtin_prefetch(next + j, 0, 2), __builtin_prefetch(next + j + lanes, 0, 2);
+            Vector a, b;
+            Logit::load_pair(row + j, a, b);
+            const uint32_t first = equal_bits(a, top), second = equal_bits(b, top);
+            if (__builtin_expect(first | second, 0)) {
+                place = j + Logit::first_of_pair(first, second);
+                ties += __builtin_popcount(first) + __builtin_popcount(second);
+                part.add_but(a == top, a - top), part.add_but(b == top, b - top);
+            } else {
+                part.add(a - top), part.add(b - top);
+            }
+        }
+        sums.add(part);
+    }
+    const Real total = sum_of(sums.odds), others = Real(ties - 1);
+    const Real undefined = (best - best) + (total - total), odds = total * Logit::down + others;
+    out.prediction[i] = undefined == undefined ? place : first_nan<Logit>(row, classes, 1, place);
+    keep_sums(out, i, best, odds, double(sum_of(sums.squares)) * 0x1p-100 + 0.5 * others, undefined);
+    if (MORE) {
+        out.at[column::surprise][i] = sum_of(sums.surprise) * Logit::down + undefined;
+        out.at[column::margin][i] = sum_of(sums.margin) + undefined;
+    }
+    if (__builtin_expect(is_unusual(out.at[column::odds][i], classes) || wanted & EXTRAS, 0)) {
+        auto sweep = [row, classes, inside, rest](Vector from, auto each) {
+            for (int64_t k = 0; k + lanes <= classes; k += lanes) each(Logit::load(row + k) - from);
+            if (rest) each(inside ? Logit::load(row + classes - lanes) - from : Logit::all(NAN));
+        };
+        look_again<Logit, OneRow>(sweep, top, classes, wanted, out, i, 1);
+    }
+}
+
+// As many rows as a vector has lanes, from `at` on in the block; their classes are ROWS apart.
+template <typename Logit, bool MORE>
+__attribute__((noinline)) static void many_rows(const typename Logit::type *turned, int64_t classes, int wanted,
+                                                Block &out, int at) {
+    typedef typename Logit::Vector Vector;
+    typedef typename Logit::Mask Mask;
+    Vector best = Logit::load(turned);
+    Mask place = {};
+    for (int64_t j = 1; j < classes; j++) {
+        const Vector z = Logit::load(turned + j * ROWS);
+        place = z > best ? Logit::index(j) : place;
+        best = larger(z, best);
+    }
+    Sums<Logit, MORE> sums;
+    for (int64_t j = 0; j < classes; j++) sums.add_but(place == Logit::index(j), Logit::load(turned + j * ROWS) - best);
+    const Vector undefined = (best - best) + (sums.odds - sums.odds), odds = sums.odds * Logit::down;
+    for (int i = 0; i < Logit::lanes; i++) {
+        keep_sums(out, at + i, best[i], odds[i], double(sums.squares[i]) * 0x1p-100, undefined[i]);
+        out.prediction[at + i] = place[i];
+        if (MORE) {
+            out.at[column::surprise][at + i] = sums.surprise[i] * Logit::down + undefined[i];
+            out.at[column::margin][at + i] = sums.margin[i] + undefined[i];
+        }
+    }
+    if (bits_of(undefined != undefined))
+        for (int i = 0; i < Logit::lanes; i++)
+            if (undefined[i] != undefined[i])
+                out.prediction[at + i] = first_nan<Logit>(turned + i, classes, ROWS, place[i]);
+    const Mask unusual = (odds > Logit::all((classes - 1) * FLAT)) | (odds < Logit::all(SHARP));
+    if (bits_of(unusual) || wanted & EXTRAS) {
+        auto sweep = [turned, classes](Vector from, auto each) {
+            for (int64_t j = 0; j < classes; j++) each(Logit::load(turned + j * ROWS) - from);
+        };
+        look_again<Logit, ManyRows>(sweep, best, classes, wanted, out, at, Logit::lanes);
+    }
+}
+
+// One class of each row after the other. Rows whose classes lie side by side are transposed; where it is the rows that
+// lie side by side, as the pixels of a picture do, they are copied as they are. The last row fills the last vector.
+template <typename Logit>
+static inline void turn(const Logits &logits, int64_t first, int64_t count, typename Logit::type *turned) {
+    const auto *data = static_cast<const typename Logit::type *>(logits.data);
+    const int64_t classes = logits.classes, full = (count + Logit::lanes - 1) / Logit::lanes * Logit::lanes;
+    for (int64_t i = 0, some = 1; i < count; i += some) {
+        const auto *row = data + logits.start(first + i);
+        if (logits.step == 1) {
+            for (int64_t j = 0; j < classes; j++) turned[j * ROWS + i] = row[j];
+        } else {
+            const int64_t left = logits.inner - (first + i) % logits.inner;
+            some = logits.stride == 1 && left < count - i ? left : logits.stride == 1 ? count - i : 1;
+            for (int64_t j = 0; j < classes; j++)
+                memcpy(turned + j * ROWS + i, row + j * logits.step, size_t(some) * sizeof *row);
+        }
+    }
+    for (int64_t j = 0; j < classes && count < full; j++)
+        for (int64_t i = count; i < full; i++) turned[j * ROWS + i] = turned[j * ROWS + count - 1];
+}
+
+template <typename Logit, bool MORE>
+static void read_rows(const Logits &logits, int64_t first, int64_t count, int wanted, void *scratch, Block &out) {
+    const auto *data = static_cast<const typename Logit::type *>(logits.data);
+    if (logits.is_turned()) {
+        auto *turned = static_cast<typename Logit::type *>(scratch);
+        turn<Logit>(logits, first, count, turned);
+        for (int at = 0; at < count; at += Logit::lanes)
+            many_rows<Logit, MORE>(turned + at, logits.classes, wanted, out, at);
+        return;
+    }
+    const auto *row = data + logits.start(first);
+    for (int64_t i = 0; i < count; i++) {
+        const auto *next = first + i + 1 < logits.rows ? data + logits.start(first + i + 1) : row;
+        one_row<Logit, MORE>(row, logits.classes, wanted, next, int(i), out);
+        row = next;
+    }
+}
+
+// The logit of a class, in float64.
+static inline double logit_at(const Logits &logits, int64_t row, int64_t place) {
+    const int64_t at = logits.start(row) + place * logits.step;
+    return with_type(logits.dtype, [&](auto logit) {
+        return decltype(logit)::value(static_cast<const typename decltype(logit)::type *>(logits.data)[at]);
+    });
+}

@@ -2,7 +2,7 @@
 #pragma once
 #include <cfloat>
 
-#include "logs.h"
+#include "exps.h"
 
 // The trials k, half the number of steps of the continued fraction, and log binomial(k, w) for each w in 0..k.
 struct Trials {
@@ -107,6 +107,3 @@ static inline void log_tails(int vectors, const Doubles *wins, const Doubles *od
     for (int v = 0; v < vectors; v++)
         out[v] = tails_of<SLOPE>(wins[v], odds[v], chances[v], sides[v], ratios[v], given.trials);
 }
-
-// The wins round(k (1 - loss)), half to even.
-static inline Doubles expected_wins(Doubles loss, const Trials &of) { return rounded(of.trials * (1.0 - loss)); }

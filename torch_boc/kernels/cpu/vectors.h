@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -46,12 +47,8 @@ static inline Doubles larger(Doubles a, Doubles b) { return (Doubles)_mm512_max_
 #elif defined(__AVX2__)
 static inline Floats larger(Floats a, Floats b) { return (Floats)_mm256_max_ps((__m256)a, (__m256)b); }
 static inline Doubles larger(Doubles a, Doubles b) { return (Doubles)_mm256_max_pd((__m256d)a, (__m256d)b); }
-#elif defined(__SSE2__)
-static inline Floats larger(Floats a, Floats b) { return (Floats)_mm_max_ps((__m128)a, (__m128)b); }
-static inline Doubles larger(Doubles a, Doubles b) { return (Doubles)_mm_max_pd((__m128d)a, (__m128d)b); }
 #else
-static inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
-static inline Doubles larger(Doubles a, Doubles b) { return a > b ? a : b; }
+template <typename Vector> static inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
 #endif
 
 // One bit for each lane of a comparison, the first lane in the lowest.
@@ -84,38 +81,23 @@ static inline uint32_t equal_bits(Doubles a, Doubles b) {
 template <typename Vector> static inline uint32_t equal_bits(Vector a, Vector b) { return bits_of(a == b); }
 #endif
 
-// Folds the lanes of a vector by halves.
-template <typename Scalar, int SIZE, typename Combine> static inline Scalar fold(const void *vector, Combine combine) {
-    typedef Scalar Part __attribute__((vector_size(SIZE > 16 ? SIZE / 2 : 16)));
-    Part parts[SIZE > 16 ? 2 : 1];
-    memcpy(parts, vector, SIZE);
-    if constexpr (SIZE > 16) {
-        const Part both = combine(parts[0], parts[1]);
-        return fold<Scalar, SIZE / 2>(&both, combine);
+// Folds the lanes of a vector by halves, to a number.
+template <typename Vector, typename Combine> static inline auto fold(Vector v, Combine combine) {
+    typedef std::remove_reference_t<decltype(v[0])> Scalar;
+    if constexpr (sizeof v > 16) {
+        typedef Scalar Half __attribute__((vector_size(sizeof v / 2)));
+        Half halves[2];
+        memcpy(halves, &v, sizeof v);
+        return fold(combine(halves[0], halves[1]), combine);
     } else if constexpr (sizeof(Scalar) == 8) {
-        return combine(parts[0][0], parts[0][1]);
+        return Scalar(combine(v[0], v[1]));
     } else {
-        return combine(combine(parts[0][0], parts[0][1]), combine(parts[0][2], parts[0][3]));
+        return Scalar(combine(combine(v[0], v[1]), combine(v[2], v[3])));
     }
 }
-static inline float sum_of(Floats v) {
-    return fold<float, BYTES>(&v, [](auto a, auto b) { return a + b; });
+template <typename Vector> static inline auto sum_of(Vector v) {
+    return fold(v, [](auto a, auto b) { return a + b; });
 }
-static inline double sum_of(Doubles v) {
-    return fold<double, BYTES>(&v, [](auto a, auto b) { return a + b; });
-}
-static inline int32_t sum_of(Ints v) {
-    return fold<int32_t, BYTES>(&v, [](auto a, auto b) { return a + b; });
-}
-static inline int64_t sum_of(Longs v) {
-    return fold<int64_t, BYTES>(&v, [](auto a, auto b) { return a + b; });
-}
-static inline float largest_of(Floats v) {
-    return fold<float, BYTES>(&v, [](auto a, auto b) { return a > b ? a : b; });
-}
-static inline double largest_of(Doubles v) {
-    return fold<double, BYTES>(&v, [](auto a, auto b) { return a > b ? a : b; });
-}
-static inline int32_t smallest_of(Ints v) {
-    return fold<int32_t, BYTES>(&v, [](auto a, auto b) { return a < b ? a : b; });
+template <typename Vector> static inline auto largest_of(Vector v) {
+    return fold(v, [](auto a, auto b) { return a > b ? a : b; });
 }

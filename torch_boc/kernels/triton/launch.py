@@ -1,11 +1,13 @@
-"""Launches of the Triton kernels: which kernel, how many rows per program, how many threads.
+"""The four operators by Triton kernels: which kernel, how many rows per program, how many threads.
 
 Every kernel is started by `launch`, on the device of its tensors, which need not be the current one. The first launch
 of a kernel loads its code, for which the host must wait: while a CUDA graph is captured, this is an error that says so.
+Nothing is read back, and all shapes follow from those of the arguments, so that a CUDA graph can hold everything.
 """
 
 import importlib.util
 import os
+import struct
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -13,20 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...core.columns import distance_below_top, dtypes_of
 from ...core.precision import accumulator
-from .cards import processors
-from .geometry import VECTOR_BYTES, Stage, geometry, parts_of, spread_geometry
-from .views import Layout, layout_of, readable
+from ...core.tails import continued_steps
+from .layout import VECTOR_BYTES, Layout, geometry, layout_of, mass_geometry, readable
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
-
-# The launches over long rows that are split, and the most numbers of a part in their table.
-_STAGES = {
-    "rows": (Stage.TOPS, Stage.SUMS, Stage.JOIN),
-    "spread": (Stage.SUMS, Stage.JOIN),
-    "gradients": (Stage.SUMS, Stage.JOIN),
-}
-TABLE_COLUMNS = 6
+# The types of devices for which Triton makes code.
+DEVICES = ("cuda", "xpu")
+# The rows of a block of numbers; each thread takes one row. Roundings are as in torch.
+BLOCK, WARPS = 128, 4
+OPTIONS = {"block": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False}
+STANDING_BLOCK = 1024
+# The most bins whose sums a program keeps in registers; the most programs, each with a column in the table of sums.
+MOST_WIDTH, MOST_PROGRAMS = 16, 2048
 # Logits whose kernels were launched before: see `_kind`.
 _launched: set[tuple[Any, ...]] = set()
 
@@ -38,12 +40,7 @@ def load(name: str) -> Any:
 
 def available(device: str) -> bool:
     """Whether Triton kernels can run on this type of device: a GPU, or any device with Triton's interpreter."""
-    return HAS_TRITON and (device == "cuda" or interpreted())
-
-
-def on_triton(x: Tensor) -> bool:
-    """Whether an operator launches a Triton kernel for this tensor: not on the CPU, except in tests."""
-    return x.device.type != "cpu" or interpreted()
+    return HAS_TRITON and (device in DEVICES or interpreted())
 
 
 def interpreted() -> bool:
@@ -51,10 +48,18 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
+def has_ptx(device: torch.device) -> bool:
+    """Whether kernels may have instructions of NVIDIA's GPUs in them."""
+    return device.type == "cuda" and torch.version.hip is None and not interpreted()
+
+
 def launch(kernel: Any, grid: tuple[int, ...], like: Tensor, *arguments: Any, **options: Any) -> None:
     """Start `kernel` on the device of `like`; this is the one place where kernels are started."""
-    with torch.cuda.device_of(like):
-        if like.is_cuda and torch.cuda.is_current_stream_capturing():
+    if like.device.type == "cpu":
+        kernel[grid](*arguments, **options)
+        return
+    with torch.get_device_module(like.device).device(like.device.index):
+        if is_capturing(like.device):
             _check_loaded(kernel, grid, arguments, options)
         kernel[grid](*arguments, **options)
 
@@ -90,117 +95,123 @@ def _check_loaded(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...]
         )
 
 
-def check_pair(first: Tensor, odds: Tensor) -> None:
-    """Raise unless both have one shape and one device. Kernels get pointers, and cannot check this."""
-    if first.shape != odds.shape or first.device != odds.device:
-        got = [f"{tuple(x.shape)} on {x.device}" for x in (first, odds)]
-        raise ValueError(f"expected two tensors of one shape on one device, got {got[0]} and {got[1]}")
+def takes_trials(device: str, trials: int) -> bool:
+    """Whether the kernels compute tails of so many trials: of any number, where they can run."""
+    return available(device)
 
 
-def empty_rows(logits: Tensor, extras: bool) -> list[Tensor]:
-    """Empty tensors for the results: prediction, top, odds and squares; with `extras` also surprise and margin."""
-    shape, dtype = logits.shape[:-1], accumulator(logits.dtype)
-    dtypes = [torch.int64, dtype, dtype, torch.float64] + [dtype, dtype] * extras
-    return [logits.new_empty(shape, dtype=kind) for kind in dtypes]
+def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
+    """The numbers with these names; real ones are in the dtype of the sums if `narrow`, otherwise in float64."""
+    shape, asked = logits.shape[:-1], {*names}
+    if not logits.numel():
+        return [logits.new_empty(shape, dtype=kind) for kind in dtypes_of(tuple(names), logits.dtype, narrow)]
+    original, logits = logits, readable(logits)
+    layout = layout_of(logits)
+
+    def new(*wanted: str, narrow: bool = narrow) -> list[Tensor]:
+        return [logits.new_empty(shape, dtype=kind) for kind in dtypes_of(wanted, logits.dtype, narrow)]
+
+    first = ("prediction", "top", "odds", "squares")
+    more = ("surprise", "margin") if not asked.isdisjoint(("surprise", "margin")) else ()
+    found: dict[str, Tensor] = dict(zip((*first, *more), new(*first, *more, narrow=True), strict=True))
+    _launch_rows("rows", logits, layout, [*found.values(), *[None] * (2 - len(more))])
+    placed = [name for name in ("concentration", "free_gap") if name in asked]
+    if placed or not asked.isdisjoint(("mass", "mass_squares", "log_odds")):
+        wanted = ("mass", "mass_squares", "log_odds") if "log_odds" in asked else ("mass", "mass_squares")
+        found.update(zip(wanted, new(*wanted), strict=True))
+        options = {**mass_geometry(layout), **_constants(logits)}
+        sums = [found["top"], found["odds"], found["squares"], *(found.get(name) for name in ("mass", "mass_squares"))]
+        grid = (-(-layout.rows // options["height"]),)
+        arguments = (logits, *sums, found.get("log_odds"), *layout.numbers)
+        launch(load("rows").masses, grid, logits, *arguments, bits=layout.bits, **options)
+    if placed or "loss" in asked:
+        wanted = ("loss", *placed) if "loss" in asked else tuple(placed)
+        found.update(zip(wanted, new(*wanted), strict=True))
+        of = ("odds", "squares", "mass", "mass_squares", "loss", "concentration", "free_gap")
+        sums, size = [found.get(name) if name != "mass" or placed else None for name in of], layout.rows
+        kernel, grid = load("rows").coins, (-(-size // BLOCK),)
+        launch(kernel, grid, logits, *sums, size, layout.classes - 1, narrow=narrow, **OPTIONS)
+    if index is not None and "distance" in asked:
+        found["distance"] = distance_below_top(original, index.unsqueeze(-1), found["prediction"])
+    if index is not None and not asked.isdisjoint(("lost", "ahead")):
+        found["lost"], found["ahead"] = new("lost", "ahead")
+        width = min(STANDING_BLOCK, 1 << (layout.classes - 1).bit_length())
+        arguments = (logits, index.contiguous(), found["lost"], found["ahead"], *layout.numbers)
+        options = {"bits": layout.bits, "width": width, "num_warps": WARPS, **_constants(logits)}
+        launch(load("rows").standing, (layout.rows,), logits, *arguments, **options)
+    kinds = dtypes_of(tuple(names), logits.dtype, narrow)
+    return [found[name].to(kind) for name, kind in zip(names, kinds, strict=True)]
 
 
-def empty_sums(logits: Tensor, extras: bool) -> list[Tensor]:
-    """Empty tensors for all sums, in the order of `kernels.rows.SUMS`: mass and mass_squares after the first four."""
-    first, wide = empty_rows(logits, extras), torch.float64
-    return [*first[:4], *(logits.new_empty(logits.shape[:-1], dtype=wide) for _ in range(2)), *first[4:]]
-
-
-def empty_gradient(logits: Tensor) -> Tensor:
-    """An empty tensor for the gradient; it is contiguous, also if the logits are not."""
-    return logits.new_empty(logits.shape)
-
-
-def launch_rows(logits: Tensor, extras: bool) -> list[Tensor]:
-    """The sums of each row in one launch, or three if rows are split."""
-    out = empty_rows(logits, extras)
-    _launch("rows", logits, [*out, None, None][:6])
-    return out
-
-
-def launch_spread(
-    logits: Tensor, top: Tensor, odds: Tensor, squares: Tensor, log_rest: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The sums for the concentration in one launch, two if rows are split; it reads only flat and sharp rows.
-
-    The log of the odds of each row is written to `log_rest`, in float64, if that is given.
-    """
-    out = squares.new_empty(squares.shape), squares.new_empty(squares.shape)
-    if logits.numel():
-        logits = readable(logits)
-        layout = layout_of(logits)
-        options = {**spread_geometry(layout), **constants(logits, layout)}
-        arguments = [logits, *(x.contiguous() for x in (top, odds, squares)), *out, log_rest]
-        _launch_parts(load("spread").spread, arguments, layout, options, _STAGES["spread"])
-    return out
-
-
-def launch_sums(logits: Tensor, extras: bool) -> list[Tensor]:
-    """All sums of each row in the order of `kernels.rows.SUMS`, in two launches, or five if rows are split."""
-    first = launch_rows(logits, extras)
-    return [*first[:4], *launch_spread(logits, *first[1:4]), *first[4:]]
-
-
-def launch_gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Tensor:
-    """`kernels.rows.row_sums_backward` on a GPU in one launch, or two if rows are split."""
-    out, (_, top, _, mass) = empty_gradient(logits), sums
+def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | None], out: Tensor) -> None:
+    """Fill the gradient of the logits; `sums` are prediction, top, odds and mass."""
+    _, top, _, mass = sums
     like = [top, top, mass, mass, mass, top, top]
-    # The two sums for the concentration either both have a gradient or none; the same is true of the two extras.
+    # The two masses either both have a gradient or none; the same is true of the two extras.
     needed = [True, True, True] + [any(x is not None for x in grads[i : i + 2]) for i in (3, 3, 5, 5)]
     filled = [
         x if x is not None else torch.zeros_like(kind) if need else None
         for x, kind, need in zip(grads, like, needed, strict=True)
     ]
     arguments = [x if x is None else x.contiguous() for x in (*sums, *filled, out)]
-    _launch("gradients", logits, arguments, heavy=needed[3])
-    return out
-
-
-def _launch(name: str, logits: Tensor, arguments: list[Tensor | None], *, heavy: bool = False) -> None:
-    """Start `short_<name>` or `long_<name>` on the rows of `logits`, if there are any."""
-    if logits.numel() == 0:
-        return
     logits = readable(logits)
-    layout = layout_of(logits)
-    options = {
-        **geometry(layout.classes, logits.dtype, across=layout.across, heavy=heavy),
-        **constants(logits, layout),
-    }
-    if "height" in options:
-        kernel, grid = getattr(load(name), f"short_{name}"), (-(-layout.rows // options["height"]),)
-        launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)
-    else:
-        kernel = getattr(load(name), f"long_{name}")
-        _launch_parts(kernel, [logits, *arguments], layout, options, _STAGES[name])
+    _launch_rows("gradient", logits, layout_of(logits), arguments, heavy=needed[3])
+
+
+def _launch_rows(
+    name: str, logits: Tensor, layout: Layout, arguments: Sequence[Tensor | None], *, heavy: bool = False
+) -> None:
+    """Start the kernel `short_<name>` or `long_<name>` of the module `name` on the rows of `logits`."""
+    cut = geometry(layout.classes, logits.dtype, across=layout.across, heavy=heavy)
+    kernel = getattr(load(name), f"{'short' if 'height' in cut else 'long'}_{name}")
+    grid = (-(-layout.rows // cut.get("height", 1)),)
+    options = {**cut, "bits": layout.bits, **_constants(logits)}
+    launch(kernel, grid, logits, logits, *arguments, *layout.numbers, **options)
     _launched.add(_kind(logits))
 
 
-def _launch_parts(
-    kernel: Any, arguments: list[Any], layout: Layout, options: dict[str, Any], stages: tuple[Stage, ...]
-) -> None:
-    """Start a kernel once or, if there are few long rows, once for each stage, with several programs for a row."""
-    logits, programs = arguments[0], -(-layout.rows // options.get("height", 1))
-    parts = parts_of(programs, layout.classes, processors(logits.device))
-    # A table that is not used must be of the same type, so that both ways have one code.
-    table = next(x for x in arguments[1:] if x is not None and x.dtype == torch.float64)
-    if parts > 1:
-        table = logits.new_empty((TABLE_COLUMNS, layout.rows, parts), dtype=torch.float64)
-    for stage in stages if parts > 1 else (Stage.WHOLE,):
-        grid = (programs * (1 if stage == Stage.JOIN else parts),)
-        launch(kernel, grid, logits, *arguments, table, *layout.numbers, parts, int(stage), **options)
-
-
-def constants(logits: Tensor, layout: Layout) -> dict[str, Any]:
+def _constants(logits: Tensor) -> dict[str, Any]:
     """What all kernels that read logits are compiled for; a product and a sum may become one operation."""
     dtype = accumulator(logits.dtype)
-    fast = dtype == torch.float32 and has_ptx()
-    return {"bits": layout.bits, "dtype": load("rows").DTYPES[dtype], "fast": fast, "enable_fp_fusion": True}
+    fast = dtype == torch.float32 and has_ptx(logits.device)
+    return {"dtype": load("primitives").DTYPES[dtype], "fast": fast, "enable_fp_fusion": True}
 
 
-def has_ptx() -> bool:
-    """Whether kernels may have instructions of NVIDIA's GPUs in them."""
-    return torch.version.hip is None and not interpreted()
+def tally(
+    coins: Sequence[Tensor],
+    target: Tensor | None,
+    distance: Tensor | None,
+    counted: Tensor | None,
+    num_classes: int,
+    trials: int,
+    alpha: float,
+    *states: Tensor,
+) -> None:
+    """Add samples to the tensors of a tally, in place, in two launches."""
+    counts, sums, gap_histogram, bin_counts, bin_sums = states
+    size, bins, number = coins[0].numel(), bin_sums.shape[1], sums.numel() + bin_sums.numel()
+    if not size:
+        return
+    labels = (None, None) if target is None or distance is None else (target, distance)
+    samples = [x if x is None else x.reshape(-1).contiguous() for x in (*coins, *labels, counted)]
+    blocks = -(-size // BLOCK)
+    turns = -(-blocks // MOST_PROGRAMS)
+    programs, width = -(-blocks // turns), min(MOST_WIDTH, 1 << (bins - 1).bit_length())
+    table = sums.new_empty(number, programs)
+    # A float64 as the integer with the same bits: Triton would round a float to float32.
+    level = struct.unpack("<q", struct.pack("<d", alpha))[0]
+    numbers = (size, num_classes - 1, trials, continued_steps(trials), level, bins, turns)
+    arguments = (*samples, counts, gap_histogram, bin_counts, table, *numbers)
+    kernels = load("tally")
+    launch(kernels.tally, (programs, -(-bins // width)), counts, *arguments, width=width, **OPTIONS)
+    launch(kernels.collect, (number,), counts, table, sums, bin_sums, sums.numel(), programs, **OPTIONS)
+
+
+def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+    """The log tails and their derivatives in the odds; a thread computes one tail, and reads no table."""
+    wins, odds = wins.contiguous(), odds.contiguous()
+    out, slope = torch.empty_like(odds), torch.empty_like(odds)
+    if size := odds.numel():
+        arguments = (wins, odds, out, slope, size, trials, continued_steps(trials))
+        launch(load("tails").log_tails, (-(-size // BLOCK),), odds, *arguments, **OPTIONS)
+    return out, slope

@@ -1,8 +1,8 @@
 """The one pass over the logits as Triton kernels; `core/rows.py` says what is summed, and why it is scaled.
 
 A row that fits on the chip is read once and stays in registers. A longer one is read twice: first for its top, then,
-from the cache, for its sums. If there are few such rows, several programs share each of them (see `parts.py`). This
-module needs Triton, and is imported when the first kernel is launched.
+from the cache, for its sums. Flat and sharp rows are read again for their masses. This module needs Triton, and is
+imported when the first kernel is launched.
 
 If a block has more classes than the row, the others are -inf: what they add to the sums is less than the rounding.
 """
@@ -10,17 +10,31 @@ If a block has more classes than the row, the others are -inf: what they add to 
 # mypy: ignore-errors
 # What Triton compiles is not Python: arguments are pointers and blocks, and have no types to write down.
 
-import torch
 import triton
 import triton.language as tl
 
-from .addresses import NUMBERS, along, count_of, is_row, start_of
-from .blocks import aligned, find_top, is_inside, load_block
-from .exponentials import DOWN, key_of, odds_and_losses, top_of
-from .parts import JOIN, SUMS, TOPS, WHOLE, joined_top, owner, part_of, put, total
+from .primitives import (
+    DOWN,
+    NUMBERS,
+    UP,
+    aligned,
+    along,
+    count_of,
+    find_top,
+    is_inside,
+    is_row,
+    key_of,
+    lead_over,
+    load_block,
+    log1p,
+    odds_and_losses,
+    start_of,
+    top_of,
+)
 
 NARROW = tl.constexpr(128)  # so many classes or fewer: a warp has several rows
-DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
+# How far the second logit is below the top where all rivals are -inf: a number, whose exp is 0.
+FARTHEST = tl.constexpr(-3e38)
 
 
 @triton.jit
@@ -79,27 +93,20 @@ def short_rows(
         tl.store(surprise + row, undefined - tl.sum(finite * scaled, 1) * DOWN, mask=real)
 
 
-@triton.jit(do_not_specialize=[*NUMBERS, "parts", "stage"])
+@triton.jit(do_not_specialize=NUMBERS)
 def long_rows(
-    logits, prediction, top, odds, squares, surprise, margin, table, rows, classes, inner, jump, stride, step,
-    parts, stage,
+    logits, prediction, top, odds, squares, surprise, margin, rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, group: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """One row or a part of it per program, `width` classes at a time: each place of the block keeps sums of its own."""
-    row = owner(parts, stage)
+    """One row per program, `width` classes at a time: each place of the block keeps sums of its own."""
+    row = tl.program_id(0).to(tl.int64)
     begin, first, end = aligned(start_of(row, rows, inner, jump, stride, bits), classes, step)
-    low, size = part_of(end, parts, width)
-    logits += begin + along(low, step, 0)
-    first, end = first - low, end - low  # all places count from the start of the part
-    # Loops of no turns, not branches around them, which would need more registers.
-    best, key = find_top(logits, tl.where(stage <= TOPS, size, 0), first, end, step, dtype, fast, group, width)
+    logits += begin
+    best, key = find_top(logits, end, first, end, step, dtype, fast, group, width)
     place = tl.where(key < 0, key + end, key)
-    if stage >= SUMS:
-        best, key = joined_top(table, row, rows, parts, end + low, dtype, fast)
-        place = tl.where(key < 0, key + end, key - low)
     sums, products = tl.zeros([width], dtype), tl.zeros([width], dtype)
     surprises, margins = tl.zeros([width], dtype), tl.zeros([width], dtype)
-    for start in range(0, tl.where((stage == WHOLE) | (stage == SUMS), size, 0), width):
+    for start in range(0, end, width):
         below = load_block(logits, start, first, end, place, step, dtype, width) - best
         scaled, loses, finite = odds_and_losses(below, fast)
         sums += scaled
@@ -107,30 +114,154 @@ def long_rows(
         if surprise is not None:
             surprises += finite * scaled
             margins += tl.where(is_inside(start, first, end, place, width), below, 0.0)
-    weight, product = tl.sum(sums, 0).to(tl.float64) * DOWN, tl.sum(products, 0).to(tl.float64) * DOWN
-    amount, distance = weight, weight
+    undefined = best - best
+    tl.store(prediction + row, (place - first).to(tl.int64))
+    tl.store(top + row, best + undefined)
+    tl.store(odds + row, tl.sum(sums, 0) * DOWN + undefined)
+    tl.store(squares + row, tl.sum(products, 0).to(tl.float64) * DOWN + undefined)
     if surprise is not None:
-        amount, distance = tl.sum(surprises, 0).to(tl.float64) * DOWN, tl.sum(margins, 0).to(tl.float64)
-    if stage == TOPS:
-        put(table, 0, row, rows, parts, best)
-        # A part without classes has no top, and its key is its end, which is negative too.
-        put(table, 1, row, rows, parts, tl.where((key < 0) & (key != end), key, key + low))
-    if stage == SUMS:
-        put(table, 2, row, rows, parts, weight)
-        put(table, 3, row, rows, parts, product)
-        if surprise is not None:
-            put(table, 4, row, rows, parts, amount)
-            put(table, 5, row, rows, parts, distance)
-    if stage == JOIN:
-        weight, product = total(table, 2, row, rows, parts), total(table, 3, row, rows, parts)
-        if surprise is not None:
-            amount, distance = total(table, 4, row, rows, parts), total(table, 5, row, rows, parts)
-    if (stage == WHOLE) | (stage == JOIN):
-        undefined = best - best
-        tl.store(prediction + row, (place - first).to(tl.int64))
-        tl.store(top + row, best + undefined)
-        tl.store(odds + row, weight.to(dtype) + undefined)
-        tl.store(squares + row, product + undefined)
-        if surprise is not None:
-            tl.store(surprise + row, undefined - amount.to(dtype))
-            tl.store(margin + row, undefined - distance.to(dtype))
+        tl.store(surprise + row, undefined - tl.sum(surprises, 0) * DOWN)
+        tl.store(margin + row, undefined - tl.sum(margins, 0))
+
+
+@triton.jit
+def _second(
+    begin, best, needed, classes, step,
+    bits: tl.constexpr, dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """The largest distance below the top among the rivals; a sharp row has one top."""
+    lane = tl.arange(0, width)[None, :]
+    rivals = tl.full([height, width], -float("inf"), dtype)
+    for start in range(0, classes, width):
+        inside = needed[:, None] & (start + lane < classes)
+        z = tl.load(begin + along(start + lane, step, bits), mask=inside, other=-float("inf")).to(dtype)
+        rivals = tl.maximum(rivals, tl.where(z < best, z, -float("inf")))
+    return tl.maximum(tl.max(rivals, 1)[:, None] - best, FARTHEST)
+
+
+@triton.jit
+def _masses(
+    begin, best, flat, sharp, classes, step,
+    bits: tl.constexpr, dtype: tl.constexpr, height: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """The sums of rows that are read again, and how far below the top the rival is to which they are relative.
+
+    Flat rows have the sums of the leads, the second one times UP, and a distance of 0.
+    """
+    needed = flat | sharp
+    second = tl.zeros([height, 1], dtype)
+    if tl.max(sharp.to(tl.int32), 0) > 0:
+        second = _second(begin, best, sharp, classes, step, bits, dtype, height, width)
+    lane = tl.arange(0, width)[None, :]
+    sums, products = tl.zeros([height, width], dtype), tl.zeros([height, width], dtype)
+    for start in range(0, classes, width):
+        inside = needed[:, None] & (start + lane < classes)
+        below = tl.load(begin + along(start + lane, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
+        lead = lead_over(below)
+        share = tl.where(below < 0.0, tl.exp(tl.minimum(below - second, 0.0)), 0.0)
+        sums += tl.where(inside, tl.where(flat[:, None], lead, share), 0.0)
+        square = tl.where(flat[:, None], lead / (2.0 - lead) * (lead * UP), share * share)
+        products += tl.where(inside, square, 0.0)
+    far = tl.where(flat, 0.0, tl.sum(second, 1).to(tl.float64))
+    return tl.sum(sums, 1).to(tl.float64), tl.sum(products, 1).to(tl.float64), far
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def masses(
+    logits, top, odds, squares, mass, mass_squares, log_odds, rows, classes, inner, jump, stride, step,
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """`height` rows per program: the sums of the leads of flat rows, and those of sharp rows by their second logit.
+
+    For other rows the earlier sums are kept, and their logits are not read. Minus the log of the odds is stored as well
+    if `log_odds` is not None.
+    """
+    row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
+    real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
+    weight = tl.load(odds + row, mask=real, other=1.0).to(tl.float64)
+    product = tl.load(squares + row, mask=real, other=1.0)
+    flat, sharp = real & (weight > (classes - 1) * 0.5), real & (weight < DOWN)
+    needed, rest = flat | sharp, tl.log(weight)
+    if tl.max(needed.to(tl.int32), 0) > 0:
+        best = tl.load(top + row, mask=needed, other=0.0)[:, None]
+        begin = logits + start_of(row, rows, inner, jump, stride, bits)[:, None]
+        first, second, far = _masses(begin, best, flat, sharp, classes, step, bits, dtype, height, width)
+        unit = tl.exp(far)
+        # One rival near the top: its lead, the first sum, has more digits than its odds.
+        of_flat = tl.where(classes == 2, log1p(-first), rest)
+        rest = tl.where(needed, tl.where(flat, of_flat, far + tl.log(first)), rest)
+        weight = tl.where(needed, first * unit, weight)
+        product = tl.where(needed, second * tl.where(flat, DOWN, unit * unit), product)
+    tl.store(mass + row, weight, mask=real)
+    tl.store(mass_squares + row, product, mask=real)
+    if log_odds is not None:
+        tl.store(log_odds + row, -rest, mask=real)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def standing(
+    logits, index, lost, ahead, rows, classes, inner, jump, stride, step,
+    bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """How a given class stands among the others of its row, one row per program; `core/columns.py` has the formulas."""
+    row = tl.program_id(0).to(tl.int64)
+    begin = logits + start_of(row, rows, inner, jump, stride, bits)
+    place = tl.minimum(tl.maximum(tl.load(index + row), 0), classes - 1).to(tl.int32)
+    own = tl.load(begin + along(place, step, 0)).to(dtype)
+    sums, counts = tl.zeros([width], dtype), tl.zeros([width], tl.int32)
+    for start in range(0, classes, width):
+        column = start + tl.arange(0, width)
+        inside = column < classes
+        above = tl.load(begin + along(column, step, 0), mask=inside, other=-float("inf")).to(dtype) - own
+        wins = above > 0.0
+        _, loses, _ = odds_and_losses(tl.where(wins, -above, above), fast)
+        sums += tl.where(inside & (column != place), tl.where(wins, 1.0 - loses, loses), 0.0)
+        counts += (inside & wins).to(tl.int32)
+    tl.store(lost + row, tl.sum(sums, 0).to(tl.float64))
+    tl.store(ahead + row, tl.sum(counts, 0).to(tl.int64))
+
+
+LEAST_ROOM = tl.constexpr(4 * 2.0**-52)
+
+
+# Triton would make a constant of `rivals` if it is 1, for two classes, and a constant cannot be converted.
+@triton.jit(do_not_specialize=["size", "rivals"])
+def coins(
+    odds, squares, mass, mass_squares, loss, concentration, free_gap, size, rivals,
+    narrow: tl.constexpr, block: tl.constexpr
+):  # fmt: skip
+    """`block` rows per program, from the sums of each row to its loss, concentration and free gap; any may be None.
+
+    The loss is computed in the dtype of the odds if `narrow`, otherwise in float64.
+    """
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = place < size
+    weight = tl.load(odds + place, mask=inside, other=1.0)
+    if not narrow:
+        weight = weight.to(tl.float64)
+    others = rivals.to(tl.float64)
+    if loss is not None:
+        square = tl.load(squares + place, mask=inside, other=0.0)
+        # One rival: its loss is 1 - confidence to the last bit, so that the gap is 0.
+        lost = (weight - square.to(weight.dtype)) / others.to(weight.dtype)
+        tl.store(loss + place, tl.where(rivals == 1, weight / (1.0 + weight), lost), mask=inside)
+    if mass is not None:
+        total = tl.load(mass + place, mask=inside, other=1.0)
+        placed = tl.load(mass_squares + place, mask=inside, other=0.0)
+        lead = (weight.to(tl.float64) > others * 0.5).to(tl.float64)  # 1 for flat rows
+        base, sign = 1.0 + lead, 1.0 - 2.0 * lead
+        whole = tl.floor(total)
+        rest = total - whole
+        even = total * total / (others * base + sign * total)
+        room = whole / (base + sign) + rest * rest / (base + sign * rest) - even
+        empty = room <= LEAST_ROOM * even  # False for NaN, which stays NaN
+        part = (placed - even) / tl.where(empty, 1.0, room)
+        part = tl.where(part < 0.0, 0.0, tl.where(part > 1.0, 1.0, part))
+        part = tl.where(empty, 0.0, part)
+        nothing = weight.to(tl.float64) * 0.0
+        share = tl.where(rivals == 1, nothing, part)
+        free = tl.where(rivals == 1, nothing, part * room * ((1.0 - 0.75 * lead) / others))
+        if concentration is not None:
+            tl.store(concentration + place, share.to(weight.dtype), mask=inside)
+        if free_gap is not None:
+            tl.store(free_gap + place, free.to(weight.dtype), mask=inside)

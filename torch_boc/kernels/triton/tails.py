@@ -14,12 +14,12 @@ The compiler must not fuse a product with a sum, because W* is defined as the ro
 import triton
 import triton.language as tl
 
-from .pairs import pair_of, plus, product_of, times, times_number, wide
+from ...core.tails import STIRLING_ERRORS as ERRORS
 
 TINY = tl.constexpr(2.0**-1022)  # the smallest normal number
 EXPONENT = tl.constexpr(0x7FF << 52)  # where float64 keeps its exponent
-SHORT_EXPONENT = tl.constexpr(0xFF << 23)  # where float32 does
 ROUND = tl.constexpr(1.5 * 2.0**52)  # what is added to this is rounded to a whole number, half to even
+STIRLING_ERRORS = tl.constexpr(ERRORS)
 PER_TURN = tl.constexpr(0.15915494309189535)  # 1 / (2 pi)
 
 
@@ -29,13 +29,9 @@ def _stirling_error(n, inverse):
     square = inverse * inverse
     later = 1 / 1680 - square * (1 / 1188 - square * (691 / 360360 - square * (1 / 156)))
     error = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * later)))
-    error = tl.where(n == 1.0, 0.08106146679532726, error)
-    error = tl.where(n == 2.0, 0.041340695955409294, error)
-    error = tl.where(n == 3.0, 0.02767792568499834, error)
-    error = tl.where(n == 4.0, 0.020790672103765093, error)
-    error = tl.where(n == 5.0, 0.016644691189821193, error)
-    error = tl.where(n == 6.0, 0.013876128823070748, error)
-    return tl.where(n == 7.0, 0.01189670994589177, error)
+    for i in tl.static_range(7):
+        error = tl.where(n == i + 1.0, STIRLING_ERRORS[i], error)
+    return error
 
 
 @triton.jit
@@ -68,32 +64,6 @@ def _fraction(count, trials, chance, steps):
 
 
 @triton.jit
-def _fraction_in_pairs(count, trials, chance, steps):
-    """The same in pairs of float32: exact to 5e-12 up to 1,000 trials, and for at most 2^24 trials."""
-    high, low = pair_of(chance)
-    many, total, step = count.to(tl.float32), trials.to(tl.float32), steps.to(tl.float32)
-    base = many + 2.0 * step
-    zero = tl.zeros_like(base)
-    above, above_rest, below, below_rest = base, zero, zero + 1.0, zero
-    for _ in range(steps):
-        even, even_rest = product_of((total + 1.0 - many) - step, zero + step)
-        even, even_rest = times(even, even_rest, high, low)
-        odd, odd_rest = product_of((1.0 - many) - step, zero + (total + step))
-        odd, odd_rest = times(odd, odd_rest, high, low)
-        first, first_rest = times_number(above, above_rest, base - 1.0)
-        below, below_rest = times(even, even_rest, below, below_rest)
-        middle, middle_rest = plus(first, first_rest, below, below_rest)
-        base -= 2.0
-        first, first_rest = times_number(middle, middle_rest, base)
-        above, above_rest = times(odd, odd_rest, above, above_rest)
-        above, above_rest = plus(first, first_rest, above, above_rest)
-        scale = (~above.to(tl.int32, bitcast=True) & SHORT_EXPONENT).to(tl.float32, bitcast=True)
-        above, above_rest, below, below_rest = above * scale, above_rest * scale, middle * scale, middle_rest * scale
-        step -= 1.0
-    return wide(above, above_rest), wide(below, below_rest)
-
-
-@triton.jit
 def _log_multiple(ratio, count, trials, chance, other):
     """The log of Pr{X = w} times `ratio`."""
     rest = trials - count
@@ -109,10 +79,7 @@ def _log_multiple(ratio, count, trials, chance, other):
 
 @triton.jit
 def log_tail_and_slope(wins, trials, odds, steps):
-    """The log tail and its derivative in `odds`, for whole `wins`.
-
-    If `steps` is negative, that many steps are computed in pairs of float32; `cards.fraction_steps` decides it.
-    """
+    """The log tail and its derivative in `odds`, for whole `wins`."""
     real, sure = odds >= 0.0, odds == 0.0
     odds = tl.where(odds < TINY, TINY, odds)  # the derivative has a finite limit at 0, but would be 0/0 there
     win = 1.0 / (1.0 + odds)
@@ -121,10 +88,7 @@ def log_tail_and_slope(wins, trials, odds, steps):
     count = tl.where(near, (trials + 1.0) - wins, wins)
     count = tl.where(count < 1.0, 1.0, tl.where(count > trials, trials, count))  # a NaN stays NaN
     chance, other = tl.where(near, lose, win), tl.where(near, win, lose)
-    if steps < 0:
-        above, below = _fraction_in_pairs(count, trials, chance, -steps)
-    else:
-        above, below = _fraction(count, trials, chance, steps)
+    above, below = _fraction(count, trials, chance, steps)
     log_sum = _log_multiple(other * count * (below / above), count, trials, chance, other)
     missing = tl.where(near, tl.exp(log_sum), 0.0)
     left = 1.0 - missing
@@ -148,23 +112,11 @@ def log_p_and_slope(loss, odds, trials, steps):
 
 @triton.jit(do_not_specialize=["size", "trials", "steps"])
 def log_tails(wins, odds, log_tail, slope, size, trials, steps, block: tl.constexpr):
-    """`block` tails per program; wins that are not whole are rounded up."""
+    """`block` tails per program."""
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = place < size
-    count = tl.ceil(tl.load(wins + place, mask=inside, other=0.0).to(tl.float64))
-    against = tl.load(odds + place, mask=inside, other=1.0).to(tl.float64)
+    count = tl.load(wins + place, mask=inside, other=0.0)
+    against = tl.load(odds + place, mask=inside, other=1.0)
     value, change = log_tail_and_slope(count, trials.to(tl.float64), against, steps)
     tl.store(log_tail + place, value, mask=inside)
-    tl.store(slope + place, change, mask=inside)
-
-
-@triton.jit(do_not_specialize=["size", "trials", "steps"])
-def log_p_values(loss, odds, log_p, slope, size, trials, steps, block: tl.constexpr):
-    """`block` tails per program, at the expected wins."""
-    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    inside = place < size
-    lost = tl.load(loss + place, mask=inside, other=0.0).to(tl.float64)
-    against = tl.load(odds + place, mask=inside, other=1.0).to(tl.float64)
-    value, change = log_p_and_slope(lost, against, trials, steps)
-    tl.store(log_p + place, value, mask=inside)
     tl.store(slope + place, change, mask=inside)

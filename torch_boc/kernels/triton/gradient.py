@@ -1,7 +1,7 @@
-"""The gradient of the logits as Triton kernels; `core/rows.py` and `core/spread.py` have the formulas.
+"""The gradient of the logits as Triton kernels; `core/rows.py` has the formulas.
 
-Every row is read once, and its gradient is written once. Few long rows are split (see `parts.py`). This module needs
-Triton, and is imported when the first kernel is launched.
+Every row is read once, and its gradient is written once. This module needs Triton, and is imported when the first
+kernel is launched.
 """
 
 # mypy: ignore-errors
@@ -10,18 +10,12 @@ Triton, and is imported when the first kernel is launched.
 import triton
 import triton.language as tl
 
-from .addresses import NUMBERS, along, count_of, is_row, start_of
-from .exponentials import odds_and_losses
-from .parts import JOIN, SUMS, owner, part_of, put, total
-from .spread import lead_over
-
-UP = tl.constexpr(2.0**100)
-DOWN = tl.constexpr(2.0**-100)
+from .primitives import DOWN, NUMBERS, UP, along, count_of, is_row, lead_over, odds_and_losses, start_of
 
 
 @triton.jit
 def _spread(odds, mass, on_mass, on_mass_squares, classes, dtype: tl.constexpr):
-    """What the gradients of the masses ask of the classes of a row; `core/spread.py` says why all is divided first.
+    """What the gradients of the masses ask of the classes of a row; `core/rows.py` says why all is divided first.
 
     Whether the row is flat; one over its mass if it is; the logarithm of the mass if it is not, and a factor for the
     rounding of that; and both gradients times the mass and its square. All is 0 where there is no mass.
@@ -68,7 +62,7 @@ def _pull(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def short_gradients(
+def short_gradient(
     logits, prediction, top, odds, mass,
     on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient,
     rows, classes, inner, jump, stride, step,
@@ -103,15 +97,15 @@ def short_gradients(
     tl.store(gradient + row[:, None] * classes + column, tl.where(column == place, push[:, None], pull), mask=inside)
 
 
-@triton.jit(do_not_specialize=[*NUMBERS, "parts", "stage"])
-def long_gradients(
+@triton.jit(do_not_specialize=NUMBERS)
+def long_gradient(
     logits, prediction, top, odds, mass,
     on_top, on_odds, on_squares, on_mass, on_mass_squares, on_surprise, on_margin, gradient,
-    table, rows, classes, inner, jump, stride, step, parts, stage,
+    rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, group: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """The gradient of one row or a part of it per program, `width` classes at a time; that of the top comes last."""
-    row = owner(parts, stage)
+    """The gradient of one row per program, `width` classes at a time; that of the top comes last."""
+    row = tl.program_id(0).to(tl.int64)
     logits += start_of(row, rows, inner, jump, stride, bits)
     classes = count_of(classes, stride, bits)
     gradient += row * classes
@@ -126,27 +120,16 @@ def long_gradients(
         first, second = tl.load(on_mass + row), tl.load(on_mass_squares + row)
         spread = _spread(tl.load(odds + row), tl.load(mass + row), first, second, classes, dtype)
     extras: tl.constexpr = on_surprise is not None
-    low, size = part_of(classes, parts, width)
-    logits += along(low, step, bits)
-    gradient += low
-    place, left = place - low, classes - low  # all places count from the start of the part
-    if stage == JOIN:
-        pulled = total(table, 0, row, rows, parts)
-    else:
-        pulls = tl.zeros([width], dtype)
-        for start in range(0, size, width):
-            column = start + tl.arange(0, width)
-            inside = column < left
-            below = tl.load(logits + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
-            pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
-            if (place >= start) & (place < start + width):
-                pull = tl.where(column == place, 0.0, pull)
-                tl.store(gradient + column, pull, mask=inside & (column != place))
-            else:
-                tl.store(gradient + column, pull, mask=inside)
-            pulls += pull
-        pulled = tl.sum(pulls, 0).to(tl.float64)
-    if stage == SUMS:
-        put(table, 0, row, rows, parts, pulled)
-    else:
-        tl.store(gradient + place, tl.load(on_top + row) - pulled.to(dtype))
+    pulls = tl.zeros([width], dtype)
+    for start in range(0, classes, width):
+        column = start + tl.arange(0, width)
+        inside = column < classes
+        below = tl.load(logits + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype) - best
+        pull = _pull(below, inside, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
+        if (place >= start) & (place < start + width):
+            pull = tl.where(column == place, 0.0, pull)
+            tl.store(gradient + column, pull, mask=inside & (column != place))
+        else:
+            tl.store(gradient + column, pull, mask=inside)
+        pulls += pull
+    tl.store(gradient + place, tl.load(on_top + row) - tl.sum(pulls, 0))

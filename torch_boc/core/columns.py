@@ -1,0 +1,116 @@
+"""The numbers of each row by name, in torch's operations: the reference for the operator `columns` of the kernels."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from .blocks import blockwise, computed_again
+from .coins import coins_of_sums
+from .contract import OF_A_CLASS, QUANTITIES
+from .extras import EXTRAS, extra_numbers
+from .precision import accumulator, is_plain, widen
+from .rows import Rows, row_sums
+
+
+def columns(
+    logits: Tensor,
+    names: Sequence[str],
+    index: Tensor | None = None,
+    *,
+    narrow: bool = False,
+    sums: Callable[[Tensor, bool], Rows] = row_sums,
+) -> dict[str, Tensor]:
+    """The numbers with these names for each row of logits (..., C).
+
+    Args:
+        logits: shape (..., C).
+        names: some of `contract.QUANTITIES` and `extras.EXTRAS`, each once.
+        index: a class of each row in int64, for the numbers of `contract.OF_A_CLASS`.
+        narrow: whether real numbers have the dtype in which the sums are taken; otherwise float64 (float32 on MPS).
+        sums: what computes the sums of each row.
+    """
+
+    def numbers(z: Tensor, *own: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_numbers(z, names, own[0] if own else None, narrow, sums)[name] for name in names)
+
+    given = () if index is None else (index.unsqueeze(-1),)
+    found = blockwise(numbers, logits, *given) if is_plain(logits) else numbers(logits, *given)
+    return dict(zip(names, found, strict=True))
+
+
+def _numbers(
+    logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool, sums: Callable[[Tensor, bool], Rows]
+) -> dict[str, Tensor]:
+    extras = [name for name in names if name in EXTRAS]
+    found = dict(zip(extras, extra_numbers(logits, tuple(extras)), strict=True)) if extras else {}
+    if len(found) < len(names):
+        rows = sums(logits, "surprise" in names or "margin" in names)
+        if not narrow:
+            rows = Rows(rows.prediction, *(None if x is None else widen(x) for x in rows[1:]))  # type: ignore[arg-type]
+        found.update({name: x for name, x in rows._asdict().items() if x is not None})
+        if not {"loss", "concentration", "free_gap"}.isdisjoint(names):
+            found.update(coins_of_sums(rows, logits.shape[-1])._asdict())
+    if index is not None and not OF_A_CLASS.isdisjoint(names):
+        if "distance" in names:
+            found["distance"] = distance_below_top(logits, index, found["prediction"])
+        if "lost" in names or "ahead" in names:
+            found["lost"], found["ahead"] = _standing(logits, index)
+    return found
+
+
+@lru_cache
+def dtypes_of(names: tuple[str, ...], dtype: torch.dtype, narrow: bool) -> list[torch.dtype]:
+    """The dtypes of the numbers with these names of `contract.QUANTITIES`, for logits of this dtype."""
+    kinds = {"index": torch.int64, "wide": torch.float64, "real": accumulator(dtype) if narrow else torch.float64}
+    return [kinds[QUANTITIES[name]] for name in names]
+
+
+def distance_below_top(logits: Tensor, index: Tensor, prediction: Tensor) -> Tensor:
+    """How far the logit of the given class is below the top; 0 for an index that is no class."""
+    best = prediction.unsqueeze(-1)
+    own = torch.where(index == index.clamp(0, logits.shape[-1] - 1), index, best)
+    top, given = widen(logits.gather(-1, torch.cat([best, own], -1))).unbind(-1)
+    return top - given
+
+
+def _standing(logits: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+    """How the class `index` of each row stands among the others: `lost` and `ahead`.
+
+    With x_j = z_j - z_i for a given class i, over the other classes j:
+
+        lost     sum_j sigmoid(x_j), how many of its C - 1 coin flips the class is expected to lose
+        ahead    how many x_j are positive
+
+    An index that is no class gives numbers without a meaning.
+    """
+    followed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return (_standing_of_piece if followed else _differentiable_standing)(logits, index)
+
+
+def _standing_of_piece(logits: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+    above, is_own = _above(logits, index)
+    chances = torch.sigmoid(above).masked_fill(is_own, 0.0)
+    return widen(chances.sum(-1)), (above > 0.0).sum(-1)
+
+
+def _standing_gradient(
+    logits: Tensor, results: list[Tensor], grads: list[Tensor | None], index: Tensor
+) -> Tensor:
+    """The gradient of the logits from that of `lost`: sigmoid' for the others, and minus their sum for the class."""
+    above, is_own = _above(logits, index)
+    on_lost = grads[0]
+    assert on_lost is not None
+    pulls = (torch.sigmoid(above) * torch.sigmoid(-above)).masked_fill(is_own, 0.0) * on_lost.to(above.dtype)
+    return torch.where(is_own, -pulls.sum(-1, keepdim=True), pulls).to(logits.dtype)
+
+
+def _above(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """How far each logit is above that of the given class, and which of them is its own."""
+    z, classes = logits.to(accumulator(logits.dtype)), logits.shape[-1]
+    place = index.clamp(0, classes - 1)
+    return z - z.gather(-1, place), torch.arange(classes, device=z.device) == place
+
+
+_differentiable_standing = computed_again(_standing_of_piece, _standing_gradient)

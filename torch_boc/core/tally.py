@@ -1,0 +1,118 @@
+"""The tally of a batch in torch's operations: the reference for the operator `tally` of the kernels."""
+
+import torch
+from torch import Tensor
+
+from .coins import Coins
+from .contract import (
+    BINS_PER_DECADE,
+    GAP_BINS,
+    LOWEST_DECADE,
+    BinCounts,
+    BinSums,
+    Counts,
+    LabelledSums,
+    Sums,
+    Tally,
+)
+
+
+def add_samples(
+    total: Tally,
+    coins: Coins,
+    log_p_value: Tensor,
+    target: Tensor | None,
+    distance: Tensor | None,
+    counted: Tensor | None,
+    num_classes: int,
+    alpha: float,
+) -> None:
+    """Add samples to a tally, in place. It uses few operations, because each is a launch on a GPU.
+
+    Args:
+        total: the tally.
+        coins: those of each sample.
+        log_p_value: of the expected wins.
+        target: class indices, or None.
+        distance: how far the target's logit is below the top, 0 for a target that is no class; None without targets.
+        counted: which samples count, or None if all do.
+        num_classes: C.
+        alpha: the level of `rejected`.
+    """
+    coins, valid, invalid = settle(coins, counted)
+    against = 1.0 + coins.odds
+    confidence, dominance, others = against.reciprocal(), 1.0 - coins.loss, coins.odds / against
+    p_value = flat(log_p_value).exp().masked_fill(~valid, 1.0)
+    labelled = correct = torch.zeros_like(valid)
+    below = torch.zeros_like(coins.odds)
+    if target is not None and distance is not None:
+        own = flat(target)
+        labelled, correct = valid & is_class(own, num_classes), valid & (coins.prediction == own)
+        below = flat(distance).masked_fill(~labelled, 0.0)  # it can be infinite or NaN for a sample that does not count
+    rejected = valid & (p_value <= alpha)
+    bad_targets = valid & ~labelled if target is not None else labelled
+    total.counts.add_(torch.stack(Counts(valid, invalid, rejected, labelled, correct, bad_targets)).sum(1))
+
+    gap = (others - coins.loss).clamp_min_(0.0)
+    rivals = num_classes - 1.0
+    forced = others / (coins.odds + rivals) * (rivals - 1.0)
+    both = torch.stack([confidence, dominance])
+    brier, brier_dominance = torch.add(both, correct, alpha=-1).square_().unbind()
+    sums = Sums(confidence, dominance, gap, gap, forced, coins.free_gap.clamp_min(0.0), coins.concentration, p_value)
+    of_labelled = LabelledSums(log_loss(coins.odds, below), brier, brier_dominance, gap, gap)
+    in_bins = BinSums(confidence, gap, confidence, dominance)
+    # The weight of each sum. The square of the gap is the gap with the weight gap, which is 0 if a row does not count.
+    weights = [valid, valid, valid, gap, valid, valid, valid, valid, labelled, labelled, labelled]
+    weights += [correct, labelled & ~correct, valid, valid, labelled, labelled]
+    weighted = torch.stack([*sums, *of_labelled, *in_bins]).mul_(torch.stack(weights))
+    of_all, of_bins = weighted.split([len(total.sums), len(in_bins)])
+    total.sums.add_(of_all.sum(1))
+
+    by_confidence, by_dominance = equal_bin(both, total.bin_sums.shape[1], has_nan=False).unbind()
+    masks = BinCounts(valid, labelled, correct, labelled_by_dominance=labelled, correct_by_dominance=correct)
+    places = torch.stack([by_confidence] * 3 + [by_dominance] * 2)  # one for each mask
+    total.bin_counts.scatter_add_(1, places, torch.stack(masks).long())
+    of_confidence = by_confidence.expand(3, -1)
+    total.bin_sums.scatter_add_(1, torch.cat([of_confidence, by_dominance.unsqueeze(0)]), of_bins)
+    place = (gap.log10() - LOWEST_DECADE) * BINS_PER_DECADE + 1
+    total.gap_histogram.scatter_add_(0, as_place(place, GAP_BINS, has_nan=False), valid.long())
+
+
+def settle(coins: Coins, counted: Tensor | None = None) -> tuple[Coins, Tensor, Tensor]:
+    """The coins as flat tensors, which samples count, and which samples are left out as invalid (NaN or infinite)."""
+    numbers = torch.stack([flat(x) for x in (coins.odds, coins.loss, coins.concentration, coins.free_gap)])
+    total = numbers.sum(0)
+    valid = total - total == 0.0  # False if one of the numbers is NaN or infinite
+    invalid = ~valid
+    if counted is not None:
+        valid, invalid = flat(counted) & valid, flat(counted) & invalid
+    # Rows that do not count become sure predictions: all their numbers are finite, and their weight is 0.
+    return Coins(flat(coins.prediction), *numbers.masked_fill_(~valid, 0.0).unbind()), valid, invalid
+
+
+def flat(x: Tensor) -> Tensor:
+    """`x` with a single axis."""
+    return x if x.ndim == 1 else x.reshape(-1)
+
+
+def is_class(target: Tensor, num_classes: int) -> Tensor:
+    """Which targets are a class, from 0 to `num_classes` - 1."""
+    return target == target.clamp(0, num_classes - 1)
+
+
+def log_loss(odds: Tensor, distance: Tensor) -> Tensor:
+    """The negative log-likelihood of the target: log(1 + R) plus the distance of its logit below the top."""
+    return torch.log1p(odds) + distance
+
+
+def equal_bin(score: Tensor, bins: int, *, has_nan: bool = True) -> Tensor:
+    """The bin of each score in [0, 1], for bins of equal width. They are closed on the right: 1 is in the last bin."""
+    return as_place((score * bins).ceil() - 1.0, bins, has_nan=has_nan)
+
+
+def as_place(number: Tensor, bins: int, *, has_nan: bool = True) -> Tensor:
+    """The numbers as bin indices, clamped to the first and the last bin; NaN is put into bin 0.
+
+    With `has_nan=False` the numbers must not contain NaN, which would become an index outside of the bins.
+    """
+    return (number.nan_to_num(0.0) if has_nan else number).clamp(0, bins - 1).long()

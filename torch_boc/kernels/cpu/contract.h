@@ -1,0 +1,36 @@
+// The table of core/contract.py: names, dtypes and places. The library reports it, and Python refuses one that differs.
+#pragma once
+
+#define BOC_LOGIT_TYPES(X) X(float32) X(bfloat16) X(float16) X(float64)
+#define BOC_COLUMNS(X)                                                                                                 \
+    X(prediction, index) X(top, real) X(odds, real) X(squares, wide) X(mass, wide) X(mass_squares, wide)               \
+    X(surprise, real) X(margin, real) X(loss, real) X(concentration, real) X(free_gap, real) X(log_odds, wide)         \
+    X(tempered_loss, wide) X(top_margin, wide) X(gen, wide) X(distance, wide) X(lost, wide) X(ahead, index)
+#define BOC_COUNTS(X) X(samples) X(invalid) X(rejected) X(labelled) X(correct) X(bad_targets)
+#define BOC_SUMS(X)                                                                                                    \
+    X(confidence) X(dominance) X(gap) X(gap_square) X(forced_gap) X(free_gap) X(concentration) X(p_value)              \
+    X(nll) X(brier_confidence) X(brier_dominance) X(gap_correct) X(gap_wrong)
+#define BOC_BIN_COUNTS(X) X(samples) X(labelled) X(correct) X(labelled_by_dominance) X(correct_by_dominance)
+#define BOC_BIN_SUMS(X) X(confidence) X(gap) X(labelled_confidence) X(labelled_dominance)
+// The bins of the gap, its lowest decade, and the bins of a decade.
+#define BOC_GAP_BINS 601
+#define BOC_LOWEST_DECADE -12
+#define BOC_BINS_PER_DECADE 50
+
+#define BOC_NAME(name, ...) name,
+enum class Type { BOC_LOGIT_TYPES(BOC_NAME) number };
+namespace column {
+enum { BOC_COLUMNS(BOC_NAME) number };
+}
+namespace count {
+enum { BOC_COUNTS(BOC_NAME) number };
+}
+namespace sum {
+enum { BOC_SUMS(BOC_NAME) number };
+}
+namespace bin_count {
+enum { BOC_BIN_COUNTS(BOC_NAME) number };
+}
+namespace bin_sum {
+enum { BOC_BIN_SUMS(BOC_NAME) number };
+}

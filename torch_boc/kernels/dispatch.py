@@ -1,0 +1,215 @@
+"""Which path computes a call: by the user's choice, the device and the dtype. Each call asks once.
+
+The functions here are the operators of the probe on any path: by torch's operations of `core`, by the native library,
+or by Triton.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from ..core import tails
+from ..core.coins import Coins
+from ..core.columns import columns as columns_by_torch
+from ..core.contract import NOT_BY_TRITON, QUANTITIES, Tally
+from ..core.precision import widen
+from ..core.rows import Rows
+from ..core.tally import add_samples
+from . import operators
+from .cpu import calls
+from .cpu import library as native
+from .cpu.calls import DTYPES, MOST_TRIALS
+from .trial import is_trusted
+from .triton import launch
+from .triton.launch import available, interpreted, is_warm
+
+PATHS = ("auto", "torch", "triton", "native")
+# Up to this many trials, torch.compile gets each step of the continued fraction: 1,000 trials take 74 steps.
+MOST_TRIALS_UNROLLED = 1000
+
+_chosen: ContextVar[str] = ContextVar("torch_boc_path", default="auto")
+
+
+class _Traced(threading.local):
+    """The choice for torch.compile, which compiles again when it changes. Older versions cannot read a ContextVar."""
+
+    def __init__(self) -> None:
+        self.path = "auto"
+
+
+_traced = _Traced()
+
+
+@contextmanager
+def use(path: str) -> Iterator[None]:
+    """Choose how the probe is computed within a `with` block; results agree up to rounding.
+
+    The choice is a context variable: threads and asynchronous tasks may choose differently at the same time.
+
+    Args:
+        path: one of
+            "auto": Triton kernels on a GPU that Triton knows, once a short trial has found them to work there; the
+            native library on a CPU, if it came with the package; torch's own operations elsewhere. This is the default.
+            While a CUDA graph is captured, the kernels take only logits of a dtype and a number of classes that they
+            took before; torch's operations take all others. Call once before the capture, as torch requires anyway;
+            "torch": torch's own operations, the reference;
+            "triton": the Triton kernels, without a trial; tensors on other devices are an error;
+            "native": on the CPU, the native library; it is an error if there is none (`torch-boc doctor` says why).
+            For more than 1,000 trials this is the same as "torch", and on other devices the same as "auto".
+
+    Inside of torch.compile, each kernel of "triton" and of the native library is one operator of the graph. On a GPU,
+    "auto" leaves everything to the compiler. Programs that are exported have torch's own operations only.
+
+    >>> with use("torch"):
+    ...     coins = bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0]]))
+    """
+    if path not in PATHS:
+        raise ValueError(f"expected a path among {', '.join(PATHS)}, got {path!r}")
+    token = _chosen.set(path)
+    _traced.path = path
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+        _traced.path = _chosen.get()  # not the value from before, which another task of this thread may have set
+
+
+class Path(NamedTuple):
+    """Kernels that compute a call.
+
+    Attributes:
+        kernels: the module whose functions are called: the operators or, if no mode, tracer or compiler has to see an
+            operator, the functions behind them, because an operator costs more than a small batch.
+        known: the names of the numbers that the kernels compute.
+        most_trials: tails of more trials than this are computed by torch's operations.
+    """
+
+    kernels: ModuleType
+    known: frozenset[str]
+    most_trials: int
+
+
+_NATIVE = {watched: Path(x, frozenset(QUANTITIES), MOST_TRIALS) for watched, x in ((True, operators), (False, calls))}
+_TRITON = {
+    watched: Path(x, frozenset(QUANTITIES) - NOT_BY_TRITON, sys.maxsize)
+    for watched, x in ((True, operators), (False, launch))
+}
+
+
+def decide(x: Tensor, *, logits: bool = True) -> Path | None:
+    """The kernels for a tensor, or None for torch's operations; `x` are logits, or else numbers of each row."""
+    compiling = torch.compiler.is_compiling()
+    path, device = _traced.path if compiling else _chosen.get(), x.device.type
+    if path == "triton" and not available(device):
+        raise RuntimeError(
+            f'expected tensors on a GPU that Triton knows, got tensors on {device}: choose "auto" or "torch"'
+        )
+    if path == "torch" or x.dtype not in DTYPES:
+        return None
+    plain, on_cpu = type(x) in (Tensor, Parameter), device == "cpu" and path != "triton"
+    if compiling:  # on a GPU, the compiler fuses torch's operations itself
+        if path == "triton":
+            return _TRITON[True]
+        # A program that is exported consists of torch's operations, which any other program can run.
+        taken = on_cpu and plain and not torch.compiler.is_exporting() and _native_while_compiling(path)
+        return _NATIVE[True] if taken else None
+    # Transforms have rules for torch's operations; tracers and subclasses need them as well.
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        return None
+    tracing = torch._C._is_tracing()
+    watched = not plain or tracing or x.is_neg() or torch._C._len_torch_dispatch_stack() > 0
+    watched = watched or (x.requires_grad and torch.is_grad_enabled())
+    if on_cpu:
+        if path == "native":
+            native.library()  # raises if there is none
+        elif not plain or tracing or native.chosen()[0] is None or os.environ.get("TRITON_INTERPRET") == "1":
+            return None
+        return _NATIVE[watched]
+    if not available(device) or (path == "auto" and not (is_trusted(x.device) and (not logits or is_warm(x)))):
+        return None
+    return _TRITON[watched]
+
+
+def _native_while_compiling(path: str) -> bool:
+    """Whether the native library can take a call: a constant for the compiler, which cannot follow the questions."""
+    if path == "native":
+        native.library()
+    return native.available() and not interpreted() and not torch._C._are_functorch_transforms_active()
+
+
+# What torch.compiler.assume_constant_result does, without the import of the compiler, which takes as long as torch's.
+_native_while_compiling._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def columns(
+    logits: Tensor, names: Sequence[str], index: Tensor | None = None, *, narrow: bool = False
+) -> dict[str, Tensor]:
+    """Numbers of each row by name: `core.columns.columns` on the path of the logits.
+
+    The kernels compute what `core.contract` knows, and the sums if a gradient is needed; torch computes the rest.
+    """
+    path = decide(logits)
+    if path is None or (index is not None and index.device != logits.device):
+        return columns_by_torch(logits, names, index, narrow=narrow)
+    if logits.requires_grad and torch.is_grad_enabled():
+        return columns_by_torch(logits, names, index, narrow=narrow, sums=_differentiable_sums)
+    known = [name for name in names if name in path.known]
+    found = dict(zip(known, path.kernels.columns(logits, known, index, narrow), strict=True)) if known else {}
+    if len(known) < len(names):
+        rest = [name for name in names if name not in path.known]
+        found.update(columns_by_torch(logits, rest, index, narrow=narrow, sums=_differentiable_sums))
+    return found
+
+
+def _differentiable_sums(logits: Tensor, extras: bool) -> Rows:
+    return Rows(*operators.row_sums(logits, extras))
+
+
+def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
+    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins}; both tensors come from `widen` and have one shape.
+
+    It can be differentiated once, in the odds.
+    """
+    path = decide(odds, logits=False)
+    if path is not None and trials <= path.most_trials:
+        found: Tensor = path.kernels.log_tails(wins, trials, odds)[0]
+        return found
+    if torch.compiler.is_compiling() and trials > MOST_TRIALS_UNROLLED:  # one operator, whose steps are not compiled
+        return operators.log_tails(wins, trials, odds)[0]
+    if odds.requires_grad and torch.is_grad_enabled():
+        return operators.LogTail.apply(wins, trials, odds)[0]  # type: ignore[no-any-return]
+    return tails.log_tails(wins, trials, odds)[0]
+
+
+def log_p_value(coins: Coins, trials: int) -> Tensor:
+    """`log_tail` at the expected number of wins. No gradient goes through the wins."""
+    return log_tail(tails.expected_wins(coins.loss.detach(), trials), trials, widen(coins.odds))
+
+
+def tally(
+    total: Tally,
+    coins: Coins,
+    target: Tensor | None,
+    distance: Tensor | None,
+    counted: Tensor | None,
+    num_classes: int,
+    trials: int,
+    alpha: float,
+) -> None:
+    """Add samples to a tally, in place: `core.tally.add_samples` on the path of the odds."""
+    numbers, labels = coins[:5], (target, distance, counted)
+    path, device = decide(coins.odds, logits=False), coins.odds.device
+    alike = all([x is None or x.device == device for x in (*numbers, *labels, *total)])
+    if path is None or not alike or coins.odds.dtype != torch.float64 or trials > path.most_trials:
+        add_samples(total, coins, log_p_value(coins, trials), *labels, num_classes, alpha)
+    else:
+        path.kernels.tally(numbers, *labels, num_classes, trials, alpha, *total)

@@ -1,0 +1,250 @@
+"""The four operators of the kernels, so that compilation, FakeTensor, autograd and vmap know them.
+
+`row_sums` with its backward, `columns`, `tally` and `log_tails`: each runs the native library on the CPU and Triton on
+other devices. `core.contract` has the names and dtypes of what they compute.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..core import tails
+from ..core.columns import dtypes_of
+from ..core.contract import OF_A_CLASS, SUMS, Tally
+from ..core.rows import gradient_of_all
+from .cpu import calls as native
+from .triton import launch as triton
+
+# The schemas are written out because older versions of torch do not infer all of them, and because torch would infer
+# SymInt for the trials, on which the number of steps depends.
+_operator = torch.library.custom_op
+
+
+def _kernels(x: Tensor) -> Any:
+    """The module whose functions compute on the device of `x`: Triton's not on the CPU, except in tests."""
+    return triton if x.device.type != "cpu" or triton.interpreted() else native
+
+
+def _check_rows(x: Tensor | None, kind: torch.dtype, logits: Tensor) -> None:
+    """Raise unless `x` has a number for each row. Kernels get pointers, and cannot check this."""
+    if x is not None and (x.dtype != kind or x.shape != logits.shape[:-1] or x.device != logits.device):
+        raise ValueError(
+            f"expected a tensor of shape {tuple(logits.shape[:-1])}, in {kind} on {logits.device}, "
+            f"got shape {tuple(x.shape)}, {x.dtype} on {x.device}"
+        )
+
+
+@_operator(
+    "torch_boc::columns",
+    mutates_args=(),
+    schema="(Tensor logits, str[] names, Tensor? index, bool narrow) -> Tensor[]",
+)
+def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
+    """`core.columns.columns` in one pass over logits (..., C), without a gradient."""
+    if index is None and not OF_A_CLASS.isdisjoint(names):
+        raise ValueError(f"expected an index for {', '.join(OF_A_CLASS & {*names})}, got None")
+    _check_rows(index, torch.int64, logits)
+    found: list[Tensor] = _kernels(logits).columns(logits, names, index, narrow)
+    return found
+
+
+@columns.register_fake
+def _(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
+    return [logits.new_empty(logits.shape[:-1], dtype=kind) for kind in dtypes_of(tuple(names), logits.dtype, narrow)]
+
+
+@_operator("torch_boc::row_sums", mutates_args=(), schema="(Tensor logits, bool extras) -> Tensor[]")
+def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
+    """The sums of `core.rows.row_sums` in one pass, in the order of `contract.SUMS`, the last two with `extras`."""
+    found: list[Tensor] = _kernels(logits).columns(logits, SUMS if extras else SUMS[:-2], None, True)
+    return found
+
+
+@_operator(
+    "torch_boc::row_sums_backward",
+    mutates_args=(),
+    schema="(Tensor logits, Tensor prediction, Tensor top, Tensor odds, Tensor mass, Tensor?[] grads) -> Tensor",
+)
+def row_sums_backward(
+    logits: Tensor, prediction: Tensor, top: Tensor, odds: Tensor, mass: Tensor, grads: Sequence[Tensor | None]
+) -> Tensor:
+    """The gradient of the logits from those of the sums but the prediction, of which any may be None.
+
+    It is computed again from the logits and their tops. The odds and masses tell which rows are flat or sharp.
+    """
+    kinds = dtypes_of(SUMS, logits.dtype, True)
+    for x, kind in zip((prediction, top, odds, mass, *grads), (*kinds[:3], kinds[4], *kinds[1:]), strict=True):
+        _check_rows(x, kind, logits)
+    out = logits.new_empty(logits.shape)  # contiguous, also if the logits are not
+    if logits.numel():
+        _kernels(logits).gradient(logits, (prediction, top, odds, mass), grads, out)
+    return out
+
+
+@row_sums.register_fake
+def _(logits: Tensor, extras: bool) -> list[Tensor]:
+    kinds = dtypes_of(SUMS if extras else SUMS[:-2], logits.dtype, True)
+    return [logits.new_empty(logits.shape[:-1], dtype=kind) for kind in kinds]
+
+
+@row_sums_backward.register_fake
+def _(logits: Tensor, *rest: Any) -> Tensor:
+    return logits.new_empty(logits.shape)
+
+
+def _save_sums(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    ctx.set_materialize_grads(False)  # a sum that was not used has no gradient, so that the kernel has less to do
+    prediction, top, odds, _, mass, *_ = output
+    ctx.save_for_backward(inputs[0], prediction, top, odds, mass)
+
+
+def _sums_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None, None]:
+    given = [*grads[1:], None, None][: len(SUMS) - 1]
+    if all(grad is None for grad in given):
+        return None, None
+    logits, *sums = ctx.saved_tensors
+    kinds = dtypes_of(SUMS, logits.dtype, True)[1:]
+    cast = [x if x is None else x.to(kind) for x, kind in zip(given, kinds, strict=True)]
+    # The sums follow from the logits. They are detached here, and `_backward_twice` differentiates by the logits.
+    return row_sums_backward(logits, *(x.detach() for x in sums), cast), None
+
+
+row_sums.register_autograd(_sums_backward, setup_context=_save_sums)
+
+
+def _save_all(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    logits, _, _, odds, mass, grads = inputs
+    ctx.present = [x is not None for x in grads]
+    ctx.save_for_backward(logits, odds, mass, *(x for x in grads if x is not None))
+
+
+def _backward_twice(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    """The second derivative, by the formulas in torch, because it is rarely needed."""
+    logits, odds, mass, *grads = ctx.saved_tensors
+
+    def formula(z: Tensor, *given: Tensor) -> Tensor:
+        rest = iter(given)
+        on = (next(rest).unsqueeze(-1) if here else None for here in ctx.present)
+        return gradient_of_all(z, odds.unsqueeze(-1), mass.unsqueeze(-1), *on)
+
+    on_logits, *on_given = torch.func.vjp(formula, logits, *grads)[1](grad)
+    rest = iter(on_given)
+    return on_logits, None, None, None, None, [next(rest) if here else None for here in ctx.present]
+
+
+row_sums_backward.register_autograd(_backward_twice, setup_context=_save_all)
+
+
+def _batched(info: Any, tensors: Sequence[Any], in_dims: Sequence[Any]) -> list[Any]:
+    """The tensors with the axis of vmap in front; what is no tensor stays."""
+    pairs = zip(tensors, in_dims, strict=True)
+    return [
+        x if not isinstance(x, Tensor) else x.expand(info.batch_size, *x.shape) if at is None else x.movedim(at, 0)
+        for x, at in pairs
+    ]
+
+
+@row_sums.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], logits: Tensor, extras: bool) -> tuple[list[Tensor], list[int]]:
+    out = row_sums(logits.movedim(in_dims[0], 0), extras)
+    return out, [0] * len(out)
+
+
+@row_sums_backward.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
+    *tensors, grads = arguments
+    grad_dims = in_dims[-1] if isinstance(in_dims[-1], list | tuple) else [in_dims[-1]] * len(grads)
+    return row_sums_backward(*_batched(info, tensors, in_dims[:-1]), _batched(info, grads, grad_dims)), 0
+
+
+_STATES = "Tensor(a!) counts, Tensor(b!) sums, Tensor(c!) gap_histogram, Tensor(d!) bin_counts, Tensor(e!) bin_sums"
+
+
+@_operator(
+    "torch_boc::tally",
+    mutates_args=Tally._fields,
+    schema="(Tensor[] coins, Tensor? target, Tensor? distance, Tensor? counted, int num_classes, int trials, "
+    f"float alpha, {_STATES}) -> ()",
+)
+def tally(
+    coins: Sequence[Tensor],
+    target: Tensor | None,
+    distance: Tensor | None,
+    counted: Tensor | None,
+    num_classes: int,
+    trials: int,
+    alpha: float,
+    *states: Tensor,
+) -> None:
+    """`core.tally.add_samples`: add samples to the tensors of a `Tally`, in place; `coins` are the first five fields.
+
+    Prediction and target are int64, `counted` is bool, all other numbers of the samples are float64.
+    """
+    for x, kind in zip(states, (torch.int64, torch.float64, torch.int64, torch.int64, torch.float64), strict=True):
+        if x.dtype != kind or not x.is_contiguous() or x.device != coins[0].device:
+            raise ValueError(
+                f"expected contiguous states in {kind} on {coins[0].device}, got {x.dtype} with strides {x.stride()} "
+                f"on {x.device}"
+            )
+    _kernels(coins[0]).tally(coins, target, distance, counted, num_classes, trials, alpha, *states)
+
+
+tally.register_fake(lambda *_: None)
+
+
+class LogTail(torch.autograd.Function):
+    """`core.tails.log_tails`, whose derivative has a closed form: nothing of the continued fraction has to be saved."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+        return tails.log_tails(wins, trials, odds)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[None, None, Tensor]:
+        (slope,) = ctx.saved_tensors
+        return None, None, grad * slope
+
+
+@_operator(
+    "torch_boc::log_tails",
+    mutates_args=(),
+    schema="(Tensor wins, int trials, Tensor odds) -> (Tensor log_tail, Tensor slope)",
+)
+def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+    """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins} and its derivative in `odds`, in float64.
+
+    It can be differentiated once, in `odds`. The derivative that it returns has no gradient. Where no kernel is there,
+    and for more trials than the native library takes, the formulas of `core` are used.
+    """
+    if wins.shape != odds.shape or wins.device != odds.device or (wins.dtype, odds.dtype) != (torch.float64,) * 2:
+        got = ", ".join(f"{tuple(x.shape)} in {x.dtype} on {x.device}" for x in (wins, odds))
+        raise ValueError(f"expected two tensors of one shape in float64 on one device, got {got}")
+    kernels = _kernels(odds)
+    if not kernels.takes_trials(odds.device.type, trials):
+        return tails.log_tails(wins, trials, odds)
+    log_tail, slope = kernels.log_tails(wins, trials, odds)
+    return log_tail, slope
+
+
+@log_tails.register_fake
+def _(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+    return odds.new_empty(odds.shape), odds.new_empty(odds.shape)
+
+
+log_tails.register_autograd(LogTail.backward, setup_context=LogTail.setup_context)
+
+
+@log_tails.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, tuple[int, int]]:
+    return log_tails(*_batched(info, arguments, in_dims)), (0, 0)
