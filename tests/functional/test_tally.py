@@ -8,8 +8,7 @@ from torch_boc.functional import Coins, bag_of_coins
 from torch_boc.functional.evidence import Evidence
 from torch_boc.functional.histogram import equal_bin
 from torch_boc.functional.summary import summarize
-from torch_boc.functional.tallies import Counts
-from torch_boc.functional.tally import tally
+from torch_boc.functional.tally import Counts, tally
 
 
 def float32_columns(classes, count=2000):

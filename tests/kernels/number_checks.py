@@ -5,6 +5,8 @@ The expected values come from the CPU, in float64, within `use("torch")`: never 
 
 import pytest
 import torch
+from torch_boc.functional.tallies import empty_tally
+from torch_boc.kernels.triton.columns import QUANTITIES
 
 from tests.kernels.cases import DEVICE, make_logits, odd_rows
 from tests.kernels.recorded import watch
@@ -12,11 +14,9 @@ from torch_boc.functional import gather
 from torch_boc.functional.columns import columns_of
 from torch_boc.functional.histogram import score_histograms
 from torch_boc.functional.registry import rank
-from torch_boc.functional.tallies import empty_tally
 from torch_boc.functional.tally import gap_tally, tally
 from torch_boc.kernels import use
 from torch_boc.kernels.triton import launch_numbers
-from torch_boc.kernels.triton.columns import QUANTITIES
 
 LIMIT = 5e-6  # of sums in float32
 P_LIMIT = 2e-4  # rounding in the odds changes a p-value by the number of trials times as much

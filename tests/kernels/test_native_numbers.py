@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch_boc.kernels.cpu.interface import describe
 
 from tests import reference
 from tests.functional.cases import confident_logits
@@ -17,7 +18,6 @@ from torch_boc.functional.histogram import score_histograms
 from torch_boc.functional.registry import rank
 from torch_boc.kernels import use
 from torch_boc.kernels.cpu import calls
-from torch_boc.kernels.cpu.interface import describe
 
 pytestmark = needs_native
 # Of sums in another order, relative to them; and of the concentration, absolute.

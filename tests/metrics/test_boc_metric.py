@@ -10,8 +10,7 @@ from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCMetric
 from torch_boc.functional import bag_of_coins, boc_summary, gather
 from torch_boc.functional.summary import QUANTILES
-from torch_boc.functional.tallies import Counts, empty_tally, gap_edges
-from torch_boc.functional.tally import tally
+from torch_boc.functional.tally import Counts, empty_tally, gap_edges, tally
 
 KEYS = [
     "samples",

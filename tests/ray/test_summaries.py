@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from torch_boc import ConformalTest
 from torch_boc.functional import boc_summary, sample_columns
 from torch_boc.functional.summary import summarize as summary_of
-from torch_boc.functional.tallies import empty_tally
+from torch_boc.functional.tally import empty_tally
 from torch_boc.ray.folding import packed, unpacked
 from torch_boc.ray.summaries import Counting, Source, Tallying, add_held_out, add_tallies
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from .._optional import require
 from ..core.coins import Coins
+from ..core.tally import is_class
 from ..functional.checks import are_probabilities, check_logits, check_target
-from ..functional.evidence import gather, is_class
+from ..functional.evidence import gather
 
 
 class Calibrated(NamedTuple):

@@ -1,7 +1,6 @@
 """`torch-boc doctor`: which paths compute on this machine, whether they are right, and how fast they are."""
 
 import json as json_format
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -68,7 +67,7 @@ def _sentence(path: dict[str, Any]) -> str:
     if path["name"] == "triton":
         return f"Available on {details['gpu']}."
     threads = f"{details['threads']} {'thread' if details['threads'] == 1 else 'threads'}"
-    shared = f", shared with torch through {Path(details['openmp']).name}" if details["openmp"] else ""
+    shared = ", shared with torch" if details["openmp"] else ""
     return f"In use on the CPU: {details['variant']} (there are {', '.join(details['variants'])}), {threads}{shared}."
 
 

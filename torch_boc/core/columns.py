@@ -95,9 +95,7 @@ def _standing_of_piece(logits: Tensor, index: Tensor) -> tuple[Tensor, ...]:
     return widen(chances.sum(-1)), (above > 0.0).sum(-1)
 
 
-def _standing_gradient(
-    logits: Tensor, results: list[Tensor], grads: list[Tensor | None], index: Tensor
-) -> Tensor:
+def _standing_gradient(logits: Tensor, results: list[Tensor], grads: list[Tensor | None], index: Tensor) -> Tensor:
     """The gradient of the logits from that of `lost`: sigmoid' for the others, and minus their sum for the class."""
     above, is_own = _above(logits, index)
     on_lost = grads[0]

@@ -246,6 +246,4 @@ _differentiable_sums = {
     False: computed_again(lambda z: _sums(z, extras=False), lambda z, _, on: gradient(z, *on[1:])),
     True: computed_again(lambda z: _sums(z, extras=True), lambda z, _, on: gradient(z, *on[1:])),
 }
-_differentiable_masses = computed_again(
-    masses, lambda z, rows, on, odds, squares: mass_gradient(z, odds, rows[0], *on)
-)
+_differentiable_masses = computed_again(masses, lambda z, rows, on, odds, squares: mass_gradient(z, odds, rows[0], *on))

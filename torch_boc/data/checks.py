@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from ..core.tally import is_class
 from ..functional.checks import check_logits, check_target
-from ..functional.evidence import is_class
 
 
 def check_shape(logits: Tensor) -> None:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ..core.coins import Coins
+from ..core.tally import log_loss
 from ..data.sets import LogitSet
-from ..functional.evidence import gather, log_loss
+from ..functional.evidence import gather
 from ..functional.registry import scores
 
 # How many logits are computed at once. For ten classes these are 200,000 rows.
@@ -52,7 +53,7 @@ def probe_set(data: LogitSet, trials: int = 100) -> ProbedSet:
     (tensor([ True, False]), tensor([0.1270, 1.3130], dtype=torch.float64))
     """
     parts = [_probe_rows(*block, trials) for block in row_blocks(data)]
-    coins = Coins(*(torch.cat(column) for column in zip(*(part[0] for part in parts), strict=True)))
+    coins = Coins(*(torch.cat(column) for column in zip(*(part[0][:5] for part in parts), strict=True)))
     columns = {name: torch.cat([part[1][name] for part in parts]) for name in scores}
     return ProbedSet(data, coins, columns, trials, _joined([part[2] for part in parts]))
 

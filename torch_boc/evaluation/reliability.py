@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ..calibration import Calibrator, calibrators
+from ..core.tally import log_loss
 from ..data.sets import LogitSet
-from ..functional.evidence import gather, log_loss
+from ..functional.evidence import gather
 from ..functional.summary import error_of_bins
 from ..report.tables import CalibrationRow, ReliabilityRow
 from .bootstrap import bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals

@@ -2,20 +2,27 @@
 
 from .betting import place_bets
 from .bounds import dominance_bounds, forced_gap, free_gap
-from .coins import ClassCoins, Coins, bag_of_coins
+from .coins import Coins, bag_of_coins
 from .columns import restore_evidence, sample_columns
 from .conformal import Threshold, adjusted_p_values
 from .evidence import Evidence, gather
 from .registry import Score, choose_temperature, compute_scores, scores, tempered_dominance
 from .separation import auroc, fpr_at_tpr
 from .summary import boc_summary
-from .tails import binomial_log_tail, binomial_tail
 from .tokens import TokenNumbers, token_numbers
 from .top_k import CoinBounds, coins_from_top_k
-from .trials import expected_wins, flip_coins, log_p_value, p_value, sample_wins, structural_score
+from .trials import (
+    binomial_log_tail,
+    binomial_tail,
+    expected_wins,
+    flip_coins,
+    log_p_value,
+    p_value,
+    sample_wins,
+    structural_score,
+)
 
 __all__ = [
-    "ClassCoins",
     "CoinBounds",
     "Coins",
     "Evidence",

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..core.bounds import even_and_room
+from ..core.coins import even_and_room
 from ..core.precision import widen
 from .checks import check_classes
 

@@ -1,26 +1,15 @@
 """The probe itself: one bag of coins per row of logits."""
 
-from typing import overload
-
 import torch
 from torch import Tensor
 
-from ..core.blocks import blockwise
-from ..core.coins import Coins
-from ..core.precision import widen
-from ..core.standing import ClassCoins, class_coins
-from . import whole
+from ..core.coins import Coins, coins_of_class
+from ..core.contract import COINS
+from ..kernels.dispatch import columns
 from .checks import check_target, classes_last
-from .paths import Fused, coins_from_rows, decide, row_sums, standing
-
-__all__ = ["ClassCoins", "Coins", "bag_of_coins"]
 
 
-@overload
-def bag_of_coins(logits: Tensor, *, dim: int = -1, index: None = None) -> Coins: ...
-@overload
-def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor) -> ClassCoins: ...
-def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) -> Coins | ClassCoins:
+def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) -> Coins:
     """Probe whether the confidence of each prediction agrees with the geometry of its logits.
 
     With u_j = exp(z_j - z_top) over the C - 1 rivals of the top class, and R and Q the sums of u_j and u_j^2/(1 + u_j):
@@ -37,10 +26,10 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) 
             -100, gives NaN.
 
     Returns:
-        Coins, each field with the shape of `logits` without `dim`. With `index`, these are `ClassCoins`, which have the
-        `log_probability` and the `rank` of the class as well. Their concentration and free gap are NaN for a class
-        that has not the largest logit, because the bounds of the dominance are known only for the top. A class with
-        a logit of -inf has a loss of NaN, because two such classes have no coin.
+        Coins, each field with the shape of `logits` without `dim`. With `index`, they have the `log_probability` and
+        the `rank` of the class as well. Their concentration and free gap are NaN for a class that has not the largest
+        logit, because the bounds of the dominance are known only for the top. A class with a logit of -inf has a loss
+        of NaN, because two such classes have no coin.
 
         If several classes have the largest logit, the prediction is the first of them. For C = 2 the gap is exactly 0:
         there is one coin, and its chance is the confidence. The concentration of float32 logits has an error of at most
@@ -54,34 +43,16 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) 
     (tensor([2]), tensor([0.2369]), tensor([0.6269]), tensor([-1.4402]))
     """
     rows = classes_last(logits, dim)
-    if index is not None:
-        return _coins_of_class(rows, index)
-    return _coins_of_top(rows, decide(rows))
+    if index is None:
+        coins = Coins(**columns(rows, COINS, narrow=True))
+        return _filled(coins) if torch._C._are_functorch_transforms_active() else coins
+    index = check_target(index, rows.shape[:-1], "index")
+    found = columns(rows, (*COINS, "distance", "lost", "ahead"), index, narrow=True)
+    given = found.pop("distance"), found.pop("lost"), found.pop("ahead")
+    return coins_of_class(Coins(**found), index, *given, rows.shape[-1])
 
 
-def _coins_of_top(rows: Tensor, fused: Fused) -> Coins:
-    found = whole.coins_of(rows, fused)
-    if found is not None:
-        return found
-
-    def coins(rows: Tensor) -> Coins:
-        return coins_from_rows(row_sums(rows, fused), rows.shape[-1], fused)
-
-    if rows.requires_grad or fused.rows:
-        return coins(rows)  # the backward pass makes its own blocks, and kernels need no blocks
-    return Coins(*blockwise(coins, rows))
-
-
-def _coins_of_class(rows: Tensor, index: Tensor) -> ClassCoins:
-    """The coins of a given class of each row: two passes over the logits, one of them for the top."""
-    index, fused, classes = check_target(index, rows.shape[:-1], "index"), decide(rows), rows.shape[-1]
-    coins = _coins_of_top(rows, fused)
-    pair = torch.stack([coins.prediction, index.clamp(0, classes - 1)], -1)
-    top, own = widen(rows.gather(-1, pair)).unbind(-1)
-    distance = _if_class(index, top - own, classes)
-    return class_coins(coins, index, distance, own, standing(rows, index, fused), classes)
-
-
-def _if_class(index: Tensor, number: Tensor, classes: int) -> Tensor:
-    """The number where the index is a class, NaN elsewhere."""
-    return torch.where((index >= 0) & (index < classes), number, torch.nan)
+def _filled(coins: Coins) -> Coins:
+    """The coins without None: transforms such as vmap return tensors only."""
+    rank = (coins.odds == coins.odds).long()
+    return coins._replace(log_probability=-coins.odds.log1p(), rank=rank)

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from ..core.coins import Coins, gap_of
+from ..core.contract import COINS
 from ..core.precision import widen
+from ..kernels.dispatch import columns as kernel_columns
 from . import registry
 from .checks import bare, check_classes, check_trials, classes_last
-from .coins import bag_of_coins
 from .evidence import Evidence, gather
-from .paths import coins_from_rows, decide, row_sums
 from .trials import log_p_value
 
 # Each column as a function of the evidence. Properties of `Coins` are written out: torch 2.7 cannot compile them.
@@ -31,8 +31,6 @@ _COLUMNS: Mapping[str, Callable[[Evidence], Tensor]] = {
     "loss": lambda x: x.coins.loss,
 }
 COLUMNS = tuple(_COLUMNS)
-# The columns that evidence is restored from: the fields of `Coins`.
-NEEDED = ("prediction", "odds", "loss", "concentration", "free_gap")
 # How far the number of classes, as it follows from a row, may be from a whole number.
 NEARLY = 0.01
 
@@ -88,12 +86,10 @@ def column_extras(names: Iterable[str]) -> tuple[str, ...]:
 def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] | None = None) -> dict[str, Tensor]:
     """Like `sample_columns` for logits of shape (..., C), but with gradients and in the dtype of `bag_of_coins`."""
     names, classes, trials = check_columns(columns), logits.shape[-1], check_trials(trials)
-    if "energy" not in names and "logit_gap" not in names:
-        return columns_of(Evidence(bag_of_coins(logits), classes, trials), names)
-    extras = "logit_gap" in names
-    sums = row_sums(logits, decide(logits), extras=extras)
-    coins = coins_from_rows(sums, classes, decide(sums.odds))
-    return columns_of(Evidence(coins, classes, trials, sums.top, margin=sums.margin), names)
+    more = [name for name, column in (("top", "energy"), ("margin", "logit_gap")) if column in names]
+    found = kernel_columns(logits, (*COINS, *more), narrow=True)
+    coins = Coins(*[found.pop(name) for name in COINS])
+    return columns_of(Evidence(coins, classes, trials, **found), names)
 
 
 def columns_of(evidence: Evidence, names: Iterable[str] = COLUMNS) -> dict[str, Tensor]:
@@ -123,10 +119,10 @@ def restore_evidence(columns: Mapping[str, Tensor], *, num_classes: int | None =
     >>> evidence.num_classes, round(evidence.coins.odds.item(), 6)
     (4, 0.553002)
     """
-    missing = [name for name in NEEDED if name not in columns]
+    missing = [name for name in COINS if name not in columns]
     if missing:
-        raise ValueError(f"expected columns {', '.join(NEEDED)}, got none of the name {missing[0]!r}")
-    prediction, *numbers = (columns[name] for name in NEEDED)
+        raise ValueError(f"expected columns {', '.join(COINS)}, got none of the name {missing[0]!r}")
+    prediction, *numbers = (columns[name] for name in COINS)
     coins = Coins(prediction.long(), *map(widen, numbers))
     classes = count_classes(coins) if num_classes is None else check_classes(num_classes)
     top = widen(columns["energy"]) - coins.odds.log1p() if "energy" in columns else None

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..core.precision import widen
 from .checks import MOST_TRIALS, check_share
 from .histogram import MAGNITUDE, count
-from .tails import binomial_tail
+from .trials import binomial_tail
 
 # Numbers whose magnitude is below 2**LOWEST, or at least 2**HIGHEST, share the outermost places of their sign.
 LOWEST, HIGHEST = -32, 16

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..kernels.status import paths
+from ..kernels.cpu import library
+from ..kernels.trial import problem
+from ..kernels.triton.launch import HAS_TRITON
 from .coins import bag_of_coins
 
 PACKAGES = ("torchmetrics", "lightning", "pytorch-lightning", "transformers", "triton")
@@ -19,15 +21,44 @@ SECONDS = 0.5  # of timing for each shape
 
 def diagnose() -> dict[str, Any]:
     """Everything that `torch-boc doctor` prints, as plain values. This runs the kernels and takes a few seconds."""
-    found = paths()
+    found = [_native_path(), _triton_path()]
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     return {
         "versions": versions(),
         "machine": machine(),
-        "paths": [{**path._asdict(), "available": not path.why_not} for path in found],
-        "healthy": not any(path.failed for path in found),
+        "paths": found,
+        "healthy": not any(path["trial"] for path in found),
         "speed": [_time_shape(*shape, device) for device in devices for shape in SHAPES],
     }
+
+
+def _native_path() -> dict[str, Any]:
+    details = {
+        "variant": library.variant(),
+        "variants": library.present(),
+        "threads": library.threads(),
+        "openmp": library.has_threads(),
+    }
+    return _path("native", "cpu", library.why_not(), details)
+
+
+def _triton_path() -> dict[str, Any]:
+    seen = torch.cuda.is_available()
+    why_not = "" if HAS_TRITON else "Triton is not installed: pip install triton"
+    details = {"gpu": torch.cuda.get_device_name() if seen else None}
+    return _path("triton", "cuda", why_not if seen else "torch sees no GPU", details)
+
+
+def _path(name: str, device: str, why_not: str, details: dict[str, Any]) -> dict[str, Any]:
+    """One way of computing, tried on a small batch if it is available.
+
+    `why_not` says why it is not, with the remedy. `trial` says what is wrong with its results: an empty text if nothing
+    is wrong, None if it was not tried.
+    """
+    trial = None if why_not else problem(device)
+    return {
+        "name": name, "device": device, "why_not": why_not, "trial": trial, "details": details, "available": not why_not
+    }  # fmt: skip
 
 
 def versions() -> dict[str, str | None]:

@@ -5,24 +5,18 @@ padded, gathered from several processes, and tallied later.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
-from ..core.blocks import blockwise
 from ..core.coins import Coins
+from ..core.contract import COINS
 from ..core.extras import EXTRAS as MORE
-from ..core.extras import extras_by_blocks
-from ..core.precision import is_plain, widen
-from . import whole
+from ..kernels.dispatch import columns
 from .checks import check_target, check_trials, classes_last
-from .paths import Fused, coins_from_rows, decide, row_sums, widened
 
 # The numbers that are computed only if they are asked for; the first two are sums of `core.rows`.
-SUMS = ("surprise", "margin")
-EXTRAS = (*SUMS, *MORE)
-_NAMES = (*Coins._fields, "top", *SUMS, "distance", *MORE)
+EXTRAS = ("surprise", "margin", *MORE)
 
 
 class Evidence(NamedTuple):
@@ -91,45 +85,10 @@ def gather(
     rows = classes_last(logits, dim)
     target = None if target is None else check_target(target, rows.shape[:-1])
     counted = None if ignore_index is None or target is None else target != ignore_index
-    found = _numbers(rows, target, extras)
-    coins = Coins(*(found.pop(name) for name in Coins._fields))
+    names = (*COINS, "top", *extras) if target is None else (*COINS, "top", *extras, "distance")
+    found = columns(rows, names, target)
+    coins = Coins(*[found.pop(name) for name in COINS])
     return Evidence(coins, rows.shape[-1], trials, counted=counted, target=target, **found)
-
-
-def _numbers(rows: Tensor, target: Tensor | None, extras: tuple[str, ...]) -> dict[str, Tensor]:
-    """The fields of Coins and of Evidence by name, without those that are None."""
-    fused = decide(rows)
-    found: Any = whole.evidence_of(rows, fused, extras=extras, target=target)
-    if found is None:
-        in_blocks = is_plain(rows) and any(name in MORE for name in extras)  # the other sums make their own blocks
-        found = (_by_blocks if in_blocks else _by_parts)(rows, target, fused, extras)
-    return {name: x for name, x in zip(_NAMES, found, strict=True) if x is not None}
-
-
-def _by_blocks(rows: Tensor, target: Tensor | None, fused: Fused, extras: tuple[str, ...]) -> list[Tensor | None]:
-    """`_by_parts` of one piece after the other, so that each logit comes from memory once."""
-    present: list[bool] = []
-
-    def numbers(z: Tensor, *labels: Tensor) -> tuple[Tensor, ...]:
-        found = _by_parts(z, labels[0].squeeze(-1) if labels else None, fused, extras)
-        present[:] = [x is not None for x in found]
-        return tuple(x for x in found if x is not None)
-
-    values = iter(blockwise(numbers, rows, *(() if target is None else (target.unsqueeze(-1),))))
-    return [next(values) if here else None for here in present]
-
-
-def _by_parts(rows: Tensor, target: Tensor | None, fused: Fused, extras: tuple[str, ...]) -> list[Tensor | None]:
-    """The numbers with the names `_NAMES`, from the sums of each row and those of `core.extras`."""
-    more, found = tuple(name for name in MORE if name in extras), {}
-    if more:
-        known = whole.columns(rows, fused, ["log_odds"], 1) if "log_odds" in more or "gen" in more else None
-        rows, *numbers = extras_by_blocks(rows, more, log_odds=None if known is None else known[0])
-        found = dict(zip(more, numbers, strict=True))
-    sums = widened(row_sums(rows, fused, extras=any(name in SUMS for name in extras)))
-    coins = coins_from_rows(sums, rows.shape[-1], fused)
-    distance = None if target is None else distance_below_top(rows, target, coins.prediction)
-    return [*coins, sums.top, sums.surprise, sums.margin, distance, *(found.get(name) for name in MORE)]
 
 
 def check_extras(extras: bool | Iterable[str]) -> tuple[str, ...]:
@@ -147,41 +106,5 @@ def every(evidence: Evidence, start: int, step: int) -> Evidence:
     tensor([1, 3])
     """
     values = [x[start::step] if isinstance(x, Tensor) else x for x in evidence]
-    return Evidence(Coins(*(x[start::step] for x in evidence.coins)), *values[1:])  # type: ignore[arg-type]
-
-
-def settle(evidence: Evidence) -> tuple[Coins, Tensor, Tensor]:
-    """The coins as flat tensors, which samples count, and which samples are left out as invalid (NaN or infinite)."""
-    numbers = torch.stack([flat(x) for x in evidence.coins[1:]])
-    total = numbers.sum(0)
-    valid = total - total == 0.0  # False if one of the numbers is NaN or infinite
-    if evidence.counted is None:
-        unused = invalid = ~valid
-    else:
-        counted = flat(evidence.counted)
-        valid = counted & valid
-        unused, invalid = ~valid, counted > valid
-    # Rows that do not count become sure predictions: all their numbers are finite, and their weight is 0.
-    return Coins(flat(evidence.coins.prediction), *numbers.masked_fill_(unused, 0.0).unbind()), valid, invalid
-
-
-def flat(x: Tensor) -> Tensor:
-    """`x` with a single axis."""
-    return x if x.ndim == 1 else x.reshape(-1)
-
-
-def is_class(target: Tensor, num_classes: int) -> Tensor:
-    """Which targets are a class, from 0 to `num_classes` - 1."""
-    return target == target.clamp(0, num_classes - 1)
-
-
-def distance_below_top(rows: Tensor, target: Tensor, prediction: Tensor) -> Tensor:
-    """How far the target's logit is below the top; 0 for a target that is no class."""
-    own = torch.where(is_class(target, rows.shape[-1]), target, prediction)
-    top, own = widen(rows.gather(-1, torch.stack([prediction, own], -1))).unbind(-1)
-    return top - own
-
-
-def log_loss(odds: Tensor, distance: Tensor) -> Tensor:
-    """The negative log-likelihood of the target: log(1 + R) plus the distance of its logit below the top."""
-    return torch.log1p(odds) + distance
+    coins = Coins(*[x if x is None else x[start::step] for x in evidence.coins])  # type: ignore[arg-type]
+    return Evidence(coins, *values[1:])  # type: ignore[arg-type]

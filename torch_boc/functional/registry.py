@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.blocks import blockwise
 from ..core.coins import gap_of
-from ..core.extras import extras_by_blocks, nearest_rivals
+from ..core.extras import extra_numbers, nearest_rivals
 from ..core.precision import accumulator, is_plain, widen
 from . import trials as test
 from .checks import classes_last
@@ -305,5 +305,5 @@ def choose_temperature(logits: Tensor, *, dominance: float = 0.9, dim: int = -1)
 def _tempered_loss(rows: Tensor, temperature: float | Tensor) -> Tensor:
     """The mean chance that the top class loses a coin flip at this temperature."""
     if not is_plain(rows):
-        return extras_by_blocks(rows, ("tempered_loss",), temperature=temperature)[1]
+        return extra_numbers(rows, ("tempered_loss",), temperature=temperature)[0]
     return blockwise(lambda z: (gather(z.to(accumulator(z.dtype)) / temperature).coins.loss,), rows)[0]

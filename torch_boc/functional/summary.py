@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core.precision import widen
 from .checks import check_logits
 from .histogram import count, equal_bin
-from .tallies import (
+from .tally import (
     BINS_PER_DECADE,
     GAP_BINS,
     LOWEST_DECADE,
@@ -17,10 +17,10 @@ from .tallies import (
     Counts,
     LabelledSums,
     Tally,
+    add_logits,
     empty_tally,
     named_sums,
 )
-from .tally import add_logits
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
 # The keys for one line of a log, and the keys that need targets.

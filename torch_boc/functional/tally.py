@@ -1,16 +1,79 @@
-"""Add batches to a tally or to a mean gap, in place; `tallies.py` has the layout of a tally."""
+"""Counts and sums over any number of samples, in memory of fixed size.
+
+The tally of two batches is the sum of their tallies. So tallies can be added up over batches and over processes.
+`core.contract` has the layout.
+"""
 
 import torch
 from torch import Tensor
 
-from . import whole
-from .checks import bare, check_target, check_trials, classes_last
+from ..core.blocks import pieces
+from ..core.coins import gap_of
+from ..core.contract import (
+    ALL_SUMS,
+    BINS_PER_DECADE,
+    COINS,
+    GAP_BINS,
+    LOWEST_DECADE,
+    BinCounts,
+    BinSums,
+    Counts,
+    LabelledSums,
+    Sums,
+    Tally,
+)
+from ..core.tally import settle
+from ..kernels.dispatch import tally as add_samples
+from .bounds import forced_gap
+from .checks import bare, check_target, classes_last
 from .evidence import Evidence, gather
-from .paths import decide
-from .tallies import Tally, empty_tally
-from .tally_formulas import add_by_formula, add_gaps_by_formula
+
+__all__ = [
+    "BINS_PER_DECADE",
+    "GAP_BINS",
+    "LOWEST_DECADE",
+    "BinCounts",
+    "BinSums",
+    "Counts",
+    "LabelledSums",
+    "Sums",
+    "Tally",
+    "add_evidence",
+    "add_gaps",
+    "add_logits",
+    "empty_tally",
+    "gap_edges",
+    "gap_tally",
+    "named_sums",
+    "tally",
+]
 
 GapStates = tuple[Tensor, Tensor, Tensor]
+# A batch of more logits is added piece by piece, so that its evidence takes little memory.
+MOST_LOGITS = 2**24
+
+
+def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
+    """The tally of no samples, on `device`, or on the device of `like`; inside vmap it has the batch axis of `like`."""
+    like = torch.empty(0, device=device) if like is None else like
+    real = torch.float32 if like.device.type == "mps" else torch.float64
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return like.new_zeros(shape, dtype=dtype)
+
+    bin_counts, bin_sums = zeros(len(BinCounts._fields), bins), zeros(len(BinSums._fields), bins, dtype=real)
+    return Tally(zeros(len(Counts._fields)), zeros(len(ALL_SUMS), dtype=real), zeros(GAP_BINS), bin_counts, bin_sums)
+
+
+def named_sums(total: Tally) -> tuple[Sums, LabelledSums]:
+    """The sums of a tally by name."""
+    size = len(Sums._fields)
+    return Sums(*total.sums[:size].unbind()), LabelledSums(*total.sums[size:].unbind())
+
+
+def gap_edges() -> list[float]:
+    """The edges of the histogram's bins: 0, then 1e-12 and so on up to 1."""
+    return [0.0] + [10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP_BINS)]
 
 
 def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
@@ -26,11 +89,10 @@ def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
 
 def add_evidence(total: Tally, evidence: Evidence, *, alpha: float = 0.05) -> None:
     """Add the tally of a batch to `total`, in place."""
-    coins, how = evidence.coins, (evidence.num_classes, evidence.trials, alpha)
-    has_labels = evidence.target is not None and evidence.distance is not None
-    labels = (evidence.target, evidence.distance) if has_labels else (None, None)
-    if not whole.add_evidence(decide(coins.odds), coins, (*labels, evidence.counted), how, total):
-        add_by_formula(total, evidence, alpha)
+    given, coins, labels = evidence, evidence.coins, (evidence.target, evidence.distance, evidence.counted)
+    if coins.odds.requires_grad:
+        coins = coins._replace(**{name: getattr(coins, name).detach() for name in COINS})
+    add_samples(total, coins, *labels, given.num_classes, given.trials, alpha)
 
 
 def add_logits(
@@ -43,7 +105,7 @@ def add_logits(
     alpha: float = 0.05,
     ignore_index: int | None = None,
 ) -> None:
-    """Add the tally of a batch of logits to `total`, in place. If there is a kernel, this is one call of it.
+    """Add the tally of a batch of logits to `total`, in place: one pass over the logits, then one over the samples.
 
     Args:
         total: from `empty_tally`.
@@ -54,10 +116,15 @@ def add_logits(
         alpha: samples with a p-value of at most this level count as `rejected`.
         ignore_index: samples with this target do not count.
     """
-    rows, trials = classes_last(bare(logits), dim), check_trials(trials)
-    target = None if target is None else check_target(target, rows.shape[:-1])
-    if not whole.add_tally(rows, decide(rows), target, (ignore_index, trials, alpha), total):
-        add_evidence(total, gather(rows, target, trials=trials, ignore_index=ignore_index), alpha=alpha)
+    how = {"trials": trials, "ignore_index": ignore_index}
+    if isinstance(logits, Tensor) and logits.numel() <= MOST_LOGITS:
+        add_evidence(total, gather(bare(logits), target, dim=dim, **how), alpha=alpha)  # type: ignore[arg-type]
+        return
+    rows = classes_last(bare(logits), dim)
+    labels = () if target is None else (check_target(target, rows.shape[:-1]).unsqueeze(-1),)
+    for piece, *own in pieces(rows, *labels, limit=MOST_LOGITS):
+        evidence = gather(piece, own[0].squeeze(-1) if own else None, **how)  # type: ignore[arg-type]
+        add_evidence(total, evidence, alpha=alpha)
 
 
 def gap_tally(evidence: Evidence, *, part: str = "total", per_class: bool = False) -> GapStates:
@@ -68,7 +135,7 @@ def gap_tally(evidence: Evidence, *, part: str = "total", per_class: bool = Fals
     """
     size, odds = evidence.num_classes if per_class else 1, evidence.coins.odds
     states = odds.new_zeros(size), odds.new_zeros(size, dtype=torch.int64), odds.new_zeros((), dtype=torch.int64)
-    add_gaps_by_formula(states, evidence, part)
+    _add_gaps(states, evidence, part)
     return states
 
 
@@ -82,7 +149,19 @@ def add_gaps(
     ignore_index: int | None = None,
 ) -> None:
     """Add the `gap_tally` of a batch of logits to `states`, in place; the arguments are those of `add_logits`."""
-    rows = classes_last(bare(logits), dim)
-    target = None if target is None else check_target(target, rows.shape[:-1])
-    if not whole.add_gaps(rows, decide(rows), target, (ignore_index, part), states):
-        add_gaps_by_formula(states, gather(rows, target, ignore_index=ignore_index), part)
+    _add_gaps(states, gather(bare(logits), target, dim=dim, ignore_index=ignore_index), part)
+
+
+def _add_gaps(states: GapStates, evidence: Evidence, part: str) -> None:
+    (coins, valid, invalid), (sums, samples, bad) = settle(evidence.coins, evidence.counted), states
+    if part == "total":  # never negative, although odds and loss of two classes are rounded separately
+        gap = gap_of(coins.odds, coins.loss).clamp_min(0.0)
+    else:
+        gap = forced_gap(coins.odds, evidence.num_classes) if part == "forced" else coins.free_gap.clamp_min(0.0)
+    bad.add_(invalid.sum())
+    if len(sums) == 1:
+        sums.add_((valid * gap).sum())
+        samples.add_(valid.sum())
+    else:
+        sums.scatter_add_(0, coins.prediction, valid * gap)
+        samples.scatter_add_(0, coins.prediction, valid.long())

@@ -5,11 +5,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.coins import Coins
+from ..core.contract import COINS
 from ..core.precision import widen
-from ..core.top_k import find_top_k
+from ..core.tally import is_class, log_loss
+from ..core.top import find_top_k
+from ..kernels.dispatch import columns
 from .checks import bare, check_target, classes_last
-from .evidence import gather, is_class, log_loss
-from .paths import decide, standing
+from .evidence import Evidence
 from .registry import entropy
 
 # How many of the likeliest classes are kept for each token, unless another number is given.
@@ -65,23 +68,21 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
     """
     rows = classes_last(bare(logits), -1)
     token = check_target(token, rows.shape[:-1], "token")
-    evidence = gather(rows, token, extras=("surprise",))
-    coins, distance = evidence.coins, evidence.distance
-    assert distance is not None
-    _, ahead = standing(rows, token, decide(rows))
+    found = columns(rows, (*COINS, "surprise", "distance", "ahead"), token)
+    coins = Coins(*(found[name] for name in COINS))
     values, places = find_top_k(rows, min(rivals, rows.shape[-1]))
     known = is_class(token, rows.shape[-1])
     normaliser = torch.log1p(coins.odds)
     below = widen(values) - widen(values[..., :1])
     return TokenNumbers(
-        torch.where(known, -log_loss(coins.odds, distance), torch.nan),
-        torch.where(known, ahead + 1, 0),
+        torch.where(known, -log_loss(coins.odds, found["distance"]), torch.nan),
+        torch.where(known, found["ahead"] + 1, 0),
         (1.0 + coins.odds).reciprocal(),
         coins.odds,
         coins.loss * (rows.shape[-1] - 1.0),
         coins.gap,
         coins.concentration,
-        -entropy(evidence),
+        -entropy(Evidence(coins, rows.shape[-1], surprise=found["surprise"])),
         places,
         below - normaliser.unsqueeze(-1),
     )

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core.blocks import blockwise
-from ..core.bounds import concentration_and_free_gap
-from ..core.coins import Coins
+from ..core.coins import Coins, concentration_and_free_gap
 from ..core.precision import widen
 from .checks import check_classes
 

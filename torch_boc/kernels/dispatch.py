@@ -208,7 +208,7 @@ def tally(
     """Add samples to a tally, in place: `core.tally.add_samples` on the path of the odds."""
     numbers, labels = coins[:5], (target, distance, counted)
     path, device = decide(coins.odds, logits=False), coins.odds.device
-    alike = all([x is None or x.device == device for x in (*numbers, *labels, *total)])
+    alike = {x.device for x in (*numbers, *labels, *total) if x is not None} == {device}
     if path is None or not alike or coins.odds.dtype != torch.float64 or trials > path.most_trials:
         add_samples(total, coins, log_p_value(coins, trials), *labels, num_classes, alpha)
     else:

@@ -18,7 +18,7 @@ from ..functional.conformal import flagged_share, threshold_rank
 from ..functional.evidence import every
 from ..functional.registry import need_extras
 from ..functional.summary import LABELLED_KEYS, summarize
-from ..functional.tallies import Counts, Tally
+from ..functional.tally import Counts, Tally
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.separation import NEGLIGIBLE_ERROR
 from ..nn import ConformalTest

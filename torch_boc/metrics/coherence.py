@@ -11,8 +11,7 @@ from .. import plots
 from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
-from ..functional.tallies import Counts, Tally, empty_tally
-from ..functional.tally import add_evidence, add_gaps, add_logits
+from ..functional.tally import Counts, Tally, add_evidence, add_gaps, add_logits, empty_tally
 from .metric import ProbeMetric, check_prefix, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")

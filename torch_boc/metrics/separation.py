@@ -14,7 +14,7 @@ from ..functional.evidence import Evidence, gather
 from ..functional.histogram import add_histograms, score_histograms
 from ..functional.registry import need_extras
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, ranked
-from ..functional.tallies import empty_tally
+from ..functional.tally import empty_tally
 from .metric import ProbeMetric, check_prefix
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")

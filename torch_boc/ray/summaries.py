@@ -10,8 +10,7 @@ from ..functional.checks import check_trials
 from ..functional.columns import NEEDED, restore_evidence
 from ..functional.evidence import Evidence
 from ..functional.summary import summarize as summary_of
-from ..functional.tallies import Tally, empty_tally
-from ..functional.tally import add_evidence, add_logits
+from ..functional.tally import Tally, add_evidence, add_logits, empty_tally
 from ..nn import ConformalTest
 from .arrays import column_tensor
 from .folding import fold

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from ..functional.tallies import empty_tally
+from ..functional.tally import empty_tally
 from ..plots import BLUE, CYCLE, ORANGE, draw_coherence
 from .added import added_by_gap, dominance_sentence, forced_share
 from .axes import SETS, draw_histograms, figure_text, finish, panels

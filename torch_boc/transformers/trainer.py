@@ -18,7 +18,7 @@ from ..data.finding import describe
 from ..functional.checks import as_indices
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
-from ..functional.tallies import Counts
+from ..functional.tally import Counts
 from ..metrics import BoCMetric
 from .causality import Causality, find_causality
 

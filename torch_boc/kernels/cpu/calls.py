@@ -1,4 +1,4 @@
-"""The four calls of the native library, with tensors on the CPU. The operators check the arguments and make the results.
+"""The four calls of the native library, with tensors on the CPU. The operators check the arguments.
 
 Logits have shape (..., C) and any strides; they are copied only if neither the classes nor the rows lie side by side.
 """

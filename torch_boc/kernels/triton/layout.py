@@ -1,4 +1,4 @@
-"""How the rows of logits lie in memory, so that the kernels read views where they are, and how they are cut into blocks."""
+"""How the rows of logits lie in memory, so that the kernels read views where they are, and how they are cut."""
 
 from typing import Any, NamedTuple
 

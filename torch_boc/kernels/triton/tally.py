@@ -2,7 +2,7 @@
 
 A program takes `turns` blocks of samples, one sample to a thread, and counts and sums them without any other program.
 Counts are whole numbers, which are added directly to the states: their sum is the same in any order. The sums of the
-programs go to a table, and `collect` adds them up in a fixed order: the result is the same to the last bit in every run.
+programs go to a table, and `collect` adds them up in a fixed order: every run gives the same bits.
 
 The bins are a table of samples and bins, of which `width` bins fit into registers. Where there are more, the second
 axis of the grid takes the next ones, and only its first programs do what is not about bins. This module needs Triton,
