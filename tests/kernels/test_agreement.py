@@ -1,0 +1,71 @@
+"""The kernels give what the formulas of `core` give: in C++, in Triton's interpreter, and on a GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.kernels.cases import CASES, INTERPRETED, agree, needs_native
+from torch_boc.kernels.cpu import library
+
+over_cases = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+@needs_native
+@over_cases
+def test_native(case):
+    agree("native", case)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="run by test_interpreted, in a process of its own")
+@over_cases
+def test_triton(case):
+    agree("triton", case)
+
+
+@pytest.mark.gpu
+@over_cases
+def test_gpu(case):
+    agree("triton", case, "cuda")
+
+
+def run_here(which, **environment):
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", which]
+    # NumPy, on which the interpreter computes, warns of infinities that a GPU takes as they come.
+    command += ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]
+    root = Path(__file__).parents[2]
+    run = subprocess.run(
+        command, cwd=root, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+
+
+@pytest.mark.skipif(INTERPRETED or sys.platform != "linux", reason="Triton is for Linux")
+def test_interpreted():
+    """Triton decides at import whether it interprets."""
+    pytest.importorskip("triton", minversion="3.3")  # the interpreter of 3.2 fails with NumPy 2.4
+    run_here("test_triton", TRITON_INTERPRET="1")
+
+
+@pytest.mark.slow
+@needs_native
+@pytest.mark.parametrize("variant", library.present()[:-1])
+def test_the_slower_variants(variant):
+    """Those that this CPU can run and does not take by itself; torch is told that the CPU can do less."""
+    run_here("test_native", ATEN_CPU_CAPABILITY="default" if variant == "baseline" else variant)
+
+
+@pytest.mark.slow
+@needs_native
+def test_offsets_beyond_an_int32():
+    """Memory of 4.3 GB, which is read at its ends only."""
+    from torch_boc.functional import bag_of_coins
+
+    memory = torch.empty(2**31 + 4096, dtype=torch.bfloat16)
+    logits = torch.as_strided(memory, (3, 2000), (2**30, 1))
+    logits.copy_(torch.randn(3, 2000, generator=torch.Generator().manual_seed(0)))
+    for value, expected in zip(bag_of_coins(logits)[:5], bag_of_coins(logits.clone())[:5], strict=True):
+        assert torch.equal(value, expected)
