@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from tests.functional.cases import SCORES, random_logits
+from tests.functional.cases import random_logits
 from torch_boc.core import blocks
-from torch_boc.core.blocks import block_elements, blockwise
+from torch_boc.core.blocks import blockwise, pieces
 from torch_boc.functional import bag_of_coins, compute_scores
 
 LAYOUTS = {
@@ -23,14 +23,14 @@ LAYOUTS = {
 layouts = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 
 
-@pytest.fixture(params=[1, 7, 40])
+@pytest.fixture(params=[1, 40])
 def small_blocks(request, monkeypatch):
     """From here on a piece has at most a few elements."""
     return lambda: monkeypatch.setattr(blocks, "CPU_ELEMENTS_PER_THREAD", request.param)
 
 
 @layouts
-@pytest.mark.parametrize("limit", [1, 6, 13, 10**6])
+@pytest.mark.parametrize("limit", [1, 13, 10**6])
 def test_blockwise_is_the_function(layout, limit):
     z = layout()
     function = lambda x: (x.exp().sum(-1), x.argmax(-1), 2 * x)  # noqa: E731
@@ -39,19 +39,12 @@ def test_blockwise_is_the_function(layout, limit):
 
 
 @layouts
-@pytest.mark.parametrize("limit", [1, 6, 13])
+@pytest.mark.parametrize("limit", [1, 13])
 def test_pieces_respect_the_limit_and_keep_the_last_axis(layout, limit):
     z = layout()
-    seen = []
-
-    def function(x):
-        seen.append(x.shape)
-        return (x.sum(-1),)
-
-    blockwise(function, z, limit=limit)
-    assert {shape[-1] for shape in seen} == {z.shape[-1]}
-    assert sum(shape.numel() for shape in seen) == z.numel()
-    assert all(shape.numel() <= max(limit, z.shape[-1]) for shape in seen)
+    found = [piece for (piece,) in pieces(z, limit=limit)]
+    assert all(x.shape[-1] == z.shape[-1] and x.numel() <= max(limit, z.shape[-1]) for x in found)
+    assert torch.equal(torch.cat([x.reshape(-1, z.shape[-1]) for x in found]), z.reshape(-1, z.shape[-1]))
 
 
 def test_several_tensors_are_split_alike():
@@ -64,7 +57,7 @@ def probe(z, dim):
     """Values of everything, and the gradient of a random mixture of it."""
     z = z.detach().requires_grad_()
     coins = bag_of_coins(z, dim=dim)
-    outputs = [*coins, coins.gap, *compute_scores(z, dim=dim, trials=7).values()]
+    outputs = [*coins[:5], coins.gap, *compute_scores(z, dim=dim, trials=7).values()]
     floats = torch.stack([x.double() for x in outputs if x.is_floating_point()])
     (grad,) = torch.autograd.grad(floats, z, random_logits(*floats.shape, seed=2))
     return [*outputs, grad]
@@ -96,12 +89,3 @@ def test_the_gradient_has_the_layout_of_its_rows(small_blocks):
     grad = probe(z, -1)[-1]
     assert grad.shape == z.shape
     assert grad.dtype == torch.bfloat16
-
-
-def test_blocks_are_larger_on_accelerators():
-    assert block_elements(torch.device("cpu")) == blocks.CPU_ELEMENTS_PER_THREAD * torch.get_num_threads()
-    assert block_elements(torch.device("cuda")) == blocks.ACCELERATOR_ELEMENTS
-
-
-def test_the_whole_registry_was_in_the_probe():
-    assert len(probe(random_logits(3, 4), -1)) == 5 + 1 + len(SCORES) + 1

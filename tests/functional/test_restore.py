@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from torch_boc.core.contract import COINS
 from torch_boc.functional import gather, restore_evidence, sample_columns
-from torch_boc.functional.columns import COLUMNS, NEEDED, columns_of
+from torch_boc.functional.columns import COLUMNS, columns_of
 
 
 def some_logits(classes, spread=4.0, rows=40):
@@ -31,7 +32,7 @@ def test_columns_and_classes_of_the_restored_evidence_are_those_of_the_columns(c
     assert bool(restored.distance[~right].isnan().all())
 
 
-@pytest.mark.parametrize("missing", NEEDED)
+@pytest.mark.parametrize("missing", COINS)
 def test_missing_columns_are_named(missing):
     table = {name: x for name, x in sample_columns(some_logits(4)).items() if name != missing}
     with pytest.raises(ValueError, match=f"got none of the name '{missing}'"):
@@ -40,7 +41,7 @@ def test_missing_columns_are_named(missing):
 
 def test_rows_that_do_not_tell_the_classes_need_their_number():
     table = sample_columns(some_logits(4))
-    assert {*NEEDED} < {*COLUMNS}
+    assert {*COINS} < {*COLUMNS}
     for wrong in ({name: x[:0] for name, x in table.items()}, table | {"free_gap": torch.full((40,), 0.4)}):
         with pytest.raises(ValueError, match="give num_classes"):
             restore_evidence(wrong)

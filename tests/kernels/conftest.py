@@ -5,13 +5,6 @@ import pytest
 from tests.kernels.cases import INTERPRETED
 
 
-@pytest.fixture
-def offline_compiler(monkeypatch, tmp_path):
-    """A Triton that compiles for GPUs that are not here, and keeps nothing."""
-    pytest.importorskip("triton", minversion="3.3")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _language_is_prepared_once():
     """Triton's interpreter adapts its language at each call of a function in a kernel, which takes most of its time.

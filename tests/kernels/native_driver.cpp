@@ -6,26 +6,17 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "contract.h"
+
 #define LOGITS                                                                                                         \
     const void *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int32_t, int32_t, int32_t
 #define TRIALS int64_t, int32_t, const double *
-#define STATES double, int64_t, int64_t *, double *, int64_t *, int64_t *, double *
 extern "C" {
 void boc_use_threads(void *, void *, void *);
-void boc_row_sums(LOGITS, int64_t *, void *, void *, double *, double *, double *, void *, void *);
-void boc_coins_of(LOGITS, int64_t *, void *, void *, void *, void *);
-void boc_evidence(LOGITS, const int64_t *, int64_t *, double *, double *, double *, double *, double *, double *,
-                  double *, double *, double *, double *, double *, double *);
-void boc_columns(LOGITS, TRIALS, void **);
-void boc_count_scores(LOGITS, TRIALS, const uint8_t *, int64_t, const int32_t *, const double *, int64_t, int32_t,
-                      int64_t *, int64_t *);
-int32_t boc_tally(LOGITS, const int64_t *, const int64_t *, TRIALS, STATES);
-int32_t boc_tally_evidence(const int64_t *, const double *, const double *, const double *, const double *,
-                           const int64_t *, const double *, const uint8_t *, int64_t, int64_t, int32_t, TRIALS, STATES);
-int32_t boc_gap_tally(LOGITS, const int64_t *, const int64_t *, int32_t, int64_t, double *, int64_t *, int64_t *);
-void boc_coins_float32(const float *, const double *, const double *, const double *, float *, float *, float *,
-                       int64_t, double, int32_t);
-void boc_log_tails(const double *, const double *, double *, double *, int64_t, TRIALS, int32_t, int32_t);
+int32_t boc_columns(LOGITS, const int64_t *, int32_t, void **);
+int32_t boc_gradient(LOGITS, const void **, void *);
+int32_t boc_tally(const void **, int64_t, int64_t, int32_t, TRIALS, double, int64_t, void **);
+int32_t boc_log_tails(const double *, const double *, double *, double *, int64_t, int32_t, TRIALS);
 }
 
 // Threads one after the other: what each of them does is what matters here.
@@ -64,7 +55,7 @@ static void put(void *data, int64_t i, int dtype, float x) {
 }
 
 static void run(int64_t rows, int64_t classes, int dtype, bool first, double scale) {
-    const int64_t bytes[] = {4, 2, 2, 8}, trials = 7, ignored = -100, bins = 5;
+    const int64_t bytes[] = {4, 2, 2, 8}, trials = 7, bins = 5;
     Buffer<char> logits(rows * classes * bytes[dtype]);
     for (int64_t i = 0; i < rows * classes; i++) {
         const double chance = uniform();
@@ -75,40 +66,40 @@ static void run(int64_t rows, int64_t classes, int dtype, bool first, double sca
                                          : float(scale * (uniform() - 0.5));
         put(logits.data, i, dtype, x);
     }
-    Buffer<int64_t> target(rows), prediction(rows), samples(classes), counts(6), places(601), bin_counts(5 * bins);
+    Buffer<int64_t> target(rows), counts(count::number), places(BOC_GAP_BINS), bin_counts(bin_count::number * bins);
     Buffer<uint8_t> flags(rows);
     for (int64_t i = 0; i < rows; i++) target[i] = int64_t(uniform() * double(classes + 2)) - 1, flags[i] = i % 2;
-    Buffer<double> a(rows), b(rows), c(rows), d(rows), e(rows), f(rows), g(rows), h(rows);
-    Buffer<double> table(trials + 1), sums(13), bin_sums(4 * bins), gaps(classes);
+    Buffer<double> table(trials + 1), sums(sum::number), bin_sums(bin_sum::number * bins), log(rows), slope(rows);
     const double choices[] = {1, 7, 21, 35, 35, 21, 7, 1};
     for (int w = 0; w <= trials; w++) table[w] = std::log(choices[w]);
-    int64_t invalid = 0;
     const int64_t stride = first ? 1 : classes, step = first ? rows : 1;
 #define GIVEN logits.data, rows, classes, rows, stride, 0, step, dtype, 47, 3
-    boc_row_sums(GIVEN, prediction, a, b, c, d, e, f, g);
-    boc_row_sums(GIVEN, prediction, a, b, c, d, e, nullptr, nullptr);
-    boc_coins_of(GIVEN, prediction, a, b, c, d);
-    Buffer<double> more(4 * rows);
-    boc_evidence(GIVEN, target, prediction, a, b, c, d, e, f, g, h, more, more + rows, more + 2 * rows, more + 3 * rows);
-    boc_tally_evidence(prediction, a, b, c, d, target, h, flags, rows, classes, 3, trials, 8, table, 0.05, bins, counts,
-                       sums, places, bin_counts, bin_sums);
-    boc_log_tails(b, a, e, f, rows, trials, 8, table, 1, 3);
-    boc_tally(GIVEN, target, &ignored, trials, 8, table, 0.05, bins, counts, sums, places, bin_counts, bin_sums);
-    boc_tally(GIVEN, nullptr, nullptr, trials, 8, table, 0.05, bins, counts, sums, places, bin_counts, bin_sums);
-    for (int part = 0; part < 3; part++) {
-        boc_gap_tally(GIVEN, target, &ignored, part, classes, gaps, samples, &invalid);
-        boc_gap_tally(GIVEN, nullptr, nullptr, part, 1, gaps, samples, &invalid);
-    }
-    Buffer<double> all(19 * rows);
-    void *columns[19];
-    for (int k = 0; k < 19; k++) columns[k] = all.data + k * rows;
-    boc_columns(GIVEN, trials, 8, table, columns);
-    const int32_t names[] = {1, 9, 18};
-    const double signs[] = {-1, 1, 1};
-    Buffer<int64_t> histogram(2 * 3 * 256);
-    boc_count_scores(GIVEN, trials, 8, table, flags, 1, names, signs, 3, 8, histogram, &invalid);
-    Buffer<float> odds(rows), x(rows), y(rows), z(rows);
-    boc_coins_float32(odds, c, d, e, x, y, z, rows, double(classes - 1), 3);
+    Buffer<double> all(column::number * rows);
+    void *columns[column::number], *few[column::number] = {};
+    for (int k = 0; k < column::number; k++) columns[k] = all.data + k * rows;
+    Buffer<float> narrow(rows);
+    few[column::odds] = narrow.data, few[column::prediction] = columns[column::prediction];
+    boc_columns(GIVEN, nullptr, dtype != 3, few);
+    boc_columns(GIVEN, target, 0, columns);
+    const double *odds = all.data + column::odds * rows;
+    boc_log_tails(all.data + column::loss * rows, odds, log, slope, rows, 3, trials, 8, table);
+    const void *samples[] = {columns[column::prediction], odds, columns[column::loss], columns[column::concentration],
+                             columns[column::free_gap], target.data, columns[column::distance], flags.data};
+    void *states[] = {counts.data, sums.data, places.data, bin_counts.data, bin_sums.data};
+    boc_tally(samples, rows, classes, 3, trials, 8, table, 0.05, bins, states);
+    for (int k = 5; k < 8; k++) samples[k] = nullptr;
+    boc_tally(samples, rows, classes, 3, trials, 8, table, 0.05, bins, states);
+    if (first) return;
+    // The sums in the dtype of the accumulator, as the gradient takes them.
+    Buffer<double> real(2 * rows);
+    few[column::odds] = real.data, few[column::top] = real.data + rows, few[column::mass] = columns[column::mass];
+    boc_columns(GIVEN, nullptr, 1, few);
+    const void *given[11] = {few[column::prediction], few[column::top], few[column::odds], few[column::mass], real.data,
+                             real.data, odds, odds, odds, real.data, real.data};
+    Buffer<char> gradient(rows * classes * bytes[dtype]);
+    boc_gradient(GIVEN, given, gradient.data);
+    for (int k = 7; k < 11; k++) given[k] = nullptr;
+    boc_gradient(GIVEN, given, gradient.data);
 }
 
 int main() {

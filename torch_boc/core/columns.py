@@ -33,7 +33,8 @@ def columns(
     """
 
     def numbers(z: Tensor, *own: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_numbers(z, names, own[0] if own else None, narrow, sums)[name] for name in names)
+        found = _numbers(z, names, own[0] if own else None, narrow, sums)
+        return tuple(found[name] for name in names)
 
     given = () if index is None else (index.unsqueeze(-1),)
     found = blockwise(numbers, logits, *given) if is_plain(logits) else numbers(logits, *given)

@@ -66,10 +66,12 @@ def row_sums(logits: Tensor, extras: bool) -> list[Tensor]:
 @_operator(
     "torch_boc::row_sums_backward",
     mutates_args=(),
-    schema="(Tensor logits, Tensor prediction, Tensor top, Tensor odds, Tensor mass, Tensor?[] grads) -> Tensor",
+    schema="(Tensor logits, Tensor prediction, Tensor top, Tensor odds, Tensor mass, "
+    + ", ".join(f"Tensor? on_{name}" for name in SUMS[1:])
+    + ") -> Tensor",
 )
 def row_sums_backward(
-    logits: Tensor, prediction: Tensor, top: Tensor, odds: Tensor, mass: Tensor, grads: Sequence[Tensor | None]
+    logits: Tensor, prediction: Tensor, top: Tensor, odds: Tensor, mass: Tensor, *grads: Tensor | None
 ) -> Tensor:
     """The gradient of the logits from those of the sums but the prediction, of which any may be None.
 
@@ -109,14 +111,14 @@ def _sums_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None,
     kinds = dtypes_of(SUMS, logits.dtype, True)[1:]
     cast = [x if x is None else x.to(kind) for x, kind in zip(given, kinds, strict=True)]
     # The sums follow from the logits. They are detached here, and `_backward_twice` differentiates by the logits.
-    return row_sums_backward(logits, *(x.detach() for x in sums), cast), None
+    return row_sums_backward(logits, *(x.detach() for x in sums), *cast), None
 
 
 row_sums.register_autograd(_sums_backward, setup_context=_save_sums)
 
 
 def _save_all(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    logits, _, _, odds, mass, grads = inputs
+    logits, _, _, odds, mass, *grads = inputs
     ctx.present = [x is not None for x in grads]
     ctx.save_for_backward(logits, odds, mass, *(x for x in grads if x is not None))
 
@@ -132,7 +134,7 @@ def _backward_twice(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
     on_logits, *on_given = torch.func.vjp(formula, logits, *grads)[1](grad)
     rest = iter(on_given)
-    return on_logits, None, None, None, None, [next(rest) if here else None for here in ctx.present]
+    return on_logits, None, None, None, None, *(next(rest) if here else None for here in ctx.present)
 
 
 row_sums_backward.register_autograd(_backward_twice, setup_context=_save_all)
@@ -155,9 +157,7 @@ def _(info: Any, in_dims: tuple[Any, ...], logits: Tensor, extras: bool) -> tupl
 
 @row_sums_backward.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-    *tensors, grads = arguments
-    grad_dims = in_dims[-1] if isinstance(in_dims[-1], list | tuple) else [in_dims[-1]] * len(grads)
-    return row_sums_backward(*_batched(info, tensors, in_dims[:-1]), _batched(info, grads, grad_dims)), 0
+    return row_sums_backward(*_batched(info, arguments, in_dims)), 0
 
 
 _STATES = "Tensor(a!) counts, Tensor(b!) sums, Tensor(c!) gap_histogram, Tensor(d!) bin_counts, Tensor(e!) bin_sums"

@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ..core.contract import COINS
 from ..functional.checks import check_trials
-from ..functional.columns import NEEDED, restore_evidence
+from ..functional.columns import restore_evidence
 from ..functional.evidence import Evidence
 from ..functional.summary import summarize as summary_of
 from ..functional.tally import Tally, add_evidence, add_logits, empty_tally
@@ -43,7 +44,7 @@ class Source:
 
     def evidence(self, table: Any) -> Evidence:
         """The evidence as far as it follows from the columns of a predictor."""
-        names = [name for name in (*NEEDED, "energy", "logit_gap") if name in table.column_names]
+        names = [name for name in (*COINS, "energy", "logit_gap") if name in table.column_names]
         columns, target = {name: column_tensor(table, name) for name in names}, self.targets(table)
         columns |= {} if target is None else {"target": target}
         try:

@@ -1,0 +1,151 @@
+"""What the compilers make of the kernels, without a GPU: nothing in local memory, and loads in vectors."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from tests.kernels.cases import INTERPRETED
+from torch_boc.core.contract import COINS, SUMS
+from torch_boc.functional.tally import empty_tally
+from torch_boc.kernels.triton import launch
+
+A100, H100, MI300 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
+FLOATS, BRAIN, WIDE = torch.float32, torch.bfloat16, torch.float64
+
+
+class Launch(NamedTuple):
+    """A kernel, its arguments in order, and its constants and options by name."""
+
+    kernel: object
+    arguments: tuple
+    options: dict
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """compiled(start, target): the code of every kernel that `start` would launch, for a GPU that is not here."""
+    pytest.importorskip("triton", minversion="3.3")
+    if INTERPRETED or sys.platform != "linux":
+        pytest.skip("what is interpreted is not compiled, and Triton is for Linux")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    launches = []
+    monkeypatch.setattr(launch, "launch", lambda kernel, grid, like, *x, **how: launches.append(Launch(kernel, x, how)))
+
+    def compile_all(start, target=A100):
+        monkeypatch.setattr(launch, "has_ptx", lambda device: target[0] == "cuda")
+        launches.clear()
+        start()
+        return {found.kernel.__name__: _compile(found, target) for found in launches}
+
+    return compile_all
+
+
+def _compile(found, target):
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    kernel, gpu = found.kernel, GPUTarget(*target)
+    backend, options = make_backend(gpu), {**found.options, "debug": False}
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    bound, specialization, rest = bind(*found.arguments, **options)
+    parsed, signature, constants, attributes = kernel._pack_args(backend, options, bound, specialization, rest)
+    source = ASTSource(kernel, signature, constants, attributes)
+    return triton.compile(source, target=gpu, options=parsed.__dict__).asm
+
+
+def assembled(ptx, path):
+    """Bytes of local memory: the stack, spilled stores and spilled loads together."""
+    from triton.backends import nvidia
+
+    path.write_text(ptx)
+    gpu = re.search(r"\.target (sm_\w+)", ptx).group(1)
+    # Triton ships one or two assemblers, each for some GPUs; the wrong one refuses the version of the code.
+    for tool in sorted((Path(nvidia.__file__).parent / "bin").glob("ptxas*")):
+        command = [str(tool), "-v", "--regAllocOptLevel=2", f"--gpu-name={gpu}", str(path), "-o", str(path) + ".o"]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode == 0:
+            local = re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", run.stderr)
+            assert len(local) == 3, run.stderr
+            return sum(map(int, local))
+    raise AssertionError(run.stderr)
+
+
+def longest_load(ptx):
+    """Bytes of the longest load from global memory."""
+    found = re.findall(r"\bld\.global[\w:.]*?(?:\.v(\d))?\.b(\d+)\b", ptx)
+    return max(int(count or 1) * int(bits) // 8 for count, bits in found)
+
+
+def everything(logits, *, extras=True):
+    """Launches of all kernels: sums with masses and coins, standing, gradient, tally and tails."""
+    index = torch.zeros(logits.shape[:-1], dtype=torch.int64)
+    names = [*SUMS, "loss", "concentration", "free_gap", "log_odds", "lost", "ahead"]
+    found = dict(zip(names, launch.columns(logits, names, index, True), strict=True))
+    grads = [found[name] if extras or name not in ("surprise", "margin") else None for name in SUMS[1:]]
+    sums = [found[name] for name in ("prediction", "top", "odds", "mass")]
+    launch.gradient(logits, sums, grads, torch.empty_like(logits))
+    coins = [found["prediction"], *(found[name].double() for name in COINS[1:])]
+    launch.tally(coins, index, coins[1], None, 10, 100, 0.05, *empty_tally())
+    launch.log_tails(coins[1], 100, coins[1])
+
+
+@pytest.mark.parametrize(
+    ("classes", "dtype", "target"),
+    [
+        (10, FLOATS, A100),
+        (50272, BRAIN, H100),
+        *(
+            pytest.param(classes, dtype, target, marks=pytest.mark.slow)
+            for classes in (2, 100, 1000, 4096, 16384, 50272)
+            for dtype in (FLOATS, BRAIN, WIDE)
+            for target in (A100, H100)
+        ),
+    ],
+)
+def test_nothing_spills(classes, dtype, target, compiled, tmp_path):
+    found = compiled(lambda: everything(torch.empty(3, classes, dtype=dtype)), target)
+    assert len(found) == 8
+    for name, asm in found.items():
+        local = assembled(asm["ptx"], tmp_path / "kernel.ptx")
+        assert local == 0, f"{name}: {local} bytes of local memory"
+
+
+def test_amd_has_no_ptx_and_does_not_spill(compiled):
+    for name, asm in compiled(lambda: everything(torch.empty(3, 1000)), MI300).items():
+        code = " ".join(asm["amdgcn"].split())
+        assert ".vgpr_spill_count: 0" in code, name
+
+
+def images(classes, dtype):
+    """As of a segmentation network, with the classes moved to the end."""
+    return torch.empty(2, classes, 16, 8, dtype=dtype).movedim(1, -1)
+
+
+def shifted(classes, dtype):
+    """As of a language model whose last token predicts nothing."""
+    return torch.empty(2, 9, classes, dtype=dtype)[:, :-1]
+
+
+@pytest.mark.parametrize(
+    ("logits", "size"),
+    [
+        (torch.empty(3, 1000), 16),  # 8 divides the classes
+        (torch.empty(3, 50257, dtype=BRAIN), 16),  # from an aligned address on
+        (images(21, FLOATS), 16),  # pixels
+        (shifted(50257, FLOATS), 16),
+        (torch.empty(3, 1001), 4),
+    ],
+)
+def test_logits_are_loaded_in_vectors(logits, size, compiled):
+    found = compiled(lambda: launch.columns(logits, ["prediction", "odds"], None, True))
+    (ptx,) = [asm["ptx"] for asm in found.values()]
+    assert longest_load(ptx) == size
+    assert "div.full" not in ptx
+    assert "rcp.approx.ftz.f32" in ptx

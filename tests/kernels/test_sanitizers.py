@@ -1,0 +1,31 @@
+"""Sanitizers find nothing in the native library."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hatch_build import find_compiler
+from tests.kernels.cases import needs_native
+from torch_boc.kernels.cpu import library, variants
+
+pytestmark = [pytest.mark.slow, needs_native]
+HERE = Path(__file__).parent
+SANITIZERS = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
+
+
+@pytest.mark.parametrize("variant", library.present())
+def test_sanitizers_find_nothing(variant, tmp_path):
+    """AddressSanitizer and UndefinedBehaviorSanitizer, over every function and many shapes."""
+    program = tmp_path / "driver"
+    flags = [flag for flag in variants.FLAGS if flag not in ("-shared", "-O3")]
+    flags += ["-O1", "-g", '-DBOC_SOURCES=""', f"-I{variants.FOLDER}", *SANITIZERS, *variants.variants()[variant]]
+    code = [*(x for x in variants.sources() if x.suffix == ".cpp"), HERE / "native_driver.cpp"]
+    command = [*find_compiler(), *flags, *map(str, code), "-o", str(program)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "cannot find" in built.stderr:
+        pytest.skip("the compiler has no sanitizers")
+    assert built.returncode == 0, built.stderr[-3000:]
+    run = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout == "done\n"
