@@ -17,7 +17,6 @@ LAYERS = [
     ["functional"],
     ["data"],
     ["plots"],
-    ["pages"],
     ["nn"],
     ["metrics"],
     ["inference"],

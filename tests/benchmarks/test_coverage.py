@@ -8,10 +8,10 @@ import pytest
 from benchmarks import coverage
 from benchmarks.known_truth import network, normals, one_bad_bin
 from benchmarks.studies import STUDIES, Count, Study, null_sentences, separation_study
-from torch_boc.evaluation.bootstrap import random_numbers
-from torch_boc.evaluation.ece import calibration_error
+from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.separation import rank_scores, separate
 from torch_boc.functional import bag_of_coins
+from torch_boc.functional.summary import calibration_error
 
 
 @pytest.mark.parametrize("population", [network("vit-cifar10", 1.15), one_bad_bin("vit-cifar10")])

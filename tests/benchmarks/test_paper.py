@@ -17,7 +17,7 @@ from benchmarks.paper.sentences import answer, course, verdict
 from benchmarks.paper.tables import NOT_RUN, band_points, calibration_table, inside, ood_table
 from tests.data.cases import labelled, unfamiliar
 from torch_boc.evaluation import LogitSet
-from torch_boc.report.report import image
+from torch_boc.plots import image
 from torch_boc.zoo.entry import Entry
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper.tex"

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from torch_boc.evaluation.bootstrap import CHUNK_ELEMENTS, bootstrap_interval, mean_interval, random_numbers, replicate
-from torch_boc.evaluation.ece import Judged, calibration_error
-from torch_boc.evaluation.reliability import judge
+from torch_boc.evaluation.intervals import CHUNK_ELEMENTS, bootstrap_interval, mean_interval, random_numbers, replicate
+from torch_boc.evaluation.reliability import Judged, judge
 from torch_boc.evaluation.separation import (
     STATISTICS,
     _cell_statistics,
@@ -17,6 +16,7 @@ from torch_boc.evaluation.separation import (
     separate,
     separation_intervals,
 )
+from torch_boc.functional.summary import calibration_error
 
 REPLICATES = 800
 

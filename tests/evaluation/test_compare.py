@@ -11,14 +11,13 @@ from tests.evaluation.cases import make_set
 from tests.report.cases import make_results
 from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation import Comparison, compare, evaluate, read_report
-from torch_boc.evaluation.bootstrap import random_numbers
-from torch_boc.evaluation.compare import accuracy_difference
-from torch_boc.evaluation.exact import FEW_ON_A_SIDE
-from torch_boc.evaluation.probing import probe_set
+from torch_boc.evaluation.differences import accuracy_difference
+from torch_boc.evaluation.intervals import FEW_ON_A_SIDE, random_numbers
+from torch_boc.evaluation.samples import probe_set
 from torch_boc.functional.registry import scores
 from torch_boc.functional.separation import auroc
 from torch_boc.report.report import TABLES, Report
-from torch_boc.report.results import ROW_TYPES
+from torch_boc.report.tables import ROW_TYPES
 
 FAST = {"replicates": 40}
 

@@ -5,7 +5,7 @@ import torch
 
 from benchmarks.known_truth import BINS, Normals, network, normals, one_bad_bin
 from torch_boc.calibration import IsotonicCalibration, TemperatureScaling
-from torch_boc.evaluation.bootstrap import random_numbers
+from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.reliability import Judged, judge
 from torch_boc.evaluation.separation import rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins

@@ -8,10 +8,15 @@ from sklearn.metrics import roc_curve as sklearn_roc_curve
 
 from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc.evaluation import LogitSet, evaluate
-from torch_boc.evaluation.curves import histogram_rows, roc_curve
-from torch_boc.evaluation.detection import collect_scores
-from torch_boc.evaluation.probing import probe_set
-from torch_boc.evaluation.separation import paired_difference, rank_scores, separate
+from torch_boc.evaluation.samples import probe_set
+from torch_boc.evaluation.separation import (
+    collect_scores,
+    histogram_rows,
+    paired_difference,
+    rank_scores,
+    roc_curve,
+    separate,
+)
 from torch_boc.functional import auroc, fpr_at_tpr, scores
 
 CASES = {

@@ -12,7 +12,7 @@ from torch_boc import zoo
 from torch_boc.calibration import LeakWarning, calibrators
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.functional import bag_of_coins
-from torch_boc.report.results import ROW_TYPES
+from torch_boc.report.tables import ROW_TYPES
 
 FAST = {"replicates": 30, "trial_counts": (20, 50)}
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest
 
-from torch_boc.evaluation.exact import aupr_interval, auroc_interval, binomial_interval, fpr_interval, widest
+from torch_boc.evaluation.intervals import aupr_interval, auroc_interval, binomial_interval, fpr_interval, widest
 from torch_boc.evaluation.separation import rank_scores, separate
 
 NARROW = (0.4, 0.4)

@@ -10,7 +10,7 @@ from tests import reference
 from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc.evaluation import LogitSet
 from torch_boc.evaluation.gaps import coherence_rows, explained_share, gap_rows, trial_rows
-from torch_boc.evaluation.probing import probe_set
+from torch_boc.evaluation.samples import probe_set
 from torch_boc.functional import auroc, bag_of_coins, boc_summary, dominance_bounds, p_value, scores
 
 

@@ -9,11 +9,11 @@ from scipy.stats import betabinom, hypergeom
 from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc import zoo
 from torch_boc.evaluation import LogitSet, evaluate, screening
-from torch_boc.evaluation.probing import probe_set
+from torch_boc.evaluation.samples import probe_set
 from torch_boc.evaluation.screening import STREAM_KNOWN, arrange, excess_chance, screening_tables
 from torch_boc.functional.conformal import threshold_rank
 from torch_boc.nn import ConformalTest, DriftMonitor
-from torch_boc.report.choices import TESTED_LEVELS, TESTED_SCORES
+from torch_boc.report.words import TESTED_LEVELS, TESTED_SCORES
 
 FAST = {"replicates": 10, "trial_counts": (20,), "methods": []}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from torch_boc.report.results import Results
+from torch_boc.report.tables import Results
 
 NAN = math.nan
 SCORES = {  # AUROC and FPR95

@@ -10,13 +10,13 @@ import torch
 from benchmarks.known_truth import made_logits, network
 from tests.report.cases import make_results
 from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.bootstrap import random_numbers
-from torch_boc.evaluation.ece import calibration_error, error_difference
-from torch_boc.evaluation.judged import Judged
+from torch_boc.evaluation.intervals import random_numbers
+from torch_boc.evaluation.reliability import Judged, error_difference
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
-from torch_boc.report.claims import interval_p_value, shown
+from torch_boc.functional.summary import calibration_error
 from torch_boc.report.topics import verdict
+from torch_boc.report.words import interval_p_value, shown
 
 
 def table_of(values, errors):

@@ -9,13 +9,12 @@ from urllib.parse import unquote
 import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
-from torch_boc.pages import html_text
+from torch_boc.report.calibration import LEAKING
 from torch_boc.report.comparison import Comparison
+from torch_boc.report.document import html_text
 from torch_boc.report.parts import Cell
 from torch_boc.report.report import Report
-from torch_boc.report.results import frame
-from torch_boc.report.splits import LEAKING
-from torch_boc.report.tables import DifferenceRow
+from torch_boc.report.tables import DifferenceRow, frame
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ from tests.report.cases import make_results
 from torch_boc._optional import has
 from torch_boc.evaluation import evaluate
 from torch_boc.report import report as report_module
-from torch_boc.report.explore import COHERENCE, LIST, RELIABILITY, ROC, THRESHOLD, explore_page
-from torch_boc.report.explore_data import explore_data
+from torch_boc.report.explore import COHERENCE, LIST, RELIABILITY, ROC, THRESHOLD, explore_data, explore_page
 from torch_boc.report.report import FILES, Report
 
 HOSTILE = "</script><b>'\"&{{ 7 + 7 }}"

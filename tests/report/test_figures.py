@@ -8,10 +8,9 @@ from matplotlib.colors import to_rgba
 from tests.report.cases import LEAK, make_results
 from torch_boc.plots import CYCLE
 from torch_boc.report.axes import figure_text
+from torch_boc.report.calibration import reliability_figure
+from torch_boc.report.coherence import gap_figure, trial_figure
 from torch_boc.report.detection import roc_figure, score_figure
-from torch_boc.report.flips import trial_figure
-from torch_boc.report.gap import gap_figure
-from torch_boc.report.reliability import reliability_figure
 from torch_boc.report.topics import draw_figures
 
 ALL = ["reliability", "roc", "scores", "stream", "coherence", "gaps", "trials"]

@@ -4,10 +4,8 @@ import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.report.comparison import Comparison
-from torch_boc.report.html import Picture, page
-from torch_boc.report.markdown import markdown, table_text
+from torch_boc.report.document import TEMPLATES, Picture, markdown, page, table_text, template
 from torch_boc.report.parts import Cell, Table
-from torch_boc.report.rendering import TEMPLATES, template
 from torch_boc.report.report import Report
 
 QUOTES = "' onload='x\" {{ 7 + 7 }} <i>"

@@ -10,8 +10,8 @@ import torch
 from tests.report.cases import LEAK, NAN, Outline, make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.report import report as report_module
-from torch_boc.report.markdown import markdown
-from torch_boc.report.rendering import markdown_text as escape
+from torch_boc.report.document import markdown
+from torch_boc.report.document import markdown_text as escape
 from torch_boc.report.report import TABLES, Report, strict, write
 from torch_boc.report.topics import draw_figures
 

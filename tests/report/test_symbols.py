@@ -10,11 +10,10 @@ from rich.console import Console
 from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.cli import render
 from torch_boc.evaluation import Comparison
-from torch_boc.report.flips import flat_sentence
-from torch_boc.report.html import page
+from torch_boc.report.coherence import flat_sentence
+from torch_boc.report.document import page
 from torch_boc.report.report import Report
-from torch_boc.report.symbols import Introductions
-from torch_boc.report.topics import draw_figures, glossary
+from torch_boc.report.topics import Introductions, draw_figures, glossary
 
 
 @pytest.fixture(scope="module")

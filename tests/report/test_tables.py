@@ -4,8 +4,7 @@ from tests.data.cases import labelled, unfamiliar
 from tests.report.cases import make_results
 from torch_boc.evaluation import evaluate
 from torch_boc.report.report import TABLES
-from torch_boc.report.results import EXPLORED, ROW_TYPES, frame
-from torch_boc.report.tables import RocRow
+from torch_boc.report.tables import EXPLORED, ROW_TYPES, RocRow, frame
 
 
 def test_every_table_has_the_columns_of_its_rows():

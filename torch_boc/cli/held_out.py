@@ -9,7 +9,7 @@ import torch
 
 from ..data.atomic import printable, replacing
 from ..data.sets import LogitSet
-from ..evaluation.detection import LOST
+from ..evaluation.separation import LOST
 from ..functional.screening import Scoring
 from ..nn.conformal import ConformalTest
 from .inputs import FileReader

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..data.inspection import LogitBlock
 from ..data.streams import LogitStream
-from ..evaluation.detection import LOST
+from ..evaluation.separation import LOST
 from ..functional.columns import columns_of
 from ..functional.evidence import Evidence
 from .console import counting, put, screen, working

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..report import parts
-from ..report.symbols import Introductions
-from ..report.topics import main_tables
+from ..report.topics import Introductions, main_tables
 from .console import put
 from .spelling import spell
 

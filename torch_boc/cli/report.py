@@ -50,7 +50,7 @@ def report(
     with working("drawing") as tell:
         paths = save_report(result, folder, tell)
     if json or not quiet:
-        from ..report.measured import headline
+        from ..report.topics import headline
 
         print_report(result, paths, title=[f"Bag of coins: {test}", headline(result.results)], json=json)
 

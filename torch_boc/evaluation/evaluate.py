@@ -11,12 +11,12 @@ from .. import __version__
 from .._optional import require
 from ..calibration import LeakWarning, OverlapWarning, calibrators, leak_test, overlap_test
 from ..calibration.leaks import overlap_message
+from ..data.atomic import printable
 from ..data.sets import LogitSet
 from ..functional.checks import check_trials
 from ..functional.coins import bag_of_coins
 from ..report.report import Report
 from ..report.tables import LeakRow, OverlapRow, results_of
-from ..data.atomic import printable
 from .gaps import coherence_rows, gap_rows, trial_rows
 from .reliability import calibration_tables
 from .samples import TEST, ProbedSet, check_integers, check_sets, labelled, probe_set, several_sets, single_set

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.histogram import count, equal_bin
 from ..functional.bounds import forced_gap, free_gap
-from ..functional.summary import calibration_error
+from ..functional.histogram import count, equal_bin
 from ..functional.separation import auroc
+from ..functional.summary import calibration_error
 from ..functional.trials import log_p_value, sample_wins
 from ..report.tables import CoherenceRow, GapRow, TrialRow
 from .samples import ProbedSet, ordered

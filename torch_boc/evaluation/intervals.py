@@ -95,9 +95,7 @@ def bootstrap_interval(estimate: float, observed: Tensor, drawn: Tensor, limits:
     return low, high
 
 
-def mean_interval(
-    values: Tensor, replicates: int, numbers: Any, limits: Interval, cells: int = MEAN_CELLS
-) -> Interval:
+def mean_interval(values: Tensor, replicates: int, numbers: Any, limits: Interval, cells: int = MEAN_CELLS) -> Interval:
     """The interval of the mean of `values`. A cell has neighbours in the order of the values, as many in each cell."""
     rising, cells = ordered(values), min(cells, len(values))
     counts = (torch.arange(cells + 1) * len(rising) // cells).diff()

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from ..calibration import Calibrator, calibrators
 from ..data.sets import LogitSet
+from ..functional.evidence import gather, log_loss
 from ..functional.histogram import count, equal_bin
 from ..functional.summary import error_of_bins
-from ..functional.evidence import gather, log_loss
 from ..report.tables import CalibrationRow, ReliabilityRow
 from ..report.words import NORMAL_QUANTILE
 from .intervals import Interval, bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals

@@ -8,17 +8,18 @@ import math
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..data.atomic import printable
 from ..data.sets import LogitSet
 from ..functional.registry import scores
 from ..functional.separation import binned_auroc, fpr_at_tpr, placement, share_above
 from ..report.tables import AlarmRow, DetectionRow, HistogramRow, RocRow
 from ..report.words import NORMAL_QUANTILE
-from ..data.atomic import printable
 from .detectors import detector_scores, mahalanobis_scores
 from .intervals import (
     Interval,
@@ -159,7 +160,7 @@ def detection_tables(
             table.setdefault(name, []).append(row)
             points = zip(*(axis.tolist() for axis in roc_curve(pair[0].values, pair[1].values)), strict=True)
             curves.setdefault(name, []).extend(RocRow(name, score.name, fpr, tpr) for fpr, tpr in points)
-    return sum(table.values(), []), sum(curves.values(), []), histograms
+    return list(chain(*table.values())), list(chain(*curves.values())), histograms
 
 
 def rank_scores(scores: Tensor) -> Ranked:

@@ -19,8 +19,7 @@ from torch_boc.data import find_logits
 from torch_boc.data.finding import find_target
 from torch_boc.functional import Evidence, registry, scores
 from torch_boc.functional.registry import register
-from torch_boc.pages import Cell, Table
-from torch_boc.report.parts import Topic
+from torch_boc.report.parts import Cell, Table, Topic
 
 ROOT = GUIDE.parents[1]
 LINK = re.compile(r"\]\(([^)\s#:]*)(#[^)\s]*)?\)")
