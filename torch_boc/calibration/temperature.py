@@ -86,7 +86,7 @@ class TemperatureScaling(nn.Module, Calibrator):
 class _Likelihood:
     """The slope of the mean negative log-likelihood of the targets as a function of log T.
 
-    With a = 1/T the likelihood is mean log sum_j exp(a (z_j - z_target)), which is convex in a. So there is one minimum,
+    With a = 1/T the likelihood is mean log sum_j exp(a (z_j - z_target)), convex in a. So there is one minimum,
     and the sign of the slope tells on which side of the minimum a point is.
     """
 
