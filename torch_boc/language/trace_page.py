@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..pages import Cell, Table, environment
+from ..report.document import environment
+from ..report.parts import Cell, Table
 from .record import TextSequence, columns_of
 from .scales import LEVELS, REQUESTED, SHOWN, Scale, scale_of, written
 
