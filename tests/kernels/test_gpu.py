@@ -1,23 +1,20 @@
-"""The checks of the kernels on a CUDA device, and their speed beside softmax. Run with `pytest -m gpu`.
+"""The checks of the kernels on a CUDA device. Run with `pytest -m gpu`.
 
 Expected values come from the CPU, in float64, by torch's operations, and each test says which kernels must have run.
 """
 
 import subprocess
 import sys
-from itertools import cycle
 
 import pytest
 import torch
 
 from tests.functional.cases import random_logits
-from tests.kernels.cases import INTERPRETED, make_logits
 from tests.kernels.recorded import watch
 from tests.kernels.test_kernels import TRITON_CHECKS, run_checks
-from tests.kernels.timing import best_times, gpu_seconds, report
 from torch_boc import BoCMetric, CoherenceGap
 from torch_boc.functional import bag_of_coins, log_p_value, sample_columns
-from torch_boc.kernels import row_sums, use
+from torch_boc.kernels import use
 
 pytestmark = [
     pytest.mark.gpu,
@@ -176,15 +173,3 @@ assert torch._C._cuda_hasPrimaryContext(1)
 assert not torch._C._cuda_hasPrimaryContext(0)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.skipif(INTERPRETED, reason="what is interpreted is slow")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("rows", "classes"), [(16_384, 1_000), (512, 50_257), (8, 128_256)])
-def test_the_sums_take_no_longer_than_softmax(rows, classes, dtype, request):
-    logits = make_logits(rows, classes, dtype)
-    batches = cycle([logits, *(logits.clone() for _ in range(5))])  # more than the cache holds
-    contestants = {"sums": lambda: row_sums(next(batches), False), "softmax": lambda: next(batches).softmax(-1)}
-    times = best_times(contestants, gpu_seconds)
-    request.config.get_terminal_writer().line("\n" + report(torch.cuda.get_device_name(), logits, times))
-    assert times["sums"] <= times["softmax"]

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from benchmarks.traffic import OTHER_INSTRUCTIONS, PAIR_INSTRUCTIONS, ROW_INSTRUCTIONS, STEP_INSTRUCTIONS
 from tests.kernels.offline import (
     OFFLINE,
     assemble,
@@ -12,7 +11,6 @@ from tests.kernels.offline import (
     compile_spread,
     compile_tails,
     moved_bytes,
-    wide_instructions,
 )
 from tests.kernels.sass import count
 from tests.kernels.test_offline import MI300, over_nvidia
@@ -66,31 +64,6 @@ def test_the_spread_does_not_spill_and_leaves_at_once_where_no_row_is_flat(dtype
 def test_the_spread_of_rows_that_lie_across_does_not_spill(dtype, target, tmp_path):
     compiled = compile_spread(dtype, target=target, classes=20_000, log_rest=True, across=True)
     assert assemble(compiled.asm["ptx"], tmp_path / "kernel.ptx")[1] == 0
-
-
-@over_nvidia
-@over_kernels
-def test_the_work_is_as_counted(name, target, tmp_path):
-    """No division and no logarithm within a step; what the page of the roofline says of both is what is compiled."""
-    compiled = compile_tails(name, torch.float32, target=target)
-    step, other = wide_instructions(compiled.asm["ptx"])
-    assert step == STEP_INSTRUCTIONS  # none of them in the loop of the pairs
-    assert count(compiled.asm["cubin"], tmp_path / "kernel").loops[-1] == pytest.approx(PAIR_INSTRUCTIONS, rel=0.15)
-    assert other == pytest.approx(OTHER_INSTRUCTIONS, rel=0.05)  # logarithm and exponential come with the compiler
-
-
-@over_nvidia
-@pytest.mark.parametrize(("classes", "dtype"), ROW_INSTRUCTIONS)
-def test_the_instructions_of_the_sums_are_as_counted(classes, dtype, target, tmp_path):
-    """What the page of the roofline says; the assembler of another version may need a few more or less."""
-    cubin = compile_kernel("rows", classes, dtype, extras=False, target=target).asm["cubin"]
-    program, loops = count(cubin, tmp_path / "kernel.cubin")
-    if loops:
-        tops, place, sums = loops
-        program, loops = program + place, tops + sums
-    expected, block = ROW_INSTRUCTIONS[classes, dtype]
-    assert program == pytest.approx(expected, rel=0.15)
-    assert (loops or 0) == pytest.approx(block, rel=0.15)
 
 
 @over_nvidia

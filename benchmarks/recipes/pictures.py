@@ -1,18 +1,21 @@
-"""Draw the pictures of the README from logits that come with the package: `python -m benchmarks.recipes.picture`.
+"""Draw the pictures of the README from logits that come with the package: `python -m benchmarks.recipes.pictures`.
 
 Writes results/metric.png (the plots of `BoCMetric`), results/roc.png (a figure of the report) and
-results/decisions.png (flags and alarms).
+results/decisions.png (flags and alarms). Writes results/band.png as well, of the guide: what confidence alone decides
+about the gap.
 """
 
 import math
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 
 from benchmarks.decisions import draw, paper_flags, parts
 from benchmarks.harness import RESULTS
 from torch_boc import BoCMetric, ConformalTest, DriftMonitor, zoo
 from torch_boc.evaluation import evaluate
+from torch_boc.functional import bag_of_coins, dominance_bounds, forced_gap
 from torch_boc.plots import BLUE, CYCLE, GREY, ORANGE, new_axes
 
 LEVEL, ALPHA, BEFORE, AFTER = 0.05, 0.01, 300, 120
@@ -62,6 +65,26 @@ def draw_streams(axis: Any) -> None:
     axis.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:.0f}}}$")
 
 
+def band(rows: int = 400) -> Figure:
+    """The band of possible gaps for 4, 10 and 100 classes, with random logits inside it."""
+    drawing = Figure(figsize=(10, 3.6), layout="constrained")
+    for axis, classes in zip(drawing.subplots(1, 3, sharey=True), (4, 10, 100), strict=True):
+        confidence = torch.linspace(1 / classes, 1, 400, dtype=torch.float64)
+        odds = (1 - confidence) / confidence
+        lowest, highest = forced_gap(odds, classes), dominance_bounds(odds, classes)[1] - confidence
+        axis.fill_between(confidence, lowest, highest, color="#56B4E9", alpha=0.5, label="possible")
+        axis.plot(confidence, lowest, color="#0072B2", label="forced by confidence")
+        generator = torch.Generator().manual_seed(0)
+        scale = 6 * torch.rand(rows, 1, generator=generator)
+        coins = bag_of_coins(scale * torch.randn(rows, classes, generator=generator))
+        axis.scatter(coins.confidence, coins.gap, s=6, color="#D55E00", label="random logits", zorder=3)
+        axis.set(title=f"{classes} classes", xlabel="confidence", xlim=(0, 1), ylim=(0, 1))
+        axis.grid(alpha=0.3)
+    drawing.axes[0].set_ylabel("coherence gap Δ")
+    drawing.axes[0].legend(loc="upper right", fontsize=9)
+    return drawing
+
+
 def decisions() -> Any:
     """Flags and alarms on the zoo, side by side."""
     figure, axes = new_axes(2, None)
@@ -81,6 +104,7 @@ def main() -> None:
     figure, _ = metric.plot()
     figure.savefig(RESULTS / "metric.png", dpi=100)
     evaluate(entry.id, entry.ood, replicates=100).figures()["roc"].savefig(RESULTS / "roc.png", dpi=100)
+    band().savefig(RESULTS / "band.png", dpi=130)
     decisions().savefig(RESULTS / "decisions.png", dpi=90)
 
 
