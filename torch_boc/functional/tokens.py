@@ -9,7 +9,6 @@ from ..core.precision import widen
 from ..core.top_k import find_top_k
 from .checks import bare, check_target, classes_last
 from .evidence import gather, is_class, log_loss
-from .paths import decide, standing
 from .registry import entropy
 
 # How many of the likeliest classes are kept for each token, unless another number is given.
@@ -68,7 +67,8 @@ def token_numbers(logits: Tensor, token: Tensor, *, rivals: int = RIVALS) -> Tok
     evidence = gather(rows, token, extras=("surprise",))
     coins, distance = evidence.coins, evidence.distance
     assert distance is not None
-    _, ahead = standing(rows, token, decide(rows))
+    own = rows.gather(-1, token.clamp(0, rows.shape[-1] - 1).unsqueeze(-1))
+    ahead = (rows > own).count_nonzero(-1)
     values, places = find_top_k(rows, min(rivals, rows.shape[-1]))
     known = is_class(token, rows.shape[-1])
     normaliser = torch.log1p(coins.odds)
