@@ -16,6 +16,8 @@ from .record import UNKNOWN, TokenRecord
 
 # What OpenAI and vLLM write for a token that is very unlikely, because JSON has no infinity.
 UNLIKELY = -9999.0
+# What the rounding of log-probabilities to float32 can hide of what is left of 1.
+ROUNDING = 1e-6
 
 
 class Candidate(NamedTuple):
@@ -216,7 +218,7 @@ def _step(
     given = [own, *others] if known else others
     cap = min((x.logprob for x in others), default=0.0) if whole else 0.0
     if rank is None:
-        left = 1.0 - sum(math.exp(x.logprob) for x in given)
+        left = max(1.0 - sum(math.exp(x.logprob) for x in given), 0.0) + ROUNDING
         certain = known and (own.logprob >= cap or math.exp(own.logprob) >= left)  # no other can be likelier
         rank = 1.0 + sum(x.logprob > own.logprob for x in others) if certain else math.nan
     elif known and whole and rank <= len(given):
