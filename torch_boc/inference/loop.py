@@ -1,27 +1,22 @@
 """The loop of a predictor: batches in, tables out."""
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .._optional import require
 from ..data.parquet import Column
 from ..functional.checks import are_probabilities
-from ..nn import ConformalTest, find_logits
+from ..nn import find_logits
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader
-from .device import Landing, device_of, evaluating, land
-from .fitting import FittingPieces
+from .device import FittingPieces, Landing, Prefetch, Samples, device_of, evaluating, land
 from .order import Numbered
-from .part_files import PartFiles
-from .passing import mark_samples
-from .progress import progress_bar
-from .supply import Samples, Supply
-
-MARKS = "marks"  # an internal column of the tables, which is not written to the file
 
 
 def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
@@ -29,6 +24,16 @@ def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
     if dtype not in (None, torch.bfloat16, torch.float16):
         raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
     return dtype
+
+
+def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractContextManager[Any]:
+    """A tqdm bar that counts samples, in a terminal or a notebook; None if it is not to be shown."""
+    if not shown:
+        return nullcontext()
+    tqdm = require("tqdm", "auto", purpose="the progress bar needs", otherwise="progress=False").auto.tqdm
+    quiet = False if "ipykernel" in sys.modules else None  # None: tqdm shows it in a terminal only
+    bar: AbstractContextManager[Any] = tqdm(total=total, initial=start, unit=" samples", disable=quiet)
+    return bar
 
 
 class TableLoop:
@@ -41,6 +46,11 @@ class TableLoop:
         compile: whether to run the model through `torch.compile`.
         progress: whether to show a progress bar.
         id: the name of the column of ids, or None.
+
+    Attributes:
+        columns: the names of the columns after `index`, the id and `target`.
+        trials: the number of coin flips of the p-value.
+        test: the predictor's own copy of the test, or None.
     """
 
     def __init__(
@@ -55,6 +65,7 @@ class TableLoop:
     ) -> None:
         self.model, self.device = model, device_of(model)
         self.dtype, self.progress, self.id = dtype, progress, id
+        self.columns, self.trials, self.test = probe.names, probe.trials, probe.test
         self._probe = probe
         self._probe.to(self.device)
         self._forward = torch.compile(model) if compile else model
@@ -62,26 +73,11 @@ class TableLoop:
         self._ahead = 1 if self.device.type == "cuda" else 0
         self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
 
-    @property
-    def trials(self) -> int:
-        """The number of coin flips of the p-value."""
-        return self._probe.trials
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns after `index`, the id and `target`."""
-        return self._probe.names
-
-    @property
-    def test(self) -> ConformalTest | None:
-        """The predictor's own copy of the test."""
-        return self._probe.test
-
-    def _tables(self, samples: Iterator[Samples], total: int | None, start: int = 0) -> Iterator[dict[str, Column]]:
-        """The tables of samples. On CUDA, the next batch starts before a table is read."""
+    def _tables(self, batches: Iterable[Numbered], total: int | None, start: int = 0) -> Iterator[dict[str, Column]]:
+        """The tables of the samples after the first `start`. On CUDA, the next batch starts before a table is read."""
         landing: deque[Landing] = deque()
         with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
-            for table in self._launch(samples):
+            for table in self._launch(self._samples(batches, start)):
                 landing.append(table)
                 if len(landing) > self._ahead:
                     yield self._arrive(landing, bar)
@@ -103,34 +99,25 @@ class TableLoop:
     def _launch(self, samples: Iterator[Samples]) -> Iterator[Landing]:
         """Start the computation of each batch; on CUDA, the copy of the next batch to the device starts after it."""
         self._are_probabilities = None
-        with Supply(samples, self.device) as supply:
-            run = FittingPieces(lambda piece: self._columns(supply.deliver(piece)))
-            for some in supply:
+        with Prefetch(samples, self.device) as prefetch:
+            run = FittingPieces(lambda piece: self._columns(prefetch.deliver(piece)))
+            for some in prefetch:
                 landing = land({**some.known, **run(some.batch)})
                 if run.limit is None:  # else the memory is short
-                    supply.fetch()
+                    prefetch.fetch()
                 yield landing
 
-    def _read(
-        self, batches: Iterable[Numbered], *, marked: bool = False, file: PartFiles | None = None
-    ) -> Iterator[Samples]:
-        """The samples after those that are done in `file`, which are compared.
-
-        If they are `marked`, they are hashed before the model runs, because it may change its inputs in place.
-        """
-        seen, start = 0, 0 if file is None else file.rows
+    def _samples(self, batches: Iterable[Numbered], start: int) -> Iterator[Samples]:
+        """The samples after the first `start`, which are read and left out."""
+        seen = 0
         for index, batch in batches:
             skipped = min(max(start - seen, 0), batch.size)
             seen += batch.size
-            marks = mark_samples(batch) if marked else None
             if skipped:
                 batch = batch.piece(skipped, batch.size)
                 index = None if index is None else index[skipped:]
-                if file is not None and marks is not None:
-                    file.pass_over(marks[:skipped].cpu())
-                    marks = marks[skipped:]
             if batch.size:
-                yield Samples(self._known(index, batch) | ({} if marks is None else {MARKS: marks}), batch)
+                yield Samples(self._known(index, batch), batch)
         if seen < start:
             raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
 
@@ -156,15 +143,6 @@ class TableLoop:
             self._are_probabilities = are_probabilities(logits, -1)
         # Outside of inference mode, so that users get ordinary tensors.
         return self._probe(logits)
-
-    def _marks(self, batches: Iterable[Numbered], total: int | None) -> Iterator[Tensor]:
-        """The marks of all samples, batch by batch. The model does not run."""
-        with progress_bar(self.progress, total) as bar:
-            for _, batch in batches:
-                marks = mark_samples(batch)
-                yield marks.cpu()
-                if bar is not None:
-                    bar.update(len(marks))
 
     def _no_samples(self) -> dict[str, Column]:
         ids: dict[str, Column] = {} if self.id is None else {self.id: []}

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from ..data.arrays import as_tensor, numpy
 from ..nn import ConformalTest
 from ..nn.screening import SampleColumns
-from .device import evaluating, land
-from .fitting import FittingPieces
-from .ids import check_id
+from .batches import check_id
+from .device import FittingPieces, evaluating, land, to_device
 from .loop import TableLoop, check_dtype
+from .part_files import probe_settings
 
 Arrays = Mapping[str, Any]  # NumPy arrays of one length, by the names of their columns
 REMEDY = "give preprocess=, a function that makes tensors of the batch"
@@ -75,11 +75,22 @@ class BoCBatchPredictor:
         test: ConformalTest | None = None,
         alpha: float = 0.05,
     ) -> None:
-        self.factory, self.preprocess = _check_factory(factory), preprocess
+        if isinstance(factory, nn.Module) or not callable(factory):
+            raise TypeError(
+                f"expected factory as a function that returns the model, got {type(factory).__name__}; "
+                "write a function that loads the model, so that each worker loads it for itself"
+            )
+        self.factory, self.preprocess = factory, preprocess
         self.device, self.dtype, self.compile = device, check_dtype(dtype), compile
         self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
         self.inputs, self.target, self.id = inputs, target, id
-        self.keep = _check_keep(keep, id, self._probe.names)
+        taken = ("target", *self._probe.names)
+        check_id(id, taken)
+        if isinstance(keep, str) or {*keep} & {*taken, id} or len({*keep}) < len(keep):
+            raise ValueError(
+                f"expected keep as a list of different names, not among {', '.join(taken)} or id, got {keep!r}"
+            )
+        self.keep = tuple(keep)
         self._loop: _BatchLoop | None = None
 
     @property
@@ -88,19 +99,22 @@ class BoCBatchPredictor:
         return (*self._passed, *(() if self.target is None else ("target",)), *self._probe.names)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """What the values of the result depend on, beside the model and the samples."""
-        screened = {} if self._probe.test is None else {"test": self._probe.test, "alpha": self._probe.alpha}
-        return {"columns": list(self.columns), "trials": self._probe.trials, "dtype": str(self.dtype), **screened}
+        return probe_settings(self._probe, self.columns, self.dtype)
 
     def __call__(self, batch: Arrays) -> dict[str, Any]:
         """The columns of a batch."""
-        size = self._check(batch)
+        inputs = () if self.inputs is None else (self.inputs,) if isinstance(self.inputs, str) else self.inputs
+        for name in (*self._passed, *(() if self.target is None else (self.target,)), *inputs):
+            if name not in batch:
+                raise ValueError(f"expected a column {name!r} in the data, got {', '.join(batch) or 'no columns'}")
+        size = len(next(iter(batch.values()), ()))
         passed = {name: batch[name] for name in self._passed}
         if size == 0:
             none = {} if self.target is None else {"target": torch.arange(0)}
             return passed | {name: x.numpy() for name, x in (none | self._probe.of_nothing()).items()}
-        target = None if self.target is None else _tensor(self.target, batch[self.target])
+        target = None if self.target is None else column_tensor(self.target, batch[self.target])
         return passed | self.load().columns_of(self._arguments(batch), target, size)
 
     def load(self) -> "_BatchLoop":
@@ -121,14 +135,6 @@ class BoCBatchPredictor:
     def _passed(self) -> tuple[str, ...]:
         return (*(() if self.id is None else (self.id,)), *self.keep)
 
-    def _check(self, batch: Arrays) -> int:
-        """The number of rows, or an error if a column is missing."""
-        inputs = () if self.inputs is None else (self.inputs,) if isinstance(self.inputs, str) else self.inputs
-        for name in (*self._passed, *(() if self.target is None else (self.target,)), *inputs):
-            if name not in batch:
-                raise ValueError(f"expected a column {name!r} in the data, got {', '.join(batch) or 'no columns'}")
-        return len(next(iter(batch.values()), ()))
-
     def _arguments(self, batch: Arrays) -> Any:
         """What the model gets: a tensor, a tuple of tensors or a dict of tensors."""
         names = [self.inputs] if isinstance(self.inputs, str) else self.inputs
@@ -140,7 +146,7 @@ class BoCBatchPredictor:
                 raise ValueError(
                     f"expected inputs=, the column that the model gets, among {', '.join(batch)}, got none"
                 )
-        tensors = {name: _tensor(name, batch[name]) for name in names}
+        tensors = {name: column_tensor(name, batch[name]) for name in names}
         return tensors if isinstance(self.inputs, Sequence) and not isinstance(self.inputs, str) else tensors[names[0]]
 
 
@@ -149,7 +155,7 @@ class _BatchLoop(TableLoop):
 
     def __init__(self, model: nn.Module, probe: SampleColumns, dtype: torch.dtype | None, compile: bool) -> None:
         super().__init__(model, probe, dtype=dtype, compile=compile, progress=False, id=None)
-        self._pieces = FittingPieces(lambda piece: self._columns(piece.to(self.device)))
+        self._pieces = FittingPieces(lambda piece: self._columns(to_device(piece, self.device)))
 
     def columns_of(self, inputs: Any, target: Tensor | None, size: int) -> dict[str, Any]:
         """The columns of a batch of `size` samples, as NumPy arrays."""
@@ -164,33 +170,12 @@ class _BatchLoop(TableLoop):
         return {name: x.numpy() if isinstance(x, Tensor) else x for name, x in table.items()}
 
 
-def _check_factory(factory: Any) -> Any:
-    if isinstance(factory, nn.Module) or not callable(factory):
-        raise TypeError(
-            f"expected factory as a function that returns the model, got {type(factory).__name__}; "
-            "write a function that loads the model, so that each worker loads it for itself"
-        )
-    return factory
-
-
-def _check_keep(keep: Sequence[str], id: str | None, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the columns to keep, or raise if a column of the result would stand twice."""
-    taken = ("target", *names)
-    check_id(id, taken)
-    wrong = [name for name in keep if name in (*taken, id)] or len({*keep}) < len(keep)
-    if isinstance(keep, str) or wrong:
-        raise ValueError(
-            f"expected keep as a list of different names, not among {', '.join(taken)} or id, got {keep!r}"
-        )
-    return tuple(keep)
-
-
 def _writable(array: Any) -> Any:
     """The array with memory that may be written to: Ray's arrays are read-only."""
     return numpy().require(array, requirements=["C", "W"])
 
 
-def _tensor(name: str, array: Any) -> Tensor:
+def column_tensor(name: str, array: Any) -> Tensor:
     """A column as a tensor. Arrays of one shape, one for each row, are stacked."""
     if getattr(getattr(array, "dtype", None), "kind", "") == "O":
         try:
