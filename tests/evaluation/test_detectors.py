@@ -81,39 +81,10 @@ class TestMahalanobis:
         expected = -detector.predict_features(unseen().float()).double()
         torch.testing.assert_close(mahalanobis_scores(train, unseen().float())[0], expected, rtol=1e-3, atol=1e-7)
 
-    def test_is_pytorch_ood_in_double_precision(self, monkeypatch):
-        train, zeros, eye = training(), torch.zeros, torch.eye
-        monkeypatch.setattr(torch, "zeros", lambda *a, **k: zeros(*a, **{"dtype": torch.float64, **k}))
-        monkeypatch.setattr(torch, "eye", lambda *a, **k: eye(*a, **{"dtype": torch.float64, **k}))
-        detector = theirs.Mahalanobis(None).fit_features(train.logits, train.target)
-        expected = -detector.predict_features(unseen())
-        monkeypatch.undo()
-        assert expected.dtype == torch.float64
-        torch.testing.assert_close(mahalanobis_scores(train, unseen())[0], expected, rtol=1e-9, atol=0)
-
-    def test_class_means_score_highest(self):
-        train = training()
-        means = torch.stack([train.logits[train.target == label].mean(0) for label in range(CLASSES)])
-        near, far = mahalanobis_scores(train, means, means + 100)
-        torch.testing.assert_close(near, torch.zeros(CLASSES, dtype=torch.float64), rtol=0, atol=1e-12)
-        assert (far < -1).all()
-
     def test_blocks_are_the_whole(self, monkeypatch):
         whole = mahalanobis_scores(training(), unseen())[0]
         monkeypatch.setattr("torch_boc.core.blocks.CPU_ELEMENTS_PER_THREAD", 7 * CLASSES)
         torch.testing.assert_close(mahalanobis_scores(training(), unseen())[0], whole, rtol=1e-9, atol=1e-14)
-
-    def test_several_sets_are_scored_one_by_one(self):
-        first, second = unseen(30), unseen(40, seed=5)
-        both = mahalanobis_scores(training(), first, second)
-        for scores, logits in zip(both, (first, second), strict=True):
-            torch.testing.assert_close(scores, mahalanobis_scores(training(), logits)[0], rtol=0, atol=0)
-
-    def test_order_of_samples_and_classes_is_nothing_to_it(self):
-        train, order = training(), torch.tensor([3, 0, 4, 1, 2])
-        turned = LogitSet(train.logits[:, order].flip(0), order.argsort()[train.target].flip(0))
-        expected = mahalanobis_scores(train, unseen())[0]
-        torch.testing.assert_close(mahalanobis_scores(turned, unseen()[:, order])[0], expected, rtol=1e-9, atol=0)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_centred_logits_are_measured_where_they_vary(self, dtype):
@@ -133,22 +104,6 @@ class TestMahalanobis:
         np.testing.assert_allclose(scores.numpy(), expected, rtol=1e-4)
         # A rounding error off the plane is no distance.
         torch.testing.assert_close(mahalanobis_scores(centred, logits + 1e-3)[0], scores, rtol=1e-3, atol=1e-7)
-
-    def test_logits_of_almost_one_sum(self):
-        """As a trained network has them: the scatter's condition is some 1e8, too much for pytorch-ood's float32."""
-
-        def flatten(logits: torch.Tensor) -> torch.Tensor:
-            return (logits - 0.9999 * logits.mean(1, keepdim=True)).float()
-
-        train, logits = LogitSet(flatten(training().logits), training().target), flatten(unseen())
-        scores = mahalanobis_scores(train, logits)[0].numpy()
-        np.testing.assert_allclose(scores, formula(train, logits), rtol=1e-6)
-
-    def test_shift_of_all_logits_is_nothing_to_it(self):
-        train, shift = training(), torch.tensor([1e6, -1e6, 1e6, 0.0, 3e5], dtype=torch.float64)
-        moved = LogitSet(train.logits + shift, train.target)
-        expected = mahalanobis_scores(train, unseen())[0]
-        torch.testing.assert_close(mahalanobis_scores(moved, unseen() + shift)[0], expected, rtol=1e-7, atol=0)
 
     def test_class_without_samples_attracts_nothing(self):
         train = training()
@@ -187,12 +142,6 @@ class TestODIN:
         expected = -detector.predict(images())
         torch.testing.assert_close(odin_scores(network(), [images()], **settings), expected, rtol=1e-12, atol=0)
 
-    def test_is_pytorch_ood_in_single_precision(self):
-        expected = -theirs.ODIN(network(torch.float32)).predict(images(dtype=torch.float32))
-        scores = odin_scores(network(torch.float32), [images(dtype=torch.float32)])
-        assert scores.dtype == torch.float64
-        torch.testing.assert_close(scores, expected.double(), rtol=1e-5, atol=0)
-
     def test_every_form_of_batches(self):
         model, x = network(), images()
         whole = odin_scores(model, x)
@@ -223,30 +172,6 @@ class TestODIN:
             torch.testing.assert_close(value, before[name], rtol=0, atol=0)
         torch.testing.assert_close(scores, odin_scores(network(), [images()]), rtol=0, atol=0)
 
-    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-    def test_works_where_gradients_are_off(self, mode):
-        expected = odin_scores(network(), [images()])
-        model = network()
-        with mode():
-            torch.testing.assert_close(odin_scores(model, [images()]), expected, rtol=0, atol=0)
-
-    def test_modes_are_back_after_an_error(self):
-        model = network().train()
-        with pytest.raises(ValueError, match="ODIN: expected finite scores, got 1 with NaN or inf, first in row 3"):
-            odin_scores(model, [images(5).index_fill(0, torch.tensor(3), torch.nan)])
-        assert model.training
-
-    def test_finds_the_logits_in_an_output(self):
-        class Wrapped(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.inner = network()
-
-            def forward(self, x):
-                return {"logits": self.inner(x)}
-
-        torch.testing.assert_close(odin_scores(Wrapped(), images()), odin_scores(network(), images()))
-
     def test_errors(self):
         with pytest.raises(TypeError, match=r"expected model as a torch.nn.Module, got function"):
             odin_scores(lambda x: x, [images()])
@@ -271,15 +196,6 @@ class TestDetectorScores:
         scores = detector_scores(result, unseen())
         torch.testing.assert_close(scores, unseen().amax(1), rtol=0, atol=0)
 
-    @pytest.mark.parametrize(
-        ("given", "seen"),
-        [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float64, torch.float64)],
-    )
-    def test_callable_is_given_at_least_single_precision(self, given, seen):
-        dtypes = []
-        detector_scores(lambda x: dtypes.append(x.dtype) or x.amax(1), unseen().to(given))
-        assert dtypes == [seen]
-
     @pytest.mark.parametrize("name", ["Mahalanobis", "KNN", "EnergyBased", "MaxSoftmax", "TemperatureScaling"])
     def test_pytorch_ood_detectors_are_turned(self, name):
         train, logits = training(dtype=torch.float32), unseen().float()
@@ -291,11 +207,6 @@ class TestDetectorScores:
         for dtype in (torch.float32, torch.float64):
             scores = detector_scores(detector, logits.to(dtype))
             torch.testing.assert_close(scores, expected, rtol=0, atol=0)
-
-    def test_far_logits_score_low(self):
-        train = training(dtype=torch.float32)
-        detector = theirs.Mahalanobis(None).fit_features(train.logits, train.target)
-        assert detector_scores(detector, train.logits).mean() > detector_scores(detector, train.logits + 50).mean()
 
     def test_errors(self):
         logits = unseen(4)
@@ -338,11 +249,3 @@ class TestDetectorScores:
         assert {"vim", "odin"} <= set(table.index)
         with pytest.raises(TypeError, match="got ODIN, which needs the model's inputs"):
             evaluate(*sets, detectors={"ODIN": theirs.ODIN(model)}, replicates=20)
-
-    def test_other_errors_of_a_detector_are_its_own(self):
-        class Broken:
-            def predict_features(self, z):
-                raise KeyError("inside")
-
-        with pytest.raises(KeyError, match="inside"):
-            detector_scores(Broken(), unseen(3))

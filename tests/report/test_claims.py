@@ -9,7 +9,6 @@ import torch
 
 from benchmarks.known_truth import made_logits, network
 from tests.report.cases import make_results
-from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.reliability import Judged, error_difference
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
@@ -79,15 +78,6 @@ def test_of_ten_sets_without_a_difference_hardly_any_run_claims_one():
     assert said["Scores to use"] <= 7
 
 
-def test_a_true_difference_on_one_of_ten_sets_is_still_found():
-    table = make_results((), tuple("abcdefghij"))
-    row = (table.ood["score"] == "gap") & (table.ood["ood"] == "c")
-    ood = table.ood.copy()
-    ood.loc[row, ["versus_msp", "versus_msp_low", "versus_msp_high"]] = [0.004, 0.002, 0.006]
-    (text,) = [x for x in verdict(dataclasses.replace(table, ood=ood)) if "forces" in x]
-    assert text.endswith("so it adds something to confidence on “c” (corrected for 10 comparisons).")
-
-
 @pytest.mark.parametrize("lost", [0.0, 0.13])
 def test_differences_of_two_methods_hold_the_true_one(lost):
     """Alike: equal errors of different bins. Unlike: q̄ in place of p̂."""
@@ -113,22 +103,3 @@ def test_differences_of_two_methods_hold_the_true_one(lost):
     assert truth[0] - truth[1] > lost
     assert hits >= 55
     assert told >= 58 or not lost
-
-
-def test_a_method_does_not_differ_from_itself():
-    confidence = torch.rand(300, generator=torch.Generator().manual_seed(0)).double()
-    judged = Judged(confidence, confidence > 0.4, confidence)
-    assert error_difference(judged, judged, 15, 50, random_numbers(0)) == (0, 0, 0)
-
-
-def test_a_perfect_confidence_may_be_perfect_and_a_bad_one_may_not():
-    """Of a perfect MSP it is said in nearly all runs; and that q̄ is worse in all of them."""
-    population, numbers, perfect, worse = network("vit-cifar10", 1.0), random_numbers(0, "perfect"), 0, 0
-    for _ in range(20):
-        text = " ".join(evaluate(population.draw(400, numbers), replicates=60, trial_counts=(20,)).verdict)
-        perfect += "MSP may be perfect." in text
-        worse += "Dominance q̄ used as a confidence is worse calibrated" in text
-    assert perfect >= 17
-    assert worse == 20
-    bad = network("vit-cifar10", 1.6).draw(1000, numbers)
-    assert "may be perfect" not in " ".join(evaluate(bad, replicates=60, trial_counts=(20,)).verdict)

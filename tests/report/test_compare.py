@@ -43,14 +43,6 @@ def test_calibrators_of_an_honest_split_and_of_one_that_leaks(comparison):
     assert errors == [("", "0.0112"), (LEAKING, "0.0644")]
 
 
-def test_a_split_that_leaks_is_called_so_where_there_is_no_other():
-    table = Comparison({"a": Report(make_results((LEAK,)))}).table()
-    rows = {(name.text, name.mark): value for name, value in table.rows}
-    assert rows["calibrated on", ""] == Cell(LEAK, mark=LEAKING)
-    assert rows["ECE, temperature", ""].text == "0.0644"
-    assert ("ECE, temperature", LEAKING) not in rows
-
-
 def test_differences_belong_to_a_report():
     rows = frame(DifferenceRow, [DifferenceRow("b", "a", "accuracy", "", 0.1, 0.0, 0.2)])
     with pytest.raises(ValueError, match="expected differences of models among a, got 'b'"):

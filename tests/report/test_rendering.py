@@ -4,8 +4,7 @@ import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
 from torch_boc.report.comparison import Comparison
-from torch_boc.report.document import TEMPLATES, Picture, markdown, page, table_text, template
-from torch_boc.report.parts import Cell, Table
+from torch_boc.report.document import TEMPLATES, Picture, markdown, page, template
 from torch_boc.report.report import Report
 
 QUOTES = "' onload='x\" {{ 7 + 7 }} <i>"
@@ -36,17 +35,6 @@ def test_names_of_models_side_by_side(tmp_path):
     plain, hostile = Comparison({"one": report}), Comparison({QUOTES: report})
     sources = [x.save(tmp_path / str(i))[0].read_text(encoding="utf-8") for i, x in enumerate((plain, hostile))]
     assert tags_and_attributes(sources[0]) == tags_and_attributes(sources[1])
-
-
-def test_cells_of_markdown():
-    table = Table("a|b", ["*x*", "y"], [[Cell("_u_", "(small)", mark="[m]"), Cell("<b>", best=True)]])
-    assert table_text(table).splitlines() == [
-        "*a\\|b*",
-        "",
-        "| \\*x\\* | y |",
-        "| :-- | --: |",
-        "| \\_u\\_ ((small)) *\\[m\\]* | **&lt;b>** |",
-    ]
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in TEMPLATES.glob("*.jinja")))

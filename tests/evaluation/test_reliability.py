@@ -1,0 +1,128 @@
+"""Calibration errors against NumPy, torch and public records; leaks; the reliability curve."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from tests.data.cases import labelled
+from torch_boc.calibration import LeakWarning, TemperatureScaling, VectorScaling
+from torch_boc.evaluation import evaluate
+from torch_boc.evaluation.reliability import Judged, _cells, bin_errors, chance_error, judge
+from torch_boc.functional import boc_summary
+from torch_boc.functional.summary import calibration_error
+
+METHODS = ["MSP", "temperature", "isotonic", "vector scaling", "BoC"]
+
+
+@pytest.fixture(scope="module")
+def report():
+    logits, target = labelled(1500)
+    return evaluate((logits[:1000], target[:1000]), calibration=(logits[1000:], target[1000:]), replicates=100)
+
+
+def test_table_of_all_methods(report):
+    table = report.calibration
+    assert table["method"].tolist() == METHODS
+    assert table["split"].tolist() == ["", "calibration", "calibration", "calibration", ""]
+    assert table["temperature"].notna().tolist() == [name == "temperature" for name in METHODS]
+    logits, target = labelled(1500)
+    summary = boc_summary(logits[:1000], target[:1000])
+    table = table.set_index("method")
+    for method, kind in (("MSP", "confidence"), ("BoC", "dominance")):
+        assert table.loc[method, "ece"] == pytest.approx(summary[f"ece_{kind}"].item(), rel=1e-9)
+        assert table.loc[method, "brier"] == pytest.approx(summary[f"brier_{kind}"].item(), rel=1e-9)
+    for method in ("MSP", "isotonic", "BoC"):
+        assert table.loc[method, "nll"] == pytest.approx(summary["nll"].item(), rel=1e-9)
+        assert table.loc[method, "accuracy"] == pytest.approx(summary["accuracy"].item())
+    for name in ("ece", "nll", "brier"):
+        assert (table[f"{name}_low"] < table[name]).all()
+        assert (table[f"{name}_high"] > table[name]).all()
+
+
+@pytest.mark.parametrize("kind", [TemperatureScaling, VectorScaling])
+def test_likelihood_and_accuracy_are_those_of_calibrated_logits(report, kind):
+    logits, target = labelled(1500)
+    method = kind().fit(logits[1000:], target[1000:])
+    result = method.calibrate(logits[:1000])
+    row = report.calibration.set_index("method").loc[method.name]
+    likelihood = cross_entropy(result.logits.double(), target[:1000]).item()
+    assert row["nll"] == pytest.approx(likelihood, rel=1e-7)  # its sums over the classes are in float32
+    assert row["accuracy"] == (result.prediction == target[:1000]).double().mean().item()
+    error = calibration_error(result.confidence, result.prediction == target[:1000])
+    assert row["ece"] == pytest.approx(error, rel=1e-12)
+
+
+def test_the_curve_adds_up_to_the_error(report):
+    curves = report.results.reliability
+    for _, row in report.calibration.iterrows():
+        curve = curves[(curves["method"] == row["method"]) & (curves["split"] == row["split"])]
+        assert curve["samples"].sum() == 1000
+        assert curve["bin_low"].tolist() == pytest.approx(np.arange(15) / 15)
+        filled = curve[curve["samples"] > 0]
+        error = (filled["samples"] * (filled["accuracy"] - filled["confidence"]).abs()).sum() / 1000
+        assert error == pytest.approx(row["ece"])
+        assert ((filled["accuracy_low"] <= filled["accuracy"]) & (filled["accuracy"] <= filled["accuracy_high"])).all()
+        empty = curve[curve["samples"] == 0]
+        assert empty[["confidence", "accuracy", "accuracy_low", "accuracy_high"]].isna().all(axis=None)
+
+
+def test_confidences_on_the_edges_of_bins_stay_in_their_bins():
+    confidence = torch.arange(0, 31, dtype=torch.float64) / 30
+    correct = torch.arange(31) % 3 == 0
+    counts, means = _cells(Judged(confidence, correct, confidence), 15)
+    bin_of, right, mean, _ = means
+    assert counts.sum() == 31
+    excess = torch.zeros(15, dtype=torch.float64).index_add(0, bin_of.long(), counts * (right - mean)).abs().sum() / 31
+    assert excess.item() == pytest.approx(calibration_error(confidence, correct))
+
+
+def test_a_likelihood_of_zero_has_no_interval():
+    confidence, correct = torch.tensor([0.9, 0.8]).double(), torch.tensor([True, False])
+    row, _ = judge(
+        Judged(confidence, correct, torch.tensor([0.1, math.inf]).double()), 15, 20, np.random.default_rng(0)
+    )
+    assert row["nll"] == math.inf
+    assert math.isnan(row["nll_low"])
+    assert not math.isnan(row["ece_low"])
+
+
+def test_a_split_that_looks_like_training_data_is_named():
+    easy = labelled(500, seed=4, signal=6.0)
+    with pytest.warns(
+        LeakWarning, match=r"split 'seen' looks like training data: accuracy 0\.9\d{3} on it, 0\.\d{4} on"
+    ):
+        report = evaluate(labelled(800), calibration={"seen": easy}, replicates=5)
+    row = report.results.leaks.iloc[0]
+    assert row["accuracy"] == (easy[0].argmax(1) == easy[1]).double().mean().item()
+    assert row["samples"] == 500
+    assert row["test_accuracy"] == report.results.settings["accuracy"]
+    assert row["suspicious"]
+    assert report.calibration.set_index("method").loc["temperature", "temperature"] < 1
+
+
+@pytest.mark.parametrize("samples", [300, 5000])
+def test_chance_error_is_that_of_perfect_confidences(samples):
+    generator = torch.Generator().manual_seed(samples)
+    confidence = 1 - 0.6 * torch.rand(samples, generator=generator, dtype=torch.float64) ** 3
+    errors = torch.tensor(
+        [calibration_error(confidence, torch.rand(samples, generator=generator) < confidence) for _ in range(600)]
+    )
+    mean, most = chance_error(bin_errors(Judged(confidence, confidence > 0, confidence), 15))
+    assert mean == pytest.approx(float(errors.mean()), rel=0.06)
+    assert 0.92 < float((errors <= most).double().mean()) < 0.98
+
+
+def test_a_split_that_cannot_be_fitted_is_left_out_alone():
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randint(3, (800,), generator=generator)
+    logits = 2 * torch.eye(3)[target] + torch.randn(800, 3, generator=generator)
+    (logits, more), (target, theirs) = logits.split(400), target.split(400)
+    one_class = (more[theirs == 0], theirs[theirs == 0])
+    with pytest.warns(UserWarning, match="calibration split 'sorted': .*vector scaling is left out"):
+        report = evaluate((logits, target), calibration={"sorted": one_class, "good": (more, theirs)}, replicates=20)
+    methods = report.calibration.groupby("split")["method"].apply(list).to_dict()
+    assert "vector scaling" not in methods["sorted"]
+    assert methods["good"] == ["temperature", "isotonic", "vector scaling"]
