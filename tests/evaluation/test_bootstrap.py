@@ -88,20 +88,6 @@ def test_cells_give_the_statistics_of_the_samples_where_each_value_has_its_own()
     torch.testing.assert_close(observed.tolist(), list(exact[:3]), rtol=1e-12, atol=0)
 
 
-def test_the_interval_of_the_auroc_covers_it_about_as_often_as_it_says():
-    truth = 0.5 * (1 + math.erf(1 / 2))  # two normals, one standard deviation apart
-    hits = 0
-    numbers = random_numbers(0, "coverage")
-    for _ in range(300):
-        pair = (
-            rank_scores(torch.from_numpy(numbers.normal(1, 1, 120))),
-            rank_scores(torch.from_numpy(numbers.normal(0, 1, 120))),
-        )
-        low, high = separation_intervals(separate(*pair), *pair, 200, numbers, cells=64)["auroc"]
-        hits += low <= truth <= high
-    assert 0.90 <= hits / 300 <= 0.98
-
-
 def test_replicates_are_drawn_in_pieces_and_have_the_mean_and_variance_of_the_multinomial():
     counts = torch.tensor([10, 0, 30, 60])
     largest = 0

@@ -1,7 +1,5 @@
 """Calibration errors against NumPy, torch and public records; leaks; the reliability curve."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from tests.data.cases import labelled
 from torch_boc.calibration import LeakWarning, TemperatureScaling, VectorScaling
 from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.reliability import Judged, _cells, bin_errors, chance_error, judge
+from torch_boc.evaluation.reliability import Judged, _cells, bin_errors, chance_error
 from torch_boc.functional import boc_summary
 from torch_boc.functional.summary import calibration_error
 
@@ -77,16 +75,6 @@ def test_confidences_on_the_edges_of_bins_stay_in_their_bins():
     assert counts.sum() == 31
     excess = torch.zeros(15, dtype=torch.float64).index_add(0, bin_of.long(), counts * (right - mean)).abs().sum() / 31
     assert excess.item() == pytest.approx(calibration_error(confidence, correct))
-
-
-def test_a_likelihood_of_zero_has_no_interval():
-    confidence, correct = torch.tensor([0.9, 0.8]).double(), torch.tensor([True, False])
-    row, _ = judge(
-        Judged(confidence, correct, torch.tensor([0.1, math.inf]).double()), 15, 20, np.random.default_rng(0)
-    )
-    assert row["nll"] == math.inf
-    assert math.isnan(row["nll_low"])
-    assert not math.isnan(row["ece_low"])
 
 
 def test_a_split_that_looks_like_training_data_is_named():

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from benchmarks.known_truth import made_logits, network
 from tests.report.cases import make_results
@@ -21,15 +20,6 @@ from torch_boc.report.words import interval_p_value, shown
 def table_of(values, errors):
     values, errors = np.asarray(values, dtype=float), np.asarray(errors, dtype=float)
     return pd.DataFrame({"x": values, "x_low": values - 1.959964 * errors, "x_high": values + 1.959964 * errors})
-
-
-def test_p_values_are_those_of_the_normal_distribution():
-    for row, expected in zip(table_of([1, -2, 0, 3], [1, 1, 1, 1.5]).to_dict("records"), (1, 2, 0, 2), strict=True):
-        both_sides = 2 * float(torch.special.ndtr(torch.tensor(-float(expected), dtype=torch.float64)))
-        assert interval_p_value(row, "x") == pytest.approx(both_sides, rel=1e-6)
-    assert interval_p_value({"x": 1.0, "x_low": np.nan, "x_high": np.nan}, "x") == 1
-    assert interval_p_value({"x": 1.0, "x_low": 1.0, "x_high": 1.0}, "x") == 0
-    assert interval_p_value({"x": 0.4, "x_low": 0.3, "x_high": 0.5}, "x", 0.5) == pytest.approx(0.05)
 
 
 def test_shown_is_holm_s_method():

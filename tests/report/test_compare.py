@@ -118,11 +118,3 @@ def test_what_cannot_be_written_is_known_before_anything_is_drawn(tmp_path, monk
     with pytest.raises(IsADirectoryError, match=blocked):
         Comparison({name: Report(make_results()) for name in "ab"}).save(tmp_path)
     assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.parametrize("call", [lambda x, path: x.save(path), lambda x, path: x.to_html(path / "report.html")])
-def test_the_same_of_a_single_report(tmp_path, monkeypatch, call):
-    (tmp_path / "report.html").mkdir()
-    monkeypatch.setattr(Report, "figures", lambda self: pytest.fail("drawn"))
-    with pytest.raises(IsADirectoryError, match=r"report\.html"):
-        call(Report(make_results()), tmp_path)

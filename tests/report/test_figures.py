@@ -1,14 +1,10 @@
 """The figures: what is drawn, how it is labelled, and what is left out."""
 
-import sys
-
 import pytest
 
 from tests.report.cases import LEAK, make_results
 from torch_boc.report.axes import figure_text
 from torch_boc.report.calibration import reliability_figure
-from torch_boc.report.coherence import gap_figure
-from torch_boc.report.detection import score_figure
 from torch_boc.report.topics import draw_figures
 
 ALL = ["reliability", "roc", "scores", "stream", "coherence", "gaps", "trials"]
@@ -37,13 +33,6 @@ def test_every_combination_is_drawn_without_a_warning(splits, ood):
     assert list(made) == [name for name in ALL if ood or name not in ("roc", "scores", "stream")]
     for figure in made.values():
         figure.draw_without_rendering()
-
-
-def test_pyplot_is_not_needed(monkeypatch):
-    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)  # torchmetrics imports it
-    for figure in draw_figures(make_results()).values():
-        figure.draw_without_rendering()
-    assert "matplotlib.pyplot" not in sys.modules
 
 
 def test_no_text_overlaps(drawn):
@@ -103,14 +92,6 @@ def test_roc(drawn):
     curve = make_results().roc.query("score == 'energy'")
     assert line(axis, "energy").get_xydata().tolist() == curve[["fpr", "tpr"]].to_numpy().tolist()
     assert line(axis, "p*").get_linestyle() == "--"
-
-
-def test_histograms_are_logarithmic_where_one_bin_has_most():
-    results = make_results()
-    table = results.histograms
-    table.loc[(table["score"] == "gap") & (table["bin_low"] == 0) & (table["set"] == "test"), "share"] = 0.9
-    assert gap_figure(results).axes[0].get_yscale() == "log"
-    assert score_figure(results).axes[0].get_yscale() == "linear"
 
 
 def test_coherence_shows_the_band_and_bins_with_samples(drawn):

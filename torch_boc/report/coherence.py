@@ -57,34 +57,28 @@ def added_by_gap(results: Results) -> Iterable[str]:
 
 
 def _against_msp(scores: Any) -> str:
-    """Whether −Δ ranks better than confidence, for all sets together."""
+    """Whether −Δ is shown to rank better than confidence, and on which sets."""
+    several, count = len(scores) > 1, over(len(scores))
     differences = [
-        value_text(row, "versus_msp", sign=True) + (f" on {quoted(row['ood'])}" if len(scores) > 1 else "")
+        value_text(row, "versus_msp", sign=True) + (f" on {quoted(row['ood'])}" if several else "")
         for _, row in scores.iterrows()
     ]
     if len(scores) > FEW:
         ends = (scores["versus_msp"].min(), scores["versus_msp"].max())
         differences = [f"{' to '.join(number(end, sign=True) for end in ends)} on {len(scores)} sets"]
-    signs = shown(scores, "versus_msp")
-    better, worse = (distinct_names(scores[signs == sign]["ood"]) for sign in (1, -1))
-    return f"the AUROC of −Δ differs from that of MSP by {listed(differences)}, so {_meaning(scores, better, worse)}"
-
-
-def _meaning(scores: Any, better: list[str], worse: list[str]) -> str:
-    """What −Δ is shown to add to confidence, and on which sets."""
-
-    def where(sets: list[str]) -> str:
-        return f" on {listed([quoted(name) for name in sets])}" if len(scores) > 1 else ""
-
-    if better or worse:
-        parts = [f"it adds something to confidence{where(better)}"] if better else []
-        parts += [f"it ranks worse than confidence{where(worse)}"] if worse else []
-        return listed(parts) + over(len(scores))
+    signs, found = shown(scores, "versus_msp"), []
+    for sign, words in ((1, "it adds something to confidence"), (-1, "it ranks worse than confidence")):
+        sets = [quoted(name) for name in distinct_names(scores[signs == sign]["ood"])]
+        found += [f"{words} on {listed(sets)}" if several else words] if sets else []
     widest = scores[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False)
-    if not widest <= TELLING:
-        return f"there are too few samples to tell whether it adds anything{over(len(scores))}"
-    most = max(float(scores["versus_msp_high"].max()), 0.0001)
-    return f"it is not shown to add anything to confidence as a score: at most {number(most)}{over(len(scores))}"
+    if found:
+        meaning = f"{listed(found)}{count}"
+    elif not widest <= TELLING:
+        meaning = f"there are too few samples to tell whether it adds anything{count}"
+    else:
+        most = number(max(float(scores["versus_msp_high"].max()), 0.0001))
+        meaning = f"it is not shown to add anything to confidence as a score: at most {most}{count}"
+    return f"the AUROC of −Δ differs from that of MSP by {listed(differences)}, so {meaning}"
 
 
 def dominance_sentence(results: Results) -> Iterable[str]:
@@ -97,28 +91,17 @@ def dominance_sentence(results: Results) -> Iterable[str]:
     difference = value_text(other, "ece_versus_msp", sign=True)
     figures = f"ECE {value_text(other, 'ece')} against {value_text(msp, 'ece')} of MSP, a difference of {difference}"
     (sign,) = shown(boc, "ece_versus_msp")
-    if sign > 0:
-        yield f"Dominance q̄ used as a confidence is worse calibrated: {figures}."
-    elif sign < 0:
-        said = (
-            f"Dominance q̄ used as a confidence is better calibrated, because confidence itself is too low: {figures}."
-        )
-        yield said + _too_high(results, float(other["ece"]))
-    elif max(abs(other["ece_versus_msp_low"]), abs(other["ece_versus_msp_high"])) <= ALIKE:
-        yield f"Dominance q̄ used as a confidence is calibrated about as well as confidence itself: {figures}."
-    else:
-        yield f"Dominance q̄ used as a confidence is not shown to be better or worse calibrated: {figures}."
-
-
-def _too_high(results: Results, error: float) -> str:
-    """That dominance is too high, if that is most of its error: with many classes it is close to 1 for every sample."""
+    alike = max(abs(other["ece_versus_msp_low"]), abs(other["ece_versus_msp_high"])) <= ALIKE
+    verdict = "calibrated about as well as confidence itself" if alike else "not shown to be better or worse calibrated"
+    if sign:
+        verdict = "worse calibrated" if sign > 0 else "better calibrated, because confidence itself is too low"
     mean = float(results.gaps[results.gaps["kind"] == "id"]["dominance"].mean())
-    right = float(results.settings.get("accuracy", math.nan))
-    if not mean - right > error / 2:
-        return ""
-    return (
-        f" But q̄ itself is too high: it is {number(mean)} on average, and {number(right)} of the predictions are right."
-    )
+    right, rest = float(results.settings.get("accuracy", math.nan)), ""
+    # With many classes q̄ is close to 1 for every sample, and that may be most of its error.
+    if sign < 0 and mean - right > other["ece"] / 2:
+        rest = f" But q̄ itself is too high: it is {number(mean)} on average, and {number(right)} of the predictions "
+        rest += "are right."
+    yield f"Dominance q̄ used as a confidence is {verdict}: {figures}.{rest}"
 
 
 def gap_tables(results: Results) -> list[Table]:
@@ -198,72 +181,54 @@ def _first(kind: str, column: str, results: Results) -> Cell:
     return NOTHING
 
 
-def axis_top(table: Any, column: str) -> float:
+def _axis_top(table: Any, column: str) -> float:
     """Where the axis of a column ends: at 1 for the AUROC, above the largest value for the calibration error."""
     return 1.0 if column == "auroc" else float(ROOM * table[column].max()) or 1.0
 
 
-def spans(results: Results) -> list[tuple[str, float, float, float]]:
-    """For each quantity in the figure, its name, its lowest and highest value, and the height of its axis."""
-    table = results.trials
-    found = []
-    if table["ece"].notna().any():
-        found.append(("the ECE of BoC", table["ece"].min(), table["ece"].max(), axis_top(table, "ece")))
-    for name in distinct_names(table["ood"]):
-        rows = table[(table["ood"] == name) & table["auroc"].notna()]
-        if len(rows):
-            found.append((f"the AUROC of s_BoC on “{name}”", rows["auroc"].min(), rows["auroc"].max(), 1.0))
-    return found
-
-
-def all_flat(results: Results) -> bool:
-    """Whether all lines of the figure would be flat."""
-    return all(high - low <= FLAT * height for _, low, high, height in spans(results))
-
-
 def flat_sentence(results: Results) -> str:
-    """The sentence instead of the figure; "" if there is a figure."""
-    found = spans(results)
-    if not found or not all_flat(results):
+    """The sentence instead of the figure, if all of its lines would be flat; "" if there is a figure."""
+    table, said = results.trials, []
+    columns = [("the ECE of BoC", "ece", table)]
+    for name in distinct_names(table["ood"]):
+        columns.append((f"the AUROC of s_BoC on “{name}”", "auroc", table[table["ood"] == name]))
+    for what, column, rows in columns:
+        if rows[column].notna().any():
+            low, high = rows[column].min(), rows[column].max()
+            if high - low > FLAT * _axis_top(table, column):
+                return ""
+            ends = dict.fromkeys([number(low), number(high)])
+            said.append(f"{what} {'is' if len(ends) == 1 else 'stays within'} {' and '.join(ends)}")
+    if not said:
         return ""
-    counts = sorted(set(results.trials["trials"]))
-    said = listed([f"{what} {_range(low, high)}" for what, low, high, _ in found])
+    counts = sorted(set(table["trials"]))
     many = f"from k = {int(counts[0])} to {int(counts[-1])}" if len(counts) > 1 else f"at k = {int(counts[0])}"
-    return f"Here the number of flips hardly matters: {many}, in both variants, {said}."
-
-
-def _range(low: float, high: float) -> str:
-    ends = number(low), number(high)
-    return f"is {ends[0]}" if ends[0] == ends[1] else f"stays within {ends[0]} and {ends[1]}"
+    return f"Here the number of flips hardly matters: {many}, in both variants, {listed(said)}."
 
 
 def trial_tables(results: Results) -> list[Table]:
     """The ECE of BoC and the AUROC of the paper's score for each number of flips."""
     table = results.trials
-    variants, sets = list(dict.fromkeys(table["variant"])), distinct_names(table["ood"])
-    wanted: list[tuple[str, str, str | None]] = []
+    groups = list(table.groupby("variant", sort=False))
+    columns = []
     if table["ece"].notna().any():
-        wanted += [(f"ECE, {variant}", variant, None) for variant in variants]
-    wanted += [(f"AUROC on {name}, {variant}", variant, name) for name in sets for variant in variants]
+        columns += [(f"ECE, {variant}", rows.drop_duplicates("trials"), "ece") for variant, rows in groups]
+    for name in distinct_names(table["ood"]):
+        columns += [(f"AUROC on {name}, {variant}", rows[rows["ood"] == name], "auroc") for variant, rows in groups]
+    values = [rows.set_index("trials")[column] for _, rows, column in columns]
     rows = [
-        [Cell(str(int(k))), *(Cell(_at(table, k, variant, name)) for _, variant, name in wanted)]
+        [Cell(str(int(k))), *(Cell(number(float(x[k])) if k in x.index else "–") for x in values)]
         for k in dict.fromkeys(table["trials"])
     ]
     caption = "Number of flips k: ECE of BoC and AUROC of the paper’s score (upside down)"
-    return [Table(caption, ["k", *(title for title, _, _ in wanted)], rows)] if wanted else []
-
-
-def _at(table: Any, k: float, variant: str, name: str | None) -> str:
-    rows = table[(table["trials"] == k) & (table["variant"] == variant)]
-    column = rows["ece"] if name is None else rows[rows["ood"] == name]["auroc"]
-    return number(float(column.iloc[0])) if len(column) else "–"
+    return [Table(caption, ["k", *(title for title, *_ in columns)], rows)] if columns else []
 
 
 def trial_figure(results: Results) -> Any:
     """The ECE and the AUROC over the number of flips; Monte Carlo is dashed. None if all lines are flat."""
     table = results.trials
     kinds = [name for name in ("ece", "auroc") if len(table) and table[name].notna().any()]
-    if not kinds or all_flat(results):
+    if not kinds or flat_sentence(results):
         return None
     figure, axes = panels(len(kinds))
     for axis, kind in zip(axes, kinds, strict=True):
@@ -290,7 +255,7 @@ def draw_trials(axis: Any, table: Any, column: str, sets: list[str]) -> None:
     axis.set_xticks(ticks, [str(int(k)) for k in ticks])
     axis.minorticks_off()
     axis.set(xlabel="number of flips k", ylabel="ECE of BoC" if column == "ece" else f"AUROC of s_BoC ({UPSIDE_DOWN})")
-    axis.set_ylim(0, axis_top(table, column))
+    axis.set_ylim(0, _axis_top(table, column))
 
 
 def _describe_trials(results: Results) -> str:

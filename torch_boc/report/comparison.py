@@ -219,42 +219,43 @@ def ood_contrast(models: Mapping[str, Results]) -> list[Table]:
     """A table of AUROC for each OOD set, if a model has more than one; the table of all models has the first set."""
     if all(len(distinct_names(results.ood["ood"])) < 2 for results in models.values()):
         return []
-    return [_ood_table(models, name) for name in all_ood_sets(models)]
+    found = []
+    for ood in all_ood_sets(models):
+        tables = [results.ood[results.ood["ood"] == ood] for results in models.values()]
+        own = distinct_names([score for table in tables for score in table[table["kind"] != "score"]["score"]])
+        rows = []
+        for score in dict.fromkeys((*COMPARED_SCORES, *own)):
+            cells = [first_cell(table[table["score"] == score], "auroc") for table in tables]
+            rows += [[_score_name(score), *cells]] if any(cell != NOTHING for cell in cells) else []
+        found.append(Table(f"AUROC against {ood}, with 95 % intervals", ["score", *models], rows))
+    return found
 
 
-def _ood_table(models: Mapping[str, Results], ood: str) -> Table:
-    tables = [results.ood[results.ood["ood"] == ood] for results in models.values()]
-    own = distinct_names([score for table in tables for score in table[table["kind"] != "score"]["score"]])
-    rows = []
-    for score in dict.fromkeys((*COMPARED_SCORES, *own)):
-        cells = [first_cell(table[table["score"] == score], "auroc") for table in tables]
-        if any(cell != NOTHING for cell in cells):
-            rows.append([Cell(symbol(score), mark=UPSIDE_DOWN if score == PAPER_SCORE else ""), *cells])
-    return Table(f"AUROC against {ood}, with 95 % intervals", ["score", *models], rows)
+def _score_name(score: str) -> Cell:
+    return Cell(symbol(score), mark=UPSIDE_DOWN if score == PAPER_SCORE else "")
 
 
 def difference_tables(differences: Any) -> list[Table]:
-    """The paired differences from the first model: a table for accuracy and ECE, and one for each OOD set."""
-    groups = {"": differences[differences["ood"] == ""]}
-    groups |= {name: differences[differences["ood"] == name] for name in distinct_names(differences["ood"])}
-    return [_difference_table(name, rows) for name, rows in groups.items() if len(rows)]
+    """The paired differences from the first model: a table for accuracy and ECE, and one for each OOD set.
 
-
-def _difference_table(ood: str, table: Any) -> Table:
-    models, than = distinct_names(table["model"]), table.iloc[0]["than"]
-    rows = []
-    for what in distinct_names(table["what"]):
-        part = table[table["what"] == what].set_index("model")
-        cells = [_difference(part.loc[model]) if model in part.index else NOTHING for model in models]
-        rows.append([Cell(symbol(what), mark=UPSIDE_DOWN if what == PAPER_SCORE else ""), *cells])
-    about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
-    caption = f"{about}: each model minus {than}, on the same samples, with 95 % intervals; bold if beyond 0"
-    return Table(caption, ["score" if ood else "number", *models], rows)
-
-
-def _difference(row: Any) -> Cell:
-    """A difference, emphasised if its interval is beyond 0."""
-    return row_cell(row, "difference", sign=True, best=row["difference_low"] > 0 or row["difference_high"] < 0)
+    A difference is emphasised if its interval is beyond 0.
+    """
+    found = []
+    for ood, table in differences.groupby("ood", sort=False):
+        models, than = distinct_names(table["model"]), table.iloc[0]["than"]
+        sure = (table["difference_low"] > 0) | (table["difference_high"] < 0)
+        cells = {
+            (row["what"], row["model"]): row_cell(row, "difference", sign=True, best=best)
+            for (_, row), best in zip(table.iterrows(), sure, strict=True)
+        }
+        rows = [
+            [_score_name(what), *(cells.get((what, model), NOTHING) for model in models)]
+            for what in distinct_names(table["what"])
+        ]
+        about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
+        caption = f"{about}: each model minus {than}, on the same samples, with 95 % intervals; bold if beyond 0"
+        found.append(Table(caption, ["score" if ood else "number", *models], rows))
+    return found
 
 
 def contrast_figure(models: Mapping[str, Results]) -> Any:

@@ -208,19 +208,15 @@ def roc_figure(results: Results) -> Any:
         for i, score in enumerate(main_scores(results, name)):
             rows, row = curves[curves["score"] == score], areas[areas["score"] == score].iloc[0]
             label = f"{symbol(score)} {row['auroc']:.3f}" + (f" ({UPSIDE_DOWN})" if row["upside_down"] else "")
-            axis.plot(rows["fpr"], rows["tpr"], color=CYCLE[i], label=label, **_line_of(score))
+            # The curve of p* lies on that of MSP, so MSP is drawn wide and p* dashed.
+            style = {"linewidth": 1.4, "linestyle": "--" if score in DASHED else "-"}
+            style = {"linewidth": 3.2, "alpha": 0.55} if score == BASELINE else style
+            axis.plot(rows["fpr"], rows["tpr"], color=CYCLE[i], label=label, **style)
         axis.set(xlabel="false positive rate (OOD kept)", ylabel="true positive rate (ID kept)")
         axis.set(xlim=(0, 1), ylim=(0, 1.01))
         axis.set_title(f"{figure_text(results.known)} against {figure_text(name)}", fontsize=FONT_SIZE + 1)
     # The legend is below the axes, because the curve of the paper's score leaves no corner free.
     return finish(figure, axes, "upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, title="AUROC")
-
-
-def _line_of(score: str) -> dict[str, Any]:
-    """How a ROC curve is drawn. The curve of p* lies on that of MSP, so MSP is drawn wide and p* dashed."""
-    if score == BASELINE:
-        return {"linewidth": 3.2, "alpha": 0.55}
-    return {"linewidth": 1.4, "linestyle": "--" if score in DASHED else "-"}
 
 
 def _describe_roc(results: Results) -> str:

@@ -23,6 +23,9 @@ COMPARISONS = (
     "what a sentence calls “shown” is corrected for all comparisons of the same kind, by Holm’s method, at the level "
     "of 5 %; the intervals in the tables are not corrected"
 )
+ECE_INTERVAL = "for the lower end of the ECE, what chance adds is subtracted"
+OOD_INTERVAL = "for AUROC vs MSP by DeLong’s method; wider, as for binomial counts, if few samples are on one side"
+SHARES = "for shares of flagged samples by Clopper and Pearson’s method"
 FROM_PROBABILITIES = (
     f"logarithms of the given probabilities, with {SMALLEST} in place of a probability of 0; the energy is left out, "
     "because it is always 0 after a softmax"
@@ -134,43 +137,26 @@ def headline(results: Results) -> str:
 def measured_how(results: Results) -> list[tuple[str, str]]:
     """The settings, as pairs of a name and a value."""
     settings = results.settings
-    versions = ", ".join(f"{name} {version}" for name, version in settings.get("versions", {}).items())
+    intervals = f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}"
+    for table, words in ((results.calibration, ECE_INTERVAL), (results.ood, OOD_INTERVAL), (results.screening, SHARES)):
+        intervals += f"; {words}" if len(table) else ""
+    drawn = settings.get("sampled", {}).items()
+    rows = ", ".join(f"{name} {settings['samples'][name]:,} of {total:,}" for name, total in drawn)
+    how = f"drawn uniformly, seed {settings['seed']}; all numbers and intervals are those of these rows"
     pairs = [
         ("samples", ", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())),
         ("classes", str(settings["classes"])),
         ("logits", FROM_PROBABILITIES if settings.get("from_probabilities") else ""),
         ("calibration error", f"{settings['bins']} bins of equal width, closed on the right"),
         ("coin flips", f"k = {settings['trials']}"),
-        ("intervals", _intervals(results)),
+        ("intervals", intervals),
         ("several comparisons", COMPARISONS),
-        ("random rows", _sampled(results)),
+        ("random rows", f"{rows} rows, {how}" if rows else ""),
         ("left out", "; ".join(settings.get("left_out", ()))),
         ("date", str(settings.get("date", ""))),
-        ("versions", versions),
+        ("versions", ", ".join(f"{name} {version}" for name, version in settings.get("versions", {}).items())),
     ]
     return [(name, value) for name, value in pairs if value]
-
-
-def _intervals(results: Results) -> str:
-    settings = results.settings
-    text = f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}"
-    if len(results.calibration):
-        text += "; for the lower end of the ECE, what chance adds is subtracted"
-    if len(results.ood):
-        text += "; for AUROC vs MSP by DeLong’s method; wider, as for binomial counts, if few samples are on one side"
-    if len(results.screening):
-        text += "; for shares of flagged samples by Clopper and Pearson’s method"
-    return text
-
-
-def _sampled(results: Results) -> str:
-    """Of which sets a random sample of the rows was read."""
-    settings = results.settings
-    parts = [
-        f"{name} {settings['samples'][name]:,} of {total:,}" for name, total in settings.get("sampled", {}).items()
-    ]
-    how = f"drawn uniformly, seed {settings['seed']}; all numbers and intervals are those of these rows"
-    return f"{', '.join(parts)} rows, {how}" if parts else ""
 
 
 class Introductions:
