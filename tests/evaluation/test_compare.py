@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 from tests.evaluation.cases import make_set
 from tests.report.cases import make_results
-from torch_boc.evaluation import Comparison, compare, read_report
+from torch_boc.evaluation import compare, read_report
 from torch_boc.evaluation.differences import accuracy_difference
 from torch_boc.evaluation.intervals import FEW_ON_A_SIDE, random_numbers
 from torch_boc.functional.registry import scores
@@ -134,14 +134,6 @@ def test_names_are_printable_everywhere(tmp_path):
     assert set(tables["differences"]["ood"]) == {"", *tables["ood"]["ood"]} == {"", r"far\x1b"}
     page = found.save(tmp_path)[0].read_text(encoding="utf-8")
     assert not any("\x1b" in text for text in (page, repr(found), found._repr_html_()))
-
-
-def test_the_caption_says_who_shares_a_test_set(comparison):
-    assert comparison.table().caption == "All models on the same test set, each against its first OOD set"
-    reports = {**comparison.reports, "other": Report(make_results())}
-    some = Comparison(reports, differences=comparison.differences).table().caption
-    assert some == "Each model on its test set, against its first OOD set; one and two share their test set"
-    assert Comparison(reports).table().caption == "Each model on its own test set, against its own OOD set"
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path):

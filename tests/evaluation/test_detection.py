@@ -80,13 +80,6 @@ def test_paired_difference_is_delong_s(digits):
     torch.testing.assert_close(one.ood_placement, columns[0])
 
 
-def test_a_score_does_not_differ_from_itself_nor_from_what_ranks_alike(pair):
-    one, other = separate(*map(rank_scores, pair)), separate(*(rank_scores(x.clamp(-50, 50).exp()) for x in pair))
-    value, low, high = paired_difference(one, other)
-    assert value == 0
-    assert (low, high) == (0, 0) or (np.isnan(low) and min(map(len, pair)) < 2)
-
-
 def distance_to_polyline(points, line):
     """The distance of each point to the nearest segment."""
     start, step = line[:-1], np.diff(line, axis=0)
@@ -171,40 +164,6 @@ def test_a_column_of_one_side_only_is_left_out_and_named(owner):
     assert not any("ood" in score.sets for score in found if score.name == "odin")
 
 
-def test_names_that_are_taken():
-    z = unfamiliar(30)
-    named = {"logits": z, "msp": z[:, 0]}
-    with pytest.raises(
-        ValueError, match="id: expected columns under new names, got 'msp', which is the name of a score"
-    ):
-        evaluate(named, z)
-    with pytest.raises(
-        ValueError, match="ood: expected columns under new names, got 'top', which is the name of a detector"
-    ):
-        evaluate(z, {"logits": z, "top": z[:, 0]}, detectors={"top": lambda x: x[:, 0]})
-    with pytest.raises(
-        ValueError, match="expected a new name for a detector, got 'energy', which is the name of a score"
-    ):
-        evaluate(z, z, detectors={"energy": lambda x: x[:, 0]})
-    with pytest.raises(ValueError, match="got 'mahalanobis', which is the name of a detector"):
-        evaluate(z, z, train=labelled(), detectors={"mahalanobis": lambda x: x[:, 0]})
-
-
-def test_a_detector_that_fails_is_named():
-    def broken(logits):
-        raise RuntimeError("no luck")
-
-    with pytest.raises(RuntimeError, match="no luck") as caught:
-        evaluate(labelled(), unfamiliar(), detectors={"mine": broken}, replicates=2)
-    assert caught.value.__notes__[0].startswith("in detector 'mine', on logits of shape")
-    for answer, words in (
-        (lambda x: x, r"mine: expected scores of shape"),
-        (lambda x: None, "mine: expected .* scores"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=words):
-            evaluate(labelled(), unfamiliar(), detectors={"mine": answer}, replicates=2)
-
-
 def test_two_scores_without_an_error_are_not_shown_to_be_the_same():
     known, strange = 30 * torch.eye(5).repeat(40, 1), 0.1 * unfamiliar(300)
     table = evaluate(known, strange, replicates=20, trial_counts=(20,)).ood.set_index("score")
@@ -213,3 +172,21 @@ def test_two_scores_without_an_error_are_not_shown_to_be_the_same():
     reach = 1 - 0.025 ** (1 / 200)
     found = table.loc["energy", ["versus_msp", "versus_msp_low", "versus_msp_high"]].tolist()
     assert found == pytest.approx([0, -reach, reach])
+
+
+Z = unfamiliar(30)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"id": {"logits": Z, "msp": Z[:, 0]}}, "id: expected columns under new names, got 'msp', .* name of a score"),
+        ({"ood": {"logits": Z, "top": Z[:, 0]}, "detectors": {"top": len}}, "ood: .* 'top', .* name of a detector"),
+        ({"detectors": {"energy": len}}, "expected a new name for a detector, got 'energy', which is the name of a sc"),
+        ({"train": labelled(), "detectors": {"mahalanobis": len}}, "'mahalanobis', which is the name of a detector"),
+        ({"detectors": {3: len}}, "expected names of detectors as strings, got 3"),
+    ],
+)
+def test_names_that_are_taken(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(**{"id": Z, "ood": Z, **arguments})

@@ -34,14 +34,6 @@ def test_shown_is_holm_s_method():
         assert shown(table, "x").tolist() == expected.tolist()
 
 
-def test_one_comparison_is_its_interval_and_more_need_more():
-    assert shown(table_of([2.0], [1.0]), "x").tolist() == [1]
-    assert shown(table_of([2.0, 0.0, 0.0], [1.0, 1.0, 1.0]), "x").tolist() == [0, 0, 0]
-    assert shown(table_of([-3.0, 0.0, 0.0], [1.0, 1.0, 1.0]), "x").tolist() == [-1, 0, 0]
-    assert shown(table_of([0.00004], [0.00001]), "x").tolist() == [0]  # printed as 0.0000
-    assert shown(table_of([], []), "x").tolist() == []
-
-
 def null_table(numbers, sets=10, samples=150):
     """MSP and −Δ of sets that are all drawn as the test set is."""
     coins = [bag_of_coins(made_logits(samples, numbers, evenness=1.0)) for _ in range(sets + 1)]

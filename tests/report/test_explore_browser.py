@@ -85,30 +85,6 @@ def test_the_slider_moves_by_keys_and_says_what_it_shows(opened, report):
     assert flagged(page)["id"] > 90
 
 
-def column(page, number):
-    return page.locator(f"#list tbody tr > :nth-child({number})").all_inner_texts()
-
-
-def numbers(texts):
-    return [float(text.replace("−", "-").replace(",", "")) for text in texts]
-
-
-def test_the_list_is_sorted_by_buttons_and_keys(opened):
-    page = opened.page
-    head = page.locator("#list th:has(button)")
-    assert numbers(column(page, 8)) == sorted(numbers(column(page, 8)))
-    assert numbers(column(page, 9)) == sorted(numbers(column(page, 9)))  # p-values rank alike
-    assert head.nth(7).get_attribute("aria-sort") == "ascending"
-    page.get_by_role("button", name="Δ").focus()
-    page.keyboard.press("Enter")
-    assert numbers(column(page, 6)) == sorted(numbers(column(page, 6)))
-    page.keyboard.press("Space")
-    assert numbers(column(page, 6)) == sorted(numbers(column(page, 6)), reverse=True)
-    assert head.nth(5).get_attribute("aria-sort") == "descending"
-    assert page.locator("#list [aria-sort]").count() == 1
-    assert "by Δ, highest first" in page.locator("#listed").inner_text()
-
-
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", ["explore", "bare", "report"])
 def test_axe_finds_nothing(browser, folder, name, dark):  # noqa: F811

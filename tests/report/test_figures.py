@@ -4,7 +4,6 @@ import pytest
 
 from tests.report.cases import LEAK, make_results
 from torch_boc.report.axes import figure_text
-from torch_boc.report.calibration import reliability_figure
 from torch_boc.report.topics import draw_figures
 
 ALL = ["reliability", "roc", "scores", "stream", "coherence", "gaps", "trials"]
@@ -35,26 +34,6 @@ def test_every_combination_is_drawn_without_a_warning(splits, ood):
         figure.draw_without_rendering()
 
 
-def test_no_text_overlaps(drawn):
-    for name, figure in drawn.items():
-        figure.draw_without_rendering()
-        texts = [axis.title for axis in figure.axes] + [axis.xaxis.label for axis in figure.axes]
-        texts += [axis.yaxis.label for axis in figure.axes] + [
-            label for axis in figure.axes for label in tick_labels(axis)
-        ]
-        boxes = [text.get_window_extent() for text in texts if text.get_text() and text.get_visible()]
-        pairs = [(a, b) for i, a in enumerate(boxes) for b in boxes[:i]]
-        assert not any(a.shrunk(0.9, 0.9).overlaps(b.shrunk(0.9, 0.9)) for a, b in pairs), name
-
-
-def tick_labels(axis):
-    """Tick labels that lie within the limits of their axis; matplotlib keeps others, which it does not draw."""
-    for ticks, limits in ((axis.xaxis, axis.get_xlim()), (axis.yaxis, axis.get_ylim())):
-        for place, label in zip(ticks.get_ticklocs(), ticks.get_ticklabels(), strict=True):
-            if limits[0] <= place <= limits[1]:
-                yield label
-
-
 def test_reliability(drawn):
     (axis,) = drawn["reliability"].axes
     assert not any(line.get_clip_on() for line in axis.lines[1:])  # points at an edge are whole
@@ -66,16 +45,6 @@ def test_reliability(drawn):
     edges = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert edges.min() == rows["accuracy_low"].min()
     assert edges.max() == rows["accuracy_high"].max()
-
-
-def test_bins_of_a_few_samples_are_not_drawn():
-    results = make_results()
-    table = results.reliability
-    table.loc[(table["method"] == "MSP") & (table["bin_low"] < 0.5), "samples"] = 9
-    (axis,) = reliability_figure(results).axes
-    assert line(axis, "MSP").get_xdata().min() > 0.5
-    table["samples"] = 9
-    assert reliability_figure(results) is None
 
 
 def test_roc(drawn):

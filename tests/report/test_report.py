@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from tests.report.cases import LEAK, NAN, Outline, make_results
-from torch_boc.report import report as report_module
-from torch_boc.report.report import TABLES, Report, strict, write
+from torch_boc.report.report import TABLES, Report, strict
 
 EVIL = "<b>x</b>|*y*"
 
@@ -94,15 +93,6 @@ def test_save(report, tmp_path):
     for path in paths[3:-1]:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert f"({path.name})" in paths[1].read_text(encoding="utf-8")
-
-
-def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = write(tmp_path / "a.txt", b"first")
-    monkeypatch.setattr(report_module.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
-    with pytest.raises(OSError, match="full"):
-        write(path, b"second")
-    assert path.read_bytes() == b"first"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_short_forms(report):
