@@ -123,7 +123,9 @@ def test_all_ood_sets_are_shown(comparison, tmp_path):
     assert "differences" not in content["one"]["tables"]
 
 
-def test_names_are_printable_everywhere(tmp_path):
+def test_names_are_printable_everywhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(Report, "figures", lambda self: {})
+    monkeypatch.setattr("torch_boc.report.report.has", lambda package: False)  # no page to explore
     models, ood = pair(60)
     models = {"one\x1b[31m": models["one"], "two\n": models["two"]}
     ood = {"far\x1b": dict(zip(models, ood["far"].values(), strict=True))}

@@ -49,7 +49,7 @@ def test_likelihood_and_accuracy_are_those_of_calibrated_logits(report, kind):
     likelihood = cross_entropy(result.logits.double(), target[:1000]).item()
     assert row["nll"] == pytest.approx(likelihood, rel=1e-7)  # its sums over the classes are in float32
     assert row["accuracy"] == (result.prediction == target[:1000]).double().mean().item()
-    error = calibration_error(result.confidence, result.prediction == target[:1000])
+    error = float(calibration_error(result.confidence, result.prediction == target[:1000]))
     assert row["ece"] == pytest.approx(error, rel=1e-12)
 
 

@@ -82,6 +82,7 @@ HOSTILE = [
 
 def test_every_model_has_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(Report, "figures", lambda self: {})
+    monkeypatch.setattr("torch_boc.report.report.has", lambda package: False)  # no page to explore
     results = [make_results() for _ in HOSTILE]
     for i, x in enumerate(results):
         x.settings["title"] = f"report number {i}"

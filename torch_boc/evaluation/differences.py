@@ -120,8 +120,8 @@ def _differences(base: Model, other: Model, bins: int, replicates: int, seed: in
         return
     about, numbers = (other.name, base.name), random_numbers(seed, "models", other.name, base.name)
     yield DifferenceRow(*about, "accuracy", "", *accuracy_difference(other.test, base.test, replicates, numbers))
-    judged = [Judged(x.coins.confidence, _correct(x), x.coins.confidence[:0]) for x in (other.test, base.test)]
-    yield DifferenceRow(*about, "ECE", "", *error_difference(*judged, bins, replicates, numbers))
+    ours, theirs = (Judged(x.coins.confidence, _correct(x), x.coins.confidence[:0]) for x in (other.test, base.test))
+    yield DifferenceRow(*about, "ECE", "", *error_difference(ours, theirs, bins, replicates, numbers))
     lost = LOST if base.test.data.from_probabilities else ()
     for ood in (name for name in base.ood if name in other.ood):
         sizes = [len(x.ood[ood].data) for x in (base, other)]

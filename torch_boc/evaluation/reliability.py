@@ -113,7 +113,8 @@ def calibration_tables(
         found = {"ece_versus_msp": difference(i, 0)}
         found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else difference(i, best)
         around = {name: (low, high) for name, (_, low, high) in found.items()}
-        rows.append(CalibrationRow(**row, **with_intervals({name: x[0] for name, x in found.items()}, around)))
+        row |= with_intervals({name: x[0] for name, x in found.items()}, around)
+        rows.append(CalibrationRow(**row))
     return rows, curves
 
 
@@ -126,7 +127,7 @@ def _fitted_methods(
     for split, method in [first, *fitted, *rest]:
         what = f"calibration: {method.name}" + (f" on {split}" if split else "")
         progress(what)
-        method.progress = lambda how_far, what=what: progress(f"{what}, {how_far}")  # type: ignore[misc]
+        method.progress = lambda how_far, what=what: progress(f"{what}, {how_far}")
         try:
             if split:
                 method.fit(*labelled(splits[split]))
@@ -153,9 +154,7 @@ def _apply(method: Calibrator, test: ProbedSet) -> Judged:
     return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def judge(
-    judged: Judged, bins: int, replicates: int, numbers: Any
-) -> tuple[dict[str, float], list[dict[str, float | int]]]:
+def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """The errors with their intervals and the accuracy, and the points of the reliability curve."""
     errors, n = bin_errors(judged, bins), len(judged.correct)
     counts, (bin_of, right, confidence, brier) = _cells(judged, bins)
@@ -177,7 +176,7 @@ def judge(
     }
     row = with_intervals(values, intervals) | {"accuracy": float(judged.correct.double().mean())}
     row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(errors), strict=True))
-    curve: list[dict[str, float | int]] = []
+    curve: list[dict[str, Any]] = []
     means = zip(errors.samples.tolist(), errors.confidence / errors.samples, errors.hits / errors.samples, strict=True)
     for i, (samples, mean, accuracy) in enumerate(means):
         low, high = bootstrap_interval(float(accuracy), accuracy, drawn[:, 2 + i])

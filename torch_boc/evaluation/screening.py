@@ -98,13 +98,14 @@ def _screen_rows(
         for place, (data, p) in enumerate(zip(sets, p_values, strict=True)):
             p = p if place else p[arranged.known]
             flagged, chance = int((p <= alpha).sum()), math.nan
-            shares = flagged / len(p), *binomial_interval(flagged, len(p))
+            share, (low, high) = flagged / len(p), binomial_interval(flagged, len(p))
             if test[0] == "conformal" and rank == 0:
-                shares = (math.nan,) * 3
+                share = low = high = math.nan
             elif test[0] == "conformal" and place == 0:
                 chance = excess_chance(flagged, len(p), rank, held_out)
-            where = data.name, "ood" if place else "id", len(p)
-            yield ScreenRow(*test, alpha, arranged.name, held_out, *where, *shares, chance)
+            kind = "ood" if place else "id"
+            row = (alpha, arranged.name, held_out, data.name, kind, len(p), share, low, high, chance)
+            yield ScreenRow(*test, *row)
 
 
 def threshold_rows(test: ConformalTest, score: str) -> Iterator[ThresholdRow]:

@@ -214,7 +214,7 @@ def separation_intervals(
     """
     positive, negative = id_ranked.values, ood_ranked.values
     *counts, atoms = score_cells(positive, negative, cells)
-    observed, drawn = replicate(lambda *both: _cell_statistics(*both, atoms), counts, replicates, numbers)
+    observed, drawn = replicate(lambda ours, theirs: _cell_statistics(ours, theirs, atoms), counts, replicates, numbers)
     values = {name: getattr(exact, name) for name in STATISTICS}
     found = {name: bootstrap_interval(values[name], observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)}
     auroc = auroc_interval(found["auroc"], exact.auroc, min(len(positive), len(negative)))
