@@ -113,8 +113,8 @@ def calibration_tables(
         found = {"ece_versus_msp": difference(i, 0)}
         found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else difference(i, best)
         around = {name: (low, high) for name, (_, low, high) in found.items()}
-        row |= with_intervals({name: x[0] for name, x in found.items()}, around)
-        rows.append(CalibrationRow(**row))
+        columns: dict[str, Any] = {**row, **with_intervals({name: x[0] for name, x in found.items()}, around)}
+        rows.append(CalibrationRow(**columns))
     return rows, curves
 
 

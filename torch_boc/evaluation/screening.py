@@ -104,8 +104,7 @@ def _screen_rows(
             elif test[0] == "conformal" and place == 0:
                 chance = excess_chance(flagged, len(p), rank, held_out)
             kind = "ood" if place else "id"
-            row = (alpha, arranged.name, held_out, data.name, kind, len(p), share, low, high, chance)
-            yield ScreenRow(*test, *row)
+            yield ScreenRow(*test, alpha, arranged.name, held_out, data.name, kind, len(p), share, low, high, chance)
 
 
 def threshold_rows(test: ConformalTest, score: str) -> Iterator[ThresholdRow]:
