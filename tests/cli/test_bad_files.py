@@ -209,31 +209,3 @@ def test_a_bad_file_is_one_line(run, tmp_path, file):
     assert err.count("\n") == 1
     assert reason in err
     assert not (tmp_path / "out.parquet").exists()
-
-
-@pytest.mark.parametrize("option", ["--id", "--ood", "--calibration", "--train"])
-def test_every_option_of_a_report_names_its_file(run, files, option):
-    (files / "bad.npz").write_bytes(b"noise")
-    chosen = {"--id": "test.npz", option: "bad.npz"}
-    code, out, err = run("report", *(x for pair in chosen.items() for x in pair))
-    assert (code, out) == (2, "")
-    assert err == (
-        "torch-boc: error: bad.npz: expected a whole .npz file, got one that seems damaged or cut off: "
-        "it does not begin like a zip archive as made by numpy.savez\n"
-    )
-    assert not (files / "boc-report").exists()
-
-
-@pytest.mark.parametrize("option", ["--ood", "--calibration", "--train"])
-def test_another_number_of_classes(run, files, option):
-    np.savez(files / "three.npz", **GOOD)
-    code, out, err = run("report", "--id", "test.npz", option, "three.npz")
-    assert (code, out, err) == (2, "", "torch-boc: error: three.npz: expected 4 classes, as in --id, got 3\n")
-
-
-@pytest.mark.parametrize("option", ["--calibration", "--train"])
-def test_fitting_needs_targets(run, files, option):
-    np.save(files / "bare.npy", np.random.default_rng(0).normal(size=(20, 4)))
-    code, out, err = run("report", "--id", "test.npz", option, "bare.npy")
-    assert (code, out) == (2, "")
-    assert err.startswith("torch-boc: error: bare.npy: expected targets beside the logits, got none")

@@ -15,8 +15,8 @@ import torch
 import torch_boc
 from tests.arrays import read_arrays
 from tests.systems import unix_only
-from torch_boc.cli import monitor as command
-from torch_boc.cli.lines import parse_line, read_lines
+from torch_boc.cli import stream as command
+from torch_boc.cli.stream import parse_line, read_lines
 from torch_boc.nn import ConformalTest, DriftMonitor
 
 VAL = ("--calibration", "val.npz")
@@ -249,7 +249,7 @@ class TestBadLines:
 def start(folder, *args):
     """A command line as a process of its own, whose input stays open."""
     environment = {**os.environ, "PYTHONPATH": str(Path(torch_boc.__file__).parents[1])}
-    line = [sys.executable, "-m", "torch_boc.cli", *args]
+    line = [sys.executable, "-c", "from torch_boc.cli import main; main()", *args]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(line, cwd=folder, env=environment, text=True, **pipes)
 

@@ -9,7 +9,6 @@ import safetensors.torch
 import torch
 from pyarrow import csv, parquet
 
-import torch_boc.cli.probe as command
 import torch_boc.data.streams as streams
 from tests.arrays import read_arrays
 from tests.passes import count_passes
@@ -86,7 +85,7 @@ def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
             raise KeyboardInterrupt
         return columns_of(evidence)
 
-    monkeypatch.setattr(command, "columns_of", interrupted)
+    monkeypatch.setattr("torch_boc.functional.columns.columns_of", interrupted)
     code, out, err = run("probe", "test.npz", "-o", f"out{kind}")
     assert (code, out, err) == (130, "", "torch-boc: interrupted\n")
     assert calls == [64, 64]

@@ -9,7 +9,6 @@ from pyarrow import csv, parquet
 from scipy.special import betaincinv
 
 from tests.arrays import read_arrays
-from torch_boc.cli import screen as command
 from torch_boc.functional import sample_columns
 from torch_boc.nn import ConformalTest
 
@@ -154,40 +153,7 @@ def test_an_interruption_leaves_what_was_there(run, files, monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "leak_test", interrupted)
+    monkeypatch.setattr("torch_boc.cli.conformal.leak_test", interrupted)
     assert run("screen", "test.npz", *VAL, "-o", "out.parquet") == (130, "", "torch-boc: interrupted\n")
     assert (files / "out.parquet").read_text() == "from before"
     assert sorted(path.name for path in files.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["test.npz"], "expected --calibration PATH or --test PATH, which says what to compare with, got none"),
-        (["test.npz", *VAL, "--test", "t.pt"], "expected --calibration PATH or --test PATH"),
-        (["test.npz", *VAL, "--alpha", "0"], "expected --alpha in (0, 1), got 0.0"),
-        (["test.npz", *VAL, "--fdr", "1.5"], "expected --fdr in (0, 1), got 1.5"),
-        (["test.npz", *VAL, "--score", "best"], "expected score among msp,"),
-        (["test.npz", *VAL, "--groups", "colour"], "expected groups as None, 'prediction' or 'confidence'"),
-        (["three.npz", *VAL], "three.npz: expected 4 classes, as in val, got 3"),
-        (["test.npz", *VAL, "-o", "val.npz"], "val.npz: expected an output that ends in .parquet or .csv"),
-        (
-            ["test.npz", "--calibration", "val.csv", "-o", "val.csv"],
-            "val.csv: expected an output that is not the input",
-        ),
-        (["none.npz", *VAL], "none.npz: no such file"),
-        (["test.npz", "--test", "none.pt"], "none.pt: no such file"),
-        (["test.npz", "--test", "junk.pt"], "junk.pt: expected a file that torch-boc has written, got something else"),
-        (["test.npz", "--test", "other.pt"], "other.pt: expected a torch_boc.ConformalTest, got None"),
-        (["test.npz", "--test", "t.pt", "--score", "msp"], "expected --score with --calibration, got it with --test"),
-    ],
-)
-def test_what_is_refused(run, files, args, message):
-    np.savez(files / "three.npz", logits=np.arange(12.0).reshape(4, 3))
-    (files / "junk.pt").write_bytes(b"junk")
-    (files / "val.csv").write_text("logit_0,logit_1\n1,2\n")
-    torch.save({"logits": torch.zeros(3)}, files / "other.pt")
-    code, out, err = run("screen", *args)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"torch-boc: error: {message}")
-    assert err.count("\n") == 1
