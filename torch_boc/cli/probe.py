@@ -35,8 +35,8 @@ def probe(
     loss. An older file of that name is replaced. For probabilities there is no energy, which is always 0 after a
     softmax.
 
-    Files are read and written in parts, so that memory does not grow with them. Only .pt and .pth, and compressed
-    arrays of .npz in the order of Fortran, are read as a whole. An error in the last row still leaves no output behind.
+    Parquet files are read by row groups, and arrays are mapped into memory, so that a file may be larger than memory.
+    CSV files and compressed arrays of .npz are read as a whole. An error in the last row leaves no output behind.
 
     Examples:
         torch-boc probe logits.npz

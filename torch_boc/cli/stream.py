@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.atomic import printable, replacing
-from ..data.probabilities import logarithms, refuse_probabilities
+from ..data.sets import logarithms, refuse_probabilities
 from ..nn import DriftMonitor
 from .conformal import Ready, load_content, unpacked
 from .options import ALPHA

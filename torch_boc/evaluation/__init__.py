@@ -1,8 +1,7 @@
 """The paper's protocol: `evaluate` takes logits and gives a report."""
 
-from ..data.files import read_logits
+from ..data.files import logit_set, read_logits
 from ..data.sets import LogitSet
-from ..data.sources import logit_set
 from ..report.comparison import Comparison
 from ..report.report import Report, read_report
 from ..report.tables import Results

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..core.coins import Coins
+from ..data.files import logit_set
 from ..data.sets import LogitSet
-from ..data.sources import logit_set
 from ..functional.evidence import gather, log_loss
 from ..functional.registry import scores
 

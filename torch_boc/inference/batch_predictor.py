@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..data.arrays import as_tensor, numpy
+from ..data.sheets import as_tensor, numpy
 from ..nn import ConformalTest
 from ..nn.screening import SampleColumns
 from .batches import check_id

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from ..data.arrays import numpy
+from ..data.sheets import numpy
 from ..functional.checks import check_trials
 from ..functional.columns import NEEDED, restore_evidence
 from ..functional.evidence import Evidence

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from ..calibration.leaks import overlap_message
-from ..data.probabilities import SMALLEST
+from ..data.sets import SMALLEST
 from .calibration import CALIBRATION
 from .coherence import FLIPS, GAP
 from .detection import DETECTION
