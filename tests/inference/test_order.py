@@ -23,17 +23,12 @@ from torch_boc.inference.order import count_samples
 DATA = TensorDataset(*data())
 
 
-def rows(table, order):
-    """The rows of the table of all samples, in some order."""
-    return {name: x[torch.tensor(order, dtype=torch.int64)] for name, x in table.items()}
-
-
 def assert_order(loader, order):
     model = Counting()
     whole = expected(model.layer(data()[0]), data()[1])
     tables = list(predictor(model).predict(loader))
     if order:
-        assert_same(joined(tables), rows(whole, order))
+        assert_same(joined(tables), {name: x[list(order)] for name, x in whole.items()})
     assert sum(len(x["index"]) for x in tables) == len(order) == sum(model.calls)
 
 
@@ -56,19 +51,10 @@ def test_the_padding_of_a_distributed_sampler_is_left_out(world, shuffle, size):
     assert sorted(seen) == list(range(SAMPLES))
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_distributed_sampler_that_drops_the_last(shuffle):
-    for rank in range(3):
-        sampler = distributed(rank, 3, shuffle, drop_last=True)
-        assert_order(DataLoader(DATA, 4, sampler=sampler), list(sampler))
-
-
-def test_another_epoch_of_a_distributed_sampler():
-    sampler = distributed(1, 2, shuffle=True)
-    first = list(sampler)
+def test_a_distributed_sampler_that_drops_the_last():
+    sampler = distributed(2, 3, shuffle=True, drop_last=True)
     sampler.set_epoch(3)
-    assert list(sampler) != first
-    assert_order(DataLoader(DATA, 4, sampler=sampler), list(sampler)[: SAMPLES // 2])
+    assert_order(DataLoader(DATA, 4, sampler=sampler), list(sampler))
 
 
 def test_a_loader_that_drops_its_last_batch_and_padding():
@@ -80,22 +66,17 @@ def test_a_loader_that_drops_its_last_batch_and_padding():
         assert_order(loader, list(sampler)[:count])
 
 
+def in_batches(sampler):
+    return BatchSampler(sampler, 4, False)
+
+
 KNOWN = {
     "sequential": (lambda: DataLoader(DATA, 4), range(SAMPLES)),
     "drop_last": (lambda: DataLoader(DATA, 4, drop_last=True), range(20)),
     "workers": (lambda: DataLoader(DATA, 4, num_workers=2), range(SAMPLES)),
-    "batch sampler": (
-        lambda: DataLoader(DATA, batch_sampler=BatchSampler(SequentialSampler(DATA), 4, False)),
-        range(SAMPLES),
-    ),
-    "distributed batch sampler": (
-        lambda: DataLoader(DATA, batch_sampler=BatchSampler(distributed(1, 2), 4, False)),
-        range(1, SAMPLES, 2),
-    ),
-    "lists of indices to the data set": (
-        lambda: DataLoader(DATA, sampler=BatchSampler(SequentialSampler(DATA), 4, False), batch_size=None),
-        range(SAMPLES),
-    ),
+    "batch sampler": (lambda: DataLoader(DATA, batch_sampler=in_batches(SequentialSampler(DATA))), range(SAMPLES)),
+    "distributed": (lambda: DataLoader(DATA, batch_sampler=in_batches(distributed(1, 2))), range(1, SAMPLES, 2)),
+    "lists": (lambda: DataLoader(DATA, sampler=in_batches(SequentialSampler(DATA)), batch_size=None), range(SAMPLES)),
     "list of indices": (lambda: DataLoader(DATA, 4, sampler=[5, 3, 22, 3, 0]), [5, 3, 22, 3, 0]),
     "range of indices": (lambda: DataLoader(DATA, 4, sampler=range(20, 2, -3)), range(20, 2, -3)),
     "one worker out of turn": (lambda: DataLoader(DATA, 4, in_order=False), range(SAMPLES)),
@@ -140,21 +121,13 @@ UNKNOWN = {
     "shuffled": (lambda: DataLoader(DATA, 4, shuffle=True), "RandomSampler"),
     "subset": (lambda: DataLoader(DATA, 4, sampler=SubsetRandomSampler(range(9))), "SubsetRandomSampler"),
     "custom sampler": (lambda: DataLoader(DATA, 4, sampler=Backwards(DATA)), "Backwards"),
-    "batch sampler of a shuffle": (
-        lambda: DataLoader(DATA, batch_sampler=BatchSampler(RandomSampler(DATA), 4, False)),
-        "RandomSampler",
-    ),
-    "custom batch sampler": (
-        lambda: DataLoader(DATA, batch_sampler=Custom(SequentialSampler(DATA), 4, False)),
-        "Custom",
-    ),
-    "batches out of order": (lambda: DataLoader(DATA, 4, num_workers=2, in_order=False), "in_order=False"),
+    "in batches": (lambda: DataLoader(DATA, batch_sampler=in_batches(RandomSampler(DATA))), "RandomSampler"),
+    "custom batches": (lambda: DataLoader(DATA, batch_sampler=Custom(SequentialSampler(DATA), 4, False)), "Custom"),
+    "out of order": (lambda: DataLoader(DATA, 4, num_workers=2, in_order=False), "in_order=False"),
     "places from the end": (lambda: DataLoader(DATA, 4, sampler=[-1, 0]), "list"),
-    "range from the end": (lambda: DataLoader(DATA, 4, sampler=range(3, -3, -1)), "range"),
-    "items out of order": (lambda: DataLoader(DATA, batch_size=None, num_workers=2, in_order=False), "in_order=False"),
     "own iteration": (lambda: Reversed(DATA, 4), "an __iter__ of its own"),
     "own iteration over items": (lambda: Reversed(DATA, batch_size=None), "an __iter__ of its own"),
-    "batches of a data set, shuffled": (lambda: DataLoader(DATA, batch_size=None, shuffle=True), "RandomSampler"),
+    "items, shuffled": (lambda: DataLoader(DATA, batch_size=None, shuffle=True), "RandomSampler"),
 }
 
 
@@ -283,16 +256,8 @@ UNSHARED = {
     "drop_last": (lambda: DataLoader(DATA, 4, drop_last=True), ValueError, "drop_last=True, which would leave"),
     "no batches": (lambda: DataLoader(DATA, batch_size=None), ValueError, "batch_size=None"),
     "batch sampler": (KNOWN["batch sampler"][0], ValueError, "a batch_sampler of its own"),
-    "sampler of others": (
-        lambda: DataLoader(DATA, 4, sampler=SequentialSampler(range(5))),
-        ValueError,
-        "a sampler of 5 samples for a data set of 23",
-    ),
-    "distributed that drops": (
-        lambda: DataLoader(DATA, 4, sampler=distributed(0, 2, drop_last=True)),
-        ValueError,
-        "drop_last=True",
-    ),
+    "sampler of others": (lambda: DataLoader(DATA, 4, sampler=SequentialSampler(range(5))), ValueError, "of 5 samples"),
+    "distributed": (lambda: DataLoader(DATA, 4, sampler=distributed(0, 2, drop_last=True)), ValueError, "drop_last=T"),
     "own iteration": (lambda: Reversed(DATA, 4), ValueError, "got a Reversed with an __iter__ of its own"),
 }
 

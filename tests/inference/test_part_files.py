@@ -11,9 +11,8 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset
+from torch.utils.data import DataLoader, DistributedSampler, Subset
 
-from tests.dispatch import NoHostSync
 from tests.inference import sharded
 from tests.inference.cases import Counting, Loader, assert_same, data, expected, files, predictor, read
 from tests.inference.sharded import BATCH, SAMPLES, Images
@@ -23,7 +22,6 @@ from torch_boc.functional.columns import COLUMNS
 from torch_boc.inference import check_complete, part_files
 from torch_boc.inference.order import SharedData
 from torch_boc.inference.part_files import PartWriter, RunFolder, checksum, part_name
-from torch_boc.inference.ranks import Rank
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,11 +54,6 @@ def test_tensors_of_every_kind_have_a_checksum():
     sparse, lazy = torch.eye(3).to_sparse(), nn.LazyLinear(2).weight
     assert len({checksum([("w", x)]) for x in (sparse, 2 * sparse, lazy)}) == 3
     assert checksum([("w", lazy)]) == checksum([("w", nn.LazyLinear(2).weight)])
-
-
-def test_the_sums_are_made_on_the_device():
-    with NoHostSync():
-        part_files._sums(torch.randn(1000))
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -150,11 +143,6 @@ def test_resuming_with_another_batch_size_and_a_shorter_loader(tmp_path):
     predictor(model).to_parquet((x for x in Loader(size=5).batches), path, resume=True)
     assert model.calls == [3, 5, 3]
     assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        yield from zip(*data(), strict=True)
 
 
 class Shifted(Counting):
@@ -414,23 +402,11 @@ def test_fewer_samples_than_ranks_and_parts_of_data_sets(tmp_path, monkeypatch):
     assert parquet.read_table(tmp_path / "tensor")["index"].to_pylist() == list(range(SAMPLES))
 
 
-@pytest.mark.parametrize(("size", "block"), [(1, 11), (10, 20), (64, 64), (5000, 5000)])
-def test_blocks_are_whole_batches(size, block):
-    assert SharedData(DataLoader(Images(), size), 64).block_size(3) == block
-
-
-def test_large_data_sets_have_blocks_of_bounded_size():
+def test_blocks_are_whole_batches_of_bounded_size():
+    for size, block in ((1, 11), (10, 20), (64, 64), (5000, 5000)):
+        assert SharedData(DataLoader(Images(), size), 64).block_size(3) == block
     many = type("Many", (torch.utils.data.Dataset,), {"__len__": lambda self: 10**9})()
     assert SharedData(many, 64).block_size(8) == 2**17
-
-
-@pytest.mark.parametrize(("before", "now", "most"), [(4, 3, 9), (3, 4, 9), (8, 1, 13), (4, 2, 25)])
-def test_how_the_blocks_of_a_dead_rank_are_shared(before, now, most):
-    """Evenly if the two numbers have no common divisor."""
-    data = SharedData(Images(100), 1)
-    missing = set(data.share(1, Rank(0, before)))
-    shared = [len(missing.intersection(data.share(1, Rank(rank, now)))) for rank in range(now)]
-    assert (max(shared), sum(shared)) == (most, len(missing))
 
 
 def test_predict_gives_each_sample_to_one_rank():

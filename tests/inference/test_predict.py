@@ -9,12 +9,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.dispatch import NoHostSync
-from tests.inference.cases import SAMPLES, Counting, Hungry, assert_same, data, expected, joined, predictor, read
+from tests.inference.cases import Counting, Hungry, assert_same, data, expected, joined, predictor, read
 from tests.nn.models import images, linear, resnet, roberta, tokens, vit
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
 from torch_boc.functional.columns import COLUMNS
 from torch_boc.inference.batches import BatchReader
-from torch_boc.inference.order import count_samples
 
 
 class Stream(IterableDataset):
@@ -233,17 +232,6 @@ def test_the_computation_reads_nothing_back_and_stays_on_a_gpu(test):
     assert {x.device.type for x in columns.values()} == {"cuda"}
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
-def test_cuda_agrees_with_the_cpu(dtype):
-    model = Counting()
-    on_cpu = joined(predictor(model).predict(TensorDataset(*data())))
-    on_gpu = joined(predictor(model, device="cuda", dtype=dtype, batch_size=4).predict(TensorDataset(*data())))
-    assert {x.device.type for x in on_gpu.values()} == {"cpu"}
-    torch.testing.assert_close(on_gpu["gap"], on_cpu["gap"], rtol=0.1 if dtype else 1e-4, atol=0.05 if dtype else 1e-6)
-    assert on_gpu["index"].tolist() == list(range(SAMPLES))
-
-
 def test_device_is_the_models_own_or_the_one_given():
     assert BoCPredictor(linear()).device == BoCPredictor(nn.Identity()).device == torch.device("cpu")
     ours = BoCPredictor(linear(), device="meta", test=calibrated())
@@ -319,12 +307,6 @@ def test_the_bar_counts_samples_in_a_terminal(shown, progress, monkeypatch, caps
     list(BoCPredictor(Counting(), progress=progress).predict(DataLoader(TensorDataset(*data()), 5)))
     line = capsys.readouterr().err
     assert ("23/23" in line and "samples/s" in line) if shown and progress else line == ""
-
-
-@pytest.mark.parametrize(("drop_last", "expected"), [(False, 10), (True, 9)])
-def test_the_bar_knows_how_many_samples_come(drop_last, expected):
-    loader = DataLoader(TensorDataset(torch.randn(10, 5)), batch_size=3, drop_last=drop_last)
-    assert count_samples(loader) == expected == sum(len(x) for (x,) in loader)
 
 
 @pytest.mark.parametrize(("module", "call"), [("tqdm.auto", "predict"), ("pandas", "to_frame")])

@@ -1,7 +1,5 @@
 """A classifier as a function of batches of arrays, for engines that cut a data set into batches and send them out."""
 
-import copy
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,9 +10,8 @@ from ..data.sheets import as_tensor, numpy
 from ..nn import ConformalTest
 from ..nn.screening import SampleColumns
 from .batches import check_id
-from .device import FittingPieces, evaluating, land, to_device
-from .loop import TableLoop, check_dtype
 from .part_files import probe_settings
+from .predictor import BoCPredictor, check_dtype
 
 Arrays = Mapping[str, Any]  # NumPy arrays of one length, by the names of their columns
 REMEDY = "give preprocess=, a function that makes tensors of the batch"
@@ -81,8 +78,9 @@ class BoCBatchPredictor:
                 "write a function that loads the model, so that each worker loads it for itself"
             )
         self.factory, self.preprocess = factory, preprocess
-        self.device, self.dtype, self.compile = device, check_dtype(dtype), compile
         self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
+        self._options: dict[str, Any] = {"device": device, "dtype": check_dtype(dtype), "compile": compile}
+        self._options |= {"columns": columns, "trials": trials, "test": self._probe.test, "alpha": alpha}
         self.inputs, self.target, self.id = inputs, target, id
         taken = ("target", *self._probe.names)
         check_id(id, taken)
@@ -91,7 +89,7 @@ class BoCBatchPredictor:
                 f"expected keep as a list of different names, not among {', '.join(taken)} or id, got {keep!r}"
             )
         self.keep = tuple(keep)
-        self._loop: _BatchLoop | None = None
+        self._predictor: BoCPredictor | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -101,7 +99,7 @@ class BoCBatchPredictor:
     @property
     def settings(self) -> dict[str, object]:
         """What the values of the result depend on, beside the model and the samples."""
-        return probe_settings(self._probe, self.columns, self.dtype)
+        return probe_settings(self._probe, self.columns, self._options["dtype"])
 
     def __call__(self, batch: Arrays) -> dict[str, Any]:
         """The columns of a batch."""
@@ -114,22 +112,21 @@ class BoCBatchPredictor:
         if size == 0:
             none = {} if self.target is None else {"target": torch.arange(0)}
             return passed | {name: x.numpy() for name, x in (none | self._probe.of_nothing()).items()}
-        target = None if self.target is None else column_tensor(self.target, batch[self.target])
-        return passed | self.load().columns_of(self._arguments(batch), target, size)
-
-    def load(self) -> "_BatchLoop":
-        """Make the classifier, if that has not happened yet. The first batch does it, too."""
-        if self._loop is None:
+        if self._predictor is None:
             model = self.factory()
             if not isinstance(model, nn.Module):
                 raise TypeError(f"expected a factory that returns a torch.nn.Module, got {type(model).__name__}")
-            model = model if self.device is None else model.to(self.device)
-            self._loop = _BatchLoop(model, copy.deepcopy(self._probe), self.dtype, self.compile)
-        return self._loop
+            self._predictor = BoCPredictor(model, progress=False, **self._options)
+        target = None if self.target is None else column_tensor(self.target, batch[self.target])
+        table: dict[str, Tensor] = next(self._predictor.predict([(self._arguments(batch), target)]), {})
+        rows = len(table.pop("index", ()))
+        if rows != size:
+            raise ValueError(f"expected preprocess to return {size} samples, as many as the batch has, got {rows}")
+        return passed | {name: x.numpy() for name, x in table.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles hold: everything but the classifier."""
-        return {**vars(self), "_loop": None}
+        return {**vars(self), "_predictor": None}
 
     @property
     def _passed(self) -> tuple[str, ...]:
@@ -148,26 +145,6 @@ class BoCBatchPredictor:
                 )
         tensors = {name: column_tensor(name, batch[name]) for name in names}
         return tensors if isinstance(self.inputs, Sequence) and not isinstance(self.inputs, str) else tensors[names[0]]
-
-
-class _BatchLoop(TableLoop):
-    """A model that runs on one batch after the other."""
-
-    def __init__(self, model: nn.Module, probe: SampleColumns, dtype: torch.dtype | None, compile: bool) -> None:
-        super().__init__(model, probe, dtype=dtype, compile=compile, progress=False, id=None)
-        self._pieces = FittingPieces(lambda piece: self._columns(to_device(piece, self.device)))
-
-    def columns_of(self, inputs: Any, target: Tensor | None, size: int) -> dict[str, Any]:
-        """The columns of a batch of `size` samples, as NumPy arrays."""
-        batch = self._reader.read((inputs, target))
-        if batch.size != size:
-            raise ValueError(
-                f"expected preprocess to return {size} samples, as many as the batch has, got {batch.size}"
-            )
-        with evaluating(self.model):
-            landing = land({**self._known(None, batch), **self._pieces(batch)})
-            table = self._arrive(deque([landing]), None)
-        return {name: x.numpy() if isinstance(x, Tensor) else x for name, x in table.items()}
 
 
 def _writable(array: Any) -> Any:

@@ -81,44 +81,41 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or mentions_memory(error)
 
 
-class FittingPieces:
-    """Calls `function` on a batch, in pieces as large as the memory allows, and joins their columns.
+def in_fitting_pieces(
+    function: Callable[[Batch], dict[str, Tensor]], batch: Batch, limit: int | None
+) -> tuple[dict[str, Tensor], int | None]:
+    """Call `function` on a batch, in pieces as large as the memory allows, and join their columns.
 
-    A piece that does not fit is halved. The size that fits is kept for the following batches. A single sample that does
-    not fit is an error.
+    A piece that does not fit is halved. A single sample that does not fit is an error.
 
-    Attributes:
-        limit: the largest number of samples in a piece; None until memory has run out once.
+    Args:
+        function: makes the columns of a piece.
+        batch: the samples.
+        limit: the largest number of samples in a piece; None if memory has not run out yet.
+
+    Returns:
+        The columns of all samples in their order, and the limit for the next batch.
     """
-
-    def __init__(self, function: Callable[[Batch], dict[str, Tensor]]) -> None:
-        self.limit: int | None = None
-        self._function = function
-
-    def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        """The columns of all samples of the batch, in their order."""
-        done, parts = 0, []
-        while done < batch.size:
-            stop = min(batch.size, done + (self.limit or batch.size))
-            piece = batch if stop - done == batch.size else batch.piece(done, stop)
-            try:
-                parts.append(self._function(piece))
-                done = stop
-                continue
-            except RuntimeError as error:
-                if piece.size == 1 or not is_out_of_memory(error):
-                    raise
-            # Outside of the handler: inside, the error would still hold the tensors of the failed call.
-            self.limit = piece.size // 2
-            gc.collect()
-            if torch.cuda.is_initialized():
-                torch.cuda.empty_cache()
-            warnings.warn(
-                f"{piece.size} samples do not fit in memory; going on with {self.limit} at a time", stacklevel=2
-            )
-        if len(parts) == 1:
-            return parts[0]
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    done, parts = 0, []
+    while done < batch.size:
+        stop = min(batch.size, done + (limit or batch.size))
+        piece = batch if stop - done == batch.size else batch.piece(done, stop)
+        try:
+            parts.append(function(piece))
+            done = stop
+            continue
+        except RuntimeError as error:
+            if piece.size == 1 or not is_out_of_memory(error):
+                raise
+        # Outside of the handler: inside, the error would still hold the tensors of the failed call.
+        limit = piece.size // 2
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        warnings.warn(f"{piece.size} samples do not fit in memory; going on with {limit} at a time", stacklevel=2)
+    if len(parts) == 1:
+        return parts[0], limit
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, limit
 
 
 def can_be_pinned(x: Tensor) -> bool:
@@ -147,12 +144,8 @@ class Samples(NamedTuple):
     batch: Batch
 
 
-class _Copy(NamedTuple):
-    """A batch whose tensors are being copied to the device, those tensors, and the event of their arrival."""
-
-    batch: Batch
-    tensors: list[Tensor]
-    event: Any
+# A batch whose tensors are being copied to the device, those tensors, and the event of their arrival.
+_Copy = tuple[Batch, list[Tensor], Any]
 
 
 class Prefetch:
@@ -211,10 +204,11 @@ class Prefetch:
         if copy is None or fetched is not batch:
             return to_device(batch, self._device)
         stream = torch.cuda.current_stream(self._device)
-        stream.wait_event(copy.event)
-        for x in copy.tensors:
+        on_device, tensors, event = copy
+        stream.wait_event(event)
+        for x in tensors:
             x.record_stream(stream)  # the memory belongs to the other stream, which must not reuse it too early
-        return to_device(copy.batch, self._device)
+        return to_device(on_device, self._device)
 
 
 @torch.inference_mode()
@@ -242,7 +236,7 @@ def _copy(batch: Batch, device: torch.device) -> _Copy | None:
     event.record(stream)
     if waits:
         event.synchronize()  # the loader may write its next batch into the memory that it pinned itself
-    return _Copy(on_device, tensors, event)
+    return on_device, tensors, event
 
 
 @cache

@@ -287,19 +287,17 @@ def check_shareable(loader: Any) -> DataLoader[Any]:
             "it give each process its own samples, and write a file for each process without shard="
         )
     sampler: Any = loader.sampler
-    got = ""
-    if not _is_plain(loader):
-        got = f"a {type(loader).__name__} with an __iter__ of its own"
-    elif loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
-        got = "a loader with batch_size=None or a batch_sampler of its own"
-    elif type(sampler) not in (SequentialSampler, DistributedSampler):
-        got = f"a loader with {type(sampler).__name__}"
-    elif loader.drop_last or getattr(sampler, "drop_last", False):
-        got = "a loader with drop_last=True, which would leave samples out"
-    else:
-        source = sampler.dataset if isinstance(sampler, DistributedSampler) else sampler.data_source
-        if len(source) != len(loader.dataset):  # type: ignore[arg-type]
-            got = f"a sampler of {len(source)} samples for a data set of {len(loader.dataset)}"  # type: ignore[arg-type]
+    source = getattr(sampler, "dataset", getattr(sampler, "data_source", ()))
+    problems = {
+        f"a {type(loader).__name__} with an __iter__ of its own": not _is_plain(loader),
+        "a loader with batch_size=None or a batch_sampler of its own": type(loader.batch_sampler) is not BatchSampler
+        or loader.batch_size is None,
+        f"a loader with {type(sampler).__name__}": type(sampler) not in (SequentialSampler, DistributedSampler),
+        "a loader with drop_last=True, which would leave samples out": loader.drop_last
+        or getattr(sampler, "drop_last", False),
+        f"a sampler of {len(source)} samples": len(source) != len(loader.dataset),  # type: ignore[arg-type]
+    }
+    got = next((words for words, is_so in problems.items() if is_so), None)
     if got:
         raise ValueError(f"{WANTED} (a DistributedSampler may stay), got {got}; give the data set itself")
     return loader

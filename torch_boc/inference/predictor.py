@@ -1,7 +1,10 @@
 """Run a classifier over a loader and keep a row for each sample."""
 
 import os
+import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from operator import length_hint
 from pathlib import Path
@@ -13,11 +16,12 @@ from torch import Tensor, nn
 from .. import __version__
 from .._optional import require, require_pyarrow
 from ..data.atomic import check_file
-from ..data.parquet import ParquetFile
-from ..nn import ConformalTest
+from ..data.parquet import Column, ParquetFile
+from ..functional.checks import are_probabilities
+from ..nn import ConformalTest, find_logits
 from ..nn.screening import SampleColumns
-from .batches import check_id
-from .loop import TableLoop, check_dtype
+from .batches import Batch, BatchReader, check_id
+from .device import Landing, Prefetch, Samples, device_of, evaluating, in_fitting_pieces, land
 from .order import Numbered, SharedData, as_loader, count_samples, number, warn_of_other_processes
 from .part_files import (
     PartWriter,
@@ -32,7 +36,24 @@ from .part_files import (
 from .ranks import check_shard, find_rank
 
 
-class BoCPredictor(TableLoop):
+def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
+    """Return `dtype` if it is one for autocast or None, or raise."""
+    if dtype not in (None, torch.bfloat16, torch.float16):
+        raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
+    return dtype
+
+
+def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractContextManager[Any]:
+    """A tqdm bar that counts samples, in a terminal or a notebook; None if it is not to be shown."""
+    if not shown:
+        return nullcontext()
+    tqdm = require("tqdm", "auto", purpose="the progress bar needs", otherwise="progress=False").auto.tqdm
+    quiet = False if "ipykernel" in sys.modules else None  # None: tqdm shows it in a terminal only
+    bar: AbstractContextManager[Any] = tqdm(total=total, initial=start, unit=" samples", disable=quiet)
+    return bar
+
+
+class BoCPredictor:
     """Runs a classifier over a loader and makes a row for each sample, in the order of the loader.
 
     The columns are `index`, the `id` if you name one, `target` if the loader has it, and those of
@@ -66,6 +87,10 @@ class BoCPredictor(TableLoop):
             launcher: torchrun, srun, Lightning, or `torch.distributed`. Each process then predicts its own part of the
             data set, and `to_parquet` writes a folder. No process group is needed.
 
+    Attributes:
+        columns: the names of the columns after `index`, the id and `target`.
+        test: the predictor's own copy of the test, or None.
+
     >>> predictor = BoCPredictor(torch.nn.Linear(5, 3), progress=False)
     >>> for table in predictor.predict([torch.randn(4, 5), torch.randn(2, 5)]):
     ...     print(table["index"], table["gap"].shape)
@@ -91,12 +116,18 @@ class BoCPredictor(TableLoop):
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
-        check_dtype(dtype)
-        probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
-        check_id(id, ("target", *probe.names))
+        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
+        self.columns, self.trials, self.test = self._probe.names, self._probe.trials, self._probe.test
+        check_id(id, ("target", *self.columns))
         self.shard, self.batch_size = check_shard(shard), batch_size
-        model = model if device is None else model.to(device)
-        super().__init__(model, probe, dtype=dtype, compile=compile, progress=progress, id=id)
+        self.model = model if device is None else model.to(device)
+        self.device, self.dtype, self.progress, self.id = device_of(self.model), check_dtype(dtype), progress, id
+        self._probe.to(self.device)
+        self._forward = torch.compile(model) if compile else model
+        self._reader = BatchReader(model, id)
+        self._ahead = 1 if self.device.type == "cuda" else 0
+        self._limit: int | None = None  # how many samples fit in memory at a time, once it has run out
+        self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
 
     def predict(self, loader: Any) -> Iterator[dict[str, Any]]:
         """Yield a table for each batch: a dict of tensors on the CPU; ids that are strings are a list.
@@ -195,3 +226,80 @@ class BoCPredictor(TableLoop):
             return settings | {"run_id": str(run_id)}
         tensors = chain(self.model.named_parameters(), self.model.named_buffers())
         return settings | {"checksum of the parameters": checksum(tensors)}
+
+    def _tables(self, batches: Iterable[Numbered], total: int | None, start: int = 0) -> Iterator[dict[str, Column]]:
+        """The tables of the samples after the first `start`. On CUDA, the next batch starts before a table is read."""
+        landing: deque[Landing] = deque()
+        with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
+            for table in self._launch(self._samples(batches, start)):
+                landing.append(table)
+                if len(landing) > self._ahead:
+                    yield self._arrive(landing, bar)
+            while landing:
+                yield self._arrive(landing, bar)
+
+    def _arrive(self, landing: deque[Landing], bar: Any) -> dict[str, Column]:
+        columns = landing.popleft().wait()
+        self._are_probabilities = bool(self._are_probabilities)
+        if self._are_probabilities:
+            raise ValueError(
+                "expected logits from the model, got probabilities (every row of the first batch is non-negative and "
+                "sums to 1); remove the softmax from the model, or let the model return the logarithm"
+            )
+        if bar is not None:
+            bar.update(len(columns[self.columns[0]]))
+        return columns
+
+    def _launch(self, samples: Iterator[Samples]) -> Iterator[Landing]:
+        """Start the computation of each batch; on CUDA, the copy of the next batch to the device starts after it."""
+        self._are_probabilities = None
+        with Prefetch(samples, self.device) as prefetch:
+            for some in prefetch:
+                columns, self._limit = in_fitting_pieces(
+                    lambda piece: self._columns(prefetch.deliver(piece)), some.batch, self._limit
+                )
+                landing = land({**some.known, **columns})
+                if self._limit is None:  # else the memory is short
+                    prefetch.fetch()
+                yield landing
+
+    def _samples(self, batches: Iterable[Numbered], start: int) -> Iterator[Samples]:
+        """The samples after the first `start`, which are read and left out."""
+        seen = 0
+        for index, batch in batches:
+            skipped = min(max(start - seen, 0), batch.size)
+            seen += batch.size
+            if skipped:
+                batch = batch.piece(skipped, batch.size)
+                index = None if index is None else index[skipped:]
+            if batch.size:
+                yield Samples(self._known(index, batch), batch)
+        if seen < start:
+            raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
+
+    def _known(self, index: Tensor | None, batch: Batch) -> dict[str, Column]:
+        """The columns of the table that the model has no part in. An id called `index` takes the place of ours."""
+        known: dict[str, Column] = {} if index is None else {"index": index}
+        # Copies, because the loader may use the same memory for the next batch.
+        if self.id is not None and batch.ids is not None:
+            known[self.id] = batch.ids.clone() if isinstance(batch.ids, Tensor) else list(batch.ids)
+        return known if batch.target is None else known | {"target": batch.target.clone()}
+
+    def _columns(self, batch: Batch) -> dict[str, Tensor]:
+        """The computation, on the device from beginning to end."""
+        autocast = nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
+        with torch.inference_mode(), autocast:
+            logits = find_logits(self._forward(*batch.args, **batch.kwargs))
+        if logits.ndim != 2 or len(logits) != batch.size:
+            raise ValueError(
+                f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; "
+                "a table has one row for each sample: put a module around the model that reduces the other axes"
+            )
+        if self._are_probabilities is None:
+            self._are_probabilities = are_probabilities(logits, -1)
+        # Outside of inference mode, so that users get ordinary tensors.
+        return self._probe(logits)
+
+    def _no_samples(self) -> dict[str, Column]:
+        ids: dict[str, Column] = {} if self.id is None else {self.id: []}
+        return {"index": torch.arange(0), **ids, **self._probe.of_nothing()}
