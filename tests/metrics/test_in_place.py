@@ -1,20 +1,12 @@
 """States are changed in place, so that a CUDA graph can hold an update; and an update is few operations, or one."""
 
-import copy
-import pickle
-
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torchmetrics import MetricCollection
 
 from tests.dispatch import NoHostSync
 from tests.metrics.cases import labelled_batches
-from tests.metrics.tester import assert_same
-from tests.passes import count_native_calls
 from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, kernels
-from torch_boc.functional import boc_summary
 
 MAKERS = {
     "whole": BoCMetric,
@@ -76,38 +68,6 @@ def test_inference_mode_may_begin_and_end_between_updates(make, path, inside_fir
 
 
 @paths
-@makers
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), lambda x: x.clone()])
-def test_a_copy_has_states_of_its_own(make, path, copied):
-    metric = make()
-    with kernels.use(path):
-        update(metric)
-        other = copied(metric)
-        update(metric, SECOND, SECOND_TARGET)
-        assert_same_states(other, (FIRST, FIRST_TARGET))
-        metric.reset()
-        update(metric)
-        assert_same_states(metric, (FIRST, FIRST_TARGET))
-
-
-@paths
-@makers
-def test_forward_and_merging_leave_the_samples_before(make, path):
-    metric, other = make(), make()
-    with kernels.use(path):
-        update(other, SECOND, SECOND_TARGET)
-        kept = {name: value.clone() for name, value in states(other).items()}
-        update(metric)
-        metric.merge_state(other)
-        flags = FIRST_TARGET > 3 if isinstance(metric, BoCSeparation) else FIRST_TARGET
-        metric(FIRST, flags)
-        update(metric)
-        assert_same_states(metric, *[(FIRST, FIRST_TARGET)] * 3, (SECOND, SECOND_TARGET))
-    for name, value in kept.items():
-        assert torch.equal(getattr(other, name), value)
-
-
-@paths
 def test_a_compute_group_shares_its_states(path):
     collection = MetricCollection({"one": BoCMetric(prefix="a_"), "two": BoCMetric(keys=["gap"], prefix="b_")})
     with kernels.use(path):
@@ -133,61 +93,6 @@ def test_what_was_given_out_does_not_change():
         torch.testing.assert_close(now, before, rtol=0, atol=0, equal_nan=True)
 
 
-def test_compute_on_cpu_and_compiled_updates():
-    metric = BoCSeparation(("msp",), thresholds=64, compute_on_cpu=True)
-    update(metric)
-    update(metric)
-    assert metric.histograms().sum() == 80
-    metric = BoCMetric(validate_args=False)
-    compiled = torch.compile(metric.update, backend="aot_eager")
-    before = states(metric)
-    for batch in ((FIRST, FIRST_TARGET), (SECOND, SECOND_TARGET)):
-        compiled(*batch)
-    assert all(getattr(metric, name) is value for name, value in before.items())
-    everything = torch.cat([FIRST, SECOND]), torch.cat([FIRST_TARGET, SECOND_TARGET])
-    assert_same(metric.compute(), boc_summary(*everything), atol=1e-6)
-
-
-class Counted(TorchDispatchMode):
-    """Writes down operations."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.append(str(func.overloadpacket))
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("labelled", [False, True])
-@pytest.mark.parametrize("shape", [(64, 10), (256, 1000)])
-@pytest.mark.parametrize(("make", "limit"), [(BoCMetric, 150), (CoherenceGap, 80)])
-def test_an_update_by_torch_is_few_operations(make, limit, shape, labelled):
-    metric, batch = make(), (torch.randn(shape), torch.zeros(shape[:1], dtype=torch.long))[: 1 + labelled]
-    with kernels.use("torch"):
-        metric.update(*batch)  # which also looks for probabilities
-        with Counted() as operations:
-            metric.update(*batch)
-    assert 30 < len(operations.names) <= limit
-
-
-@pytest.mark.parametrize("ignore_index", [None, -100])
-@pytest.mark.parametrize(("make", "call"), [(BoCMetric, "tally"), (CoherenceGap, "gap_tally")])
-def test_an_update_is_one_native_call(make, call, ignore_index, monkeypatch):
-    metric, calls = make(), count_native_calls(monkeypatch)
-    if ignore_index is not None and call != "count_scores":
-        metric = type(metric)(ignore_index=ignore_index)
-    update(metric)
-    calls.clear()
-    second = FIRST_TARGET > 3 if call == "count_scores" else FIRST_TARGET
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
-        metric.update(FIRST, second)
-    assert calls == [call]
-    operations = {event.name for event in seen.events() if event.name.startswith(("aten::", "torch_boc"))}
-    assert operations <= {"aten::to"}  # flags as booleans, which they are
-
-
 def test_update_reads_nothing_back_on_either_path():
     for path in ("auto", "torch"):
         for make in MAKERS.values():
@@ -196,18 +101,3 @@ def test_update_reads_nothing_back_on_either_path():
             with kernels.use(path), NoHostSync():
                 update(metric)
             assert any(value.any() for value in states(metric).values())
-
-
-@pytest.mark.skipif(not kernels.available("cuda"), reason="there is no Triton")
-@pytest.mark.parametrize(("make", "operator"), [(BoCMetric, "tally"), (CoherenceGap, "gap_tally")])
-def test_an_update_on_a_gpu_is_one_operator(make, operator):
-    metric = make()
-    metric.validate_args, metric._device = False, torch.device("cuda", 0)
-    with FakeTensorMode():
-        for name, state in states(metric).items():
-            setattr(metric, name, torch.zeros(state.shape, dtype=state.dtype, device="cuda"))
-        logits, target = torch.empty(64, 7, device="cuda"), torch.empty(64, dtype=torch.int64, device="cuda")
-        second = target.bool() if operator == "count_scores" else target
-        with Counted() as operations:
-            metric.update(logits, second)
-    assert [name for name in operations.names if name != "prim.device"] == [f"torch_boc.{operator}"]
