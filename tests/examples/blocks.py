@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-GUIDE = Path(__file__).parents[3] / "examples" / "guide"
+GUIDE = Path(__file__).parents[2] / "examples" / "guide"
 PAGES = sorted(GUIDE.rglob("*.md"))
 # A fence, with the comment in the line before it that says why its code is not run.
 FENCE = re.compile(r"(?:^<!-- not run: ([^\n]+) -->\n)?^( *)```([^\n]*)\n(.*?)^\2```", re.MULTILINE | re.DOTALL)
