@@ -39,14 +39,6 @@ def test_a_block_is_passed_over_once(run, files, monkeypatch, output):
     assert passes == [bool(output)]
 
 
-def test_without_targets_there_is_no_column(run, files):
-    np.save(files / "bare.npy", read_arrays(files / "test.npz")["logits"])
-    code, out, err = run("probe", "bare.npy", "-o", "out.parquet")
-    assert (code, err) == (0, "")
-    assert "accuracy" not in out
-    assert parquet.read_table(files / "out.parquet").column_names[:2] == ["index", "prediction"]
-
-
 def test_the_summary_is_that_of_the_library(run, files):
     data = read_arrays(files / "test.npz")
     expected = boc_summary(torch.from_numpy(data["logits"]), torch.from_numpy(data["target"]), trials=20)
@@ -61,11 +53,26 @@ def test_the_summary_is_that_of_the_library(run, files):
         assert f" {expected[key].item():.4f}\n" in text
 
 
-def test_json_has_null_for_what_there_is_none_of(run, files):
+def test_without_targets_there_is_no_accuracy(run, files):
     np.save(files / "bare.npy", read_arrays(files / "test.npz")["logits"])
-    result = json.loads(run("probe", "bare.npy", "-o", "a.csv", "--json").out, parse_constant=pytest.fail)
-    assert result["accuracy"] is None
-    assert result["output"] == "a.csv"
+    result = json.loads(run("probe", "bare.npy", "-o", "a.parquet", "--json").out, parse_constant=pytest.fail)
+    assert (result["accuracy"], result["output"]) == (None, "a.parquet")
+    assert parquet.read_table(files / "a.parquet").column_names[:2] == ["index", "prediction"]
+    assert "accuracy" not in run("probe", "bare.npy").out
+
+
+def test_probabilities_and_names_of_classes(run, files):
+    logits = torch.from_numpy(read_arrays(files / "test.npz")["logits"])
+    expected = json.loads(run("probe", "test.npz", "--json").out)
+    np.savez(files / "shares.npz", logits=logits.double().softmax(1).numpy())
+    found = json.loads(run("probe", "shares.npz", "--probabilities", "-o", "out.csv", "--json").out)
+    assert [found[key] for key in ("confidence", "gap")] == pytest.approx([expected[x] for x in ("confidence", "gap")])
+    assert "energy" not in (files / "out.csv").read_text().splitlines()[0]
+    (files / "names.txt").write_text("cat\nship\n\n")
+    (files / "a.csv").write_text("ship,cat,target\n1.5,0,1\n0,2.5,0\n3,1,0\n")
+    for listed in ("cat, ship", "names.txt"):
+        found = json.loads(run("probe", "a.csv", "--classes", listed, "--json").out)
+        assert (found["classes"], found["accuracy"]) == (2, pytest.approx(2 / 3))
 
 
 @pytest.mark.parametrize("kind", READ)
@@ -90,26 +97,6 @@ def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
     assert calls == [64, 64]
     assert (files / f"out{kind}").read_text() == "from before"
     assert sorted(path.name for path in files.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        ("out.txt", "out.txt: expected an output that ends in .parquet or .csv, got '.txt'"),
-        ("out", "out: expected an output that ends in .parquet or .csv, got 'no ending'"),
-        ("folder.csv", "expected the path of a file, got the folder folder.csv; add a file name to it"),
-        (
-            "test.parquet",
-            "test.parquet: expected an output that is not the input, got the same file; choose another path",
-        ),
-    ],
-)
-def test_outputs_that_are_refused(run, files, out, message):
-    (files / "folder.csv").mkdir()
-    parquet.write_table(pa.table({"logit_0": [1.0], "logit_1": [2.0]}), files / "test.parquet")
-    code, printed, err = run("probe", "test.parquet", "-o", out)
-    assert (code, printed, err) == (2, "", f"torch-boc: error: {message}\n")
-    assert parquet.read_table(files / "test.parquet").column_names == ["logit_0", "logit_1"]
 
 
 FORMATS = ("npz", "parquet")

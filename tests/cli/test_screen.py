@@ -61,8 +61,9 @@ def test_the_numbers(run, bare):
     assert (found["held_out"], found["held_out_samples"], found["score"]) == ("val", 200, "log_odds")
     assert found["threshold"] == float(threshold.score)
     assert (found["alpha"], found["expected_rate"]) == (0.05, pytest.approx(10 / 201))
-    low, high = (betaincinv(10, 191, chance) for chance in (0.05, 0.95))
-    assert (found["rate_low"], found["rate_high"]) == pytest.approx((low, high))
+    rates = [betaincinv(10, 191, chance) for chance in (0.05, 0.95)]
+    assert [found["rate_low"], found["rate_high"]] == pytest.approx(rates)
+    low, high = (f"{100 * rate:.1f} %" for rate in rates)
     paper, flagged = int((sample_columns(new)["p_value"] <= 0.05).sum()), int(test.flag(new).sum())
     assert found["sets"] == [{"name": "bare", "samples": 200, "review": flagged, "paper": paper}]
     code, out, err = run("screen", "bare.npy", *VAL, "--fdr", "0.1")
@@ -70,7 +71,7 @@ def test_the_numbers(run, bare):
     for words in (
         f"flagged for review             {flagged} ({flagged / 2:.1f} %)",
         f"the paper's test would flag    {paper} ({paper / 2:.1f} %)",
-        f"expected false alarms          at most 5.0 % (with a chance of 90 %: {100 * low:.1f} % to {100 * high:.1f} %)",
+        f"expected false alarms          at most 5.0 % (with a chance of 90 %: {low} to {high})",
         "smallest p-value possible      0.005",
         "discoveries at FDR 10.0 %",
     ):
