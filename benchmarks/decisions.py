@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.harness import RESULTS, markdown_table, write_page
 from torch_boc import ConformalTest, DriftMonitor, zoo
-from torch_boc.evaluation.exact import binomial_interval
+from torch_boc.evaluation.intervals import binomial_interval
 from torch_boc.functional import bag_of_coins, p_value
 from torch_boc.kernels import use
 

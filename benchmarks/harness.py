@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from torch_boc.data.atomic import replacing
+from torch_boc.kernels import use
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -38,6 +39,22 @@ def best_times(contestants: Mapping[str, Callable[[], object]], *, seconds: floa
                     break
         rounds += 1
     return best
+
+
+def compiled(function: Callable[..., object]) -> Callable[..., object]:
+    """`function` compiled anew for one shape."""
+    torch.compiler.reset()
+    return torch.compile(function, fullgraph=True, dynamic=False)
+
+
+def in_torch(function: Callable[..., object]) -> Callable[..., object]:
+    """`function` by torch's operations."""
+
+    def run(*args: object) -> object:
+        with use("torch"):
+            return function(*args)
+
+    return run
 
 
 def machine() -> str:

@@ -9,9 +9,8 @@ from functools import partial
 import torch
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
-from benchmarks.harness import RESULTS, best_times, ratio, target, write_csv
+from benchmarks.harness import RESULTS, best_times, in_torch, ratio, target, write_csv
 from benchmarks.probe import probe
-from benchmarks.ways import in_torch
 from torch_boc import BoCMetric
 
 SHAPES = ((64, 10), (128, 10), (256, 1_000), (8_192, 1_000), (100_000, 10))

@@ -10,15 +10,14 @@ that the system takes to hand out memory.
 from collections.abc import Callable
 from functools import partial
 
+import scipy.stats
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from benchmarks import scaling
-from benchmarks.harness import RESULTS, best_times, machine, ratio, target, write_csv
-from benchmarks.ways import compiled, in_torch
+from benchmarks.harness import RESULTS, best_times, compiled, in_torch, machine, ratio, target, write_csv
 from tests.reference import obvious_probe
-from torch_boc.functional import bag_of_coins, log_p_value
+from torch_boc.functional import bag_of_coins, binomial_log_tail, flip_coins, log_p_value, sample_wins
 
 SHAPES = ((100_000, 10), (65_536, 100), (16_384, 1_000), (512, 50_257), (256, 128_256))
 SMALL = ((64, 10), (256, 1_000))
@@ -91,6 +90,44 @@ def shape_targets(table: list[dict[str, object]]) -> list[dict[str, object]]:
     return [*found, target(name, half / single, 1.0)]
 
 
+def linear_targets() -> list[dict[str, object]]:
+    """Time for each logit, over that of the batch in which it is least, from 10^6 to 10^8 logits of 1,000 classes."""
+    logits = 4 * torch.randn(100_000, 1_000, generator=torch.Generator().manual_seed(0))
+    batches = {str(rows): partial(bag_of_coins, logits[:rows]) for rows in (1_000, 10_000, 100_000)}
+    each = {int(rows): time / int(rows) for rows, time in best_times(batches).items()}
+    return [
+        target(f"coins, a logit of {1_000 * rows:,} / the least", time / min(each.values()), 1.1)
+        for rows, time in each.items()
+    ]
+
+
+def tail_targets() -> list[dict[str, object]]:
+    """Tails and sampling, for 100,000 rows and 100 trials."""
+    logits = 4 * torch.randn(100_000, 10, generator=torch.Generator().manual_seed(0))
+    coins = bag_of_coins(logits)
+    wins = torch.round(100 * coins.dominance.double())
+    counts, chances = (wins - 1).numpy(), coins.confidence.double().numpy()
+    tail = partial(binomial_log_tail, wins, 100)
+    best = best_times(
+        {
+            "scipy": lambda: scipy.stats.binom.sf(counts, 100, chances),
+            "tail": lambda: tail(coins.odds),
+            "tail in torch": partial(in_torch(tail), coins.odds),
+            "tail by torch.compile": partial(compiled(lambda odds: binomial_log_tail(wins, 100, odds)), coins.odds),
+            "sample": lambda: sample_wins(coins, 100),
+            "flip": lambda: flip_coins(logits, 100),
+        }
+    )
+    limits = {"tail": 0.25, "tail in torch": 1.0, "tail by torch.compile": 0.5}
+    return [
+        *(
+            target(f"binomial_log_{name} / scipy.stats.binom.sf", ratio(best, name, "scipy"), limit)
+            for name, limit in limits.items()
+        ),
+        target("sample_wins / flip_coins", ratio(best, "sample", "flip"), 1 / 20),
+    ]
+
+
 def figure(rows: list[dict[str, object]]) -> Figure:
     """Time of each contestant over that of softmax, a panel for each dtype."""
     drawing = Figure(figsize=(9, 3.6), layout="constrained")
@@ -124,7 +161,7 @@ def main() -> None:
     for shape in (*SMALL, *SHAPES):
         rows += time_shape(*shape)
         targets += shape_targets(rows[-len(DTYPES) :])
-    targets += scaling.targets()
+    targets += [*tail_targets(), *linear_targets()]
     write_csv(RESULTS / "probe.csv", rows)
     write_csv(RESULTS / "targets.csv", targets)
     figure([row for row in rows if (row["rows"], row["classes"]) in SHAPES]).savefig(RESULTS / "probe.png", dpi=150)

@@ -14,10 +14,8 @@ from benchmarks.known_truth import BINS, Normals, Population, made_logits, netwo
 from benchmarks.paper.beyond import beyond_confidence
 from torch_boc.calibration import calibrators
 from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.bootstrap import random_numbers
-from torch_boc.evaluation.ece import error_difference
-from torch_boc.evaluation.judged import Judged
-from torch_boc.evaluation.reliability import judge
+from torch_boc.evaluation.intervals import random_numbers
+from torch_boc.evaluation.reliability import Judged, error_difference, judge
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
 from torch_boc.report.topics import verdict

@@ -48,7 +48,7 @@ def probe(row: Sequence[float]) -> Probe:
 
 
 class Standing(NamedTuple):
-    """Every quantity of one given class of a row, under the names of `torch_boc.functional.ClassCoins`."""
+    """Every quantity of one given class of a row, under the names of `torch_boc.functional.Coins`."""
 
     confidence: mpf
     odds: mpf

@@ -19,12 +19,12 @@ SHARE = 0.01
 IMPORTS = """
 import sys, torch_boc
 from torch_boc.kernels.cpu import library
-from torch_boc.kernels.status import paths
+from torch_boc.kernels.trial import problem
 version, native = sys.argv[1:]
 assert torch_boc.__version__ == version, torch_boc.__version__
 assert all(hasattr(torch_boc, name) for name in torch_boc.__all__)
 assert native == "either" or (library.variant() is not None) == (native == "yes"), library.variant()
-assert not any(path.failed for path in paths()), paths()
+assert not problem("cpu"), problem("cpu")
 assert torch_boc.zoo.load("resnet20-cifar10").ood
 print(f"torch_boc {version} from {torch_boc.__path__[0]}, native library: {library.variant()}")
 """

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import torch_boc
+from tests.installed import others
+from tests.snippets import first_snippet, runnable
 
 HEAVY = ("torchmetrics", "lightning", "pytorch_lightning", "transformers", "pandas", "matplotlib", "pyarrow", "ray")
 PARTS = sorted(name for name in dir(torch_boc) if name.islower() and not name.startswith("_") and name != "watch")
@@ -13,33 +15,36 @@ PARTS.remove("bag_of_coins")
 
 
 def run(code):
-    """What a fresh process prints."""
-    code = f"import sys\nHEAVY = {HEAVY}\nheavy = lambda: [name for name in HEAVY if sys.modules.get(name)]\n{code}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    """What a new process prints."""
+    done = subprocess.run([sys.executable, "-c", f"import sys\n{code}"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done.stdout
 
 
-def test_the_top_level_imports_nothing_heavy():
-    assert run("import torch_boc\nprint(heavy(), 'torch' in sys.modules)") == "[] False"
-
-
-def test_probing_logits_needs_torch_alone():
-    """So do the workers of a fleet, each of which imports what it runs."""
+def test_what_is_imported_when():
+    """The top level and the help need no torch; probing logits, as the workers of a fleet do, needs torch alone."""
     parts = "core", "kernels", "functional", "data", "nn", "inference", "ray"
-    code = f"import torch_boc\n[getattr(torch_boc, name) for name in {parts}], torch_boc.bag_of_coins\nprint(heavy())"
-    assert run(code) == "[]"
+    code = f"""
+def loaded(*names):
+    return [name for name in names if sys.modules.get(name)]
 
-
-def test_ray_is_imported_when_a_function_needs_it():
-    code = "import torch_boc.ray\nprint(torch_boc.ray.is_ray_dataset(3), sys.modules.get('ray'))"
-    assert run(code) == "False None"
-
-
-def test_every_part_is_an_attribute():
-    assert {"core", "data", "lightning", "ray", "report", "transformers"} < set(PARTS)
-    code = f"import torch_boc\nprint(*[getattr(torch_boc, name).__name__ for name in {PARTS}])"
-    assert run(code).split() == [f"torch_boc.{name}" for name in PARTS]
+import torch_boc
+from torch_boc.cli import main
+print(loaded("torch", *{HEAVY}))
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+print(loaded("torch", *{HEAVY}))
+import torch_boc.functional
+print(loaded(*{HEAVY}))
+[getattr(torch_boc, name) for name in {parts}], torch_boc.bag_of_coins
+print(loaded(*{HEAVY}))
+print(*[getattr(torch_boc, name).__name__ for name in {PARTS}])
+"""
+    lines = run(code).splitlines()
+    assert [line for line in lines if line.startswith("[")] == ["[]"] * 4
+    assert lines[-1].split() == [f"torch_boc.{name}" for name in PARTS]
 
 
 def test_type_checkers_see_what_is_there():
@@ -55,18 +60,20 @@ def test_type_checkers_see_what_is_there():
     assert seen | {"__version__"} == set(dir(torch_boc))
 
 
-def test_the_packages_of_the_extras_may_be_missing():
-    """`from torch_boc import *` and temperature scaling need none of them; the others say which extra to install."""
-    missing = ("pandas", "sklearn", "pyarrow", "pytorch_ood", "typer", "rich", "safetensors")
-    adapted = ("lightning", "lightning.pytorch", "pytorch_lightning", "transformers")
+def test_torch_and_torchmetrics_suffice():
+    """The README's first example needs no more; what does names the extra to install."""
+    missing = [name for name in others("torch", "torchmetrics") if name != "torch_boc"]
+    assert {"pandas", "scipy", "sklearn", "matplotlib", "transformers", "lightning", "typer", "rich"} <= set(missing)
     code = f"""
-sys.modules.update(dict.fromkeys({missing}))
+sys.modules.update(dict.fromkeys({missing}))  # a module that is None here cannot be imported
+{runnable(first_snippet())}
+print(review.shape, coins.gap.min() >= 0)
+for name in {missing}:
+    del sys.modules[name]
+sys.modules.update(dict.fromkeys(("pandas", "sklearn", "pyarrow", "pytorch_ood", "typer", "rich", "safetensors")))
 from torch_boc import *
-import torch, torch_boc
-sys.modules.update(dict.fromkeys({adapted}))  # not before: torchmetrics imports transformers if it is installed
-print([name for name in ("lightning", "transformers") if name in globals() or f"torch_boc.{{name}}" in sys.modules])
-assert all(hasattr(evaluation, name) for name in evaluation.__all__)
-calibration.calibrators()
+# Not before: torchmetrics imports these if they are installed.
+sys.modules.update(dict.fromkeys(("lightning", "lightning.pytorch", "pytorch_lightning", "transformers")))
 calibration.TemperatureScaling().fit(torch.tensor([[3.0, 0.0]] * 3), torch.tensor([0, 0, 1]))
 for call in (lambda: torch_boc.lightning, lambda: torch_boc.transformers, lambda: evaluation.evaluate([[1.0, 2.0]])):
     try:
@@ -74,7 +81,7 @@ for call in (lambda: torch_boc.lightning, lambda: torch_boc.transformers, lambda
     except ImportError as error:
         print(error)
 """
-    none, *errors = run(code).splitlines()
-    assert none == "[]"
+    first, *errors = run(code).splitlines()
+    assert first == "torch.Size([500]) tensor(True)"
     for error, extra in zip(errors, ("lightning", "transformers", "eval"), strict=True):
         assert f"pip install 'torch-boc[{extra}]'" in error

@@ -5,10 +5,22 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.language.analysis import BINS, CONTRASTS, FAMILIAR, SCORES
-from benchmarks.language.names import NAMES, SIGNED
 from torch_boc.plots import CYCLE, GREY
 from torch_boc.report.axes import FONT_SIZE, finish, panels
 
+# What the page calls the scores.
+NAMES = {
+    "log_probability": "log-probability of the token",
+    "confidence": "confidence",
+    "lost_coins": "lost coins",
+    "entropy": "entropy",
+    "logit_gap": "logit gap",
+    "energy": "energy",
+    "concentration": "ρ",
+}
+NEGATIVE = ("lost_coins", "entropy", "concentration")
+# With the sign for which higher is more sure.
+SIGNED = {name: f"−{text}" if name in NEGATIVE else text for name, text in NAMES.items()}
 FEW = 20  # bins with fewer tokens are not drawn
 MARKS = "os^Dv<>P"
 

@@ -8,8 +8,7 @@ import pandas as pd
 from benchmarks.harness import markdown_table
 from benchmarks.language.analysis import CONTRASTS, FAMILIAR, LEVELS, SCORES
 from benchmarks.language.collect import KEPT
-from benchmarks.language.figures import of
-from benchmarks.language.names import SIGNED
+from benchmarks.language.figures import SIGNED, of
 from benchmarks.language.sentences import answers
 from benchmarks.language.texts import SETS
 from torch_boc.report.words import number

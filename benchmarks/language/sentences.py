@@ -6,8 +6,7 @@ import pandas as pd
 
 from benchmarks.language.analysis import CONTRASTS, FAMILIAR
 from benchmarks.language.collect import KEPT, ROUNDING
-from benchmarks.language.figures import of
-from benchmarks.language.names import SIGNED
+from benchmarks.language.figures import SIGNED, of
 from benchmarks.language.texts import SETS
 from torch_boc.report.words import listed, number
 

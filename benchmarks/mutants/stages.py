@@ -1,30 +1,41 @@
 """Which tests are asked about a fault in which file: the nearest first, so that most faults are found in seconds."""
 
+import ast
+import re
 from pathlib import Path
 
-# Folders of tests that go through a part of the package, beside the folder that mirrors it.
-BEYOND = {
-    "core": ["functional", "kernels"],
-    "kernels": ["core", "functional"],
-    "functional": ["metrics", "nn", "core", "kernels"],
-    "data": ["evaluation", "nn", "inference", "cli"],
-    "nn": ["inference"],
-    "metrics": ["lightning", "transformers"],
-    "inference": ["lightning"],
-    "calibration": ["evaluation"],
-    "report": ["cli", "benchmarks"],
-    "evaluation": ["report", "cli", "benchmarks"],
-    "zoo": ["cli", "benchmarks"],
-    "experiments": ["cli"],
-    "": ["metrics", "nn", "inference", "lightning", "transformers", "report"],
-}
+NEAREST, MOST = 3, 10  # files of tests in the first stage, and in the last
+# Slow tests, which are seldom the only ones that find a fault.
+FAR = ("tests/benchmarks", "tests/examples", "tests/gpu", "tests/ray")
 
 
 def stages(root: Path, path: Path) -> list[list[str]]:
-    """Lists of arguments for pytest, one list after the other, for the file at `path` of the package."""
-    part = path.parts[1] if len(path.parts) > 2 else ""
-    folder = Path("tests") / part
-    near = sorted(str(file.relative_to(root)) for file in (root / folder).glob(f"test_{path.stem}*.py"))
-    whole = [str(folder)] if part else sorted(str(file.relative_to(root)) for file in (root / folder).glob("test_*.py"))
-    beyond = [f"tests/{name}" for name in BEYOND.get(part, []) if (root / "tests" / name).exists()]
-    return [stage for stage in ([str(path), *near], whole, beyond) if stage]
+    """Lists of arguments for pytest, one list after the other, for the file at `path` of the package.
+
+    First the file's own doctests and the files of tests that mention most of its names; then the folder of tests of its
+    part of the package; then the other files of tests that mention most of its names.
+    """
+    names = defined_names((root / path).read_text(encoding="utf-8"))
+    module = path.with_suffix("").as_posix().replace("/", ".")
+    mentions = {}
+    for file in sorted((root / "tests").rglob("test_*.py")):
+        text = file.read_text(encoding="utf-8")
+        mentions[file.relative_to(root)] = len(names & set(re.findall(r"\w+", text))) + 2 * (module in text)
+    own = [file for file in mentions if len(path.parts) > 2 and file.is_relative_to(Path("tests", path.parts[1]))]
+    candidates = own or [file for file in mentions if not file.as_posix().startswith(FAR)]
+    nearest = sorted(candidates, key=lambda file: -mentions[file])[:NEAREST]
+    rest = [file for file in own if file not in nearest]
+    other = [file for file in mentions if mentions[file] and file not in (*own, *nearest)]
+    other = sorted((file for file in other if not file.as_posix().startswith(FAR)), key=lambda file: -mentions[file])
+    found = [[path, *nearest], rest, other[:MOST]]
+    return [[file.as_posix() for file in stage] for stage in found if stage]
+
+
+def defined_names(text: str) -> set[str]:
+    r"""The names of the functions and classes of a module.
+
+    >>> sorted(defined_names("class A:\n    def area(self): pass\nSIZE = 1"))
+    ['A', 'area']
+    """
+    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    return {node.name for node in nodes if not node.name.startswith("__")}

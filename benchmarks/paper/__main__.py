@@ -7,7 +7,8 @@ from benchmarks.paper.curves import read_curves
 from benchmarks.paper.experiments import FOLDER, available, compute, published
 from benchmarks.paper.page import page
 from benchmarks.paper.run import main as run
-from torch_boc.report.report import image, write
+from torch_boc.plots import image
+from torch_boc.report.report import write
 
 
 def main() -> None:

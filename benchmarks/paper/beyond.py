@@ -24,9 +24,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from torch_boc.evaluation import logit_set
-from torch_boc.evaluation.bootstrap import bootstrap_interval, random_numbers, replicate, with_intervals
-from torch_boc.evaluation.exact import auroc_interval
-from torch_boc.evaluation.probing import ordered
+from torch_boc.evaluation.intervals import auroc_interval, bootstrap_interval, random_numbers, replicate, with_intervals
+from torch_boc.evaluation.samples import ordered
 from torch_boc.evaluation.separation import CELLS, Separation, paired_difference, score_cells
 from torch_boc.functional import bag_of_coins, free_gap
 from torch_boc.functional.separation import placement

@@ -16,9 +16,9 @@ from benchmarks.paper.tables import (
     setup_table,
     trial_table,
 )
-from torch_boc.report.markdown import table_text
+from torch_boc.report.document import markdown_text as escape
+from torch_boc.report.document import table_text
 from torch_boc.report.parts import Table
-from torch_boc.report.rendering import markdown_text as escape
 from torch_boc.report.words import listed, number
 
 Experiments = Sequence[tuple[Published, Ours | None]]

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.paper.experiments import CALIBRATION, DETECTION, METHODS, Ours, Published, calibration_of
 from torch_boc.functional import dominance_bounds
-from torch_boc.report.gap import forced_share
+from torch_boc.report.coherence import forced_share
 from torch_boc.report.parts import Cell, Table
 from torch_boc.report.words import interval_text, number, percent, symbol
 

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from benchmarks.paper.models import NORMALISATION, load_resnet
 from benchmarks.recipes.entries import Cache, Sets, save_entry
-from benchmarks.recipes.intents import minilm_clinc150
 from benchmarks.recipes.layouts import reader
-from benchmarks.recipes.trained import roberta_agnews, vit_cifar10
+from benchmarks.recipes.trained import minilm_clinc150, roberta_agnews, vit_cifar10
 from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
 

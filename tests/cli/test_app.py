@@ -1,5 +1,6 @@
-"""Help, version, usage errors, warnings, progress and the process around it all."""
+"""Help, version, warnings, progress, encodings, and the process around it all."""
 
+import io
 import os
 import signal
 import subprocess
@@ -10,65 +11,79 @@ from pathlib import Path
 import pytest
 
 import torch_boc
-from torch_boc.cli import app, console, main
+from tests.cli.cases import numbers
+from torch_boc.cli import app, main, output
+from torch_boc.cli.options import ENDINGS
+from torch_boc.data.files import READERS
+from torch_boc.report.report import Report
+
+NAMES = [command.__name__ for command in app.COMMANDS]
+EXAMPLES = [
+    line.strip()
+    for command in app.COMMANDS
+    for line in command.__doc__.partition("Examples:\n")[2].strip().splitlines()
+]
+
+
+def process(folder, code, *args, **environment):
+    """A command line as a process of its own in `folder`, with this checkout's package."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(torch_boc.__file__).parents[1]), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code, *args], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize("args", [["--help"], []])
 def test_the_commands_are_listed(run, args):
     code, out, err = run(*args)
     assert (code, err) == (0, "")
-    assert all(name in out for name in ("demo", "report", "probe", "--version"))
+    assert all(name in out for name in (*NAMES, "--version"))
+    assert "3 too little memory" in " ".join(out.split())
 
 
-@pytest.mark.parametrize("command", app.EXAMPLES)
-def test_help_has_examples_that_fit(run, command):
-    code, out, err = run(command.__name__, "--help")
+@pytest.mark.parametrize("name", NAMES)
+def test_help_has_examples_that_fit(run, name):
+    code, out, err = run(name, "--help")
     assert (code, err) == (0, "")
+    mine = [example for example in EXAMPLES if example.startswith(f"torch-boc {name}")]
     lines = [line.strip() for line in out.splitlines()]
-    start = lines.index("Examples")
-    assert lines[start + 1 : start + 1 + len(app.EXAMPLES[command])] == list(app.EXAMPLES[command])
+    start = lines.index("Examples") + 1
+    assert lines[start : start + len(mine)] == mine != []
     assert max(map(len, out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("example", [x for examples in app.EXAMPLES.values() for x in examples])
-def test_the_examples_are_understood(run, monkeypatch, example):
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_are_understood(run, example):
     """Every option that they use exists; the commands themselves are not run."""
-    _, command, *args = example.split(" >")[0].split(" |")[0].split()
+    _, command, *args = example.split(" >")[0].split(" |")[0].split(" <")[0].split()
     code, _, err = run(command, *args, "--no-such-option")
     assert code == 2
     assert "No such option: --no-such-option" in err
 
 
-def test_the_version(run):
+def test_help_comes_without_torch(tmp_path):
+    code = (
+        "import sys, time\nfrom torch_boc.cli import main\n"
+        f"for name in {['', *NAMES]}:\n"
+        "    try:\n        main([*name.split(), '--help'])\n"
+        "    except SystemExit as stop:\n        assert not stop.code\n"
+        "loaded = {'torch', 'numpy', 'pandas', 'pyarrow', 'matplotlib'} & {*sys.modules}\n"
+        "sys.exit(f'{loaded}, {time.process_time()} s' if loaded or time.process_time() > 5 else 0)"
+    )
+    done = process(tmp_path, code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_version_and_the_endings(run):
     assert run("--version") == (0, f"torch-boc {torch_boc.__version__}\n", "")
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["prob"], "No such command 'prob'"),
-        (["probe"], "Missing argument 'PATH'"),
-        (["report"], "Missing option '--id'"),
-        (["probe", "a.npz", "--trials", "many"], "Invalid value for '--trials'"),
-        (["probe", "a.npz", "--trials", "0"], "Invalid value for '--trials'"),
-        (["probe", "a.npz", "--trials", "100000000"], "Invalid value for '--trials'"),
-        (["report", "a.npz", "--trials", "9" * 30], "Invalid value for '--trials'"),
-        (["probe", "a.npz", "--fast"], "No such option: --fast"),
-    ],
-)
-def test_usage_errors_are_one_line(run, args, message):
-    code, out, err = run(*args)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"torch-boc: error: {message}")
-    assert err.endswith("--help)\n")
-    assert err.count("\n") == 1
+    assert ENDINGS.replace(" or ", ", ").split(", ") == list(READERS)
 
 
 def test_what_nobody_expects_is_raised_as_it_is(run, files, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("torch_boc.cli.probe._columns", fail)
+    monkeypatch.setattr("torch_boc.functional.columns.columns_of", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["probe", "test.npz", "-o", "out.csv"])
     assert not [path for path in files.iterdir() if "out.csv" in path.name]
@@ -80,7 +95,7 @@ def test_warnings_are_one_line_and_end_with_the_command(run, files, monkeypatch)
         return {}
 
     shown = warnings.showwarning
-    monkeypatch.setattr("torch_boc.cli.probe._columns", warn)
+    monkeypatch.setattr("torch_boc.functional.columns.columns_of", warn)
     assert run("probe", "test.npz", "-o", "out.csv").err == "torch-boc: warning: look here\n"
     assert warnings.showwarning is shown
 
@@ -92,42 +107,124 @@ def test_without_the_extra(monkeypatch, module):
         main([])
 
 
-def test_progress_is_for_terminals_and_goes_to_stderr(capsys, monkeypatch):
-    for terminal in (False, True):
-        monkeypatch.setenv("FORCE_COLOR", "1") if terminal else monkeypatch.delenv("FORCE_COLOR", raising=False)
-        monkeypatch.setenv("TERM", "xterm")
-        with console.working("reading [a]") as tell:
-            tell("probing [b]")
-        with console.counting("counting", 10) as advance:
-            advance(10)
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert ("probing [b]" in err, "counting" in err) == (terminal, terminal)
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_is_for_terminals_and_goes_to_stderr(capsys, monkeypatch, terminal):
+    monkeypatch.setenv("FORCE_COLOR", "1") if terminal else monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with output.working("reading [a]") as tell:
+        tell("probing [b]")
+    with output.counting("counting", 10) as advance:
+        advance(10)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert ("probing [b]" in err, "counting" in err) == (terminal, terminal)
 
 
-def process(folder, *args):
-    """A command line as a process of its own in `folder`, with this checkout's package."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(torch_boc.__file__).parents[1])}
-    command = [sys.executable, "-m", "torch_boc.cli", *args]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
-def test_as_a_process(tmp_path):
-    outcome = process(tmp_path, "probe", "absent.npy")
-    assert (outcome.returncode, outcome.stdout) == (2, "")
-    assert outcome.stderr == "torch-boc: error: absent.npy: no such file\n"
-
-
-@pytest.mark.parametrize("module", ["rich", "typer", "torch"])
+@pytest.mark.parametrize("module", ["rich", "torch"])
 def test_an_interruption_while_libraries_are_imported(tmp_path, module):
     """Even in one that goes on after an exception, as torch does when NumPy cannot be imported."""
     code = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    pass\n"
     (tmp_path / f"{module}.py").write_text(code)
-    outcome = process(tmp_path, "demo")
-    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (130, "", "torch-boc: interrupted\n")
+    done = process(tmp_path, "from torch_boc.cli import main; main()", "demo")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "torch-boc: interrupted\n")
 
 
 def test_interruptions_are_as_before_when_libraries_are_imported(run):
     before = signal.getsignal(signal.SIGINT)
-    assert run("--version").code == 0
+    assert run("probe", "absent.npy") == (2, "", "torch-boc: error: absent.npy: no such file\n")
     assert signal.getsignal(signal.SIGINT) is before
+
+
+class TestEncodings:
+    """Output on terminals that know few characters."""
+
+    @pytest.fixture
+    def run_in(self, monkeypatch, files):
+        """Runs a command line with stdout and stderr in an encoding; gives the exit code and what was printed."""
+        monkeypatch.chdir(files)
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setattr(Report, "figures", lambda self: {})
+
+        def call(encoding, *args):
+            streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2)]
+            monkeypatch.setattr(sys, "stdout", streams[0])
+            monkeypatch.setattr(sys, "stderr", streams[1])
+            with pytest.raises(SystemExit) as stop:
+                main(args)
+            for stream in streams:
+                stream.flush()
+            out, err = (stream.buffer.getvalue().decode(encoding) for stream in streams)
+            return stop.value.code or 0, out, err
+
+        return call
+
+    def test_tables_help_and_messages(self, run_in):
+        options = (
+            "report",
+            "--id",
+            "test.npz",
+            "--ood",
+            "far=noise.npz",
+            "--calibration",
+            "val.npz",
+            "--replicates",
+            "5",
+        )
+        _, rich, _ = run_in("utf-8", *options)
+        for encoding in ("ascii", "cp437"):
+            code, plain, err = run_in(encoding, *options)
+            assert (code, err) == (0, "")
+            assert numbers(plain)["MSP"] == numbers(rich)["MSP"]
+            assert max(map(len, plain.splitlines())) <= 80
+            assert "\\u" not in plain
+            assert "\\x" not in plain
+            assert "q_bar" in plain
+            assert run_in(encoding, "report", "--help")[0] == 0
+        assert run_in("ascii", "probe", "fehlt–é.npz") == (2, "", "torch-boc: error: fehlt-\\xe9.npz: no such file\n")
+
+    @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+    def test_json_is_json(self, run_in, files, encoding):
+        (files / "noise.npz").rename(files / "é\U0001f600.npz")
+        options = ("--id", "test.npz", "--ood", "é\U0001f600.npz", "--replicates", "5", "--json")
+        code, out, _ = run_in(encoding, "report", *options)
+        assert code == 0
+        assert "é\U0001f600" in output.json.loads(out)["settings"]["samples"]
+
+    @pytest.mark.slow
+    def test_as_a_process(self, files):
+        environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "10"}
+        options = ("report", "--id", "test.npz", "--ood", "noise.npz", "--replicates", "5", "--out", "out")
+        done = process(files, "from torch_boc.cli import main; main()", *options, **environment)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (files / "out" / "report.html").exists()
+
+
+class TestNames:
+    """Names of files, columns and sets that would command a terminal, or are not UTF-8, which Linux allows."""
+
+    EVIL, SHOWN = "\x1b[31mred\x9b2J\u202e", r"\x1b[31mred\x9b2J\u202e"
+    NOT_UTF8 = os.fsdecode(b"\xff\xfe")
+
+    @pytest.mark.parametrize(("name", "shown"), [(EVIL, SHOWN), (NOT_UTF8, r"\xff\xfe")])
+    def test_everywhere(self, run, files, monkeypatch, name, shown):
+        monkeypatch.setattr(Report, "figures", lambda self: {})
+        try:
+            (files / "test.npz").rename(files / f"{name}.npz")
+        except OSError:
+            pytest.skip("this file system wants UTF-8")
+        options = ("--id", f"{name}.npz", "--ood", f"{name}=noise.npz", "--out", name, "--replicates", "5")
+        probed = run("probe", f"{name}.npz", "-o", f"{name}.csv")
+        reported = run("report", *options)
+        written = [(files / name / file).read_text(encoding="utf-8") for file in ("report.html", "report.json")]
+        for code, out, err in (probed, reported):
+            assert (code, err) == (0, "")
+            assert shown in out
+        forbidden = {*map(chr, (*range(10), *range(11, 32), *range(127, 160))), "\u202e"}
+        assert not forbidden & {*probed.out, *reported.out, *"".join(written)}
+        assert list(output.json.loads(written[1])["settings"]["samples"]) == ["id", shown]
+        assert (files / f"{name}.csv").stat().st_size > 100
+        (files / f"{name}.csv").write_text(f"logit_0,logit_1,{self.EVIL}\n1,2,x\n3,{self.EVIL},y\n", encoding="utf-8")
+        code, _, err = run("probe", f"{name}.csv")
+        assert code == 2
+        assert shown in err
+        assert not forbidden & {*err}

@@ -8,7 +8,7 @@ import torch
 import torch_boc
 from tests.kernels.cases import needs_native
 from torch_boc.functional import diagnosis
-from torch_boc.kernels import status, trial
+from torch_boc.kernels import trial
 from torch_boc.kernels.cpu import library
 
 
@@ -19,7 +19,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def no_library(monkeypatch):
-    monkeypatch.setattr(library, "_chosen", lambda: (None, "no native library came with this installation"))
+    monkeypatch.setattr(library, "chosen", lambda: (None, "no native library came with this installation"))
 
 
 @needs_native
@@ -60,7 +60,7 @@ def test_a_path_that_is_missing_is_no_fault(run, no_library):
 @needs_native
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_wrong_results_are_a_fault(run, monkeypatch, options):
-    monkeypatch.setattr(trial, "coins", lambda odds, *rest: (odds * 1.01, odds, odds))
+    monkeypatch.setattr(trial, "LIMIT", -1.0)
     code, out, _ = run("doctor", *options)
     assert code == 1
     assert "their results are off by" in out
@@ -69,18 +69,17 @@ def test_wrong_results_are_a_fault(run, monkeypatch, options):
 def test_a_gpu_without_triton(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr(status, "HAS_TRITON", False)
-    assert status._triton() == status.Path(
-        "triton", "cuda", "Triton is not installed: pip install triton", None, {"gpu": "a GPU"}
-    )
+    monkeypatch.setattr(diagnosis, "HAS_TRITON", False)
+    found = diagnosis._triton_path()
+    assert (found["why_not"], found["trial"]) == ("Triton is not installed: pip install triton", None)
 
 
 def test_a_gpu_is_tried_and_timed(monkeypatch):
     tried = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr(status, "HAS_TRITON", True)
-    monkeypatch.setattr(status, "problem", lambda device: tried.append(device) or "")
+    monkeypatch.setattr(diagnosis, "HAS_TRITON", True)
+    monkeypatch.setattr(diagnosis, "problem", lambda device: tried.append(device) or "")
     monkeypatch.setattr(diagnosis, "_time_shape", lambda rows, classes, device: tried.append(device))
     assert diagnosis.diagnose()["paths"][1]["trial"] == ""
     assert tried.count("cuda") == 1 + len(diagnosis.SHAPES)

@@ -15,8 +15,7 @@ import torch
 import torch_boc
 from tests.arrays import read_arrays
 from tests.systems import unix_only
-from torch_boc.cli import monitor as command
-from torch_boc.cli.lines import parse_line, read_lines
+from torch_boc.cli import stream as command
 from torch_boc.nn import ConformalTest, DriftMonitor
 
 VAL = ("--calibration", "val.npz")
@@ -38,6 +37,16 @@ def reference(files, turned):
     monitor = DriftMonitor(ConformalTest().calibrate(torch.from_numpy(read_arrays(files / "val.npz")["logits"])))
     monitor.update(turned)
     return monitor
+
+
+def change(turned, files):
+    """Where the change probably began, as the monitor of the library says at its alarm."""
+    monitor = DriftMonitor(ConformalTest().calibrate(torch.from_numpy(read_arrays(files / "val.npz")["logits"])))
+    for row in turned:
+        monitor.update(row[None])
+        if monitor.alarm:
+            break
+    return monitor.change
 
 
 def csv_lines(rows):
@@ -90,33 +99,21 @@ def test_files_in_order(run, files, reference):
     assert second.startswith("noise: 400 samples so far")
     assert end.startswith(f"400 samples, alarm at sample {at};")
     assert 200 < at < 300
-
-
-def test_without_a_drift_there_is_no_alarm(run, files):
     code, out, err = run("monitor", "test.npz", *VAL)
     assert (code, err) == (0, "")
     assert "200 samples, no alarm: evidence never reached 100" in out
 
 
 @pytest.mark.parametrize("write", [csv_lines, json_lines])
-@pytest.mark.parametrize("most", [7, 1000, 2**20])
+@pytest.mark.parametrize("most", [50, 2**20])
 def test_standard_input_gives_the_same_in_pieces_of_any_size(run, files, feed, turned, reference, write, most):
     feed(write(turned), most)
     code, out, _ = run("monitor", *VAL, "--json", "--every", "100")
     assert code == 4
     assert last(out)["log_evidence"] == pytest.approx(float(reference.evidence), rel=1e-9)
     (alarm,) = [event for event in events(out) if event["event"] == "alarm"]
-    assert alarm["sample"] == int(reference.alarm_at)
+    assert (alarm["sample"], alarm["change"]) == (int(reference.alarm_at), change(turned, files))
     assert [event["samples"] for event in events(out) if event["event"] == "progress"] == [100, 200, 300, 400]
-
-
-def test_the_alarm_is_the_same_whatever_comes_with_it(run, files, turned, feed):
-    """Its evidence and the begin of the change are those at the alarm, also if later samples came with it."""
-    texts = []
-    for most in (50, 2**20):
-        feed(csv_lines(turned), most)
-        texts.append([line for line in run("monitor", *VAL).out.splitlines() if line.startswith("ALARM")])
-    assert texts[0] == texts[1] != []
 
 
 def test_until_the_alarm(run, files, reference):
@@ -147,7 +144,7 @@ class TestState:
         assert "again: 200 samples are in the state already" in out
         assert "400 samples, alarm" in out
 
-    @pytest.mark.parametrize("after", [1, 3, 5])
+    @pytest.mark.parametrize("after", [1, 5])
     def test_an_interruption_loses_nothing(self, run, files, monkeypatch, reference, after):
         """It comes in the middle of a file, when a batch was added and not yet saved."""
         monkeypatch.setattr(command, "BATCH", 70)
@@ -201,8 +198,8 @@ class TestBadLines:
             ("1,2,x,4", "expected numbers with commas between them, or an array of JSON, got '1,2,x,4'"),
             ("[1, 2, null, 4]", "expected numbers with commas between them, or an array of JSON"),
             ("[1, 2", "expected numbers with commas between them"),
-            ("[[1, 2], 3, 4]", "expected numbers with commas between them"),
-            ("logit_0,logit_1", "expected numbers with commas between them"),
+            ("[" * 100_000, "expected numbers with commas between them"),
+            ("[true, 1, 2, 3]", "expected numbers with commas between them"),
             ("\x1b[31m", r"expected numbers with commas between them, or an array of JSON, got '\\x1b[31m'"),
             ("1,2,3", "expected 4 numbers, one for each class, got 3"),
         ],
@@ -228,34 +225,24 @@ class TestBadLines:
         code, out, err = run("monitor", *VAL)
         assert (code, out) == (2, "")
         assert err.startswith("torch-boc: error: standard input: expected logits or log-probabilities, got probabil")
-        np.savez(files / "shares.npz", probs=logits(files / "val.npz").softmax(1).numpy())
+        np.savez(files / "shares.npz", logits=logits(files / "val.npz").softmax(1).numpy())
         feed((csv_lines(turned.softmax(1)) + "0.5,0.2,0,0\n").encode())
         code, out, err = run("monitor", "--calibration", "shares.npz", "--probabilities")
         assert code == 2
         assert f"ALARM at sample {int(reference.alarm_at)}:" in out
         assert "standard input, line 401: expected probabilities" in err
 
-    def test_numbers(self):
-        assert parse_line(" 1e3,-0.5,.25 ") == [1000.0, -0.5, 0.25]
-        with pytest.raises(ValueError, match="expected numbers"):
-            parse_line("[" * 100_000)
-        with pytest.raises(ValueError, match="expected numbers"):
-            parse_line("[true, 1]")
-
-    def test_nothing_is_no_sample(self):
-        assert list(read_lines(io.BytesIO(b"\n\n  \n"), 3)) == []
-
 
 def start(folder, *args):
     """A command line as a process of its own, whose input stays open."""
     environment = {**os.environ, "PYTHONPATH": str(Path(torch_boc.__file__).parents[1])}
-    line = [sys.executable, "-m", "torch_boc.cli", *args]
+    line = [sys.executable, "-c", "from torch_boc.cli import main; main()", *args]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(line, cwd=folder, env=environment, text=True, **pipes)
 
 
 @unix_only
-@pytest.mark.parametrize(("stop", "code"), [("SIGINT", 130), ("SIGKILL", -9)])
+@pytest.mark.parametrize(("stop", "code"), [("SIGINT", 130), pytest.param("SIGKILL", -9, marks=pytest.mark.slow)])
 def test_a_live_pipe_that_is_stopped_and_continued(run, files, feed, turned, reference, stop, code):
     """Lines are taken before the input ends. After a stop, the next process goes on with the next line."""
     process = start(files, "monitor", *VAL, "--state", "s.pt", "--every", "250", "--json")

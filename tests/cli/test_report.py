@@ -1,8 +1,8 @@
-"""`torch-boc report`: both tables in 80 columns, JSON alone on stdout, and the files."""
+"""`torch-boc report`, `compare` and `demo`: tables in 80 columns, JSON alone on stdout, and the files."""
 
 import json
-import os
 import re
+from functools import partial
 from io import StringIO
 
 import numpy as np
@@ -10,36 +10,42 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from benchmarks.recipes.entries import save_entry
 from tests.arrays import read_arrays
 from tests.cli.cases import numbers, samples
-from torch_boc.cli import inputs, output, render
-from torch_boc.evaluation import evaluate
+from tests.data.cases import labelled, unfamiliar
+from torch_boc import zoo
+from torch_boc.cli import inputs, output
+from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.report import words
+from torch_boc.report.parts import Cell, Table
 from torch_boc.report.report import Report
+from torch_boc.zoo.entry import read_entry
 
 FILES = {"report.html", "report.md", "report.json", "explore.html"}
 OPTIONS = ("--id", "test.npz", "--ood", "far=noise.npz", "--replicates", "10")
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures take most of the time."""
+    monkeypatch.setattr(Report, "figures", lambda self: {})
+
+
 def test_tables_verdict_and_files(run, files):
     code, out, err = run("report", *OPTIONS, "--calibration", "val.npz", "--train", "fit.npz")
     assert (code, err) == (0, "")
+    paths = {name: files / f"{name}.npz" for name in ("test", "noise", "val", "fit")}
     report = evaluate(
-        files / "test.npz",
-        {"far": files / "noise.npz"},
-        calibration={"val": files / "val.npz"},
-        train=files / "fit.npz",
-        replicates=10,
+        paths["test"], {"far": paths["noise"]}, calibration={"val": paths["val"]}, train=paths["fit"], replicates=10
     )
     assert out.startswith("Bag of coins: test.npz\n")
-    rows = numbers(out)
-    auroc = report.ood.set_index("score")["auroc"]
-    assert rows["MSP"][0] == pytest.approx(auroc["msp"], abs=6e-5)
-    assert rows["knn"][0] == pytest.approx(auroc["knn"], abs=6e-5)
-    assert rows["Mahalanobis"][0] == pytest.approx(auroc["mahalanobis"], abs=6e-5)
-    ece = report.calibration.set_index("method")["ece"]
-    assert rows["temperature"][0] == pytest.approx(ece["temperature"], abs=6e-5)
-    assert rows["vector"][0] == pytest.approx(ece["vector scaling"], abs=6e-5)
+    rows, auroc = numbers(out), report.ood.set_index("score")["auroc"]
+    for name, score in (("MSP", "msp"), ("knn", "knn"), ("Mahalanobis", "mahalanobis")):
+        assert rows[name][0] == pytest.approx(auroc[score], abs=6e-5)
+    assert rows["temperature"][0] == pytest.approx(
+        report.calibration.set_index("method")["ece"]["temperature"], abs=6e-5
+    )
     flat = " ".join(out.split())
     assert all(" ".join(sentence.split()) in flat for sentence in report.verdict)
     written = {path.name for path in (files / "boc-report").iterdir()}
@@ -48,52 +54,51 @@ def test_tables_verdict_and_files(run, files):
     assert json.loads((files / "boc-report" / "report.json").read_text())["verdict"] == report.verdict
 
 
-def test_json_is_alone_on_stdout_and_writes_nothing_else(run, files):
-    code, out, err = run("report", *OPTIONS, "--calibration", "leak=fit.npz", "--seed", "1", "--trials", "20", "--json")
+@pytest.mark.usefixtures("undrawn")
+def test_json_is_alone_on_stdout(run, files):
+    options = ("report", *OPTIONS, "--calibration", "leak=fit.npz", "--seed", "1", "--trials", "20")
+    code, out, err = run(*options, "--json")
     assert code == 0
     content = json.loads(out, parse_constant=pytest.fail)
     assert content["settings"]["samples"] == {"id": 200, "far": 200, "leak": 200}
     assert [content["settings"][key] for key in ("replicates", "seed", "trials")] == [10, 1, 20]
-    assert "leak" in content["tables"]["calibration"]["split"]
     assert re.fullmatch(r"(torch-boc: warning: [^\n]*\n)+", err)
     assert "looks like training data" in err
     assert not (files / "boc-report").exists()
-
-
-def test_a_calibration_file_that_is_the_test_file_is_said_aloud(run, files):
-    code, out, err = run("report", "--id", "test.npz", "--calibration", "val=test.npz", "--replicates", "10", "--json")
-    assert code == 0
-    assert "torch-boc: warning: 200 of the 200 rows of 'id' are also in the calibration split 'val'" in err
-    content = json.loads(out)
-    assert content["verdict"][0].startswith("200 of the 200 rows of “id” are also in the calibration split “val”")
-    assert content["tables"]["overlaps"]["suspicious"] == [True]
-    code, out, err = run("report", "--id", "test.npz", "--calibration", "val=test.npz", "--replicates", "10")
-    assert "† has test samples" in out
-
-
-def test_json_with_a_folder_and_quiet(run, files, monkeypatch):
-    monkeypatch.setattr(Report, "figures", lambda self: {})
-    code, out, _ = run("report", *OPTIONS, "--json", "--out", "a/b")
-    assert code == 0
-    assert json.loads((files / "a" / "b" / "report.json").read_text()) == json.loads(out)
-    code, out, err = run("report", *OPTIONS, "--quiet", "--out", "c")
-    assert (code, out, err) == (0, "", "")
+    assert json.loads(run(*options, "--json", "--out", "a/b").out) == content
+    assert json.loads((files / "a" / "b" / "report.json").read_text()) == content
+    assert run(*options, "--quiet", "--out", "c").out == ""
     assert {path.name for path in (files / "c").iterdir()} == FILES
 
 
-def test_without_targets_and_without_ood(run, files):
-    np.save(files / "bare.npy", read_arrays(files / "test.npz")["logits"])
+@pytest.mark.usefixtures("undrawn")
+def test_a_calibration_file_that_is_the_test_file_is_said_aloud(run, files):
+    code, out, err = run("report", "--id", "test.npz", "--calibration", "val=test.npz", "--replicates", "10")
+    assert code == 0
+    assert "torch-boc: warning: 200 of the 200 rows of 'id' are also in the calibration split 'val'" in err
+    assert "† has test samples" in out
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_probabilities_and_logits_without_targets(run, files):
+    data = read_arrays(files / "test.npz")
+    np.save(files / "bare.npy", data["logits"])
     code, out, err = run("report", "--id", "bare.npy", "--replicates", "5")
     assert (code, err) == (0, "")
     assert "Calibration:" not in out
     assert "Out of distribution" not in out
+    shares = np.exp(data["logits"].astype(float))
+    np.savez(files / "shares.npz", logits=shares / shares.sum(1, keepdims=True), target=data["target"])
+    options = ("--id", "shares.npz", "--ood", "o=shares.npz", "--probabilities", "--replicates", "5", "--json")
+    content = json.loads(run("report", *options).out)
+    assert content["settings"]["from_probabilities"] is True
+    assert "energy" not in content["tables"]["ood"]["score"]
 
 
 @pytest.mark.parametrize(
     ("value", "name", "path"),
     [
         ("svhn=a/b.npz", "svhn", "a/b.npz"),
-        ("a/b.npz", "b", "a/b.npz"),
         ("runs/lr=0.1/b.npz", "b", "runs/lr=0.1/b.npz"),
         ("x=lr=0.1.npz", "x", "lr=0.1.npz"),
         ("there=1.npz", "there=1", "there=1.npz"),
@@ -107,106 +112,138 @@ def test_names_of_sets(tmp_path, monkeypatch, value, name, path):
     assert (found[0], str(found[1])) == (name, path)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--ood", "noise.npz", "--ood", "noise=val.npz"], "val.npz: expected another name for it, got 'noise' twice"),
-        (["--ood", "id=noise.npz"], "got 'id' which is reserved; use --ood NAME=noise.npz"),
-        (["--ood", "=noise.npz"], "expected NAME=PATH or PATH, got '=noise.npz'"),
-        (["--ood", "far="], "expected NAME=PATH or PATH, got 'far='"),
-        (["--ood", "far=noise.npz", "--calibration", "far=val.npz"], "got 'far' twice"),
-        (["--out", "test.npz"], "expected a folder, got the file test.npz; choose another path"),
-        (["--trials", "0"], "--trials"),
-        (["--seed", "-1"], "Invalid value for '--seed'"),
-    ],
-)
-def test_options_that_are_refused(run, files, options, message):
-    code, out, err = run("report", "--id", "test.npz", *options)
-    assert (code, out) == (2, "")
-    assert err.startswith("torch-boc: error: ")
-    assert message in err
-    assert err.count("\n") == 1
-
-
-def test_sets_called_logits(run, files):
-    (files / "noise.npz").rename(files / "logits.npz")
-    content = json.loads(run("report", "--id", "test.npz", "--ood", "logits.npz", "--replicates", "5", "--json").out)
-    assert content["settings"]["samples"] == {"id": 200, "logits.npz": 200}
-
-
+@pytest.mark.usefixtures("undrawn")
 def test_an_interruption_leaves_no_half_of_a_file(run, files, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Report, "figures", lambda self: {})
     monkeypatch.setattr(Report, "to_json", interrupted)
-    code, out, err = run("report", *OPTIONS)
-    assert (code, out, err) == (130, "", "torch-boc: interrupted\n")
-    assert {path.name for path in (files / "boc-report").iterdir()} == {"report.html", "report.md"}
+    assert run("report", *OPTIONS) == (130, "", "torch-boc: interrupted\n")
+    assert not list((files / "boc-report").glob("*"))
 
 
-def many_names():
-    """A report with long names and wide numbers."""
-    sets = {
-        name: {**samples(60, strength, classes=3), "a score with a name of some length": np.arange(60.0)}
-        for name, strength in (
-            ("test", 4),
-            ("out of distribution, a set with a long name", 0),
-            ("trained on for long", 90),
-        )
-    }
-    test, (far, leak) = sets.pop("test"), sets.items()
-    test["logits"] = test["logits"] * 40  # NLL of two digits
+@pytest.mark.parametrize("width", [80, 60])
+def test_the_tables_fit_and_no_number_breaks(width):
+    """Long names, and wide numbers: an NLL of two digits."""
+    names = ("out of distribution, a set with a long name", "trained on for long")
+    score = {"a score with a name of some length": np.arange(60.0)}
+    test, far, leak = ({**samples(60, strength, classes=3), **score} for strength in (4, 0, 90))
+    test["logits"] = test["logits"] * 40
     with pytest.warns(UserWarning, match="training data"):
-        return evaluate(test, dict([far]), calibration=dict([leak]), replicates=5)
-
-
-def test_the_tables_fit_80_columns_and_no_number_breaks():
-    report = many_names()
-    console = Console(width=80, record=True, force_terminal=True, color_system="truecolor", file=StringIO())
-    render.show_report(report, console)
-    styled = console.export_text(styles=True, clear=False)
-    text = console.export_text()
-    assert max(map(cell_len, text.splitlines())) <= 80
-    for _, row in report.calibration.iterrows():
-        assert words.number(row["ece"]) in text
-        assert words.number(row["brier"]) in text
-    for _, row in report.ood.iterrows():
-        assert words.number(row["auroc"]) in text
-        assert words.number(row["versus_msp"], sign=True) in text or row["score"] == "msp"
-    tables = text[: text.index("What this says")]
-    assert not re.search(r"\d…", tables)
-    backwards = next(line for line in styled.splitlines() if "s_BoC" in line)
-    assert "\x1b[2m" in backwards
+        report = evaluate(test, {names[0]: far}, calibration={names[1]: leak}, replicates=5)
+    console = Console(width=width, record=True, force_terminal=True, color_system="truecolor", file=StringIO())
+    output.show_report(report, console)
+    styled, text = console.export_text(styles=True, clear=False), console.export_text()
+    assert max(map(cell_len, text.splitlines())) <= width
+    for column in (report.calibration["ece"], report.calibration["brier"], report.ood["auroc"]):
+        assert all(words.number(value) in text for value in column)
+    assert "\x1b[2m" in next(line for line in styled.splitlines() if "s_BoC" in line)
     assert "† upside down" in text
-    best = words.number(report.ood["auroc"].max())
-    assert re.search(rf"\x1b\[1m{best}\x1b", styled)
+    assert re.search(rf"\x1b\[1m{words.number(report.ood['auroc'].max())}\x1b", styled)
+
+
+@pytest.mark.parametrize(("width", "parts"), [(80, [2, 2]), (110, [4]), (40, [1, 1, 1, 1])])
+def test_columns_that_do_not_fit_go_below(width, parts):
+    names = ["minilm-clinc150", "resnet20-cifar10", "roberta-agnews", "vit-cifar10"]
+    rows = [[Cell(f"AUROC, number {i}", mark="odd" if i else ""), *[Cell("0.1234")] * 4] for i in range(2)]
+    found = output.cut_to_width(Table("", ["", *names], rows), width)
+    assert [title for part in found for title in part.columns if title] == names
+    assert [len(part.columns) - 1 for part in found] == parts
+    for part in found:
+        console = Console(width=width, record=True, file=StringIO())
+        console.print(output.terminal_table(part), width=width)
+        assert console.export_text().count("0.1234") == 2 * (len(part.columns) - 1)
 
 
 def test_the_sizes_of_files():
-    assert [output.size(n) for n in (0, 999, 1000, 999_949, 2.5e6, 7.1e9, 4e12)] == [
-        *("0 B", "999 B", "1.0 kB", "999.9 kB", "2.5 MB", "7.1 GB", "4000.0 GB")
+    assert [output.size(n) for n in (0, 999, 1000, 999_949, 7.1e9, 4e12)] == [
+        *("0 B", "999 B", "1.0 kB", "999.9 kB", "7.1 GB", "4000.0 GB")
     ]
 
 
-def test_a_narrow_terminal_cuts_names_and_no_numbers(run, files, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    name = "a validation split with a long name"
-    code, out, _ = run("report", *OPTIONS, "--calibration", f"{name}=val.npz")
-    assert code == 0
-    tables = out[: out.index("What this says")]
-    assert all(cell_len(line) <= 60 for line in tables.splitlines())
-    assert len(numbers(tables)["energy"]) == 4
-    assert not re.search(r"\d…", tables)
+@pytest.mark.usefixtures("undrawn")
+def test_compare(run, tmp_path):
+    """Logits have paired differences; reports have the names of their folders."""
+    for name, strength in (("a", 3), ("b", 5)):
+        made = samples(120, strength)
+        np.savez(tmp_path / f"{name}.npz", logits=made["logits"], target=made["target"])
+        np.savez(tmp_path / f"{name}-far.npz", logits=samples(80, 0)["logits"] * strength)
+        options = ("--ood", f"far={name}-far.npz", "--replicates", "20", "--out", f"run-{name}", "-q")
+        run("report", "--id", f"{name}.npz", *options)
+    code, out, err = run(
+        "compare", "a.npz", "b.npz", "--ood", "far=a-far.npz,b-far.npz", "--replicates", "20", "--out", "both"
+    )
+    assert (code, err) == (0, "")
+    assert "each model minus a, on the same samples" in out
+    assert (tmp_path / "both" / "index.html").is_file()
+    assert (tmp_path / "both" / "b" / "explore.html").is_file()
+    content = json.loads(run("compare", "run-a/report.json", "run-b/report.json", "--json").out)
+    assert list(content) == ["run-a", "run-b"]
+    for name in "ab":
+        written = json.loads((tmp_path / f"run-{name}" / "report.json").read_text(encoding="utf-8"))
+        assert content[f"run-{name}"]["tables"]["ood"] == written["tables"]["ood"]
 
 
-@pytest.mark.parametrize("args", [("report", "--id", "test.npz", "--out"), ("probe", "test.npz", "-o")])
-def test_a_place_that_takes_no_files_is_known_before_the_work(run, files, monkeypatch, args):
-    monkeypatch.setattr("torch_boc.data.files.read_logits", None)
-    code, out, err = run(*args, "noise.npz/new/out.csv")
-    assert (code, out) == (2, "")
-    assert "noise.npz/new" in err
-    assert "noise.npz, which is a file" in err
-    allowed = os.access
-    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK | os.X_OK and allowed(path, mode))
-    assert "which does not let this user" in run(*args, "new/out.csv").err
+class TestDemo:
+    SMALL = ("resnet20-cifar10", "roberta-agnews", "vit-cifar10")
+
+    @pytest.fixture
+    def small_zoo(self, tmp_path_factory, monkeypatch):
+        """Three small entries in the place of the real ones: only the first has no split but training samples."""
+        folder = tmp_path_factory.mktemp("zoo")
+        for name, classes in zip(self.SMALL, (10, 4, 10), strict=True):
+            columns = {"mahalanobis": 1} | ({} if classes == 4 else {"odin": 1})
+
+            def data(logits, target, called, columns=columns):
+                return LogitSet(logits, target, {column: logits.amax(1) for column in columns}, called)
+
+            splits = [data(*labelled(200, classes, seed=5, signal=5.0), "training samples")]
+            if name != self.SMALL[0]:
+                splits.insert(0, data(*labelled(200, classes, seed=6, signal=3.0), "validation"))
+            test, ood = data(*labelled(300, classes), "test"), data(unfamiliar(300, classes), None, "strange")
+            card = {"model": f"a small {name}", "data": "made up"}
+            save_entry(folder, name, {"id": [test], "ood": [ood], "calibration": splits}, card)
+        monkeypatch.setattr("torch_boc.evaluation.evaluate", partial(evaluate, replicates=5))
+        monkeypatch.setattr(zoo, "names", lambda: self.SMALL)
+        monkeypatch.setattr(zoo, "load", partial(read_entry, folder))
+
+    @pytest.mark.usefixtures("small_zoo", "undrawn")
+    def test_all_models_side_by_side(self, run, tmp_path):
+        code, out, err = run("demo")
+        assert (code, err) == (0, "")
+        assert out.startswith("Bag of coins: real logits of 3 models, side by side\n")
+        assert max(map(cell_len, out.splitlines())) <= 80
+        rows = {line.split("  ")[0].strip(): re.split(r"\s{2,}", line.strip()) for line in out.splitlines()}
+        assert rows["classes"][1:] == ["10", "4", "10"]
+        assert rows["calibrated on"][1:] == ["held-out half", "validation", "validation"]
+        assert rows["AUROC, ODIN"][2] == "–"
+        assert {path.name for path in (tmp_path / "boc-report").iterdir()} == {"index.html", *self.SMALL}
+        for name in self.SMALL:
+            assert {path.name for path in (tmp_path / "boc-report" / name).iterdir()} == FILES
+            assert f"boc-report/{name}/report.html and 3 more" in out
+            assert f"\n{name}\na small {name}: made up\n- " in out
+
+    @pytest.mark.usefixtures("small_zoo", "undrawn")
+    def test_for_machines_and_one_in_full(self, run, tmp_path):
+        code, out, err = run("demo", "--json")
+        assert (code, err) == (0, "")
+        content = json.loads(out, parse_constant=pytest.fail)
+        assert tuple(content) == self.SMALL
+        assert list(tmp_path.iterdir()) == []
+        one = json.loads(run("demo", "vit-cifar10", "--json", "--out", "one").out)
+        assert one == content["vit-cifar10"]
+        assert one["settings"]["samples"] == {"id": 300, "strange": 300, "validation": 200, "training samples": 200}
+        assert {path.name for path in (tmp_path / "one").iterdir()} == FILES
+
+    @pytest.mark.usefixtures("undrawn")
+    def test_the_resnet_in_full(self, run, monkeypatch):
+        monkeypatch.setattr("torch_boc.evaluation.evaluate", partial(evaluate, replicates=5))
+        code, out, err = run("demo", "resnet20-cifar10")
+        assert (code, err) == (0, "")
+        assert out.startswith("Bag of coins: resnet20-cifar10 (CIFAR-10 test against SVHN test, 20")
+        assert out.splitlines()[1] == zoo.load("resnet20-cifar10").card["model"]
+        assert max(map(cell_len, out.splitlines())) <= 80
+        assert re.search(r"temperature +held-out half +0\.0103 +0\.2359", out)
+        assert "† looks like training data" in out
+        assert numbers(out)["MSP"][:2] == [0.891, 0.7089]
+        assert numbers(out)["s_BoC"][0] == 0.1091

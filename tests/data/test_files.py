@@ -1,6 +1,8 @@
-"""Every format gives the same LogitSet; what cannot be one is a line that says why."""
+"""Every format gives the same rows: all, in blocks, and by chance. What cannot be logits is a line that says why."""
 
+import gzip
 import pickle
+import subprocess
 import sys
 import zipfile
 
@@ -11,123 +13,195 @@ import safetensors.torch
 import torch
 from pyarrow import csv, parquet
 
-from torch_boc.data.files import read_logits
+from tests.data.tables import column_table, logit_table, some_samples, write_parts
+from torch_boc.data import LogitReader, read_logits
 
 ROWS, CLASSES = 7, 3
+LOGITS = np.random.default_rng(1).normal(size=(ROWS, CLASSES))
+LOGITS[2, 1] = -np.inf
+GOOD = {"logits": LOGITS, "target": np.arange(ROWS) % CLASSES, "knn": LOGITS.max(1) / 3}
 
 
-@pytest.fixture
-def arrays():
-    generator = torch.Generator().manual_seed(1)
-    logits = torch.randn(ROWS, CLASSES, generator=generator, dtype=torch.float64)
-    logits[2, 1] = -torch.inf
-    return {"logits": logits, "target": torch.arange(ROWS) % CLASSES, "knn": logits.amax(1) / 3}
+def tensors(arrays):
+    return {name: torch.from_numpy(np.array(x)) for name, x in arrays.items()}
 
 
-def columns(arrays, prefix="logit_"):
-    logits = {f"{prefix}{i}": arrays["logits"][:, i].numpy() for i in range(CLASSES)}
-    return pa.table({**logits, **{name: arrays[name].numpy() for name in ("target", "knn")}})
+def table(arrays, prefix="logit_"):
+    columns = {f"{prefix}{i}": x for i, x in enumerate(arrays["logits"].T)}
+    return pa.table({**columns, **{name: x for name, x in arrays.items() if name != "logits"}})
 
 
 def lists(arrays, kind):
-    logits = pa.array(arrays["logits"].tolist(), type=kind)
-    return pa.table({"logits": logits, **{name: arrays[name].numpy() for name in ("target", "knn")}})
-
-
-def numpy_arrays(arrays):
-    return {name: x.numpy() for name, x in arrays.items()}
-
-
-def big_endian(arrays):
-    return {name: x.numpy().astype(x.numpy().dtype.newbyteorder(">")) for name, x in arrays.items()}
-
-
-def shuffled(table):
-    return table.select(table.column_names[::-1])
+    return pa.table({**arrays, "logits": pa.array(arrays["logits"].tolist(), kind)})
 
 
 WRITERS = {
-    "a.npz": lambda path, x: np.savez(path, **numpy_arrays(x)),
-    "compressed.npz": lambda path, x: np.savez_compressed(path, **numpy_arrays(x)),
-    "foreign.npz": lambda path, x: np.savez(path, **big_endian(x)),
-    "other_name.npz": lambda path, x: np.savez(
-        path, **{{"logits": "out"}.get(k, k): v for k, v in numpy_arrays(x).items()}
-    ),
-    "labels.npz": lambda path, x: np.savez(
-        path, **{{"target": "labels"}.get(k, k): v for k, v in numpy_arrays(x).items()}
-    ),
-    "a.safetensors": lambda path, x: safetensors.torch.save_file(x, path),
-    "a.pt": lambda path, x: torch.save(x, path),
-    "A.PTH": lambda path, x: torch.save({**x, "target": x["target"].tolist()}, path),
-    "legacy.pt": lambda path, x: torch.save(x, path, _use_new_zipfile_serialization=False),
-    "a.parquet": lambda path, x: parquet.write_table(columns(x), path),
-    "bare.parquet": lambda path, x: parquet.write_table(columns(x, ""), path),
-    "pandas.parquet": lambda path, x: columns(x).to_pandas().rename(index=lambda i: i + 5).to_parquet(path),
+    "a.npz": lambda path, x: np.savez(path, **x),
+    "compressed.npz": lambda path, x: np.savez_compressed(path, **x),
+    "foreign.npz": lambda path, x: np.savez(path, **{k: v.astype(v.dtype.newbyteorder(">")) for k, v in x.items()}),
+    "fortran.npz": lambda path, x: np.savez(path, **{k: np.asfortranarray(v) for k, v in x.items()}),
+    "labels.npz": lambda path, x: np.savez(path, **{{"target": "Labels"}.get(k, k): v for k, v in x.items()}),
+    "column.npz": lambda path, x: np.savez(path, **{**x, "target": x["target"].reshape(-1, 1)}),
+    "a.safetensors": lambda path, x: safetensors.torch.save_file(tensors(x), path),
+    "a.pt": lambda path, x: torch.save(tensors(x), path),
+    "A.PTH": lambda path, x: torch.save({**tensors(x), "target": x["target"].tolist()}, path),
+    "legacy.pt": lambda path, x: torch.save(tensors(x), path, _use_new_zipfile_serialization=False),
+    "a.parquet": lambda path, x: parquet.write_table(table(x), path, row_group_size=2),
+    "pandas.parquet": lambda path, x: table(x).to_pandas().rename(index=lambda i: i + 5).to_parquet(path),
     "lists.parquet": lambda path, x: parquet.write_table(lists(x, pa.list_(pa.float64())), path),
     "fixed.parquet": lambda path, x: parquet.write_table(lists(x, pa.list_(pa.float64(), CLASSES)), path),
-    "a.csv": lambda path, x: csv.write_csv(columns(x), path),
-    "shuffled.csv": lambda path, x: csv.write_csv(shuffled(columns(x)), path),
-    "pandas.csv": lambda path, x: columns(x, "").to_pandas().to_csv(path),
-    "marked.csv": lambda path, x: columns(x).to_pandas().to_csv(path, index=False, encoding="utf-8-sig"),
+    "a.csv": lambda path, x: csv.write_csv(table(x), path),
+    "shuffled.csv": lambda path, x: csv.write_csv(table(x).select(table(x).column_names[::-1]), path),
+    "pandas.csv": lambda path, x: table(x).to_pandas().to_csv(path, encoding="utf-8-sig"),
 }
 
 
 @pytest.mark.parametrize("file", WRITERS)
-def test_every_format_gives_the_same(tmp_path, arrays, file):
-    WRITERS[file](tmp_path / file, arrays)
+def test_every_format_gives_the_same_rows(tmp_path, file):
+    WRITERS[file](tmp_path / file, GOOD)
     data = read_logits(tmp_path / file)
-    assert data.name == (tmp_path / file).stem
-    assert torch.equal(data.logits, arrays["logits"])
-    assert data.logits.dtype == torch.float64
-    assert torch.equal(data.target, arrays["target"])
-    assert list(data.columns) == ["knn"]
-    assert torch.equal(data.columns["knn"], arrays["knn"])
-    assert read_logits(str(tmp_path / file), "test").name == "test"
+    assert (data.name, data.total, list(data.columns)) == ((tmp_path / file).stem, None, ["knn"])
+    assert torch.equal(data.logits, torch.from_numpy(LOGITS))
+    assert data.target.tolist() == GOOD["target"].tolist()
+    assert data.columns["knn"].tolist() == GOOD["knn"].tolist()
+    reader = LogitReader(tmp_path / file, "test")
+    assert (reader.rows, reader.num_classes, reader.name) == (ROWS, CLASSES, "test")
+    blocks = list(reader.blocks(3))
+    assert max(len(block.logits) for block in blocks) <= 3
+    assert torch.equal(torch.cat([block.logits for block in blocks]), data.logits)
+    assert torch.equal(torch.cat([block.target for block in blocks]), data.target)
+    assert [block.start for block in blocks] == np.cumsum([0, *(len(x.logits) for x in blocks[:-1])]).tolist()
+
+
+@pytest.mark.parametrize("file", WRITERS)
+def test_random_rows_are_rows_in_their_order(tmp_path, file):
+    WRITERS[file](tmp_path / file, GOOD)
+    seen = set()
+    for seed in range(40):
+        data = read_logits(tmp_path / file, max_rows=3, seed=seed)
+        rows = [LOGITS.tolist().index(row) for row in data.logits.tolist()]
+        assert (len(data), data.total, rows) == (3, ROWS, sorted(set(rows)))
+        assert data.target.tolist() == GOOD["target"][rows].tolist()
+        assert data.columns["knn"].tolist() == GOOD["knn"][rows].tolist()
+        assert rows == [
+            LOGITS.tolist().index(row) for row in read_logits(tmp_path / file, max_rows=3, seed=seed).logits.tolist()
+        ]
+        seen |= {*rows}
+    assert seen == {*range(ROWS)}
+    assert read_logits(tmp_path / file, max_rows=ROWS).total is None
+
+
+def test_random_rows_are_uniform(tmp_path):
+    np.save(tmp_path / "a.npy", np.stack([np.arange(20.0), -np.arange(20.0)], 1))
+    counts = np.zeros(20)
+    for seed in range(500):
+        counts[read_logits(tmp_path / "a.npy", max_rows=5, seed=seed).logits[:, 0].long().numpy()] += 1
+    assert ((counts - 125) ** 2 / 125).sum() * 20 / 15 < 50  # chi squared with 19 degrees of freedom: one in 10,000
+
+
+@pytest.mark.parametrize(
+    "source", ["parts", "parts/part-*.parquet", "parts/part-[12].parquet", "uri", "uri/part-*.parquet"]
+)
+def test_folders_patterns_and_uris(tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    logits, target = some_samples(400)
+    folder = write_parts(tmp_path / "parts", logit_table(logits, target))
+    (folder / "_temporary").mkdir()
+    (folder / ".hidden.parquet").write_text("half")
+    (folder / "_temporary" / "part.parquet").write_text("half")
+    data = read_logits(source.replace("uri", folder.as_uri()))
+    expected = slice(44, None) if "[12]" in source else slice(None)
+    assert torch.equal(data.logits, logits[expected])
+    assert torch.equal(data.target, target[expected])
+
+
+def test_files_of_a_folder_that_differ(tmp_path):
+    folder = write_parts(tmp_path / "parts", logit_table(*some_samples(100)))
+    parquet.write_table(logit_table(some_samples(9)[0]), folder / "part-9.parquet")
+    with pytest.raises(
+        ValueError, match=r"part-9\.parquet: expected the columns of .*part-0\.parquet, got none for 'target'"
+    ):
+        read_logits(folder)
+    (folder / "part-9.parquet").write_bytes(b"noise")
+    with pytest.raises(
+        ValueError, match=r"part-9\.parquet: expected a whole \.parquet file, got one that seems damaged"
+    ):
+        read_logits(folder)
+
+
+def test_columns_of_a_predictor(tmp_path):
+    logits, target = some_samples(300)
+    write_parts(tmp_path / "parts", column_table(logits, target).append_column("knn", [logits.amax(1).numpy()]))
+    with pytest.warns(UserWarning, match="left out path"):
+        reader = LogitReader(tmp_path / "parts")
+    assert not reader.has_logits
+    data, some = reader.read_columns(), reader.read_columns(max_rows=50)
+    assert (len(data), data.num_classes, data.total, list(data.columns)) == (300, 5, None, ["knn"])
+    assert (len(some), some.total) == (50, 300)
+    assert torch.equal(data.target, target)
+    assert torch.equal(data.evidence.coins.prediction, logits.argmax(1))
+    with pytest.raises(ValueError, match="parts: expected logits, got the columns of a predictor"):
+        reader.read()
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path):
+    """Files of 80 MB, Parquet in one row group, of which a few rows are read, and blocks."""
+    logits = np.random.default_rng(0).normal(size=(200_000, 50))
+    parquet.write_table(
+        table({"logits": logits}), tmp_path / "a.parquet", row_group_size=len(logits), compression="none"
+    )
+    np.save(tmp_path / "a.npy", logits)
+    code = """
+import resource, sys
+from torch_boc.data import LogitReader
+for path in sys.argv[1:]:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert len(LogitReader(path).read(max_rows=1000)) == 1000
+    if path.endswith("parquet"):
+        assert sum(len(block.logits) for block in LogitReader(path)) >= 5000
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    warm = tmp_path / "warm.parquet"
+    parquet.write_table(table({"logits": logits[:5000]}), warm)
+    done = subprocess.run(
+        [sys.executable, "-c", code, warm, *tmp_path.glob("a.*")], capture_output=True, text=True, check=True
+    )
+    assert max(map(int, done.stdout.split()[1:])) < 60_000  # KB
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_the_precision_stays(tmp_path, arrays, dtype):
-    logits = arrays["logits"].to(dtype)
+def test_the_precision_stays(tmp_path, dtype):
+    logits = torch.from_numpy(LOGITS).to(dtype)
     np.save(tmp_path / "a.npy", logits.numpy())
-    torch.save(logits, tmp_path / "a.pt")
-    parquet.write_table(columns({**arrays, "logits": logits}), tmp_path / "a.parquet")
+    torch.save(logits.requires_grad_(), tmp_path / "a.pt")
+    parquet.write_table(table({"logits": logits.detach().numpy()}), tmp_path / "a.parquet")
     for path in tmp_path.iterdir():
-        assert torch.equal(read_logits(path).logits, logits)
-        assert read_logits(path).logits.dtype == dtype
+        found = read_logits(path).logits
+        assert torch.equal(found, logits)
+        assert (found.dtype, found.requires_grad) == (dtype, False)
 
 
-def test_bare_logits_and_pairs(tmp_path, arrays):
-    logits, target = arrays["logits"], arrays["target"]
-    np.save(tmp_path / "bare.npy", logits.numpy())
-    torch.save(logits.requires_grad_(), tmp_path / "bare.pt")
-    torch.save((logits.detach(), target), tmp_path / "pair.pt")
-    torch.save([logits.detach(), target.tolist()], tmp_path / "list.pth")
-    np.savez(tmp_path / "pair.npz", logits.detach().numpy(), target.numpy())
+def test_pairs_small_floats_and_whole_numbers(tmp_path):
+    logits = torch.tensor([[1.0, 2.0], [3.0, 0.5]])
+    torch.save((logits, torch.tensor([0, 1])), tmp_path / "pair.pt")
+    torch.save([logits, [0, 1]], tmp_path / "list.pth")
+    np.savez(tmp_path / "pair.npz", logits.numpy(), np.array([0, 1]))
+    np.savez(tmp_path / "whole.npz", logits=logits.numpy().astype("longdouble"), target=np.array([0.0, 1.0]))
     for path in tmp_path.iterdir():
-        data = read_logits(path)
-        assert torch.equal(data.logits, logits.detach())
-        assert data.logits.requires_grad is False
-        assert data.columns == {}
-        assert data.target is None if path.stem == "bare" else torch.equal(data.target, target)
-
-
-def test_bfloat16_and_integers(tmp_path):
-    logits = torch.tensor([[1.0, 2.0], [3.0, 0.5]], dtype=torch.bfloat16)
-    safetensors.torch.save_file({"logits": logits}, tmp_path / "half.safetensors")
-    assert torch.equal(read_logits(tmp_path / "half.safetensors").logits, logits)
+        assert torch.equal(read_logits(path).logits.float(), logits)
+        assert read_logits(path).target.tolist() == [0, 1]
     torch.save(logits.to(torch.float8_e5m2), tmp_path / "byte.pt")
-    assert torch.equal(read_logits(tmp_path / "byte.pt").logits, logits.float())
-    np.savez(tmp_path / "whole.npz", logits=np.array([[1, 2], [3, 4]]), target=np.array([0.0, 1.0]))
-    data = read_logits(tmp_path / "whole.npz")
-    assert data.logits.dtype == torch.float64
-    assert data.target.tolist() == [0, 1]
+    assert torch.equal(read_logits(tmp_path / "byte.pt").logits, logits)
 
 
-def test_numbers_of_rows_are_no_scores(tmp_path, arrays):
-    np.savez(tmp_path / "a.npz", **numpy_arrays(arrays), index=np.arange(ROWS))
-    assert list(read_logits(tmp_path / "a.npz").columns) == ["knn"]
-    (tmp_path / "a.csv").write_text("index,logit_0,logit_1,energy\n0,1,2, 3.5\n1,2,1,4\n")
-    assert {k: v.tolist() for k, v in read_logits(tmp_path / "a.csv").columns.items()} == {"energy": [3.5, 4.0]}
+def test_what_is_no_score_is_left_out(tmp_path):
+    more = {"index": np.arange(ROWS), "prediction": GOOD["target"], "features": LOGITS, "ok": np.ones(ROWS, bool)}
+    np.savez(tmp_path / "a.npz", **GOOD, **more)
+    with pytest.warns(UserWarning, match=r"a\.npz: left out features, ok: not one number a row"):
+        assert list(read_logits(tmp_path / "a.npz").columns) == ["knn"]
+    (tmp_path / "a.csv").write_text('index,logit_0,logit_1,energy,note\n0,1,2, 3.5,"a\nb"\n1,2,1,4,c\n')
+    with pytest.warns(UserWarning, match="left out note"):
+        assert {k: v.tolist() for k, v in read_logits(tmp_path / "a.csv").columns.items()} == {"energy": [3.5, 4.0]}
 
 
 def test_whole_numbers_that_turn_into_fractions_late_in_a_csv_file(tmp_path):
@@ -137,6 +211,169 @@ def test_whole_numbers_that_turn_into_fractions_late_in_a_csv_file(tmp_path):
     data = read_logits(tmp_path / "long.csv")
     assert data.logits[-1].tolist() == [0.5, 0.0]
     assert data.columns["score"][-1].item() == 0.25
+
+
+NAMES = ["cat", "dog", "sea lion"]
+
+
+@pytest.mark.parametrize("prefix", ["", "logit_"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_and_targets_under_the_names_of_the_classes(tmp_path, prefix, kind):
+    columns = {f"{prefix}{name}": LOGITS[3:, i] for i, name in enumerate(NAMES)}
+    found = pa.table({**columns, "y": ["cat", "dog", "sea lion", "cat"], "knn": np.ones(4)})
+    {"csv": csv.write_csv, "parquet": parquet.write_table}[kind](found, tmp_path / f"a.{kind}")
+    data = read_logits(tmp_path / f"a.{kind}", classes=NAMES)
+    assert data.logits.tolist() == LOGITS[3:].tolist()
+    assert (data.target.tolist(), list(data.columns)) == ([0, 1, 2, 0], ["knn"])
+    with pytest.raises(ValueError, match="expected a column for every class, got none for 'bird'"):
+        read_logits(tmp_path / f"a.{kind}", classes=["cat", "dog", "bird"])
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (["a"], "at least two names of classes"),
+        (["a", "b", "a"], "got 'a' twice"),
+        (["a", "b"], "expected logits of 2 classes, one for each name, got 3"),
+        (["2", "1", "0"], "expected names of classes that are not numbers"),
+    ],
+)
+def test_names_that_do_not_fit(tmp_path, classes, message):
+    np.savez(tmp_path / "a.npz", **GOOD)
+    with pytest.raises(ValueError, match=message):
+        read_logits(tmp_path / "a.npz", classes=classes)
+
+
+def test_probabilities_under_their_names(tmp_path):
+    shares = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+    np.savez(tmp_path / "a.npz", probabilities=shares, target=GOOD["target"])
+    parquet.write_table(table({"logits": shares}, "prob_"), tmp_path / "b.parquet")
+    np.save(tmp_path / "c.npy", shares)
+    expected = np.log(np.maximum(shares, 1e-30))
+    for path in tmp_path.iterdir():
+        data = read_logits(path, from_probabilities=True)
+        assert data.from_probabilities
+        torch.testing.assert_close(data.logits, torch.from_numpy(expected), rtol=1e-12, atol=0)
+    with pytest.raises(
+        ValueError, match=r"c\.npy: expected logits or log-probabilities, got probabilities .*--probabilities"
+    ):
+        read_logits(tmp_path / "c.npy")
+
+
+def npz(**arrays):
+    return lambda path: np.savez(path, **{**GOOD, **arrays})
+
+
+def text(content):
+    return lambda path: path.write_text(content)
+
+
+def sheet(**columns):
+    return lambda path: parquet.write_table(pa.table(columns), path)
+
+
+def saved(value):
+    return lambda path: torch.save(value, path)
+
+
+def cut(file):
+    """The beginning of a good file."""
+
+    def write(path):
+        WRITERS[file](path, {name: np.repeat(x, 50, 0) for name, x in GOOD.items()})
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * 0.6)])
+
+    return write
+
+
+def raw(content):
+    return lambda path: path.write_bytes(content)
+
+
+NAN = np.where(LOGITS[3, 1] == LOGITS, np.nan, LOGITS)
+BAD = {
+    "flat.npz": (npz(logits=np.ones(4)), "expected logits of shape (N, C) with at least one row, got shape (4,)"),
+    "single.npy": (lambda path: np.save(path, np.ones((5, 1))), "at least 2 classes"),
+    "no_rows.npz": (npz(logits=np.ones((0, 3))), "at least one row, got shape (0, 3)"),
+    "nan.npz": (npz(logits=NAN), "in 1 of 7 rows, first in row 3; leave these rows out"),
+    "label.npz": (npz(target=np.full(ROWS, 3)), "expected targets in [0, 3), got 7 outside, such as 3"),
+    "half.npz": (npz(target=np.full(ROWS, 0.5)), "integer class indices"),
+    "short.npz": (npz(target=np.array([0, 1])), "expected 'target' with 7 rows, as many as the logits, got shape (2,)"),
+    "column.npz": (npz(knn=np.ones(3)), "expected 'knn' with 7 rows, as many as the logits, got shape (3,)"),
+    "gap.npz": (npz(knn=NAN[:, 1]), "'knn' as 7 finite numbers, got shape (7,) with NaN"),
+    "complex.npz": (npz(logits=np.ones((7, 3), complex)), "expected plain arrays of numbers, got complex128"),
+    "words.npz": (npz(logits=np.array([["a", "b"]])), "expected plain arrays of numbers, got <U1"),
+    "nothing.npz": (lambda path: np.savez(path), "expected 'logits' (in tables: columns logit_0"),
+    "other.npz": (lambda path: np.savez(path, a=LOGITS, b=LOGITS), "got a, b"),
+    "two_targets.npz": (npz(y=GOOD["target"]), "got target and y"),
+    "named.npz": (
+        npz(target=np.array(list("abcabca"))),
+        "expected numbers of classes in the targets, got 'a'; name the",
+    ),
+    "onehot.npz": (npz(target=np.eye(3)[GOOD["target"]]), "expected target"),
+    "list.pt": (saved([torch.ones(3)] * 5), "a mapping with 'logits', got a list"),
+    "weights.pt": (saved({f"w{i}": torch.ones(2, 2) for i in range(99)}), "w7, ...; if columns"),
+    "a.pkl": (raw(pickle.dumps(GOOD)), "pickles are refused"),
+    **{f"renamed{x}": (raw(pickle.dumps(1)), "it is a pickle, whatever") for x in (".npy", ".pt", ".csv", ".parquet")},
+    "objects.npz": (npz(names=np.array([None, "a"])), "array 'names' holds Python objects; pickles are refused"),
+    "objects.npy": (lambda path: np.save(path, np.array([None, 1])), "the array holds Python objects; pickles"),
+    "model.pt": (saved({"logits": torch.ones(2, 3), "model": torch.nn.ReLU()}), "save tensors: torch.save("),
+    **{
+        f"cut_{x}": (cut(x), "damaged or cut off") for x in ("a.npz", "a.safetensors", "a.pt", "legacy.pt", "a.parquet")
+    },
+    "cut.npy": (raw(b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (9, 9), }"), "cut off"),
+    "noise.npz": (raw(b"noise"), "it does not begin like a zip archive"),
+    "noise.pt": (raw(b"noise"), "it was not written by torch.save"),
+    "noise.csv": (raw(bytes(range(128, 256))), "expected text in UTF-8"),
+    "packed.csv": (raw(gzip.compress(b"logit_0,logit_1\n1,2\n")), "expected text in UTF-8"),
+    **{f"empty{x}": (text(""), "got an empty file") for x in (".npz", ".pt", ".parquet", ".csv")},
+    "header.csv": (text("logit_0,logit_1\n"), "at least one row"),
+    "word.csv": (text("logit_0,logit_1\n1,2\n3,x\n"), "invalid value 'x'"),
+    "word_target.csv": (text("logit_0,logit_1,y\n1,2,cat\n"), "expected numbers of classes in the targets, got 'cat'"),
+    "hole.csv": (text("logit_0,logit_1\n1,2\n3,\n"), "in 1 of 2 rows, first in row 1"),
+    "hole_score.csv": (text("logit_0,logit_1,knn\n1,2,3\n3,4,\n"), "column 'knn' as 2 finite numbers"),
+    "ragged.csv": (text("logit_0,logit_1\n1,2\n3\n"), "Expected 2 columns, got 1"),
+    "headless.csv": (text("1.5,2.5\n3,4\n"), "expected 'logits' (in tables: columns logit_0, logit_1, ..."),
+    "semicolons.csv": (text("logit_0;logit_1\n1;2\n"), "expected commas between the columns, got 'logit_0;logit_1'"),
+    "gaps.csv": (text("logit_0,logit_2,logit_5\n1,2,3\n"), "expected columns logit_0 to logit_2, got no logit_1"),
+    "twice.csv": (text("logit_0,logit_1,logit_1\n1,2,3\n"), "got 'logit_1' twice"),
+    "zeros.csv": (text("logit_0,logit_00,logit_1\n1,2,3\n"), "got one of them twice"),
+    "cells.csv": (text("logits,target\n1,2\n"), "a CSV cell holds one number"),
+    "classes.csv": (text("cat,dog,label\n1,2,0\n"), "if columns have the names of the classes, name the classes in"),
+    "both.parquet": (sheet(logits=[[1.0, 2.0]], logit_0=[1.0]), "got both; leave one out"),
+    "words.parquet": (sheet(logit_0=["a"], logit_1=[1.0]), "expected numbers in column 'logit_0', got string"),
+    "ragged.parquet": (sheet(logits=[[1.0, 2.0], [1.0]]), "in every row, got lists of length 2, 1"),
+    "none.parquet": (sheet(logits=[[1.0, 2.0], None]), "got lists of length 2, none"),
+    "plain.parquet": (
+        sheet(logits=[1.0, 2.0]),
+        "expected a list of numbers in each row of column 'logits', got double",
+    ),
+    "rowless.parquet": (sheet(logits=pa.array([], pa.list_(pa.float64()))), "at least one row of logits, got none"),
+    "unknown.txt": (text("1 2 3"), "expected a file that ends in .npz, .npy, "),
+    "no_ending": (text("1 2 3"), "got 'no ending'"),
+    "folder": (lambda path: path.mkdir(), "expected Parquet files, got none"),
+    "absent.npz": (lambda path: None, "no such file"),
+    "absent-*.parquet": (lambda path: None, "expected Parquet files, got none"),
+}
+
+
+@pytest.mark.parametrize("file", BAD)
+def test_a_bad_file_is_one_line_that_begins_with_its_path(tmp_path, file):
+    write, reason = BAD[file]
+    write(tmp_path / file)
+    with pytest.raises((ValueError, FileNotFoundError)) as raised:
+        read_logits(tmp_path / file)
+    assert str(raised.value).startswith(f"{tmp_path / file}: ")
+    assert reason in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_error_in_a_late_block_names_the_row(tmp_path):
+    np.save(tmp_path / "a.npy", NAN)
+    blocks = LogitReader(tmp_path / "a.npy").blocks(2)
+    assert len(next(blocks).logits) == 2
+    with pytest.raises(ValueError, match=r"a\.npy: expected finite logits .* first in row 3"):
+        next(blocks)
 
 
 def test_a_pickle_is_not_opened(tmp_path):
@@ -149,6 +386,7 @@ def test_a_pickle_is_not_opened(tmp_path):
     for file in ("a.pkl", "a.npy", "a.npz", "a.safetensors", "a.pt"):
         (tmp_path / file).write_bytes(pickle.dumps({"logits": Trap()}, protocol=2))
     np.savez(tmp_path / "objects.npz", logits=np.array([Trap()], dtype=object))
+    np.savez_compressed(tmp_path / "packed.npz", logits=np.array([Trap()], dtype=object))
     np.save(tmp_path / "objects.npy", np.array([Trap()], dtype=object))
     torch.save({"logits": Trap()}, tmp_path / "objects.pt")
     for path in sorted(tmp_path.iterdir()):
@@ -157,44 +395,33 @@ def test_a_pickle_is_not_opened(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.filterwarnings("ignore:Validating sparse tensor:UserWarning")
-def test_sparse_logits_are_refused(tmp_path):
-    torch.save(torch.eye(3).to_sparse(), tmp_path / "a.pt")
-    with pytest.raises(
-        ValueError, match=r"a\.pt: expected a plain array of numbers alone, got \(3 x 3, float32 sparse_coo"
-    ):
-        read_logits(tmp_path / "a.pt")
-
-
 @pytest.mark.parametrize(
-    ("file", "module", "remedy"),
-    [
-        ("a.npz", "numpy", r"torch-boc\[eval\]"),
-        ("a.safetensors", "safetensors.torch", r"torch-boc\[eval\]"),
-        ("a.csv", "pyarrow", r"torch-boc\[eval\]"),
-    ],
+    ("file", "module"), [("a.npz", "numpy"), ("a.safetensors", "safetensors.torch"), ("a.csv", "pyarrow")]
 )
-def test_a_missing_library_is_named_with_the_file(tmp_path, arrays, monkeypatch, file, module, remedy):
-    WRITERS[file](tmp_path / file, arrays)
+def test_a_missing_library_is_named_with_the_file(tmp_path, monkeypatch, file, module):
+    WRITERS[file](tmp_path / file, GOOD)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=f"{file}: .*{remedy}"):
+    with pytest.raises(ImportError, match=rf"{file}: .*torch-boc\[eval\]"):
         read_logits(tmp_path / file)
 
 
-def test_what_the_system_refuses_is_raised_as_it_is(tmp_path, arrays, monkeypatch):
-    WRITERS["a.npz"](tmp_path / "a.npz", arrays)
+def test_too_little_memory_and_refusals_of_the_system(tmp_path, monkeypatch):
+    WRITERS["a.npz"](tmp_path / "a.npz", GOOD)
+    for error, found in (
+        (MemoryError(), r"a\.npz: too little memory to read it \(.* MB on disk\)"),
+        (PermissionError(13, "no", "a.npz"), "no"),
+    ):
 
-    def refuse(*args, **kwargs):
-        raise PermissionError(13, "Permission denied", "a.npz")
+        def fail(*_, error=error, **__):
+            raise error
 
-    monkeypatch.setattr(np, "load", refuse)
-    with pytest.raises(PermissionError, match=r"a\.npz"):
-        read_logits(tmp_path / "a.npz")
+        monkeypatch.setattr(np, "memmap", fail)
+        with pytest.raises(type(error), match=found):
+            read_logits(tmp_path / "a.npz")
 
 
-def test_other_files_in_an_archive_are_left_out(tmp_path, arrays):
-    WRITERS["a.npz"](tmp_path / "a.npz", arrays)
+def test_other_files_in_an_archive_are_left_out(tmp_path):
+    WRITERS["a.npz"](tmp_path / "a.npz", GOOD)
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
         archive.writestr("README.txt", "how they were made")
-    with pytest.warns(UserWarning, match=r"left out README\.txt \(a bytes\)"):
-        assert torch.equal(read_logits(tmp_path / "a.npz").logits, arrays["logits"])
+    assert torch.equal(read_logits(tmp_path / "a.npz").logits, torch.from_numpy(LOGITS))

@@ -1,17 +1,13 @@
 """Probabilities in the place of logits are refused, or turned into logits when told so."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from tests.data.cases import labelled, unfamiliar
-from torch_boc.data.probabilities import SMALLEST, SUM_TOLERANCE
-from torch_boc.evaluation import LogitSet, evaluate, logit_set, read_logits
+from torch_boc.data.sets import SMALLEST, SUM_TOLERANCE
+from torch_boc.evaluation import LogitSet, evaluate, logit_set
 
-NETCAL = Path(__file__).parents[3] / "shared" / "data" / "netcal_lenet5_cifar10.npz"
 REFUSED = "expected logits or log-probabilities, got probabilities .*from_probabilities=True .*--probabilities"
 
 
@@ -121,14 +117,3 @@ def test_sets_of_both_kinds_do_not_go_together(pairs):
     mixed["ood"] = logit_set(mixed["ood"].softmax(1), "x", from_probabilities=True)
     with pytest.raises(ValueError, match=r"expected all sets as logits or all as probabilities, got .*'id' .*'ood'"):
         evaluate(**mixed)
-
-
-@pytest.mark.skipif(not NETCAL.exists(), reason="needs real probabilities")
-def test_real_probabilities_under_their_names_in_netcal():
-    with pytest.raises(ValueError, match=f"{NETCAL.name}: {REFUSED}"):
-        read_logits(NETCAL)
-    data = read_logits(NETCAL, from_probabilities=True)
-    assert (len(data), data.num_classes, data.columns) == (10_000, 10, {})
-    report = evaluate(data, replicates=5)
-    assert report.results.settings["accuracy"] == pytest.approx(0.5308, abs=1e-4)
-    assert json.loads(report.to_json())["settings"]["from_probabilities"] is True

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from torch_boc.data.files import logit_set
 from torch_boc.data.sets import TARGET_NAMES, LogitSet
-from torch_boc.data.sources import logit_set
 
 LOGITS = [[2.0, 0.0, 1.0], [0.0, 1.0, -float("inf")]]
 
@@ -57,7 +57,7 @@ def test_a_set_is_renamed_and_keeps_the_rest():
     assert (first.name, second.name) == ("first", "second")
     assert second.logits is first.logits
     assert second.target is first.target
-    assert second.columns is first.columns
+    assert second.columns == first.columns
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_set_is_renamed_and_keeps_the_rest():
         ((torch.zeros(2, 3), [0, -1]), "such as -1"),
         ((torch.zeros(2, 3), [0, 1, 2]), r"expected target of shape \(2,\)"),
         ({"outputs": torch.zeros(2, 3)}, "expected a mapping with 'logits', got the keys outputs"),
-        ({"logits": torch.zeros(2, 3), "y": [0, 1], "label": [0, 1]}, "expected one of labels.*, got label and y"),
+        ({"logits": torch.zeros(2, 3), "y": [0, 1], "label": [0, 1]}, "expected one of labels.*, got y and label"),
         ({"logits": torch.zeros(2, 3), "odin": [1.0]}, r"expected column 'odin' as 2 finite numbers, got shape \(1,\)"),
         ({"logits": torch.zeros(2, 3), "odin": [1.0, float("nan")]}, "'odin' .* with NaN or inf"),
     ],

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from torch_boc.evaluation.bootstrap import CHUNK_ELEMENTS, bootstrap_interval, mean_interval, random_numbers, replicate
-from torch_boc.evaluation.ece import Judged, calibration_error
-from torch_boc.evaluation.reliability import judge
+from torch_boc.evaluation.intervals import CHUNK_ELEMENTS, bootstrap_interval, mean_interval, random_numbers, replicate
+from torch_boc.evaluation.reliability import Judged, judge
 from torch_boc.evaluation.separation import (
     STATISTICS,
     _cell_statistics,
@@ -17,6 +16,7 @@ from torch_boc.evaluation.separation import (
     separate,
     separation_intervals,
 )
+from torch_boc.functional.summary import calibration_error
 
 REPLICATES = 800
 
@@ -88,37 +88,6 @@ def test_cells_give_the_statistics_of_the_samples_where_each_value_has_its_own()
     torch.testing.assert_close(observed.tolist(), list(exact[:3]), rtol=1e-12, atol=0)
 
 
-def test_cells_hold_every_sample_once_and_heavy_values_alone():
-    scores = torch.cat([normal_scores(5000, 0.0, 4), torch.full((3000,), 0.25, dtype=torch.float64)]).sort().values
-    positive, negative, atoms = score_cells(scores, scores[::2].contiguous(), cells=64)
-    assert (int(positive.sum()), int(negative.sum())) == (8000, 4000)
-    assert len(positive) <= 96
-    assert positive[atoms].tolist() == [3000]
-
-
-def test_the_interval_of_a_mean_covers_it_about_as_often_as_it_says():
-    numbers = random_numbers(0, "coverage")
-    hits = 0
-    for _ in range(400):
-        low, high = mean_interval(torch.from_numpy(numbers.normal(3, 1, 100)), 200, numbers, (0.0, math.inf), cells=50)
-        hits += low <= 3 <= high
-    assert 0.91 <= hits / 400 <= 0.98
-
-
-def test_the_interval_of_the_auroc_covers_it_about_as_often_as_it_says():
-    truth = 0.5 * (1 + math.erf(1 / 2))  # two normals, one standard deviation apart
-    hits = 0
-    numbers = random_numbers(0, "coverage")
-    for _ in range(300):
-        pair = (
-            rank_scores(torch.from_numpy(numbers.normal(1, 1, 120))),
-            rank_scores(torch.from_numpy(numbers.normal(0, 1, 120))),
-        )
-        low, high = separation_intervals(separate(*pair), *pair, 200, numbers, cells=64)["auroc"]
-        hits += low <= truth <= high
-    assert 0.90 <= hits / 300 <= 0.98
-
-
 def test_replicates_are_drawn_in_pieces_and_have_the_mean_and_variance_of_the_multinomial():
     counts = torch.tensor([10, 0, 30, 60])
     largest = 0
@@ -148,10 +117,3 @@ def test_no_interval_without_a_finite_estimate():
     assert all(map(math.isnan, bootstrap_interval(1.0, torch.tensor(1.0), drawn * math.nan)))
     with_infinity = torch.tensor([1.0, math.inf], dtype=torch.float64)
     assert all(map(math.isnan, mean_interval(with_infinity, 10, random_numbers(0), (0.0, math.inf))))
-
-
-def test_numbers_depend_on_seed_and_label_only():
-    first = random_numbers(1, "a", "b").random(4)
-    assert (first == random_numbers(1, "a", "b").random(4)).all()
-    assert not (first == random_numbers(1, "b", "a").random(4)).any()
-    assert not (first == random_numbers(2, "a", "b").random(4)).any()

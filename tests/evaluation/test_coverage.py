@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from benchmarks.known_truth import BINS, Normals, network, normals, one_bad_bin
-from torch_boc.calibration import IsotonicCalibration, TemperatureScaling
-from torch_boc.evaluation.bootstrap import random_numbers
+from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.reliability import Judged, judge
 from torch_boc.evaluation.separation import rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
@@ -43,15 +42,6 @@ def test_the_interval_of_the_calibration_error(name, samples, runs):
     assert covered(POPULATIONS[name](), "MSP", samples, runs) >= 0.9
 
 
-@pytest.mark.parametrize("kind", [TemperatureScaling, IsotonicCalibration, "BoC"])
-def test_the_interval_of_the_calibration_error_of_calibrators(kind):
-    population = network("vit-cifar10", 1.15)
-    if kind != "BoC":
-        logits, target = population.draw(2000, random_numbers(0, "split"))
-        kind = kind().fit(logits.float(), target)
-    assert covered(population, kind, 500, 50) >= 0.9
-
-
 def separations(scores, sizes, runs):
     """The truth, and the intervals of so many runs."""
     numbers = random_numbers(0, "coverage", str(sizes))
@@ -70,13 +60,6 @@ def test_intervals_of_nearly_perfect_separation(sizes, spread):
         ends = [x[name] for x in found]
         assert sum(low <= value <= high for low, high in ends) >= 57, name
         assert all(low < high for low, high in ends), name
-
-
-@pytest.mark.parametrize("auroc", [0.0002, 0.9, 0.97])
-def test_intervals_of_ordinary_and_of_backward_separation(auroc):
-    truth, found = separations(normals(auroc), (200, 200), 100)
-    for name, value in truth.items():
-        assert sum(x[name][0] <= value <= x[name][1] for x in found) >= 89, name
 
 
 def test_perfect_separation_is_not_certain():

@@ -8,10 +8,15 @@ from sklearn.metrics import roc_curve as sklearn_roc_curve
 
 from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc.evaluation import LogitSet, evaluate
-from torch_boc.evaluation.curves import histogram_rows, roc_curve
-from torch_boc.evaluation.detection import collect_scores
-from torch_boc.evaluation.probing import probe_set
-from torch_boc.evaluation.separation import paired_difference, rank_scores, separate
+from torch_boc.evaluation.samples import probe_set
+from torch_boc.evaluation.separation import (
+    collect_scores,
+    histogram_rows,
+    paired_difference,
+    rank_scores,
+    roc_curve,
+    separate,
+)
 from torch_boc.functional import auroc, fpr_at_tpr, scores
 
 CASES = {
@@ -75,13 +80,6 @@ def test_paired_difference_is_delong_s(digits):
     torch.testing.assert_close(one.ood_placement, columns[0])
 
 
-def test_a_score_does_not_differ_from_itself_nor_from_what_ranks_alike(pair):
-    one, other = separate(*map(rank_scores, pair)), separate(*(rank_scores(x.clamp(-50, 50).exp()) for x in pair))
-    value, low, high = paired_difference(one, other)
-    assert value == 0
-    assert (low, high) == (0, 0) or (np.isnan(low) and min(map(len, pair)) < 2)
-
-
 def distance_to_polyline(points, line):
     """The distance of each point to the nearest segment."""
     start, step = line[:-1], np.diff(line, axis=0)
@@ -100,15 +98,6 @@ def test_thinned_curve_stays_with_the_full_one(pair):
     assert (np.diff(thin, axis=0) >= 0).all()
     assert distance_to_polyline(full, thin).max() <= 0.002
     assert distance_to_polyline(thin, full).max() <= 1e-12
-
-
-def test_a_long_curve_is_thinned():
-    generator = torch.Generator().manual_seed(0)
-    positive, negative = torch.randn(2, 200_000, generator=generator, dtype=torch.float64).sort(1).values
-    fpr, tpr = roc_curve(positive + 1, negative)
-    assert 300 < len(fpr) <= 500
-    areas = (fpr.diff() * (tpr[1:] + tpr[:-1]) / 2).sum()
-    assert areas.item() == pytest.approx(auroc(positive + 1, negative).item(), abs=1e-3)
 
 
 def test_histograms_have_common_bins_and_lose_no_sample():
@@ -164,17 +153,6 @@ def test_the_gap_s_histogram_is_of_the_gap_itself():
     assert (gaps["bin_low"] >= 0).all()
 
 
-def test_a_detector_of_pytorch_ood():
-    detector = pytest.importorskip("pytorch_ood.detector").Mahalanobis(None)
-    train, target = labelled(2000, seed=7)
-    detector.fit_features(train, target)
-    test, ood = logit_sets()
-    report = evaluate(test, ood, train=(train, target), replicates=5, detectors={"theirs": detector})
-    table = report.ood.set_index("score")
-    assert table.loc["theirs", "auroc"] == pytest.approx(table.loc["mahalanobis", "auroc"], abs=1e-4)
-    assert table.loc["theirs", "kind"] == "detector"
-
-
 @pytest.mark.parametrize("owner", ["id", "ood"])
 def test_a_column_of_one_side_only_is_left_out_and_named(owner):
     sets = {"id": unfamiliar(30), "ood": unfamiliar(20)}
@@ -186,46 +164,6 @@ def test_a_column_of_one_side_only_is_left_out_and_named(owner):
     assert not any("ood" in score.sets for score in found if score.name == "odin")
 
 
-def test_names_that_are_taken():
-    z = unfamiliar(30)
-    named = {"logits": z, "msp": z[:, 0]}
-    with pytest.raises(
-        ValueError, match="id: expected columns under new names, got 'msp', which is the name of a score"
-    ):
-        evaluate(named, z)
-    with pytest.raises(
-        ValueError, match="ood: expected columns under new names, got 'top', which is the name of a detector"
-    ):
-        evaluate(z, {"logits": z, "top": z[:, 0]}, detectors={"top": lambda x: x[:, 0]})
-    with pytest.raises(
-        ValueError, match="expected a new name for a detector, got 'energy', which is the name of a score"
-    ):
-        evaluate(z, z, detectors={"energy": lambda x: x[:, 0]})
-    with pytest.raises(ValueError, match="got 'mahalanobis', which is the name of a detector"):
-        evaluate(z, z, train=labelled(), detectors={"mahalanobis": lambda x: x[:, 0]})
-
-
-def test_a_detector_that_fails_is_named():
-    def broken(logits):
-        raise RuntimeError("no luck")
-
-    with pytest.raises(RuntimeError, match="no luck") as caught:
-        evaluate(labelled(), unfamiliar(), detectors={"mine": broken}, replicates=2)
-    assert caught.value.__notes__[0].startswith("in detector 'mine', on logits of shape")
-    for answer, words in (
-        (lambda x: x, r"mine: expected scores of shape"),
-        (lambda x: None, "mine: expected .* scores"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=words):
-            evaluate(labelled(), unfamiliar(), detectors={"mine": answer}, replicates=2)
-
-
-@pytest.mark.parametrize("detectors", [[max], {3: max}, {"": max}])
-def test_detectors_have_names(detectors):
-    with pytest.raises((TypeError, ValueError), match=r"expected (names of )?detectors as"):
-        evaluate(labelled(), unfamiliar(), detectors=detectors, replicates=2)
-
-
 def test_two_scores_without_an_error_are_not_shown_to_be_the_same():
     known, strange = 30 * torch.eye(5).repeat(40, 1), 0.1 * unfamiliar(300)
     table = evaluate(known, strange, replicates=20, trial_counts=(20,)).ood.set_index("score")
@@ -234,3 +172,21 @@ def test_two_scores_without_an_error_are_not_shown_to_be_the_same():
     reach = 1 - 0.025 ** (1 / 200)
     found = table.loc["energy", ["versus_msp", "versus_msp_low", "versus_msp_high"]].tolist()
     assert found == pytest.approx([0, -reach, reach])
+
+
+Z = unfamiliar(30)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"id": {"logits": Z, "msp": Z[:, 0]}}, "id: expected columns under new names, got 'msp', .* name of a score"),
+        ({"ood": {"logits": Z, "top": Z[:, 0]}, "detectors": {"top": len}}, "ood: .* 'top', .* name of a detector"),
+        ({"detectors": {"energy": len}}, "expected a new name for a detector, got 'energy', which is the name of a sc"),
+        ({"train": labelled(), "detectors": {"mahalanobis": len}}, "'mahalanobis', which is the name of a detector"),
+        ({"detectors": {3: len}}, "expected names of detectors as strings, got 3"),
+    ],
+)
+def test_names_that_are_taken(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(**{"id": Z, "ood": Z, **arguments})

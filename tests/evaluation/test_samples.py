@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from tests.evaluation.cases import make_set
-from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.detection import ScoredSets, collect_scores
-from torch_boc.evaluation.probing import probe_set
-from torch_boc.evaluation.samples import OTHERS, SUSPICIOUS, alarm_rows, sample_rows
+from torch_boc.evaluation.samples import probe_set
+from torch_boc.evaluation.screening import SUSPICIOUS, arrange, sample_rows
+from torch_boc.evaluation.separation import ScoredSets, alarm_rows, collect_scores
 from torch_boc.functional import bag_of_coins
 from torch_boc.functional.registry import scores
 from torch_boc.nn import ConformalTest
@@ -26,16 +25,7 @@ def held_out():
 
 @pytest.fixture(scope="module")
 def rows(sets, held_out):
-    return sample_rows(sets, {"held out": held_out})
-
-
-def test_the_number_of_samples_is_bounded(rows):
-    counts = {name: sum(row.set == name for row in rows) for name in ("id", "far", "few")}
-    assert counts == {"id": SUSPICIOUS + OTHERS, "far": SUSPICIOUS + OTHERS, "few": 30}
-    assert {row.kind for row in rows if row.set == "id"} == {"id"}
-    for name in counts:
-        mine = [row.row for row in rows if row.set == name]
-        assert len(set(mine)) == len(mine)
+    return sample_rows(sets, arrange(sets[0].data, {"held out": held_out}, 42))
 
 
 def test_the_most_suspicious_are_those_with_the_lowest_log_odds(rows, sets):
@@ -61,25 +51,12 @@ def test_the_numbers_are_those_of_the_logits(rows, sets, held_out):
         torch.testing.assert_close(p_values, test(logits), rtol=0, atol=0)
 
 
-def test_targets_are_kept_and_unknown_ones_are_minus_one(rows, sets):
-    assert {row.target for row in rows if row.set == "far"} == {-1}
-    for row in rows:
-        if row.set == "id":
-            assert row.target == sets[0].data.target[row.row]
-
-
 def test_a_sample_that_calibrated_the_test_has_no_p_value(sets):
-    rows = sample_rows(sets, {})
+    rows = sample_rows(sets, arrange(sets[0].data, {}, 42))
     known = [row for row in rows if row.set == "id"]
     share = sum(row.p_value != row.p_value for row in known) / len(known)
     assert 0.4 < share < 0.6  # a half of the test set
     assert all(row.p_value == row.p_value for row in rows if row.kind == "ood")
-
-
-def test_one_sample_is_enough():
-    rows = sample_rows([probe_set(make_set("id", 1, 0))], {})
-    assert [(row.row, row.suspicious) for row in rows] == [(0, True)]
-    assert rows[0].p_value != rows[0].p_value
 
 
 def test_shares_below_each_threshold_are_those_of_the_scores(sets):
@@ -91,16 +68,6 @@ def test_shares_below_each_threshold_are_those_of_the_scores(sets):
             assert row.flagged == pytest.approx(float((score.sets[row.set] < row.threshold).double().mean()), abs=1e-12)
 
 
-def test_false_alarms_begin_at_none_and_rise_in_fine_steps(sets):
-    rows = [row for row in alarm_rows(collect_scores(sets)) if (row.score, row.set) == ("msp", "id")]
-    shares = [row.flagged for row in rows]
-    assert shares[0] == 0
-    assert shares == sorted(set(shares))
-    assert shares[-1] > 0.9
-    for level in (0.001, 0.01, 0.05, 0.1, 0.2):
-        assert min(abs(share - level) for share in shares) < 1e-9
-
-
 def test_ties_give_each_threshold_once():
     score = ScoredSets("column", "column", {"id": torch.tensor([1.0] * 50 + [2.0] * 50), "far": torch.ones(10)})
     rows = alarm_rows([score])
@@ -110,9 +77,3 @@ def test_ties_give_each_threshold_once():
         ("far", 1.0, 0.0),
         ("far", 2.0, 1.0),
     ]
-
-
-def test_an_evaluation_has_both_tables(sets):
-    report = evaluate(sets[0].data, {"far": sets[1].data}, replicates=10, trial_counts=(10,))
-    assert len(report.results.samples) == 2 * (SUSPICIOUS + OTHERS)
-    assert set(report.results.alarms["set"]) == {"id", "far"}

@@ -7,7 +7,23 @@ from hypothesis import strategies as st
 from mpmath import mp
 from torch import Tensor
 
-from torch_boc.functional import Coins, bag_of_coins
+from torch_boc.functional import (
+    Coins,
+    bag_of_coins,
+    binomial_log_tail,
+    compute_scores,
+    dominance_bounds,
+    expected_wins,
+    forced_gap,
+    free_gap,
+    gather,
+    log_p_value,
+    p_value,
+    sample_columns,
+    structural_score,
+    tempered_dominance,
+    token_numbers,
+)
 
 NAN, INF = math.nan, math.inf
 FLOAT_FIELDS = ("odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap")
@@ -50,6 +66,32 @@ def fields(logits: Tensor, **options: int) -> dict[str, Tensor]:
 def as_dict(coins: Coins) -> dict[str, Tensor]:
     """Fields and properties by name."""
     return {name: getattr(coins, name) for name in ("prediction", *FLOAT_FIELDS)}
+
+
+def everything(z: Tensor, *, dim: int = -1) -> dict[str, Tensor]:
+    """Every public function of logits, by name, without the class axis. The given class is the first."""
+    classes, coins = z.shape[dim], bag_of_coins(z, dim=dim)
+    first = torch.zeros_like(coins.prediction)
+    given, evidence = bag_of_coins(z, dim=dim, index=first), gather(z, first, dim=dim, extras=True)
+    lower, upper = dominance_bounds(coins.odds, classes)
+    return {
+        **as_dict(coins),
+        **{f"class {name}": getattr(given, name) for name in ("odds", "loss", "rank")},
+        **{name: getattr(evidence, name) for name in ("top", "surprise", "margin", "distance", "gen")},
+        **{f"column {name}": column for name, column in sample_columns(z, dim=dim, trials=20).items()},
+        **compute_scores(z, dim=dim, trials=20),
+        "lower": lower,
+        "upper": upper,
+        "forced": forced_gap(coins.odds, classes),
+        "free": free_gap(coins.odds, coins.concentration, classes),
+        "tempered": tempered_dominance(z, 2.0, dim=dim),
+        "wins": expected_wins(coins, 20),
+        "p": p_value(coins, 20),
+        "log p": log_p_value(coins, 20),
+        "structural": structural_score(coins, 20),
+        "tail": binomial_log_tail(torch.full_like(coins.odds, 3), 9, coins.odds),
+        "log_probability": token_numbers(z.movedim(dim, -1), first, rivals=2).log_probability,
+    }
 
 
 def as_tensor(numbers: list) -> Tensor:

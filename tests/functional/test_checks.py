@@ -1,112 +1,82 @@
 """What cannot be probed is refused with a message that says what was expected and what came."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
-from tests.functional.cases import SCORES, random_logits
+from tests.functional.cases import random_logits
+from torch_boc import BoCMetric
 from torch_boc.functional import (
     bag_of_coins,
-    binomial_log_tail,
     binomial_tail,
+    boc_summary,
+    choose_temperature,
+    coins_from_top_k,
     compute_scores,
     dominance_bounds,
     expected_wins,
     flip_coins,
     forced_gap,
     free_gap,
+    gather,
     log_p_value,
-    p_value,
+    sample_columns,
     sample_wins,
     scores,
-    structural_score,
+    tempered_dominance,
 )
+from torch_boc.functional.checks import as_indices, check_target
 
-LOGITS = random_logits(3, 4)
+LOGITS, HALF, NONE = random_logits(3, 4), torch.tensor(0.5), torch.zeros(0)
 COINS = bag_of_coins(LOGITS)
-HALF = torch.tensor(0.5)
-TAKES_LOGITS = {"bag_of_coins": bag_of_coins, "flip_coins": flip_coins, "compute_scores": compute_scores, **scores}
+TAKES_LOGITS = [bag_of_coins, flip_coins, compute_scores, gather, sample_columns, boc_summary, scores["msp"]]
 TAKES_TRIALS = {
     "expected_wins": lambda trials: expected_wins(COINS, trials),
     "sample_wins": lambda trials: sample_wins(COINS, trials),
     "flip_coins": lambda trials: flip_coins(LOGITS, trials),
     "binomial_tail": lambda trials: binomial_tail(HALF, trials, HALF),
-    "binomial_log_tail": lambda trials: binomial_log_tail(HALF, trials, HALF),
-    "p_value": lambda trials: p_value(COINS, trials),
     "log_p_value": lambda trials: log_p_value(COINS, trials),
-    "p_value of wins": lambda trials: p_value(COINS, trials, wins=HALF),
-    "structural_score": lambda trials: structural_score(COINS, trials),
-    "compute_scores": lambda trials: compute_scores(LOGITS, trials=trials),
-    **{name: lambda trials, name=name: scores[name](LOGITS, trials=trials) for name in SCORES},
+    "log_p_value of wins": lambda trials: log_p_value(COINS, trials, wins=HALF),
+    "compute_scores": lambda trials: compute_scores(LOGITS, ["log_p_value"], trials=trials),
+    "gather": lambda trials: gather(LOGITS, trials=trials).trials,
+    "sample_columns": lambda trials: sample_columns(LOGITS, trials=trials, columns=["p_value"]),
 }
-over_logits = pytest.mark.parametrize("function", TAKES_LOGITS.values(), ids=TAKES_LOGITS.keys())
+over_logits = pytest.mark.parametrize("function", TAKES_LOGITS)
 over_trials = pytest.mark.parametrize("function", TAKES_TRIALS.values(), ids=TAKES_TRIALS.keys())
 
 
 @over_logits
-@pytest.mark.parametrize("logits", [[[1.0, 2.0]], np.ones((2, 3)), None])
-def test_logits_must_be_a_tensor(function, logits):
-    with pytest.raises(TypeError, match=f"expected logits as a torch.Tensor, got {type(logits).__name__}"):
-        function(logits)
-
-
-@over_logits
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64])
-def test_logits_must_be_floating_point(function, dtype):
-    with pytest.raises(TypeError, match=rf"expected floating-point logits, got shape \(2, 3\), dtype {dtype}"):
-        function(torch.ones(2, 3, dtype=dtype))
-
-
-@over_logits
-def test_logits_must_have_a_class_axis(function):
+def test_what_are_no_logits(function):
+    for logits in ([[1.0, 2.0]], np.ones((2, 3)), None):
+        with pytest.raises((TypeError, AttributeError)):
+            function(logits)
+    with pytest.raises(TypeError, match=r"expected floating-point logits, got shape \(2, 3\), dtype torch.int64"):
+        function(torch.ones(2, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match="expected logits with a class axis, got a scalar"):
         function(torch.tensor(1.0))
-
-
-@over_logits
-@pytest.mark.parametrize("classes", [0, 1])
-def test_one_class_is_not_enough(function, classes):
-    with pytest.raises(ValueError, match=rf"at least 2 classes on dim=-?\d, got {classes} \(shape \(3, {classes}\)"):
-        function(torch.ones(3, classes))
-
-
-@over_logits
-@pytest.mark.parametrize("dim", [2, -3, 7])
-def test_dim_must_exist(function, dim):
-    with pytest.raises(ValueError, match=rf"expected dim in \[-2, 2\), got {dim}"):
-        function(torch.ones(3, 4), dim=dim)
-
-
-@over_logits
-def test_dim_decides_which_axis_counts_the_classes(function):
+    with pytest.raises(ValueError, match=r"at least 2 classes on dim=-?\d, got 1 \(shape \(3, 1\)"):
+        function(torch.ones(3, 1))
+    with pytest.raises(ValueError, match=r"expected dim in \[-2, 2\), got 2"):
+        function(torch.ones(3, 4), dim=2)
     with pytest.raises(ValueError, match="at least 2 classes on dim=0, got 1"):
         function(torch.ones(1, 4), dim=0)
 
 
-@over_trials
-@pytest.mark.parametrize("trials", [0, -1, -(10**9)])
-def test_trials_must_be_positive(function, trials):
-    with pytest.raises(ValueError, match=f"expected trials as a positive integer, got {trials}"):
-        function(trials)
+def test_a_list_is_refused_with_the_remedy():
+    with pytest.raises(TypeError, match=r"expected logits as a torch.Tensor, got list; use torch.as_tensor"):
+        bag_of_coins([[1.0, 2.0]])
 
 
 @over_trials
-@pytest.mark.parametrize("trials", [10**6 + 1, 10**8, 2**70])
-def test_trials_have_a_limit(function, trials):
-    """A hundred million of them took 5.8 GB."""
-    with pytest.raises(ValueError, match=f"expected at most 1,000,000 trials, got {trials:,}"):
-        function(trials)
-
-
-@over_trials
-@pytest.mark.parametrize("trials", [1.5, 100.0, "100", None, True, torch.tensor(2.5)])
-def test_trials_must_be_an_integer(function, trials):
-    with pytest.raises(TypeError, match="expected trials as a positive integer, got"):
-        function(trials)
-
-
-@over_trials
-def test_integers_of_other_libraries_are_integers(function):
+def test_trials_are_a_positive_integer_up_to_a_million(function):
+    for trials, error in ((0, ValueError), (-1, ValueError), (10**6 + 1, ValueError), (2**70, ValueError)):
+        with pytest.raises(error, match=r"expected (trials as a positive integer|at most 1,000,000 trials), got"):
+            function(trials)
+    for trials in (1.5, "100", None, True, torch.tensor(2.5)):
+        with pytest.raises(TypeError, match="expected trials as a positive integer, got"):
+            function(trials)
     results = []
     for trials in (np.int64(3), 3):
         torch.manual_seed(0)
@@ -114,21 +84,51 @@ def test_integers_of_other_libraries_are_integers(function):
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("function", [dominance_bounds, forced_gap, lambda odds, c: free_gap(odds, odds, c)])
-@pytest.mark.parametrize("classes", [1, 0, -4])
-def test_bounds_need_two_classes(function, classes):
-    with pytest.raises(ValueError, match=f"expected num_classes of at least 2, got {classes}"):
-        function(HALF, classes)
+WRONG = {
+    "two classes": (lambda: dominance_bounds(HALF, 1), "expected num_classes of at least 2, got 1"),
+    "forced gap": (lambda: forced_gap(HALF, 0), "expected num_classes of at least 2, got 0"),
+    "free gap": (lambda: free_gap(HALF, HALF, -4), "expected num_classes of at least 2, got -4"),
+    "score": (lambda: compute_scores(LOGITS, ["msp", "mps"]), "expected scores among msp, .*, got 'mps'"),
+    "temperature": (lambda: tempered_dominance(LOGITS, 0.0), "expected a temperature above 0, got 0.0"),
+    "infinite": (lambda: tempered_dominance(LOGITS, math.inf), "expected a temperature above 0, got inf"),
+    "two temperatures": (lambda: tempered_dominance(LOGITS, torch.ones(2)), r"expected one temperature, .*\(2,\)"),
+    "dominance": (lambda: choose_temperature(LOGITS, dominance=0.5), "expected a dominance between 0.5 and 1"),
+    "no sample": (lambda: choose_temperature(LOGITS[:0]), r"expected logits of at least one sample, got .*\(0, 4\)"),
+    "extras": (lambda: gather(LOGITS, extras=["gem"]), "expected extras as True, False or a list of names among"),
+    "no extras": (lambda: scores["gen"].function(gather(LOGITS)), "expected evidence with the top logits and the sums"),
+    "top k": (lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=3), r"expected 1 to 3 .*, got shape \(2, 4\)"),
+    "index": (
+        lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=5, index=torch.zeros(3, dtype=torch.int64)),
+        r"expected index in int64 of shape \(2,\), got torch.int64 of shape \(3,\)",
+    ),
+    "cap": (
+        lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=5, cap=torch.zeros(3)),
+        r"expected cap as floats of shape \(2,\), got torch.float32 of shape \(3,\)",
+    ),
+    "target": (lambda: gather(LOGITS, torch.zeros(2, dtype=torch.int64)), r"expected target of shape \(3,\)"),
+}
 
 
-def test_an_unknown_score_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"expected a score among msp, log_odds, .*structural_score, got 'mps'"):
-        compute_scores(LOGITS, ["msp", "mps"])
+@pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
-def test_the_registry_is_read_only():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
+def test_targets_must_be_integers(dtype):
+    with pytest.raises(TypeError, match="expected target as integer class indices"):
+        check_target(torch.zeros(3).to(dtype), torch.Size([3]))
+
+
+def test_the_registry_is_read_only_and_names_are_a_list():
     with pytest.raises(TypeError):
         scores["mine"] = scores["msp"]
+    with pytest.raises(TypeError, match=r"expected names as a list of scores, got the string 'msp'; use \['msp'\]"):
+        compute_scores(LOGITS, "msp")
+    assert list(compute_scores(LOGITS, iter(["gap", "msp"]))) == ["gap", "msp"]
+    assert compute_scores(LOGITS, []) == {}
+    assert len({score.symbol for score in scores.values()}) == len(scores)
 
 
 def test_a_dtensor_is_refused_with_the_remedy():
@@ -137,8 +137,32 @@ def test_a_dtensor_is_refused_with_the_remedy():
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        logits = distribute_tensor(torch.eye(3), init_device_mesh("cpu", (1,)))
         with pytest.raises(TypeError, match=r"full_tensor\(\)"):
-            bag_of_coins(logits)
+            bag_of_coins(distribute_tensor(torch.eye(3), init_device_mesh("cpu", (1,))))
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64]
+)
+def test_targets_of_every_integer_dtype_mean_the_same(dtype):
+    """A class is its number, and -100 is never 156, which it is in uint8."""
+    logits = random_logits(120, 300)
+    target = logits.argmax(-1) % min(256, torch.iinfo(dtype).max + 1)
+    target[::3] = min(156, torch.iinfo(dtype).max)
+    expected = boc_summary(logits, target, ignore_index=-100)
+    torch.testing.assert_close(boc_summary(logits, target.to(dtype), ignore_index=-100), expected, rtol=0, atol=0)
+    assert expected["samples"] == 120
+    if dtype.is_signed:
+        target[:40] = -100
+        assert boc_summary(logits, target.to(dtype), ignore_index=-100)["samples"] == 80
+
+
+def test_numbers_that_int64_does_not_hold_are_no_class_and_not_ignored():
+    target = torch.tensor([0, 2, -100, -1]).to(torch.uint64)
+    assert as_indices(target).tolist() == [0, 2, 2**63 - 1, 2**63 - 1]
+    metric = BoCMetric(ignore_index=-100)
+    metric.update(random_logits(4, 3), target)
+    with pytest.raises(ValueError, match="2 "):
+        metric.compute()

@@ -3,19 +3,14 @@
 import itertools
 import math
 
-import numpy as np
 import pytest
 import scipy.stats
 import torch
-from crepes import martingales
-from crepes.base import p_values_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_boc.functional import adjusted_p_values
 from torch_boc.functional.conformal import (
     STRATA,
-    Ranks,
     confidence_stratum,
     count_places,
     look_up_ranks,
@@ -63,12 +58,6 @@ def test_starts_are_in_their_own_place_and_zero_has_one_sign():
     assert score_place(torch.tensor([math.inf, -math.inf]), 64).tolist() == [num_places(64) - 1, 0]
 
 
-def test_scores_that_differ_by_a_64th_are_told_apart():
-    x = torch.logspace(-9, 4, 200, dtype=torch.float64)
-    for sign in (1, -1):
-        assert (score_place(sign * x, 64) != score_place(sign * x * (1 + 1 / 64), 64)).all()
-
-
 @given(few_values)
 def test_conservative_p_values_are_super_uniform(values):
     """Exactly: each of n + 1 exchangeable samples is equally likely to be the one that is tested."""
@@ -88,24 +77,6 @@ def test_smoothed_p_values_are_uniform(values, level):
         low, high = (rank_p_values(ranks, torch.tensor([u], dtype=torch.float64)).item() for u in (0.0, 1.0))
         chance += min(max((level - low) / (high - low), 0.0), 1.0) / len(values)
     assert chance == pytest.approx(level, abs=1e-9)
-
-
-@pytest.mark.parametrize("decimals", [0, 1, 6])
-def test_levels_hold_in_ten_thousand_simulated_runs(decimals):
-    """Each run draws 39 held-out samples and one more; few decimals make ties."""
-    draws = torch.randn(10_000, 40, generator=torch.Generator().manual_seed(1)).round(decimals=decimals)
-    p, smoothed = [], []
-    for i, row in enumerate(score_place(draws, 64)):
-        counts = count_all(row[1:], num_places(64))
-        ranks = look_up_ranks(counts, counts.cumsum(-1), row[:1])
-        p.append(rank_p_values(ranks))
-        smoothed.append(rank_p_values(ranks, seeded_uniforms(3, torch.tensor([i]))))
-    p, smoothed = torch.cat(p), torch.cat(smoothed)
-    for level in (0.025, 0.05, 0.1, 0.25, 0.5):
-        noise = 4 * math.sqrt(level * (1 - level) / 10_000)
-        assert (p <= level).double().mean() <= level + noise
-        assert abs((smoothed <= level).double().mean() - level) <= noise
-    assert scipy.stats.kstest(smoothed.numpy(), "uniform").pvalue > 1e-3
 
 
 @given(st.data())
@@ -149,25 +120,6 @@ def test_a_stream_is_ranked_as_one_sample_at_a_time(data):
         counts = counts + count_places(place[one], valid[one], 5, group[one], 2)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_adjusted_p_values_agree_with_scipy(p):
-    torch.testing.assert_close(
-        adjusted_p_values(torch.tensor(p, dtype=torch.float64)),
-        torch.from_numpy(scipy.stats.false_discovery_control(p)).double(),
-        rtol=1e-12,
-        atol=1e-15,
-    )
-
-
-def test_adjusted_p_values_leave_nan_out():
-    p = torch.tensor([0.01, math.nan, 0.04, 0.03, 0.5])
-    kept = ~p.isnan()
-    adjusted = adjusted_p_values(p)
-    torch.testing.assert_close(adjusted[kept], adjusted_p_values(p[kept]))
-    assert adjusted.isnan().tolist() == p.isnan().tolist()
-    assert adjusted_p_values(torch.zeros(0)).shape == (0,)
-
-
 def test_strata_are_those_of_the_confidence():
     confidence = torch.tensor([0.1, 0.25, 0.3, 0.5, 0.999999])
     strata = confidence_stratum((1 / confidence.double() - 1).clamp_min(0))
@@ -190,26 +142,3 @@ def test_seeded_numbers_depend_on_seed_and_index_alone():
     assert torch.equal(seeded_uniforms(5, index)[10:], seeded_uniforms(5, index[10:]))
     assert (seeded_uniforms(5, index) != seeded_uniforms(6, index)).all()
     assert len(set(itertools.chain(*(seeded_uniforms(s, index).tolist() for s in (0, -1, 2**60))))) == 150
-
-
-def test_p_values_are_never_below_the_floor():
-    ranks = Ranks(torch.tensor([0]), torch.tensor([0]), torch.tensor([99]))
-    assert rank_p_values(ranks).item() == 0.01
-
-
-def test_a_stream_has_the_p_values_of_crepes():
-    scores = torch.randn(300, generator=torch.Generator().manual_seed(0)).round(decimals=1)
-    place, nothing = score_place(scores, 64), torch.zeros(1, num_places(64), dtype=torch.int64)
-    ranks = stream_ranks(look_up_ranks(nothing, nothing, place), place, None, torch.ones_like(place, dtype=torch.bool))
-    uniform = torch.from_numpy(np.random.RandomState(7).rand(300))
-    # There, anomalous scores are high, so the signs turn.
-    expected = martingales.semi_online_p_values(-scores.double().numpy(), seed=7)
-    torch.testing.assert_close(rank_p_values(ranks, uniform), torch.from_numpy(expected), rtol=0, atol=1e-12)
-
-
-def test_p_values_agree_with_crepes():
-    generator = torch.Generator().manual_seed(0)
-    held_out, new = (torch.randn(n, generator=generator).round(decimals=1) for n in (200, 50))
-    ranks = ranks_among(score_place(held_out, 64).tolist(), score_place(new, 64), num_places(64))
-    found = p_values_batch(-held_out.numpy(), -new.numpy()[:, None], smoothing=False)
-    torch.testing.assert_close(rank_p_values(ranks), torch.from_numpy(found).double().reshape(-1), rtol=0, atol=1e-12)

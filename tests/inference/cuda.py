@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.inference.cases import Counting
-from torch_boc.inference import supply
+from torch_boc.inference import device as module
 
 CUDA = torch.device("cuda", 1)
 COMPUTE = "compute"
@@ -77,7 +77,7 @@ class Cuda:
     def __init__(self, monkeypatch) -> None:
         self.log, self.full, self._here = [], False, threading.local()
         self._compute, self._to = Stream(self.log, COMPUTE), Tensor.to
-        supply.side_stream.cache_clear()
+        module.side_stream.cache_clear()
         replaced = {"Event": lambda: Event(self.log), "Stream": lambda device: Stream(self.log, "side")}
         for name, value in {**replaced, "stream": self.stream, "current_stream": lambda device: self.current()}.items():
             monkeypatch.setattr(torch.cuda, name, value)

@@ -1,6 +1,6 @@
-"""A process among several that write one folder: `python -m tests.inference.sharded FOLDER [SAMPLE]`.
+"""A process that writes a table: `python -m tests.inference.sharded PATH SAMPLE [single]`.
 
-It tells each block that it begins, and waits for ever at the sample, if one is given.
+It is one of several that write a folder, or writes a single file. It says when it comes to the sample, and waits there.
 """
 
 import sys
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from torch_boc import BoCPredictor
+from torch_boc.inference import part_files
 
 SAMPLES, BATCH = 1001, 10
 
@@ -45,4 +46,6 @@ def predictor(shard: str | tuple[int, int] | None = "auto", **options) -> BoCPre
 
 
 if __name__ == "__main__":
-    predictor().to_parquet(Images(wait_at=int(sys.argv[2]) if len(sys.argv) > 2 else None), sys.argv[1])
+    path, images, single = sys.argv[1], Images(wait_at=int(sys.argv[2])), "single" in sys.argv
+    part_files.PART_ROWS = 100
+    predictor(None if single else "auto").to_parquet(images, path, resume=single)

@@ -1,22 +1,27 @@
-"""Results are on their way from a GPU while the next batch runs; nobody reads them before they have arrived."""
+"""Copies to and from a GPU are never read before they have arrived, and a batch that does not fit is halved."""
 
+import weakref
+
+import numpy
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.inference.cases import Counting, Loader, assert_same, data, expected, joined, predictor, read
-from torch_boc.inference import loop as module
-from torch_boc.inference.device import Landing, land
+from tests.inference.cases import Counting, Hungry, Loader, assert_same, data, expected, joined, predictor, read
+from tests.inference.cuda import CUDA, Cuda, Model, Pinned
+from tests.nn.models import linear
+from torch_boc.inference import predictor as module
+from torch_boc.inference.batches import Batch
+from torch_boc.inference.device import Landing, Prefetch, Samples, is_out_of_memory, land
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 
 
 class Event:
     """Of CUDA, as far as it is used; what happens goes into `log`."""
 
-    def __init__(self, log, fill=None):
+    def __init__(self, log, fill=lambda: None):
         self.log, self.fill = log, fill
 
     def record(self, stream):
@@ -24,57 +29,34 @@ class Event:
 
     def synchronize(self):
         self.log.append("awaited")
-        if self.fill is not None:
-            self.fill()
+        self.fill()
 
 
-def watch_copies(monkeypatch):
-    """The log of what is copied, recorded and awaited."""
-    log, copy = [], torch.Tensor.to
+def test_an_event_behind_the_copies_of_each_device_is_awaited_before_they_are_read(monkeypatch):
+    log, copy = [], Tensor.to
 
     def to(self, *args, **options):
-        log.append((f"copied from {self.device}", options))
+        log.append((f"copied from {self.device}", options["non_blocking"]))
         return copy(self, *args, **options)
 
     monkeypatch.setattr(torch.cuda, "Event", lambda: Event(log))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    monkeypatch.setattr(torch.Tensor, "to", to)
-    return log
-
-
-def test_an_event_behind_the_copies_of_each_device_is_awaited_before_they_are_read(monkeypatch):
-    """A model split over two cards has its logits on another card than its inputs."""
-    log = watch_copies(monkeypatch)
+    monkeypatch.setattr(Tensor, "to", to)
     with FakeTensorMode():
-        columns = {"index": torch.arange(3), "marks": torch.arange(3, device="cuda:0")}
-        columns |= {"gap": torch.zeros(3, device="cuda:1"), "energy": torch.zeros(3, device="cuda:1")}
+        columns = {"index": torch.arange(3), "names": ["a", "b", "c"]}
+        columns |= {f"c{i}": torch.zeros(3, device=f"cuda:{min(i, 1)}") for i in range(3)}
         landing = land(columns)
-        late = {"non_blocking": True}
-        copies = [("copied from cuda:0", late), ("copied from cuda:1", late), ("copied from cuda:1", late)]
-        recorded = [("recorded on", "stream of cuda:0"), ("recorded on", "stream of cuda:1")]
-        started = [("copied from cpu", {"non_blocking": False}), *copies, *recorded]
-        assert log == started, "nothing is awaited yet"
+        copies = [(f"copied from {device}", True) for device in ("cuda:0", "cuda:1", "cuda:1")]
+        recorded = [("recorded on", f"stream of cuda:{i}") for i in range(2)]
+        assert log == [("copied from cpu", False), *copies, *recorded], "nothing is awaited yet"
         assert landing.wait().keys() == columns.keys()
-    assert log == [*started, "awaited", "awaited"]
-
-
-def test_no_pinned_memory_is_handed_out(monkeypatch):
-    """What comes from a GPU lands in pinned memory, which the whole machine is short of."""
-    watch_copies(monkeypatch)
-    with FakeTensorMode():
-        landing = land({"index": torch.arange(3), "gap": torch.zeros(3, device="cuda:1")})
-    assert landing.pinned == {"gap"}
-    there = Landing({"index": torch.arange(3), "gap": torch.zeros(3)}, [], landing.pinned)
-    columns = there.wait()
-    assert torch.equal(columns["gap"], there.columns["gap"])
-    assert columns["gap"].data_ptr() != there.columns["gap"].data_ptr()
-    assert columns["index"] is there.columns["index"], "which needs no copy"
-
-
-def test_without_a_gpu_there_is_nothing_to_wait_for():
-    landing = land({"gap": torch.ones(2)})
-    assert not landing.events
-    assert not landing.pinned
+    assert log[-2:] == ["awaited", "awaited"]
+    assert landing.pinned == {"c0", "c1", "c2"}
+    there = Landing({"index": torch.arange(3), "gap": torch.zeros(3)}, [], {"gap"})
+    found = there.wait()
+    assert found["gap"].data_ptr() != there.columns["gap"].data_ptr(), "no pinned memory is handed out"
+    assert found["index"] is there.columns["index"]
+    assert not land({"gap": torch.ones(2)}).events
 
 
 def late(log):
@@ -88,7 +70,7 @@ def late(log):
     return land_late
 
 
-def test_every_table_is_awaited_before_it_is_handed_out(monkeypatch):
+def test_every_table_is_awaited_before_it_is_handed_out(monkeypatch, tmp_path):
     model, log = Counting(), []
     monkeypatch.setattr(module, "land", late(log))
     ours = predictor(model)
@@ -99,49 +81,231 @@ def test_every_table_is_awaited_before_it_is_handed_out(monkeypatch):
         assert len(model.calls) == min(place + 2, 5), "the next batch is under way"
         tables.append({name: x.clone() for name, x in table.items()})
     assert_same(joined(tables), expected(model.layer(data()[0])))
-
-
-def test_a_file_and_its_marks_get_what_has_arrived(monkeypatch, tmp_path):
-    """Marks of samples land with the columns; read too soon, they would not be those of the samples."""
-    path = tmp_path / "samples.parquet"
-    ours = predictor()
-    ours._ahead = 1
-    monkeypatch.setattr(module, "land", late([]))
-    ours.to_parquet(Loader(), path)
-    monkeypatch.undo()
-    model = Counting()
-    predictor(model).to_parquet(Loader(), path, resume=True)
-    assert model.calls == [], "the same run, without a delay"
+    path = ours.to_parquet(Loader(), tmp_path / "samples.parquet", resume=True)
     assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
 
 
-class Split(Counting):
-    """Inputs on the first card, logits on the second, after work that takes a while."""
+# Of one batch after the first: the thread pins and copies, then the computation waits, and owns the memory as well.
+COPY = ["pinned by a thread", "copy on side", "event after side"]
+RUN = ["compute waits", "memory for compute", "the model runs"]
 
-    def __init__(self):
-        super().__init__()
-        self.layer = self.layer.to("cuda:1")
-        self.first = nn.Parameter(torch.zeros(1, device="cuda:0"))  # comes before those of the layer
+
+@pytest.fixture
+def cuda(monkeypatch) -> Cuda:
+    return Cuda(monkeypatch)
+
+
+def on_cuda(model):
+    ours = predictor(model)
+    ours.device, ours._ahead = CUDA, 1
+    return ours
+
+
+def asked(log, batches):
+    """Batches of a loader that says when it is asked."""
+    for batch in batches:
+        log.append("the loader is asked")
+        yield batch
+
+
+def test_the_next_batch_is_copied_after_the_work_on_the_batch_before_has_been_started(cuda):
+    model = Model(cuda.log)
+    tables = on_cuda(model).predict(asked(cuda.log, data()[0].split(10)))
+    table = next(tables)
+    first = ["the loader is asked", "pinned by the program", "copy on compute", "the model runs"]
+    assert cuda.log[:9] == [*first, "the loader is asked", *COPY, RUN[0]]
+    assert cuda.log.count("the loader is asked") == 3, "before a table is handed out"
+    tables = [table, *tables]
+    assert cuda.log == first + (["the loader is asked", *COPY, *RUN]) * 2
+    assert_same(joined(tables), expected(model.layer(data()[0])))
+
+
+@pytest.mark.parametrize("kind", [Tensor, Pinned], ids=["pageable", "pinned"])
+def test_a_loader_that_uses_the_same_memory_for_all_batches(cuda, kind):
+    x, model = data()[0][:20], Model(cuda.log)
+
+    def reusing():
+        memory = torch.empty(5, 3).as_subclass(kind)
+        for part in x.split(5):
+            memory.copy_(part)
+            yield memory
+
+    assert_same(joined(on_cuda(model).predict(reusing())), expected(model.layer(x)))
+    assert cuda.log.count("awaited") == (3 if kind is Pinned else 0)
+    assert cuda.log.count("copy on compute, awaited") == (1 if kind is Pinned else 0), "the first batch"
+
+
+def test_a_device_that_has_no_room_for_the_next_batch(cuda):
+    model = Model(cuda.log)
+    tables = on_cuda(model).predict(data()[0].split(5))
+    first = next(tables)
+    cuda.full = True
+    assert_same(joined([first, *tables]), expected(model.layer(data()[0])))
+    assert cuda.log[-3:] == ["pinned by the program", "copy on compute", "the model runs"]
+
+
+@pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
+def test_memory_that_runs_out_in_the_model(cuda):
+    """The pieces are made of what the loader gave, not of what the model changed. From then on nothing is fetched."""
+
+    class Overwriting(Model):
+        def forward(self, x):
+            logits = super().forward(x)
+            if len(self.calls) > 2 and len(x) > 3:
+                x.fill_(torch.nan)
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+            return logits
+
+    model = Overwriting(cuda.log)
+    tables = list(on_cuda(model).predict(asked(cuda.log, data()[0].split(5))))
+    assert_same(joined(tables), expected(model.layer(data()[0])))
+    assert model.calls == [5, 5, 5, 2, 2, 1, 2, 2, 1, 2, 1]
+    assert cuda.log.count("copy on side") == 2
+
+
+def test_what_came_before_an_error_of_the_loader_is_handed_out(cuda):
+    def broken():
+        yield from data()[0].split(5)[:3]
+        raise OSError("the disk is gone")
+
+    tables = on_cuda(Model(cuda.log)).predict(broken())
+    assert [next(tables)["index"].tolist() for _ in range(2)] == [list(range(5)), list(range(5, 10))]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(tables)
+
+
+def test_the_batch_that_is_asked_for_is_delivered(cuda):
+    """Not the copy of another one that is on its way; tensors of other layouts and devices are left to the model."""
+    batch = Batch((torch.arange(6.0),), {}, None, 6)
+    with Prefetch(iter([Samples({}, batch)]), CUDA) as samples:
+        for piece in (batch.piece(2, 4), batch):
+            samples.fetch()
+            assert torch.equal(samples.deliver(piece).args[0].as_subclass(Tensor), piece.args[0])
+    cuda.log.clear()
+    other = {"mask": torch.zeros(3, device="meta"), "flag": True}
+    with Prefetch(
+        iter([Samples({}, Batch((torch.ones(3), torch.eye(3).to_sparse()), other, None, 3))]), CUDA
+    ) as samples:
+        samples.fetch()
+        samples._copying[1].result()
+    assert cuda.log == COPY
+
+
+def test_without_a_gpu_no_batch_is_read_ahead():
+    log = []
+    for number, _ in enumerate(predictor(Counting()).predict(asked(log, data()[0].split(5))), 1):
+        assert len(log) == number
+
+
+class Slow(Counting):
+    """A model whose work on the device takes longer than the copy of a batch, and which changes its inputs."""
 
     def forward(self, x):
-        assert x.device == torch.device("cuda:0")
-        x = x.to("cuda:1")
-        torch.cuda._sleep(200_000_000)  # about a tenth of a second, on the first card
-        with torch.cuda.device("cuda:1"):
-            torch.cuda._sleep(200_000_000)
-        return super().forward(x)
-
-
-@pytest.mark.gpu
-@needs_two
-def test_a_model_split_over_two_cards():
-    model = Split()
-    tables = joined(predictor(model).predict(data()[0].split(5)))
-    assert_same(tables, expected(model.layer(data()[0].to("cuda:1")).cpu()))
+        torch.cuda._sleep(20_000_000)
+        logits = super().forward(x.clone())
+        x.fill_(torch.nan)
+        return logits
 
 
 @pytest.mark.gpu
 @needs_gpu
-def test_tables_from_a_gpu_are_not_pinned():
-    for table in predictor(Counting(), device="cuda").predict(data()[0].split(5)):
-        assert not any(x.is_pinned() for x in table.values())
+@pytest.mark.parametrize("pinned", [False, True])
+def test_samples_on_a_gpu_while_copies_and_computation_overlap(pinned):
+    """One block of memory for all batches, and many batches, so that the device's memory is used again and again."""
+    x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+
+    def reusing():
+        memory = torch.empty(5, 3)
+        memory = memory.pin_memory() if pinned else memory
+        for part in x.split(5):
+            memory.copy_(part)
+            yield memory
+
+    model = Slow()
+    tables = list(predictor(model, device="cuda").predict(reusing()))
+    assert not any(column.is_pinned() for table in tables for column in table.values())
+    assert_same(joined(tables), expected(model.layer.cpu()(x)))
+
+
+WINDOWS = RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9999 bytes.")
+CUBLAS = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)")
+fits = pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
+
+
+@fits
+@pytest.mark.parametrize(("room", "error"), [(1, None), (5, WINDOWS), (7, CUBLAS)])
+def test_no_sample_is_lost_when_memory_runs_out(room, error):
+    model = Hungry(room, error)
+    x, y = data()
+    (table,) = predictor(model).predict([(x, y)])
+    assert_same(table, expected(model.layer(x), y))
+
+
+def test_the_size_that_fits_is_remembered():
+    model = Hungry(room=3)
+    ours = predictor(model)
+    with pytest.warns(UserWarning, match="samples do not fit") as said:
+        tables = joined(ours.predict(data()[0].split(10)))
+    warned = [f"{size} samples do not fit in memory; going on with {size // 2} at a time" for size in (10, 5)]
+    assert [str(x.message) for x in said] == warned
+    assert model.calls == [10, 5, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]
+    assert_same(tables, expected(model.layer(data()[0])))
+    assert_same(joined(ours.predict(data()[0].split(23))), tables)
+    assert max(model.calls[14:]) == 2
+
+
+@fits
+def test_a_single_sample_that_does_not_fit_and_other_errors():
+    model = Hungry(room=0)
+    with pytest.raises(torch.OutOfMemoryError):
+        list(predictor(model).predict([data()[0]]))
+    assert model.calls == [23, 11, 5, 2, 1]
+    model = Hungry(room=3, error=RuntimeError("CUDA error: device-side assert triggered"))
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        list(predictor(model).predict([data()[0]]))
+    assert model.calls == [23]
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+@fits
+def test_the_failed_call_holds_no_memory_when_the_cache_of_a_gpu_is_given_back(monkeypatch):
+    """Its tensors hang on the error's traceback until the handler is left."""
+    held, alive = [], []
+
+    class Holding(Counting):
+        def forward(self, x):
+            activation = x.clone()
+            held.append(weakref.ref(activation))
+            if len(x) > 12:
+                raise torch.OutOfMemoryError("out of memory")
+            return super().forward(activation)
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[-1]() is not None))
+    list(predictor(Holding()).predict([data()[0]]))
+    assert alive == [False]
+
+
+class Captioned(nn.Module):
+    """Multiplies the logits of each sample by the number in its text; runs out of memory above `room` samples."""
+
+    def __init__(self, room):
+        super().__init__()
+        self.layer, self.room = linear(), room
+
+    def forward(self, x, text, scale=(1.0, 2.0, 3.0), flag=True):
+        if len(x) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        assert len(scale) == 3, "belongs to the whole batch"
+        return self.layer(x) * torch.tensor([float(t) for _, t in zip(x, text, strict=False)])[:, None]
+
+
+@fits
+@pytest.mark.parametrize("make", [list, tuple, numpy.array], ids=["list", "tuple", "array"])
+@pytest.mark.parametrize("named", [False, True])
+def test_texts_among_the_arguments_are_halved_too(make, named):
+    """The second half of the samples was paired with the texts of the first half."""
+    x, texts = data(8)[0], [str(i) for i in range(8)]
+    batch = {"x": x, "text": make(texts), "scale": [1.0, 2.0, 3.0]} if named else ((x, make(texts)), data(8)[1])
+    table = joined(predictor(Captioned(room=2)).predict([batch]))
+    assert_same(table, joined(predictor(Captioned(room=8)).predict([batch])))

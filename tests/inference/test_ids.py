@@ -5,24 +5,21 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 
-from tests.inference.cases import SAMPLES, Counting, assert_same, data, expected, files, predictor
+from tests.inference.cases import SAMPLES, Counting, assert_same, data, expected, files, joined, predictor
 from torch_boc.functional.columns import COLUMNS
 
 TEXTS = [f"image {i}.png é" for i in range(SAMPLES)]
 NUMBERS = [10_000_000_019 * i - 5 for i in range(SAMPLES)]
 IDS = {
     "strings": (TEXTS, lambda x: x, TEXTS, "string"),
-    "tuples of strings": (TEXTS, tuple, TEXTS, "string"),
     "ints": (NUMBERS, lambda x: x, NUMBERS, "int64"),
     "tensor": (NUMBERS, torch.tensor, NUMBERS, "int64"),
     "tensors of one number": (NUMBERS, lambda x: [torch.tensor(i) for i in x], NUMBERS, "int64"),
-    "ints of NumPy": (NUMBERS, lambda x: [numpy.int64(i) for i in x], NUMBERS, "int64"),
     "narrow ints of NumPy": (range(SAMPLES), lambda x: [numpy.uint8(i) for i in x], list(range(SAMPLES)), "int64"),
     "narrow tensor": (range(SAMPLES), lambda x: torch.tensor(x, dtype=torch.int16), list(range(SAMPLES)), "int16"),
     "floats": (range(SAMPLES), lambda x: torch.tensor(x) / 4, [i / 4 for i in range(SAMPLES)], "float"),
-    "array": (NUMBERS, numpy.array, NUMBERS, "int64"),
     "array of strings": (TEXTS, numpy.array, TEXTS, "string"),
 }
 FORMS = {
@@ -42,40 +39,26 @@ def batches(form=FORMS["three"], values=TEXTS, make=list, size=5):
         yield form(x[part], y[part], make(values[part]))
 
 
-def without_ids(table):
-    return {name: x for name, x in table.items() if name != "path"}
-
-
-def target_of(name):
-    return None if name == "no target" else data()[1]
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_batch(form):
     model = Counting()
     tables = list(predictor(model, id="path").predict(batches(FORMS[form])))
     assert [x for table in tables for x in table["path"]] == TEXTS
     assert [type(table["path"]) for table in tables] == [list] * 5
-    numbers = {name: torch.cat([table[name] for table in tables]) for name in without_ids(tables[0])}
-    assert_same(numbers, expected(model.layer(data()[0]), target_of(form)))
     assert list(tables[0])[:2] == ["index", "path"]
+    numbers = joined({name: x for name, x in table.items() if name != "path"} for table in tables)
+    assert_same(numbers, expected(model.layer(data()[0]), None if form == "no target" else data()[1]))
 
 
 @pytest.mark.parametrize(("values", "make", "want", "kind"), IDS.values(), ids=IDS.keys())
-@pytest.mark.parametrize("resume", [False, True])
-def test_every_kind_of_id(values, make, want, kind, resume, tmp_path):
-    pytest.importorskip("pandas")
+def test_every_kind_of_id(values, make, want, kind, tmp_path):
     ours = predictor(id="path")
-    tables = list(ours.predict(batches(values=values, make=make)))
-    assert isinstance(tables[0]["path"], list) == (kind == "string")
     frame = ours.to_frame(batches(values=values, make=make))
     assert list(frame)[:4] == ["index", "path", "target", "prediction"]
     assert frame["path"].tolist() == want
-    path = ours.to_parquet(batches(values=values, make=make), tmp_path / "samples.parquet", resume=resume)
-    table = parquet.read_table(path)
+    table = parquet.read_table(ours.to_parquet(batches(values=values, make=make), tmp_path / "samples.parquet"))
     assert str(table.schema.field("path").type) == kind
     assert table["path"].to_pylist() == want
-    assert table["index"].to_pylist() == list(range(SAMPLES))
 
 
 class Named(Dataset):
@@ -97,12 +80,9 @@ def test_a_shuffled_loader_has_ids_and_no_index(tmp_path):
     assert table["path"].to_pylist() != TEXTS
     table = table.take(sorted(range(SAMPLES), key=lambda i: TEXTS.index(table["path"][i].as_py())))
     want = expected(model.layer(data()[0]), data()[1])
+    del want["index"]
     assert table["path"].to_pylist() == TEXTS
-    assert_same({name: torch.tensor(table[name].to_numpy()) for name in want if name != "index"}, want_without(want))
-
-
-def want_without(want):
-    return {name: x for name, x in want.items() if name != "index"}
+    assert_same({name: torch.tensor(table[name].to_numpy()) for name in want}, want)
 
 
 class Open(nn.Module):
@@ -146,69 +126,19 @@ def test_memory_that_is_used_again():
         assert [int(x) if values else x for table in tables for x in table["path"]] == want
 
 
-def test_no_samples(tmp_path):
-    table = parquet.read_table(predictor(id="path").to_parquet([], tmp_path / "samples.parquet"))
-    assert table.column_names == ["index", "path", *COLUMNS]
-    assert str(table.schema.field("path").type) == "string"
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(Named()[i] for i in range(SAMPLES))
-
-
-def test_an_iterable_data_set_has_a_count_and_ids():
-    frame = predictor(id="path", batch_size=4).to_frame(Stream())
-    assert frame["path"].tolist() == TEXTS
-    assert frame["index"].tolist() == list(range(SAMPLES))
-
-
-def test_interrupted_between_two_ids(tmp_path):
-    path = tmp_path / "samples.parquet"
-
-    def stopped():
-        yield from list(batches())[:3]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        predictor(id="path").to_parquet(stopped(), path, resume=True)
-    with pytest.raises(ValueError, match="different inputs"):
-        predictor(id="path").to_parquet(batches(values=TEXTS[::-1]), path, resume=True)
-    with pytest.raises(ValueError, match=r"'columns': \['index', 'path'.*'columns': \['index', 'name'"):
-        predictor(id="name").to_parquet(batches(), path, resume=True)
-    model = Counting()
-    predictor(model, id="path").to_parquet(batches(size=4), path, resume=True)
-    assert model.calls == [1, 4, 3], "in batches of another size"
-    assert parquet.read_table(path)["path"].to_pylist() == TEXTS
-    assert files(tmp_path) == ["samples.parquet"]
-
-
-def test_pieces_of_a_batch_keep_their_ids():
-    from tests.inference.cases import Hungry
-
-    with pytest.warns(UserWarning, match="do not fit in memory"):
-        tables = list(predictor(Hungry(2), id="path").predict(batches()))
-    assert [x for table in tables for x in table["path"]] == TEXTS
-
-
 X = data()[0][:2]
 BAD = {
     "no third": ((X, X), r"expected a batch \(x, target, id\), .*key 'path'.*, got a tuple of Tensor \(2, 3\) of 2"),
     "a tensor": (X, r"\(x, target, id\).*got a Tensor"),
     "no such key": ({"x": X, "name": ["a", "b"]}, "key 'path' for the ids, got a dict with 'x': Tensor"),
     "too few": ((X, None, ["a"]), "an id for each of the 2 samples of the batch, got 1"),
-    "too few numbers": ((X, None, torch.zeros(3)), "an id for each of the 2 samples of the batch, got 3"),
-    "an axis": ((X, None, torch.zeros(2, 1)), r"a tensor of N numbers, got a tensor of shape \(2, 1\)"),
-    "complex": ((X, None, torch.zeros(2, dtype=torch.complex64)), "got a tensor of shape .*complex64"),
+    "an axis": ((X, None, torch.zeros(2, 1)), r"a tensor of N numbers, got a Tensor"),
+    "complex": ((X, None, torch.zeros(2, dtype=torch.complex64)), "got a Tensor.*complex64"),
     "one text": ((X, None, "ab"), "expected ids as a list of N strings.*, got a str"),
     "nothing": ((X, None, None), "expected ids as a list of N strings.*, got nothing"),
-    "missing": ((X, None, ["a", None]), "got a list of str, NoneType"),
-    "bytes": ((X, None, [b"a", b"b"]), "got a list of bytes"),
-    "mixed": ((X, None, ["a", 1]), "got a list of str, int"),
     "too large": ((X, None, [1, 2**70]), "expected ids of 64 bits, got 1180591620717411303424; write them as strings"),
-    "bfloat16": ((X, None, torch.zeros(2, dtype=torch.bfloat16)), "got dtype torch.bfloat16, which tables do not have"),
+    "bfloat16": ((X, None, torch.zeros(2, dtype=torch.bfloat16)), "got a Tensor.*dtype torch.bfloat16"),
     "two places": (({"x": X, "path": ["a", "b"]}, None, ["c", "d"]), "ids in one place, got the key 'path' in the map"),
-    "no text": ((X, None, ["a", "b\udc80"]), "UTF-8, got 'b.udc80'"),
 }
 
 
@@ -220,24 +150,15 @@ def test_bad_ids(batch, message):
     assert model.calls == []
 
 
-def test_an_id_that_the_model_needs():
+def test_bad_names():
     with pytest.raises(ValueError, match="an id that the model does not need as an argument, got 'x'"):
         list(predictor(id="x").predict([{"x": X}]))
-
-
-@pytest.mark.parametrize("name", ["", 3, "gap", "target", "marks", "prediction"])
-def test_bad_names(name):
-    with pytest.raises(ValueError, match=r"expected id as the name of a new column, not one of target, .*, got "):
-        predictor(id=name)
+    for name in ("", 3, "gap", "target"):
+        with pytest.raises(ValueError, match=r"expected id as the name of a new column, not one of target, .*, got "):
+            predictor(id=name)
 
 
 def test_strings_that_become_numbers(tmp_path):
     with pytest.raises(ValueError, match=r"expected columns .*path string.*, got .*path int64"):
         predictor(id="path").to_parquet([(X, None, ["a", "b"]), (X, None, [1, 2])], tmp_path / "samples.parquet")
     assert files(tmp_path) == []
-
-
-def test_data_sets_of_three_tensors():
-    ids = torch.tensor(NUMBERS)
-    frame = predictor(id="key").to_frame(TensorDataset(*data(), ids))
-    assert frame["key"].tolist() == NUMBERS

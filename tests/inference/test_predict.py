@@ -1,5 +1,7 @@
 """What is predicted is what `sample_columns` says of the model's logits, in input order, whatever the loader yields."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -7,12 +9,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.dispatch import NoHostSync
-from tests.inference.cases import SAMPLES, Counting, assert_same, data, expected, joined, predictor
+from tests.inference.cases import Counting, Hungry, assert_same, data, expected, joined, predictor, read
 from tests.nn.models import images, linear, resnet, roberta, tokens, vit
-from torch_boc import BoCClassifier, BoCPredictor
+from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
 from torch_boc.functional.columns import COLUMNS
 from torch_boc.inference.batches import BatchReader
-from torch_boc.inference.loaders import count_samples
 
 
 class Stream(IterableDataset):
@@ -28,10 +29,8 @@ def batches(size=5):
 LOADERS = {
     "DataLoader": lambda: DataLoader(TensorDataset(*data()), 5),
     "with workers": lambda: DataLoader(TensorDataset(*data()), 5, num_workers=2),
-    "iterable data set": lambda: DataLoader(Stream(), 5),
     "data set": lambda: TensorDataset(*data()),
-    "iterable data set, bare": Stream,
-    "list of tuples": batches,
+    "iterable data set": Stream,
     "list of lists": lambda: [[x, y.tolist()] for x, y in batches()],
     "generator": lambda: (batch for batch in batches()),
     "mappings": lambda: [{"x": x, "labels": y} for x, y in batches()],
@@ -39,64 +38,42 @@ LOADERS = {
     "mapping and target": lambda: [({"x": x}, y) for x, y in batches()],
     "an empty batch": lambda: [*batches(), (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))],
 }
-
-
-@pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS.keys())
-def test_loaders(loader):
-    model = Counting()
-    tables = list(predictor(model).predict(loader()))
-    assert_same(joined(tables), expected(model.layer(data()[0]), data()[1]))
-    assert list(tables[0]) == ["index", "target", *COLUMNS]
-
-
 UNLABELLED = {
-    "tensors": lambda: list(data()[0].split(5)),
     "one tensor": lambda: data()[0],
     "tuples of one": lambda: DataLoader(TensorDataset(data()[0]), 5),
-    "mappings": lambda: [{"x": x, "label": None} for x in data()[0].split(5)],
+    "mappings without": lambda: [{"x": x, "label": None} for x in data()[0].split(5)],
     "positional arguments": lambda: [((x,), None) for x in data()[0].split(5)],
 }
 
 
-@pytest.mark.parametrize("loader", UNLABELLED.values(), ids=UNLABELLED.keys())
-def test_loaders_without_targets(loader):
-    model = Counting()
-    assert_same(joined(predictor(model).predict(loader())), expected(model.layer(data()[0])))
+@pytest.mark.parametrize("name", [*LOADERS, *UNLABELLED])
+def test_loaders(name):
+    model, has_target = Counting(), name in LOADERS
+    tables = list(predictor(model).predict((LOADERS | UNLABELLED)[name]()))
+    assert_same(joined(tables), expected(model.layer(data()[0]), data()[1] if has_target else None))
+    assert list(tables[0]) == ["index", *(["target"] if has_target else []), *COLUMNS]
 
 
 def test_to_frame():
     pandas = pytest.importorskip("pandas")
     model = Counting()
-    frame = predictor(model, batch_size=4).to_frame(TensorDataset(*data()))
+    frame = predictor(model, batch_size=4, trials=7).to_frame(TensorDataset(*data()))
     assert isinstance(frame, pandas.DataFrame)
     assert model.calls == [4] * 5 + [3]
     assert frame.dtypes["prediction"] == "int64"
-    assert_same(
-        {name: torch.tensor(frame[name].to_numpy()) for name in frame}, expected(model.layer(data()[0]), data()[1])
-    )
-
-
-def test_trials():
-    model = Counting()
-    assert_same(joined(predictor(model, trials=7).predict(data()[0])), expected(model.layer(data()[0]), trials=7))
+    want = expected(model.layer(data()[0]), data()[1], trials=7)
+    assert_same({name: torch.tensor(frame[name].to_numpy()) for name in frame}, want)
+    assert list(predictor().predict([])) == []
+    assert list(predictor(columns=["free_gap", "prediction"]).to_frame([])) == ["index", "free_gap", "prediction"]
 
 
 def test_chosen_columns():
-    model = Counting()
-    names = ["free_gap", "prediction"]
+    model, names = Counting(), ["free_gap", "prediction"]
     table = joined(predictor(model, columns=names).predict(TensorDataset(*data())))
     assert list(table) == ["index", "target", *names]
     assert_same(table, {name: expected(model.layer(data()[0]), data()[1])[name] for name in table})
-    assert list(predictor(columns=names).to_frame([])) == ["index", *names]
     with pytest.raises(ValueError, match=r"expected columns as a list of names among prediction, .*, got 'freegap'"):
         predictor(columns=["freegap"])
-
-
-def test_no_samples():
-    assert list(predictor().predict([])) == []
-    frame = predictor().to_frame([])
-    assert list(frame) == ["index", *COLUMNS]
-    assert len(frame) == 0
 
 
 def sentences():
@@ -106,30 +83,6 @@ def sentences():
         {"input_ids": ids, "attention_mask": mask, "label": i % 4, "text": f"sentence {i}", "idx": i}
         for i, (ids, mask) in enumerate(zip(*inputs.values(), strict=True))
     ]
-
-
-def test_roberta_on_a_data_set_of_dicts():
-    model = roberta()
-    table = joined(predictor(model).predict(DataLoader(sentences(), 4)))
-    logits = model(**tokens(11)).logits
-    assert_same(table, expected(logits, torch.arange(11) % 4))
-
-
-def test_roberta_on_what_a_tokenizer_gives():
-    from transformers import BatchEncoding
-
-    model = roberta()
-    table = joined(predictor(model).predict([BatchEncoding(tokens(11))]))
-    assert_same(table, expected(model(**tokens(11)).logits))
-
-
-def test_vit_on_what_an_image_processor_gives():
-    from transformers import BatchFeature
-
-    model, x = vit(), images(7)
-    loader = [BatchFeature({"pixel_values": part, "labels": torch.ones(len(part)).long()}) for part in x.split(3)]
-    table = joined(predictor(model).predict(loader))
-    assert_same(table, expected(model(pixel_values=x).logits, torch.ones(7).long()))
 
 
 class LikeHuggingFace:
@@ -145,25 +98,30 @@ class LikeHuggingFace:
         return 11
 
     def __getitem__(self, i):
-        row = sentences()[i]
-        return {
-            name: x.tolist() if isinstance(x, torch.Tensor) and not self.format["type"] else x
-            for name, x in row.items()
-        }
+        plain = not self.format["type"]
+        return {k: x.tolist() if plain and isinstance(x, torch.Tensor) else x for k, x in sentences()[i].items()}
 
 
-@pytest.mark.parametrize("kind", [None, "torch"])
-def test_a_hugging_face_data_set_as_it_is(kind):
+def test_roberta_on_what_hugging_face_gives():
+    from transformers import BatchEncoding
+
     model = roberta()
-    table = joined(predictor(model, batch_size=4).predict(LikeHuggingFace(kind)))
-    assert_same(table, expected(model(**tokens(11)).logits, torch.arange(11) % 4))
+    logits = model(**tokens(11)).logits
+    for loader in (DataLoader(sentences(), 4), LikeHuggingFace(), LikeHuggingFace("torch")):
+        table = joined(predictor(model, batch_size=4).predict(loader))
+        assert_same(table, expected(logits, torch.arange(11) % 4))
+    assert_same(joined(predictor(model).predict([BatchEncoding(tokens(11))])), expected(logits))
 
 
-def test_resnet_and_a_wrapped_classifier():
+def test_image_models_and_a_wrapped_classifier():
+    from transformers import BatchFeature
+
+    model, x = vit(), images(7)
+    loader = [BatchFeature({"pixel_values": part, "labels": torch.ones(len(part)).long()}) for part in x.split(3)]
+    table = joined(predictor(model).predict(loader))
+    assert_same(table, expected(model(pixel_values=x).logits, torch.ones(7).long()))
     model, x = resnet(), images(5, 32)
-    logits = model(x)
-    assert_same(joined(predictor(model).predict([x[:3], x[3:]])), expected(logits))
-    assert_same(joined(predictor(BoCClassifier(model)).predict([x])), expected(logits))
+    assert_same(joined(predictor(BoCClassifier(model)).predict([x[:3], x[3:]])), expected(model(x)))
 
 
 def test_keywords_that_forward_names_are_kept_and_others_left_out():
@@ -193,14 +151,8 @@ def test_autocast():
 
 def test_compiled(monkeypatch):
     """The model runs through torch.compile; without its code generation here."""
-    compiled = []
-    compile = torch.compile
-
-    def record(model):
-        compiled.append(model)
-        return compile(model, backend="eager")
-
-    monkeypatch.setattr(torch, "compile", record)
+    compiled, compile = [], torch.compile
+    monkeypatch.setattr(torch, "compile", lambda model: compiled.append(model) or compile(model, backend="eager"))
     model = linear()
     table = joined(predictor(model, compile=True).predict(data()[0].split(5)))
     assert compiled == [model]
@@ -216,54 +168,149 @@ def test_tables_are_ordinary_tensors():
             value += 1
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_launching_ahead_changes_nothing_but_the_time(ahead):
-    """As on CUDA, where a table is awaited when the next has been launched."""
-    model = Counting()
-    ours = predictor(model)
-    ours._ahead = ahead
-    tables = ours.predict(data()[0].split(5))
-    first = next(tables)
-    assert len(model.calls) == 1 + ahead
-    assert_same(joined([first, *tables]), expected(model.layer(data()[0])))
+def test_a_loader_that_fills_the_same_memory_again():
+    x, y, model = torch.empty(4, 3), torch.empty(4, dtype=torch.long), Counting()
+    loader = ((x.copy_(inputs), y.copy_(targets)) for inputs, targets in batches(4)[:5])
+    assert_same(joined(predictor(model).predict(loader)), expected(model.layer(data()[0][:20]), data()[1][:20]))
 
 
-def test_the_computation_reads_nothing_back():
-    ours = predictor(resnet())
+def calibrated(seed=1, samples=200, **options):
+    with torch.no_grad():
+        logits = linear()(torch.randn(samples, 3, generator=torch.Generator().manual_seed(seed)))
+    return ConformalTest(**options).calibrate(logits)
+
+
+@pytest.mark.parametrize("options", [{}, {"score": "msp"}, {"temperature": 3.0}, {"groups": "prediction"}])
+@pytest.mark.filterwarnings("ignore:nothing can be flagged")
+def test_the_table_has_the_columns_of_a_test(options, tmp_path):
+    model, test = Counting(), calibrated(**options)
+    ours = predictor(model, test=test, alpha=0.3, batch_size=23)
+    logits = model.layer(data()[0]).detach()
+    want = {**expected(logits, data()[1]), "p_in_distribution": test(logits), "review": test.flag(logits, 0.3)}
+    test.calibrate(logits / 10)  # the predictor has a copy
+    assert 0 < want["review"].sum() < 23
+    assert_same(joined(ours.predict(TensorDataset(*data()))), want)
+    assert ours.to_frame([]).dtypes["review"] == "bool"
+    assert_same(read(ours.to_parquet(TensorDataset(*data()), tmp_path / "samples.parquet")), want)
+    chosen = predictor(model, test=ours.test, alpha=0.3, columns=["review", "gap"], batch_size=23)
+    table = joined(chosen.predict(data()[0]))
+    assert_same(table, {name: want[name] for name in ("index", "review", "gap")})
+    with pytest.warns(UserWarning, match="do not fit in memory"):
+        pieces = joined(predictor(Hungry(4), test=ours.test, alpha=0.3).predict([data()[0]]))
+    torch.testing.assert_close(pieces["p_in_distribution"], want["p_in_distribution"], rtol=1e-2, atol=0)
+
+
+def test_arguments_are_checked():
+    for options, message in (
+        ({"test": ConformalTest()}, r"expected held-out samples .*call calibrate\(logits\) first"),
+        ({"test": calibrated(), "alpha": 1}, r"expected alpha in \(0, 1\), got 1"),
+        ({"columns": ["review"]}, "expected a test for the column 'review', got none"),
+        ({"columns": ["gap"], "test": calibrated()}, "'p_in_distribution' or 'review' among the columns"),
+        ({"dtype": torch.float32}, r"expected dtype as .*bfloat16.* or None, got .*float32"),
+        ({"trials": 0}, "positive integer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            predictor(**options)
+    with pytest.raises(TypeError, match=r"expected model as a .*Module, got function"):
+        BoCPredictor(lambda x: x)
+    with pytest.raises(ValueError, match="expected logits with 7 classes, as in the first batch, got 5"):
+        list(predictor(test=ConformalTest().calibrate(torch.randn(50, 7))).predict(data()[0]))
+
+
+@pytest.mark.parametrize("test", [None, calibrated()])
+def test_the_computation_reads_nothing_back_and_stays_on_a_gpu(test):
+    ours = predictor(Counting(), test=test)
     with NoHostSync():
-        ours._columns(ours._reader.read(images(2, 32)))
-
-
-def test_the_computation_stays_on_a_gpu():
-    with FakeTensorMode():
-        model = nn.Sequential(nn.Flatten(), nn.Linear(12, 7, device="cuda"))
-        ours = predictor(model)
-        assert ours.device.type == "cuda"
-        batch = ours._reader.read((torch.randn(4, 3, 4, device="cuda"), torch.zeros(4, dtype=torch.long)))
+        ours._columns(ours._reader.read(data()[0]))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        ours._forward = nn.Linear(3, 5, device="cuda")
+        for name in ("counts", "invalid") if test else ():
+            value = getattr(ours.test, name)
+            setattr(ours.test, name, torch.zeros(value.shape, dtype=torch.int64, device="cuda"))
         with NoHostSync():
-            columns = ours._columns(batch)
+            columns = ours._columns(ours._reader.read(torch.randn(4, 3, device="cuda")))
     assert {x.device.type for x in columns.values()} == {"cuda"}
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
-def test_cuda_agrees_with_the_cpu(dtype):
-    model = Counting()
-    on_cpu = joined(predictor(model).predict(TensorDataset(*data())))
-    on_gpu = joined(predictor(model, device="cuda", dtype=dtype, batch_size=4).predict(TensorDataset(*data())))
-    assert {x.device.type for x in on_gpu.values()} == {"cpu"}
-    torch.testing.assert_close(on_gpu["gap"], on_cpu["gap"], rtol=0.1 if dtype else 1e-4, atol=0.05 if dtype else 1e-6)
-    assert on_gpu["index"].tolist() == list(range(SAMPLES))
-    assert on_gpu["target"].tolist() == on_cpu["target"].tolist()
-
-
 def test_device_is_the_models_own_or_the_one_given():
-    assert BoCPredictor(linear()).device == torch.device("cpu")
-    assert BoCPredictor(nn.Identity()).device == torch.device("cpu")
-    assert BoCPredictor(linear(), device="meta").model.weight.device.type == "meta"
+    assert BoCPredictor(linear()).device == BoCPredictor(nn.Identity()).device == torch.device("cpu")
+    ours = BoCPredictor(linear(), device="meta", test=calibrated())
+    assert ours.model.weight.device.type == ours.test.counts.device.type == "meta"
 
 
-@pytest.mark.parametrize(("drop_last", "expected"), [(False, 10), (True, 9)])
-def test_the_bar_knows_how_many_samples_come(drop_last, expected):
-    loader = DataLoader(TensorDataset(torch.randn(10, 5)), batch_size=3, drop_last=drop_last)
-    assert count_samples(loader) == expected == sum(len(x) for (x,) in loader)
+def mixed_model():
+    """In training, but for a normalisation that the user has frozen."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 5)).train()
+    model[1].eval()
+    return model
+
+
+def modes(model):
+    return [module.training for module in model.modules()]
+
+
+def test_eval_mode_during_and_the_old_modes_after():
+    model = mixed_model()
+    before, buffers, during = modes(model), [x.clone() for x in model.buffers()], []
+    model.register_forward_hook(lambda *_: during.append((modes(model), torch.is_inference_mode_enabled())))
+    for _ in predictor(model).predict(data()[0].split(5)):
+        assert not torch.is_inference_mode_enabled()
+        assert torch.is_grad_enabled()
+    assert during == [([False] * 5, True)] * 5
+    assert modes(model) == before
+    assert all(torch.equal(x, y) for x, y in zip(model.buffers(), buffers, strict=True))
+    with pytest.raises(ZeroDivisionError):
+        list(predictor(model).predict(torch.ones(2, 3) / (2 - i) if i < 2 else 1 / 0 for i in range(3)))
+    assert modes(model) == before
+    tables = predictor(model).predict(data()[0].split(5))
+    next(tables)
+    tables.close()
+    assert modes(model) == before
+
+
+class Constant(nn.Module):
+    def __init__(self, *shape):
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x):
+        return torch.zeros(self.shape)
+
+
+X = torch.ones(2, 3)
+PROBABILITIES = nn.Sequential(linear(), nn.Softmax(-1))
+REFUSED = {
+    "three parts": ([(X, X, X)], ValueError, r"got a tuple of 3; with several inputs .*\(\(x1, x2\), target\)"),
+    "numbers": ([[1.0, None]], TypeError, r"expected a batch with tensors of shape \(N, ...\), got a float"),
+    "lists": ([{"x": [1, 2], "labels": [0, 1]}], TypeError, "got a dict with 'x': list; give the DataLoader a"),
+    "text": ([(X, ["cat", "dog"])], TypeError, "expected targets as integer class indices, got a list of str"),
+    "soft targets": ([(X, torch.ones(2, 5))], TypeError, "expected target as integer class indices, got shape"),
+    "too many": ([(X, torch.ones(3).long())], ValueError, r"expected target of shape \(2,\)"),
+    "no loader": (7, TypeError, "expected a loader, a data set or a tensor, got int"),
+    "the model's own error": ([torch.ones(2, 7)], RuntimeError, "mat1 and mat2"),
+    "tokens": ([X], ValueError, r"expected logits of shape \(2, C\) for 2 samples, got .*one row", Constant(2, 4, 5)),
+    "pooled": ([X], ValueError, r"expected logits of shape \(2, C\) for 2 samples, got .*one row", Constant(1, 5)),
+    "softmax": ([X], ValueError, r"expected logits from the model, got probabilities .*remove the", PROBABILITIES),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused(case):
+    loader, error, message, *model = case
+    with pytest.raises(error, match=message):
+        list(predictor(*model).predict(loader))
+
+
+@pytest.mark.parametrize(("shown", "progress"), [(True, True), (False, True), (True, False)])
+def test_the_bar_counts_samples_in_a_terminal(shown, progress, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: shown, raising=False)
+    list(BoCPredictor(Counting(), progress=progress).predict(DataLoader(TensorDataset(*data()), 5)))
+    line = capsys.readouterr().err
+    assert ("23/23" in line and "samples/s" in line) if shown and progress else line == ""
+
+
+@pytest.mark.parametrize(("module", "call"), [("tqdm.auto", "predict"), ("pandas", "to_frame")])
+def test_a_missing_dependency_names_the_extra(module, call, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r"pip install 'torch-boc\[eval\]'"):
+        list(getattr(BoCPredictor(Counting()), call)([X]))

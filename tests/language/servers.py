@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from torch_boc.language.steps import UNLIKELY
+from torch_boc.language.responses import UNLIKELY
 
 
 def name(token):

@@ -1,33 +1,28 @@
-"""The source of the page: whole, escaped, small, and with the gap on request only."""
+"""The page: whole, escaped, small, with the gap on request only; and one walk through it in a real browser."""
 
 import json
-import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.browser import Watched, browser, contrast  # noqa: F401
 from tests.language.cases import make_record, make_trace
 from torch_boc.functional.tokens import token_numbers
-from torch_boc.language import TokenRecord, Trace
-from torch_boc.language import page as page_module
+from torch_boc.language import TokenRecord, Trace, trace_page
 from torch_boc.language.scales import LEVELS, SCALES, scale_of
 
-TEMPLATES = Path(page_module.__file__).with_name("templates")
-HOSTILE = [
-    "</script><b>",
-    "<img src=x onerror=alert(1)>",
-    "' onload='x",
-    '"',
-    "&lt;",
-    "{{ 7 + 7 }}",
-    "\u2028",
-    "\ud800",
-]
+HOSTILE = ["</script><b>", "<img src=x onerror=alert(1)>", "' onload='x", '"', "{{ 7 + 7 }}", "\u2028", "\ud800"]
+TOKEN = ".answer .text span"
+# The colour of the text of every element, and the first ground behind it that is not transparent.
+COLOURS = """(selector) => [...document.querySelectorAll(selector)].map((element) => {
+  let ground = element;
+  const clear = (x) => /, 0\\)$|transparent/.test(getComputedStyle(x).backgroundColor);
+  while (clear(ground) && ground.parentElement) ground = ground.parentElement;
+  return [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor, element.className];
+})"""
 
 
 class Parsed(HTMLParser):
@@ -35,8 +30,12 @@ class Parsed(HTMLParser):
 
     def __init__(self, source):
         super().__init__()
-        self.tags, self.data, self.inside = [], "", False
+        self.tags, self.text, self.inside = [], "", False
         self.feed(source)
+
+    @property
+    def data(self):
+        return json.loads(self.text)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, sorted(name for name, _ in attributes)))
@@ -46,80 +45,54 @@ class Parsed(HTMLParser):
         self.inside = False
 
     def handle_data(self, data):
-        self.data += data if self.inside else ""
-
-
-def trace_of(texts, *, rivals="x"):
-    record = make_record(len(texts), texts=texts, rival_texts=[[rivals] * 5] * len(texts))
-    return Trace([record], num_classes=50)
+        self.text += data if self.inside else ""
 
 
 def test_whatever_the_model_writes_stays_text():
-    plain, hostile = trace_of(["a"] * len(HOSTILE), rivals="b"), trace_of(HOSTILE, rivals=HOSTILE[0])
-    found = [Parsed(trace.html(title=title)) for trace, title in ((plain, "c"), (hostile, HOSTILE[0]))]
-    assert found[0].tags == found[1].tags
-    assert HOSTILE[0] in json.loads(found[1].data)["labels"]
+    def trace_of(texts, rivals):
+        return Trace([make_record(len(texts), texts=texts, rival_texts=[[rivals] * 5] * len(texts))], num_classes=50)
+
+    plain, hostile = trace_of(["a"] * len(HOSTILE), "b"), trace_of(HOSTILE, HOSTILE[0])
+    one, other = Parsed(plain.html(title="c")), Parsed(hostile.html(title=HOSTILE[0]))
+    assert one.tags == other.tags
+    assert HOSTILE[0] in other.data["labels"]
     assert "{{ 7 + 7 }}" in hostile.html()
-    short = [Parsed(trace._repr_html_()).tags for trace in (plain, hostile)]
-    assert short[0] == short[1]
+    assert Parsed(plain._repr_html_()).tags == Parsed(hostile._repr_html_()).tags
+    for file in Path(trace_page.__file__).with_name("templates").glob("*.jinja"):
+        assert not re.search("safe|autoescape", file.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("file", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.name)
-def test_no_template_switches_escaping_off(file):
-    text = file.read_text(encoding="utf-8")
-    assert "safe" not in text
-    assert "autoescape" not in text
+def test_what_is_shown():
+    """The gap on request only; further numbers if they tell something; bounds are no quantities of their own."""
+    trace = make_trace(9)
+    assert list(Parsed(trace.html()).data["scales"]) == [*SCALES][:5]
+    asked = trace.html("gap")
+    assert list(Parsed(asked).data["scales"])[-1] == "gap"
+    assert f"1 − confidence − lost coins / {trace.num_classes - 1:,}." in asked
+    assert "<option value='gap' selected>" in asked
+    record = make_record(6)
+    more = {**record.numbers, "masked": torch.zeros(6), "p_in_distribution": torch.rand(6), "own": torch.arange(6.0)}
+    more |= {"lost_coins_lower": more["lost_coins"] - 0.1, "lost_coins_upper": more["lost_coins"] + 0.1}
+    record = TokenRecord(record.tokens, more, record.rivals, record.rival_log_probabilities)
+    data = Parsed(Trace([record], num_classes=50).html()).data
+    assert list(data["scales"])[5:] == ["p_in_distribution", "own"]
+    assert "lost_coins_lower" in data["sequences"][0]["numbers"]
 
 
-def test_nothing_is_loaded():
-    source = make_trace(30, 4).html()
-    assert not re.search(r"https?:|src=|@import|url\(|<link", source)
-    assert source.startswith("<!DOCTYPE html>\n<html lang='en'>")
-
-
-@pytest.mark.parametrize("classes", [2, 3, 5000])
+@pytest.mark.parametrize("classes", [2, 5000])
 def test_what_the_page_says_of_the_gap_is_so(classes):
     numbers = token_numbers(torch.randn(20, classes, dtype=torch.float64), torch.zeros(20, dtype=torch.int64))
     rest = 1 - numbers.confidence - numbers.lost_coins / (classes - 1)
     torch.testing.assert_close(numbers.gap, rest, rtol=0, atol=1e-9)
 
 
-def test_the_gap_is_there_on_request_only():
-    trace = make_trace(9)
-    default = json.loads(Parsed(trace.html()).data)["scales"]
-    assert list(default) == ["lost_coins", "confidence", "entropy", "rank", "log_probability"]
-    asked = Parsed(trace.html("gap"))
-    assert list(json.loads(asked.data)["scales"])[-1] == "gap"
-    assert "says nothing of its own" in trace.html("gap")
-    assert f"1 − confidence − lost coins / {trace.num_classes - 1:,}." in trace.html("gap")
-    assert "<option value='gap' selected>" in trace.html("gap")
-
-
-def test_further_numbers_can_be_chosen():
-    record = make_record(6)
-    more = {**record.numbers, "masked": torch.zeros(6), "p_in_distribution": torch.rand(6), "own": torch.arange(6.0)}
-    more |= {"lost_coins_lower": more["lost_coins"] - 0.1, "lost_coins_upper": more["lost_coins"] + 0.1}
-    record = TokenRecord(record.tokens, more, record.rivals, record.rival_log_probabilities)
-    data = json.loads(Parsed(Trace([record], num_classes=50).html()).data)
-    # No token was masked, and bounds are no quantities of their own.
-    assert list(data["scales"])[5:] == ["p_in_distribution", "own"]
-    assert "lost_coins_lower" in data["sequences"][0]["numbers"]
-
-
-def test_a_prompt_without_numbers_is_one_text():
-    record, bare = make_record(10, prompt=4), make_record(10, prompt=4, bare=True)
-    spans = [source.count("<span class='q") for source in (Trace([x], num_classes=50).html() for x in (bare, record))]
-    assert spans == [6 + 8, 10 + 8]  # the legend has 8
-    assert json.loads(Parsed(Trace([bare], num_classes=50).html()).data)["sequences"][0]["first"] == 4
-
-
-def test_the_page_is_small():
-    """The bytes that each further token takes, with 5 rivals."""
-    sizes = [len(make_trace(length).html().encode()) for length in (1000, 2000)]
-    assert (sizes[1] - sizes[0]) / 1000 < 180
-
-
-def test_the_notebook_shows_the_beginning():
+def test_sizes():
+    """A prompt without numbers is one text; a further token takes few bytes; a notebook shows the beginning."""
+    bare = Trace([make_record(10, prompt=4, bare=True)], num_classes=50).html()
+    assert bare.count("<span class='q") == 6 + 8  # the legend has 8
+    assert Parsed(bare).data["sequences"][0]["first"] == 4
+    small, large = (len(make_trace(length).html().encode()) for length in (300, 600))
+    assert (large - small) / 300 < 180
     source = make_trace(700, 50)._repr_html_()
     assert source.count("<span class='q") == 600 + 8
     assert "and 150 more tokens" in source
@@ -128,24 +101,154 @@ def test_the_notebook_shows_the_beginning():
 
 
 @pytest.mark.parametrize("name", SCALES)
-@given(value=st.floats(-100, 1e6))
-def test_levels_and_heights_agree(name, value):
-    scale = SCALES[name]
-    level, height = scale.level(value), scale.height(value)
-    assert 0 <= level < LEVELS
-    assert level <= height * LEVELS <= level + 1
-    assert scale.level(math.nan) == -1
-
-
-@pytest.mark.parametrize("name", SCALES)
 def test_scales_are_ordered(name):
     edges = SCALES[name].edges
-    assert len(edges) == LEVELS - 1
     assert list(edges) in (sorted(edges), sorted(edges, reverse=True))
     assert [SCALES[name].level(edge) for edge in edges] == list(range(1, LEVELS))
+    assert SCALES[name].level(float("nan")) == -1
+    assert scale_of("own", [0.0, 8.0, float("nan")]).edges == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
+    assert (scale_of("own", [3.0]).level(3.0), scale_of("own", []).level(0.5)) == (0, 4)
 
 
-def test_the_scale_of_an_unknown_number():
-    assert scale_of("own", [0.0, 8.0, math.nan]).edges == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
-    assert scale_of("own", [3.0]).level(3.0) == 0
-    assert scale_of("own", []).level(0.5) == 4
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return make_trace(120, 60, prompt=4).save(tmp_path_factory.mktemp("page") / "trace.html")
+
+
+def test_a_walk_through_the_page(browser, path):  # noqa: F811
+    trace = make_trace(120, 60, prompt=4)
+    with Watched(browser, path) as watched:
+        page, tip = watched.page, watched.page.locator("#tip")
+        assert page.locator(TOKEN).count() == 172
+        assert page.title() == "How sure the model was, token by token"
+        shown = page.locator(".sequence").first.locator(".text").all_text_contents()
+        assert "".join(shown) == trace.text(0)
+        assert page.locator(".text b, .text script").count() == 0  # hostile tokens stay text
+        _point(page, tip, trace)
+        _press_keys(page, tip)
+        _choose_a_quantity(page)
+        strip = page.locator("svg").first
+        strip.click(position={"x": strip.bounding_box()["width"] * 0.5 + 1, "y": 20})
+        assert page.evaluate("document.activeElement.matches('.text span')")
+        assert "token 61 of 120" in tip.inner_text()
+        assert page.locator(".here").first.get_attribute("d") == "M60.5,0V100"
+        looks = page.locator(".legend span").evaluate_all(
+            "x => x.map(y => getComputedStyle(y)).map(s => s.borderBottomWidth + s.borderBottomStyle)"
+        )
+        assert len(set(looks)) == 8  # levels differ by more than colour
+        assert watched.said == watched.asked == []
+    with Watched(browser, path, script=False) as watched:
+        shown = watched.page.locator(".sequence").first.locator(".text").all_text_contents()
+        assert "".join(shown) == trace.text(0)
+        assert watched.page.locator("#by").is_visible()
+        assert not watched.page.locator("#help, .strip").first.is_visible()
+
+
+def _point(page, tip, trace):
+    """Pointing at a token shows its numbers."""
+    assert not tip.is_visible()
+    page.locator(".sequence").nth(1).locator(".text span").nth(20).hover()
+    assert "token 21 of 60" in tip.inner_text()
+    shown = dict(zip(*(page.locator(f"#tip {tag}").all_inner_texts() for tag in ("dt", "dd")), strict=True))
+    assert list(shown) == ["lost coins", "confidence", "entropy", "rank", "log-probability"]
+    numbers = trace[1].to_frame().iloc[20]
+    for title, name in (("lost coins", "lost_coins"), ("rank", "rank"), ("log-probability", "log_probability")):
+        assert float(shown[title]) == pytest.approx(numbers[name], rel=1e-3)
+    assert tip.locator("li.emitted").count() == 1
+    assert tip.locator("li").count() >= 5
+    page.mouse.move(5, 5)
+    tip.wait_for(state="hidden")
+
+
+def _press_keys(page, tip):
+    def focused():
+        return page.evaluate("[...document.querySelectorAll('.text span')].indexOf(document.activeElement)")
+
+    stops = page.locator(".text span[tabindex='0']").count()
+    assert stops == 2  # one for each sequence
+    page.locator("#quantity").focus()
+    page.keyboard.press("Tab")
+    assert focused() == 0
+    for key, place in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", 119), ("Home", 0)):
+        page.keyboard.press(key)
+        assert focused() == place
+        assert tip.is_visible()
+    page.keyboard.press("ArrowDown")
+    below = focused()
+    assert below > 3
+    page.keyboard.press("ArrowUp")
+    assert focused() < below
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    assert page.locator(".text span[tabindex='0']").count() == stops
+    page.keyboard.press("Tab")
+    assert focused() >= 120
+
+
+def _choose_a_quantity(page):
+    """The select changes tint, strip and legend; the tint is that of Python."""
+
+    def state():
+        return [
+            page.locator(TOKEN).evaluate_all("x => x.map(y => y.className.replace(' now', ''))"),
+            page.locator(".area").first.get_attribute("d"),
+            page.locator(".mean").first.get_attribute("d"),
+            page.locator(".legend small").all_inner_texts(),
+            page.locator("svg").first.get_attribute("aria-label"),
+        ]
+
+    before = state()
+    assert before[1].count("V") == 120 + 1
+    assert before[4].startswith("lost coins along the text: from ")
+    page.locator("#quantity").select_option("rank")
+    after = state()
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    assert after[3][:2] == ["<2", "≥2"]
+    source = make_trace(120, 60, prompt=4).html("rank")
+    assert after[0][:5] == re.findall("<span class='(q[^']*)'", source.split("class='answer'")[1])[:5]
+    page.locator("#quantity").select_option("lost_coins")
+    assert state() == before
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, 1100), (True, 360)])
+def test_all_of_it_can_be_read(browser, path, dark, width):  # noqa: F811
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
+    with Watched(browser, path, width=width, dark=dark) as watched:
+        selector = ".text span, .legend span, h3, .legend small, .axis span, figcaption, .help"
+        found = watched.page.evaluate(COLOURS, selector)
+        assert {f"q{level}" for level in range(8)} <= {kind.split()[0] for *_, kind in found if kind}
+        watched.page.locator(TOKEN).nth(30).hover()
+        for ink, ground, kind in [*found, *watched.page.evaluate(COLOURS, "#tip :not(i)")]:
+            assert contrast(ink, ground) >= 4.5, (kind, ink, ground)
+        assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
+        watched.page.locator("#quantity").focus()
+        watched.page.keyboard.press("Tab")
+        violations = axe.Axe().run(watched.page).response["violations"]
+        assert [(rule["id"], rule["nodes"][0]["html"]) for rule in violations] == []
+
+
+def test_a_long_prompt_can_be_scrolled(browser, tmp_path):  # noqa: F811
+    """Also with the keyboard, where none of its tokens has numbers."""
+    with Watched(browser, make_trace(900, prompt=800, bare=True).save(tmp_path / "prompt.html")) as watched:
+        text = watched.page.locator(".prompt .text")
+        assert text.evaluate("x => x.scrollHeight > x.clientHeight")
+        watched.page.locator("#quantity").focus()
+        watched.page.keyboard.press("Tab")
+        assert text.evaluate("x => x === document.activeElement")
+        watched.page.keyboard.press("Tab")
+        assert "token 801 of 900" in watched.page.locator("#tip").inner_text()
+
+
+@pytest.mark.parametrize(("ground", "dark"), [("#ffffff", True), ("#111111", False)])
+def test_in_a_notebook_of_any_theme(browser, tmp_path, ground, dark):  # noqa: F811
+    """Whose colours need not be those of the system, and whose own elements stay as they are."""
+    ink = "#111111" if ground == "#ffffff" else "#eeeeee"
+    style = f"<style>body {{ background: {ground}; color: {ink} }}</style><p class='text'>own</p>"
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!DOCTYPE html><meta charset='utf-8'>{style}{make_trace(60)._repr_html_()}", encoding="utf-8")
+    with Watched(browser, path, dark=dark) as watched:
+        found = watched.page.evaluate(COLOURS, ".boc .text span, .boc .legend span, .boc p")
+        assert len(found) > 60
+        for colour, behind, kind in found:
+            assert contrast(colour, behind) >= 4.5, (kind, colour, behind)
+        assert watched.page.locator("p.text").evaluate("x => getComputedStyle(x).whiteSpace") == "normal"

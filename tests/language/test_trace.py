@@ -4,20 +4,10 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.language.cases import WORDS, make_record, make_trace
 from torch_boc.functional.tokens import TOKEN_COLUMNS
 from torch_boc.language import TokenRecord, Trace
-
-
-def joined(*records):
-    """One record of several, one after the other."""
-    numbers = {name: torch.cat([record.numbers[name] for record in records]) for name in records[0].numbers}
-    parts = ("tokens", "rivals", "rival_log_probabilities")
-    tokens, rivals, chances = (torch.cat([getattr(record, part) for record in records]) for part in parts)
-    return TokenRecord(tokens, numbers, rivals, chances)
 
 
 def test_the_table_has_a_row_for_each_token():
@@ -41,20 +31,6 @@ def test_further_numbers_are_columns_too():
     table = trace.to_frame()
     assert list(table)[-2:] == ["masked", "lost_coins_lower"]
     assert table["masked"].isna().tolist() == [False] * 4 + [True] * 3
-
-
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=4))
-def test_the_summary_of_a_whole_follows_from_its_parts(lengths):
-    records = [make_record(length, seed=seed) for seed, length in enumerate(lengths)]
-    parts = Trace(records, num_classes=50).summary()
-    whole = Trace([joined(*records)], num_classes=50).summary().iloc[0]
-    weights = parts["tokens"] / parts["tokens"].sum()
-    assert whole["tokens"] == sum(lengths)
-    for name in ("mean_lost_coins", "mean_confidence", "mean_entropy", "share_of_rank_1"):
-        assert whole[name] == pytest.approx((weights * parts[name]).sum(), rel=1e-9, abs=1e-12)
-    logarithms = parts["perplexity"].map(math.log)
-    assert math.log(whole["perplexity"]) == pytest.approx((weights * logarithms).sum(), rel=1e-9)
-    assert whole["lowest_log_probability"] == parts["lowest_log_probability"].min()
 
 
 def test_the_summary_is_of_what_was_generated():

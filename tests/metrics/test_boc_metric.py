@@ -4,13 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import reference
-from tests.dispatch import NoHostSync
 from tests.metrics.cases import joined, labelled_batches
-from tests.metrics.tester import assert_same, check_metric
+from tests.metrics.tester import check_metric
 from torch_boc import BoCMetric
 from torch_boc.functional import bag_of_coins, boc_summary, gather
 from torch_boc.functional.summary import QUANTILES
-from torch_boc.functional.tally import Counts, empty_tally, gap_edges, tally
+from torch_boc.functional.tally import empty_tally, gap_edges, tally
 
 KEYS = [
     "samples",
@@ -86,33 +85,6 @@ def test_targets_may_come_with_some_batches_only():
         torch.testing.assert_close(result[key], (everything if KEYS.index(key) < 15 else labelled)[key])
 
 
-def test_ignored_samples_do_not_count():
-    logits, target = labelled_batches(60)[0]
-    keep = torch.arange(60) % 3 > 0
-    assert_same(
-        boc_summary(logits, target.where(keep, -100), ignore_index=-100), boc_summary(logits[keep], target[keep])
-    )
-
-
-def test_more_than_two_axes_are_rows():
-    logits, target = torch.randn(4, 6, 5, 3, dtype=torch.float64), torch.randint(6, (4, 5, 3))
-    flat = logits.movedim(1, -1).reshape(-1, 6)
-    assert_same(boc_summary(logits, target), boc_summary(flat, target.reshape(-1)))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_narrow_logits_are_summed_in_float64(dtype):
-    logits, target = labelled_batches(200, dtype=dtype)[0]
-    result = boc_summary(logits, target)
-    assert all(value.dtype == torch.float64 for value in result.values())
-    torch.testing.assert_close(result["gap"], boc_summary(logits.double(), target)["gap"], rtol=1e-6, atol=0)
-
-
-def test_confidence_of_one_is_in_the_last_bin():
-    total = tally(gather(torch.tensor([[200.0, 0.0, 0.0]]), torch.tensor([0])))
-    assert total.bin_counts[:, -1].tolist() == [1] * 5
-
-
 @given(st.lists(st.floats(-14, 0), min_size=1, max_size=30))
 def test_quantiles_are_within_one_bin(exponents):
     gaps = torch.tensor([10**x for x in exponents], dtype=torch.float64)
@@ -138,25 +110,3 @@ def test_histogram_covers_every_gap():
     gap = bag_of_coins(logits[2]).gap.item()
     place = histogram.nonzero()[1].item()
     assert edges[place] <= gap <= edges[place + 1]
-
-
-def test_update_reads_nothing_back():
-    logits, target = labelled_batches(30, dtype=torch.float32)[0]
-    logits[3] = torch.nan
-    metric = BoCMetric(validate_args=False, ignore_index=2)
-    with NoHostSync():
-        metric.update(logits, target)
-        metric.update(logits.reshape(10, 3, 7).movedim(-1, 1), target.reshape(10, 3))
-    assert Counts(*metric.total().counts).invalid == 2 * (target[3] != 2)
-
-
-def test_state_does_not_grow():
-    def size(metric):
-        return sum(getattr(metric, name).nbytes for name in metric._defaults)
-
-    metric = BoCMetric()
-    metric.update(torch.randn(1, 3))
-    before = size(metric)
-    metric.update(torch.randn(1_000_000, 3))
-    assert size(metric) == before < 10_000
-    assert metric.compute()["samples"] == 1_000_001

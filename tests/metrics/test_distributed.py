@@ -8,7 +8,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from tests.metrics.cases import labelled_batches, ood_batches
-from torch_boc import BoCMetric, BoCSeparation, CoherenceGap
+from tests.nn.test_conformal import KINDS, calibrated, held_out, new
+from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, ConformalTest
 
 LABELLED, FLAGGED = labelled_batches(50, 13, 29), ood_batches(60, 21, 40)
 METRICS: dict[str, tuple[Callable, list]] = {
@@ -43,6 +44,14 @@ def work(rank: int, port: int, folder: str) -> None:
                 metric.sync()
                 found[share, "counts"] = metric.total()[0], metric.total()[2], metric.total()[3]
                 metric.unsync()
+    for share, places in {"uneven": (slice(0, 123), slice(123, None)), "one empty": (slice(0), slice(0, None))}.items():
+        for kind, options in KINDS.items():
+            test = ConformalTest(**options)
+            if len(own := held_out()[places[rank]]):
+                test.update(own)
+            before, whole = test.counts.clone(), test.gathered()
+            assert torch.equal(test.counts, before)  # so that it may be called again after the next batches
+            found[share, "test", kind] = whole.counts, whole(new())
     torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -58,3 +67,6 @@ def test_two_processes_are_one(tmp_path, free_port):
             for name, (make, batches) in METRICS.items():
                 torch.testing.assert_close(found[share, name], results(make(), batches), rtol=1e-12, atol=1e-15)
             torch.testing.assert_close(found[share, "counts"], counts, rtol=0, atol=0)
+            for kind, options in KINDS.items():
+                test = calibrated(**options)
+                torch.testing.assert_close(found[share, "test", kind], (test.counts, test(new())), rtol=0, atol=0)

@@ -1,8 +1,5 @@
 """States are changed in place, so that a CUDA graph can hold an update; and an update is few operations, or one."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -11,10 +8,8 @@ from torchmetrics import MetricCollection
 
 from tests.dispatch import NoHostSync
 from tests.metrics.cases import labelled_batches
-from tests.metrics.tester import assert_same
 from tests.passes import count_native_calls
 from torch_boc import BoCMetric, BoCSeparation, CoherenceGap, kernels
-from torch_boc.functional import boc_summary
 from torch_boc.kernels.triton.launch import HAS_TRITON
 
 MAKERS = {
@@ -77,38 +72,6 @@ def test_inference_mode_may_begin_and_end_between_updates(make, path, inside_fir
 
 
 @paths
-@makers
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), lambda x: x.clone()])
-def test_a_copy_has_states_of_its_own(make, path, copied):
-    metric = make()
-    with kernels.use(path):
-        update(metric)
-        other = copied(metric)
-        update(metric, SECOND, SECOND_TARGET)
-        assert_same_states(other, (FIRST, FIRST_TARGET))
-        metric.reset()
-        update(metric)
-        assert_same_states(metric, (FIRST, FIRST_TARGET))
-
-
-@paths
-@makers
-def test_forward_and_merging_leave_the_samples_before(make, path):
-    metric, other = make(), make()
-    with kernels.use(path):
-        update(other, SECOND, SECOND_TARGET)
-        kept = {name: value.clone() for name, value in states(other).items()}
-        update(metric)
-        metric.merge_state(other)
-        flags = FIRST_TARGET > 3 if isinstance(metric, BoCSeparation) else FIRST_TARGET
-        metric(FIRST, flags)
-        update(metric)
-        assert_same_states(metric, *[(FIRST, FIRST_TARGET)] * 3, (SECOND, SECOND_TARGET))
-    for name, value in kept.items():
-        assert torch.equal(getattr(other, name), value)
-
-
-@paths
 def test_a_compute_group_shares_its_states(path):
     collection = MetricCollection({"one": BoCMetric(prefix="a_"), "two": BoCMetric(keys=["gap"], prefix="b_")})
     with kernels.use(path):
@@ -134,21 +97,6 @@ def test_what_was_given_out_does_not_change():
         torch.testing.assert_close(now, before, rtol=0, atol=0, equal_nan=True)
 
 
-def test_compute_on_cpu_and_compiled_updates():
-    metric = BoCSeparation(("msp",), thresholds=64, compute_on_cpu=True)
-    update(metric)
-    update(metric)
-    assert metric.histograms().sum() == 80
-    metric = BoCMetric(validate_args=False)
-    compiled = torch.compile(metric.update, backend="aot_eager")
-    before = states(metric)
-    for batch in ((FIRST, FIRST_TARGET), (SECOND, SECOND_TARGET)):
-        compiled(*batch)
-    assert all(getattr(metric, name) is value for name, value in before.items())
-    everything = torch.cat([FIRST, SECOND]), torch.cat([FIRST_TARGET, SECOND_TARGET])
-    assert_same(metric.compute(), boc_summary(*everything), atol=1e-6)
-
-
 class Counted(TorchDispatchMode):
     """Writes down operations."""
 
@@ -159,18 +107,6 @@ class Counted(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names.append(str(func.overloadpacket))
         return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("labelled", [False, True])
-@pytest.mark.parametrize("shape", [(64, 10), (256, 1000)])
-@pytest.mark.parametrize(("make", "limit"), [(BoCMetric, 320), (CoherenceGap, 80)])
-def test_an_update_by_torch_is_few_operations(make, limit, shape, labelled):
-    metric, batch = make(), (torch.randn(shape), torch.zeros(shape[:1], dtype=torch.long))[: 1 + labelled]
-    with kernels.use("torch"):
-        metric.update(*batch)  # which also looks for probabilities
-        with Counted() as operations:
-            metric.update(*batch)
-    assert 30 < len(operations.names) <= limit
 
 
 @pytest.mark.parametrize("ignore_index", [None, -100])

@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from tests.metrics.cases import labelled_batches, ood_batches
-from torch_boc import BoCMetric, BoCSeparation, CoherenceGap
+from torch_boc import BoCMetric, BoCSeparation
 from torch_boc.functional import bag_of_coins
 
 
@@ -34,43 +34,11 @@ def test_draws_into_given_axes(metric, kind):
     assert axis.has_data()
 
 
-def test_points_of_the_coherence_plot_lie_in_the_band(metric):
-    _, axis = metric.plot(kind="coherence")
-    (lower,) = (line for line in axis.lines if line.get_label() == "forced by confidence")
-    (points,) = (line for line in axis.lines if line.get_label() == "mean of a bin")
-    slack = 0.02  # a mean over a bin is a little below a concave band
-    x, y = map(torch.as_tensor, points.get_data())
-    place = torch.searchsorted(torch.as_tensor(lower.get_xdata()), x).clamp(max=299)
-    assert (y >= torch.as_tensor(lower.get_ydata())[place] - slack).all()
-
-
 def test_wrong_plots_are_refused(metric):
     with pytest.raises(ValueError, match="gap, coherence, reliability, all"):
         metric.plot(kind="pie")
     with pytest.raises(ValueError, match="expected 3 axes"):
         metric.plot(ax=Figure().subplots())
-
-
-def test_without_targets_it_says_so():
-    metric = BoCMetric()
-    metric.update(torch.randn(20, 4))
-    _, axis = metric.plot(kind="reliability")
-    assert [text.get_text() for text in axis.texts] == ["no targets"]
-
-
-def test_an_empty_metric_can_be_drawn():
-    figure, _ = BoCMetric(num_classes=4).plot()
-    figure.canvas.draw()
-
-
-def test_course_of_several_results(metric):
-    _, axis = metric.plot([metric.compute(), metric.compute()])
-    assert {line.get_label() for line in axis.lines} == {"gap", "forced_gap", "free_gap"}
-    gap = CoherenceGap(7, average="none")
-    gap.update(labelled_batches(200)[0][0])
-    _, axis = gap.plot([gap.compute(), gap.compute()])
-    assert len(axis.lines) == 7
-    assert CoherenceGap(7).plot(torch.tensor(0.1))[1].lines
 
 
 def confident(samples):
@@ -125,19 +93,6 @@ def test_reliability_shows_only_bins_with_enough_samples():
     assert [text.get_text() for text in axis.texts] == ["no bin has 10 samples"]
 
 
-def test_bars_of_few_samples_are_wide():
-    def bars(samples):
-        metric = BoCMetric()
-        metric.update(labelled_batches(samples)[0][0])
-        axis = metric.plot(kind="gap")[1]
-        values = axis.patches[0].get_data().values
-        assert values.sum() == pytest.approx(1, abs=1e-3)  # a gap in 20,000 is below 1e-12
-        return len(values)
-
-    assert bars(10) == 12
-    assert bars(20_000) == 120
-
-
 def test_course_with_keys_and_prefix():
     metric = BoCMetric(prefix="val_", keys=("nll", "gap"))
     results = [metric(*batch) for batch in labelled_batches(20, 20)]
@@ -163,10 +118,3 @@ def test_separation(thresholds):
     with pytest.raises(ValueError, match="msp, gap"):
         metric.plot(score="energy")
     assert metric.plot([metric.compute()] * 2)[1].lines
-
-
-def test_without_one_kind_of_samples_there_is_no_curve():
-    metric = BoCSeparation(("msp", "gap"))
-    metric.update(torch.randn(20, 5), False)
-    _, (_, roc) = metric.plot()
-    assert [len(line.get_xdata()) for line in roc.lines] == [0, 0, 2], "the diagonal alone"

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
-from torch_boc import ConformalTest, DriftMonitor, zoo
+from torch_boc import ConformalTest, zoo
 from torch_boc.functional import adjusted_p_values, compute_scores, gather
 from torch_boc.functional.conformal import STRATA
 from torch_boc.functional.registry import unsaturated_scores
@@ -120,26 +120,6 @@ def test_flags_are_scores_below_the_threshold(options):
         assert flags.any()
 
 
-def test_a_guaranteed_threshold_is_lower_and_keeps_the_rate():
-    test = calibrated(rows=3000)
-    plain, sure = test.threshold(0.05), test.threshold(0.05, confidence=0.99)
-    assert (plain.rank, sure.rank, plain.samples) == (150, 123, 3000)
-    assert sure.score <= plain.score
-    assert sure.rate_quantile(0.99) <= 0.05 < plain.rate_quantile(0.99)
-    assert test.flag(new(3000), 0.05, confidence=0.99).sum() <= test.flag(new(3000), 0.05).sum()
-
-
-def test_discoveries_are_those_of_benjamini_and_hochberg():
-    test = calibrated(rows=2000)
-    z = torch.cat([new(200), torch.zeros(40, 5) + 1e-3 * random_logits(40, 5)])
-    found = test.discoveries(z, fdr=0.1)
-    p, order = test(z).sort()
-    passed = p <= 0.1 * torch.arange(1, len(p) + 1) / len(p)
-    largest = int(passed.nonzero().max()) + 1
-    assert torch.equal(found.nonzero().squeeze(1), order[:largest].sort().values)
-    assert found[200:].all()
-
-
 @kinds
 def test_discoveries_are_counted_as_they_would_be_sorted(options):
     test = calibrated(rows=1000, **options)
@@ -148,17 +128,6 @@ def test_discoveries_are_counted_as_they_would_be_sorted(options):
         z[3, 2] = math.nan
         sorted_out = ~(adjusted_p_values(test(z)) > 0.2)
         assert torch.equal(test.discoveries(z, 0.2), sorted_out)
-
-
-def test_the_share_of_false_discoveries_is_kept():
-    shares = []
-    for seed in range(200):
-        known, z = random_logits(400, 5, seed=seed), random_logits(100, 5, seed=1000 + seed)
-        z[:20] *= 0.02
-        found = ConformalTest().calibrate(known).discoveries(z, fdr=0.2)
-        shares.append(found[20:].sum() / found.sum().clamp_min(1))
-    mean = torch.stack(shares).mean()
-    assert mean <= 0.2 * 0.8 + 4 * torch.stack(shares).std() / math.sqrt(200)
 
 
 def test_smoothed_p_values_come_from_the_generator():
@@ -223,11 +192,6 @@ def test_the_calibration_is_saved_loaded_copied_and_pickled(options):
         other[1](torch.zeros(1, 6))
 
 
-def test_half_precision_leaves_the_counts():
-    test = calibrated().to(torch.bfloat16)
-    assert test.counts.dtype == torch.int64
-
-
 def test_the_state_of_another_test_is_refused():
     with pytest.raises(ValueError, match=r"expected the state of a test with score='energy'.*got.*score='log_odds'"):
         ConformalTest("energy").load_state_dict(calibrated().state_dict())
@@ -280,13 +244,6 @@ def test_bad_calibrations():
         calibrated()(new(classes=4))
 
 
-def test_probabilities_are_refused_by_a_loaded_test_too():
-    test = ConformalTest()
-    test.load_state_dict(calibrated().state_dict())
-    with pytest.raises(ValueError, match="expected logits or log-probabilities, got probabilities"):
-        test(new().softmax(-1))
-
-
 def test_too_few_held_out_samples_for_a_level():
     test = calibrated(rows=98)
     with pytest.warns(match=r"flagged at alpha=0\.01, which takes at least 99: 98 held-out samples are too few"):
@@ -325,9 +282,9 @@ def test_everything_stays_on_the_gpu(options):
         assert test.flag(torch.empty(9, 5, device="cuda"), 0.1).device.type == "cuda"
 
 
-@kinds
-def test_it_compiles_in_one_graph_and_is_exported(options):
-    test, z = calibrated(**options), new(dtype=torch.float32)
+@pytest.mark.parametrize("kind", ["tempered", "by confidence"])
+def test_it_compiles_in_one_graph_and_is_exported(kind):
+    test, z = calibrated(**KINDS[kind]), new(dtype=torch.float32)
     expected = test(z)
     torch.compiler.reset()
     torch.testing.assert_close(torch.compile(test, fullgraph=True, backend="aot_eager")(z), expected)
@@ -353,11 +310,6 @@ def test_calibration_in_inference_mode_goes_on_outside_of_it():
             test(new())
 
 
-def test_logits_on_another_device():
-    with pytest.raises(ValueError, match="expected logits on cpu, where the counts are, got meta"):
-        calibrated()(torch.zeros(2, 5, device="meta"))
-
-
 def test_ties_that_leave_nothing_to_flag_are_said():
     """With a common offset of the logits, a score such as the energy has few different places."""
     test = ConformalTest("energy").calibrate(held_out(3000) + 1e5)
@@ -366,27 +318,3 @@ def test_ties_that_leave_nothing_to_flag_are_said():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ConformalTest("energy").calibrate(held_out(3000)).threshold(0.05)
-
-
-def test_a_rate_that_few_held_out_samples_cannot_find_is_said():
-    with pytest.warns(match=r"at fdr=0\.1 nothing is found unless 20% of a batch are, .*; take 99 or more"):
-        calibrated(rows=49).discoveries(new())
-
-
-def test_the_number_that_suffices_is_found_at_once():
-    with pytest.warns(match=r"which takes at least 46050: 500 held-out"):
-        calibrated().flag(new(), 1e-4, confidence=0.99)
-
-
-def test_arrays_are_refused_as_everywhere():
-    for call in (ConformalTest().calibrate, calibrated(), DriftMonitor(calibrated()).update):
-        with pytest.raises(TypeError, match=r"expected logits as a torch\.Tensor, got ndarray; use torch\.as_tensor"):
-            call(new().numpy())
-
-
-def test_discoveries_compile_in_one_graph():
-    test, z = calibrated(rows=1000), torch.cat([new(), 0.01 * new()])
-    torch.compiler.reset()
-    compiled = torch.compile(test.discoveries, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(z), test.discoveries(z))
-    torch.compiler.reset()

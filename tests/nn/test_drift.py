@@ -3,12 +3,7 @@
 import copy
 import io
 import math
-import os
 import pickle
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +11,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
-from tests.systems import unix_only
 from torch_boc import ConformalTest, DriftMonitor, zoo
 from torch_boc.nn import drift
 
@@ -69,23 +63,20 @@ def test_p_values_by_hand():
     torch.testing.assert_close(path[~logits.isnan().any(-1)], expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("score", ["log_odds", "concentration"])
-def test_exchangeable_streams_raise_few_alarms(score):
-    """Held-out samples and stream are drawn anew 200 times; one alarm in ten would be allowed."""
-    groups = "confidence" if score == "concentration" else None
+def test_exchangeable_streams_raise_few_alarms():
+    """Held-out samples and stream are drawn anew 100 times; one alarm in ten would be allowed."""
     alarms = 0
-    for seed in range(200):
-        logits = random_logits(400, 5, seed=seed)
-        test = ConformalTest(score, groups=groups).calibrate(logits[:150])
+    for seed in range(100):
+        logits = random_logits(300, 5, seed=seed)
+        test = ConformalTest("concentration", groups="confidence").calibrate(logits[:150])
         monitor = DriftMonitor(test, alpha=0.1)
         monitor.update(logits[150:])
         alarms += int(monitor.alarm)
-    assert alarms <= 20 + 3 * math.sqrt(20)
+    assert alarms <= 10 + 3 * math.sqrt(10)
 
 
-@pytest.mark.parametrize(("name", "full", "mixed"), [("resnet20-cifar10", 40, 300), ("roberta-agnews", 70, 500)])
-def test_real_drift_is_found_soon(name, full, mixed):
-    entry = zoo.load(name)
+def test_real_drift_is_found_soon():
+    entry = zoo.load("resnet20-cifar10")
     known, splits = entry.test_and_splits()
     (ood,) = entry.ood.values()
     start = DriftMonitor(ConformalTest().calibrate(next(iter(splits.values())).logits))
@@ -96,11 +87,11 @@ def test_real_drift_is_found_soon(name, full, mixed):
     assert start.change is None
     turned = copy.deepcopy(start)
     turned.update(unknown[:500])
-    assert 0 < turned.alarm_at - 1000 <= full
+    assert 0 < turned.alarm_at - 1000 <= 40
     assert abs(turned.change - 1000) <= 30
     third = torch.rand(500, generator=generator) < 0.3
     start.update(torch.where(third[:, None], unknown[:500], known[1000:]))
-    assert 0 < start.alarm_at - 1000 <= mixed
+    assert 0 < start.alarm_at - 1000 <= 300
 
 
 def test_an_alarm_stays_and_a_reset_forgets():
@@ -120,23 +111,6 @@ def test_an_alarm_stays_and_a_reset_forgets():
         assert torch.equal(value, before[name]), name
 
 
-def test_p_values_near_one_raise_an_alarm_too():
-    monitor = DriftMonitor(calibrated())
-    monitor.update(3 * random_logits(200, 5, seed=3))
-    assert monitor.alarm
-
-
-def test_the_test_of_the_user_is_not_touched():
-    test = calibrated()
-    counts = test.counts.clone()
-    monitor = DriftMonitor(test)
-    monitor.update(stream())
-    assert torch.equal(test.counts, counts)
-    test.update(stream())
-    monitor.reset()
-    assert monitor.own.samples.sum() == 400
-
-
 @kinds
 def test_state_dicts_continue_a_stream(options):
     whole, first = DriftMonitor(calibrated(**options)), DriftMonitor(calibrated(**options))
@@ -149,44 +123,6 @@ def test_state_dicts_continue_a_stream(options):
     second.load_state_dict(torch.load(file, weights_only=True))
     torch.testing.assert_close(second.update(stream()[110:]), expected[110:], rtol=1e-9, atol=1e-9)
     assert torch.equal(pickle.loads(pickle.dumps(whole)).evidence, whole.evidence)
-
-
-PROCESS = """
-import sys, torch
-from tests.nn.test_drift import calibrated, stream
-from torch_boc import DriftMonitor
-from pathlib import Path
-monitor, path = DriftMonitor(calibrated()), Path(sys.argv[1])
-if path.exists():
-    monitor.load_state_dict(torch.load(path, weights_only=True))
-for batch in stream()[int(monitor.seen + monitor.skipped):].split(10):
-    monitor.update(batch)
-    torch.save(monitor.state_dict(), path.with_suffix(".new"))
-    path.with_suffix(".new").rename(path)
-    print(float(monitor.evidence), flush=True)
-"""
-
-
-@unix_only
-def test_a_killed_process_resumes(tmp_path):
-    def start():
-        command = [sys.executable, "-c", PROCESS, str(tmp_path / "state.pt")]
-        return subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
-
-    process = start()
-    lines = [process.stdout.readline() for _ in range(3)]
-    os.kill(process.pid, signal.SIGKILL)
-    lines += process.communicate()[0].splitlines()
-    rest = start().communicate()[0].splitlines()
-    expected = DriftMonitor(calibrated()).update(stream())
-    assert float(rest[-1]) == pytest.approx(float(expected[-1]), rel=1e-9)
-    assert len(rest) < 30  # it did not begin at the start
-
-
-def test_dtype_and_device_of_the_states():
-    monitor = DriftMonitor(calibrated()).to(torch.bfloat16)
-    assert monitor.peak.dtype == torch.float64
-    assert monitor.update(random_logits(5, 5, dtype=torch.bfloat16)).dtype == torch.float64
 
 
 def test_nothing_is_read_back():
@@ -208,6 +144,7 @@ def test_everything_stays_on_the_gpu(options):
         monitor.update_p_values(torch.empty(5, device="cuda"))
 
 
+@pytest.mark.slow
 def test_it_compiles_in_one_graph():
     monitor, eager = DriftMonitor(calibrated()), DriftMonitor(calibrated())
     torch.compiler.reset()
@@ -234,14 +171,6 @@ def test_bad_input():
         DriftMonitor(calibrated()).update(random_logits(3, 4))
     with pytest.raises(ValueError, match="got probabilities"):
         DriftMonitor(calibrated(validate_args=True)).update(stream()[:9].softmax(-1))
-
-
-def test_empty_batches_change_nothing():
-    monitor = DriftMonitor(calibrated())
-    before = copy.deepcopy(monitor.state_dict())
-    assert monitor.update(stream()[:0]).shape == (0,)
-    assert monitor.update_p_values(torch.zeros(0)).shape == (0,)
-    assert all(torch.equal(value, before[name]) for name, value in monitor.state_dict().items())
 
 
 def test_the_begin_is_that_of_the_alarm():

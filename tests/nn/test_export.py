@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.export import Dim
 
-from benchmarks.paper.models import CifarResNet
 from tests.nn.models import images, linear, roberta, tokens, vit
 from torch_boc import BoCClassifier, ConformalTest
 from torch_boc.nn import BoCOutput, ProbeOutput, ScreenedOutput
@@ -52,7 +51,7 @@ def assert_same_verdict(p, review, result):
     assert 0 < int(review.sum()) < len(review)
 
 
-GROUPS = pytest.mark.parametrize("groups", [None, "prediction", "confidence"])
+GROUPS = pytest.mark.parametrize("groups", [None, "confidence"])
 
 
 @GROUPS
@@ -103,62 +102,16 @@ def test_onnxruntime_tests_as_eager_does(options, tmp_path):
     assert review[0]
 
 
-def test_compiled_in_one_graph_once_for_all_batch_sizes():
-    classifier = BoCClassifier(linear(), trials=1).eval()
-    torch.compiler.reset()
-    compiled = torch.compile(classifier, fullgraph=True, dynamic=True)
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        for size in (5, 9, 2):
-            x = torch.randn(size, 3)
-            result = compiled(x)
-            assert isinstance(result, BoCOutput)
-            assert_same(flat(result), classifier(x))
-    torch.compiler.reset()
-
-
-@pytest.mark.parametrize(("make", "inputs"), [(vit, {"pixel_values": images(3)}), (roberta, tokens(3))])
-def test_transformers_in_one_graph(make, inputs):
-    """Traced without code generation, which is the slow part."""
-    classifier = BoCClassifier(make(), trials=2)
-    torch.compiler.reset()
-    result = torch.compile(classifier, fullgraph=True, backend="eager")(**inputs)
-    assert_same(flat(result), classifier(**inputs))
-    assert type(result.output) is type(classifier(**inputs).output)
-    torch.compiler.reset()
-
-
-EXPORTED = {
-    "ViT": (vit, lambda n: ((), {"pixel_values": images(n)}), {"kwargs": {"pixel_values": {0: BATCH}}}),
-    "RoBERTa": (
-        roberta,
-        lambda n: ((), tokens(n)),
-        {"kwargs": {"input_ids": {0: BATCH}, "attention_mask": {0: BATCH}}},
-    ),
-}
-IN_ONNX = EXPORTED | {"ResNet": (lambda: CifarResNet(1), lambda n: ((images(n, 32),), {}), {"args": ({0: BATCH},)})}
-
-
-@pytest.mark.parametrize(("make", "inputs", "shapes"), EXPORTED.values(), ids=EXPORTED.keys())
-def test_exported_with_any_batch_size(make, inputs, shapes):
-    classifier = BoCClassifier(make(), trials=2).eval()
-    program = torch.export.export(classifier, *inputs(3), dynamic_shapes=shapes)
+def test_exported_with_any_batch_size():
+    classifier = BoCClassifier(vit(), trials=2).eval()
+    shapes = {"kwargs": {"pixel_values": {0: BATCH}}}
+    program = torch.export.export(classifier, (), {"pixel_values": images(3)}, dynamic_shapes=shapes)
     for size in (3, 6, 1):
-        args, kwargs = inputs(size)
-        result, expected = program.module()(*args, **kwargs), classifier(*args, **kwargs)
+        result, expected = (run(pixel_values=images(size)) for run in (program.module(), classifier))
         assert isinstance(result, BoCOutput)
         assert isinstance(result.probe, ProbeOutput)
         assert type(result.output) is type(expected.output)
         assert_same(flat(result), expected)
-
-
-def test_an_exported_program_is_saved_and_loaded():
-    classifier, x = BoCClassifier(linear(), trials=2), torch.randn(4, 3)
-    file = io.BytesIO()
-    torch.export.save(torch.export.export(classifier, (x,)), file)
-    file.seek(0)
-    result = torch.export.load(file).module()(x)
-    assert isinstance(result, BoCOutput)
-    assert_same(flat(result), classifier(x))
 
 
 def in_onnx(classifier, inputs, shapes, path, names=NAMES):
@@ -181,13 +134,12 @@ def in_onnx(classifier, inputs, shapes, path, names=NAMES):
     return run
 
 
-@pytest.mark.parametrize(("make", "inputs", "shapes"), IN_ONNX.values(), ids=IN_ONNX.keys())
-def test_onnxruntime_agrees_with_eager(make, inputs, shapes, tmp_path):
-    classifier = BoCClassifier(make(), trials=2).eval()
-    run = in_onnx(classifier, inputs(3), shapes, tmp_path / "classifier.onnx")
+def test_onnxruntime_agrees_with_eager(tmp_path):
+    classifier = BoCClassifier(roberta(), trials=2).eval()
+    shapes = {"kwargs": {"input_ids": {0: BATCH}, "attention_mask": {0: BATCH}}}
+    run = in_onnx(classifier, ((), tokens(3)), shapes, tmp_path / "classifier.onnx")
     for size in (3, 6, 1):
-        args, kwargs = inputs(size)
-        assert_same(run(*args, **kwargs), classifier(*args, **kwargs), rtol=1e-4, atol=1e-5)
+        assert_same(run(**tokens(size)), classifier(**tokens(size)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -209,14 +161,6 @@ def test_onnxruntime_on_rows_of_every_confidence(identity):
         torch.testing.assert_close(values[name], expected[name], rtol=1e-5, atol=1e-30, msg=name)
     torch.testing.assert_close(values["concentration"], expected["concentration"], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(values["log_p_value"], expected["log_p_value"], rtol=1e-5, atol=1e-15)
-
-
-def test_onnxruntime_keeps_a_bad_row_to_itself(identity):
-    classifier, run = identity
-    logits = torch.randn(4, 6)
-    logits[1, 2], logits[2, 0], logits[3, 5] = torch.nan, torch.inf, -torch.inf
-    for name, value, expected in zip(NAMES[2:], run(logits)[2:], classifier(logits).probe[1:], strict=False):
-        torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6, equal_nan=True, msg=name)
 
 
 def test_onnxruntime_never_gives_numbers_for_a_row_with_nan(identity):

@@ -1,8 +1,5 @@
 """The modules hold no arithmetic: what they return is what the functional layer returns, of any model."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from torch import nn
@@ -64,41 +61,6 @@ def test_unknown_columns_are_refused_with_the_known_names(columns):
         BoCProbe(columns=columns)
 
 
-def test_the_probe_has_no_state():
-    probe = BoCProbe()
-    assert not [*probe.parameters(), *probe.buffers()]
-    assert probe.state_dict() == {}
-    assert repr(probe) == "BoCProbe(trials=100)"
-
-
-def test_a_checkpoint_from_before_the_probe_loads_strictly():
-    before = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5))
-    after = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5), BoCProbe())
-    after.load_state_dict(before.state_dict(), strict=True)
-    assert after.state_dict().keys() == before.state_dict().keys()
-    assert_same(after(torch.ones(2, 3)), expected(before(torch.ones(2, 3))))
-
-
-def test_state_dict_round_trip_of_the_classifier():
-    first, second = BoCClassifier(linear()), BoCClassifier(nn.Linear(3, 5))
-    assert list(first.state_dict()) == ["model.weight", "model.bias"]
-    second.load_state_dict(first.state_dict(), strict=True)
-    second.model.load_state_dict(linear().state_dict(), strict=True)
-    x = torch.randn(4, 3)
-    assert_same(first(x).probe, second(x).probe)
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_copies(duplicate):
-    classifier, x = BoCClassifier(linear(), trials=7), torch.randn(4, 3)
-    other = duplicate(classifier)
-    assert other.probe.trials == 7
-    with torch.no_grad():
-        result = classifier(x)
-        assert_same(other(x).probe, result.probe)
-    assert_same(duplicate(result).probe, result.probe)
-
-
 MODELS = {
     "ResNet-18": (resnet, lambda: ((images(3, 32),), {})),
     "ViT": (vit, lambda: ((), {"pixel_values": images(3)})),
@@ -122,19 +84,6 @@ def test_real_models_as_they_are(make, inputs):
         torch.testing.assert_close(result.output.loss, own.loss)
 
 
-def test_the_models_output_is_untouched():
-    answer = {"logits": torch.randn(2, 3), "features": torch.randn(2, 8)}
-
-    class Model(nn.Module):
-        def forward(self, x):
-            return answer
-
-    result = BoCClassifier(Model())(torch.ones(1))
-    assert result.output is answer
-    assert result.logits is answer["logits"]
-    assert list(answer) == ["logits", "features"]
-
-
 def test_the_probes_fields_under_their_own_names():
     result = BoCClassifier(linear())(torch.ones(2, 3))
     assert isinstance(result, BoCOutput)
@@ -142,38 +91,6 @@ def test_the_probes_fields_under_their_own_names():
         assert getattr(result, name) is getattr(result.probe, name)
     with pytest.raises(AttributeError, match="no attribute 'entropy'; it has logits, probe, output, prediction"):
         _ = result.entropy
-
-
-@pytest.mark.parametrize("name", ["confidence", "dominance", "gap", "concentration", "p_value", "log_p_value"])
-def test_gradients_reach_the_models_parameters(name):
-    classifier, x = BoCClassifier(linear()), torch.randn(6, 3)
-    getattr(classifier(x), name).sum().backward()
-    grads = [p.grad.clone() for p in classifier.model.parameters()]
-    assert all(grad.isfinite().all() and grad.abs().sum() > 0 for grad in grads)
-    model = linear()
-    getattr(expected(model(x)), name).sum().backward()
-    for grad, parameter in zip(grads, model.parameters(), strict=True):
-        torch.testing.assert_close(grad, parameter.grad)
-
-
-def test_training_with_the_gap_as_a_penalty_closes_it():
-    classifier, x = BoCClassifier(linear()), torch.randn(64, 3)
-    optimizer = torch.optim.SGD(classifier.parameters(), lr=20.0)
-    course = []
-    for _ in range(20):
-        gap = classifier(x).gap.mean()
-        optimizer.zero_grad()
-        gap.backward()
-        optimizer.step()
-        course.append(gap.item())
-    assert course[-1] < course[0] / 2
-
-
-def test_autocast_probes_the_logits_that_the_model_gave():
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        result = BoCClassifier(linear())(torch.randn(4, 3))
-    assert result.logits.dtype == torch.bfloat16
-    assert_same(result.probe, expected(result.logits))
 
 
 def test_arguments_are_checked():

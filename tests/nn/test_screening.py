@@ -10,7 +10,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
-from tests.nn.models import images, linear, vit
+from tests.nn.models import linear
 from torch_boc import BoCClassifier, BoCProbe, ConformalTest
 from torch_boc.functional.columns import COLUMNS, sample_columns
 from torch_boc.nn import ProbeOutput, ScreenedOutput
@@ -61,13 +61,6 @@ def test_chosen_columns_come_as_a_dict_in_their_order(names):
         _ = result.gap
 
 
-def test_without_a_test_there_are_no_fields_of_it():
-    result = BoCClassifier(linear())(torch.ones(2, 3))
-    assert isinstance(result.probe, ProbeOutput)
-    with pytest.raises(AttributeError, match="no attribute 'review'"):
-        _ = result.review
-
-
 @pytest.mark.parametrize("dim", [-1, 1])
 def test_a_class_axis_in_the_middle(dim):
     """The classifier knows where the classes are, whatever the test was calibrated with."""
@@ -77,16 +70,6 @@ def test_a_class_axis_in_the_middle(dim):
     assert result.p_in_distribution.shape == (2, 6, 1)
     want = ConformalTest().calibrate(logits(300))(x.movedim(1, -1))
     torch.testing.assert_close(result.p_in_distribution, want, rtol=0, atol=0)
-
-
-def test_a_real_model_keeps_its_output_and_its_gradients():
-    model, x = vit(), images(6)
-    test = ConformalTest().calibrate(model(pixel_values=images(200, seed=4)).logits.detach())
-    result = BoCClassifier(model, test=test)(pixel_values=x)
-    assert type(result.output) is type(model(pixel_values=x))
-    torch.testing.assert_close(result.p_in_distribution, test(result.logits.detach()))
-    result.gap.sum().backward()
-    assert all(p.grad is not None for p in model.classifier.parameters())
 
 
 def test_the_state_dict_has_both_and_the_names_of_the_model_do_not_change():
@@ -136,14 +119,6 @@ def test_a_level_that_is_too_low_is_said_at_once():
         BoCClassifier(linear(), test=ConformalTest(), alpha=0.01)  # its samples come later
 
 
-@pytest.mark.parametrize("groups", GROUPS)
-def test_nothing_is_read_back(groups):
-    classifier, x = BoCClassifier(linear(), test=calibrated(groups=groups)), torch.randn(9, 3)
-    classifier(x)  # the first batch is searched for probabilities
-    with NoHostSync():
-        classifier(x)
-
-
 @needs_fake_gpu
 @pytest.mark.parametrize("groups", GROUPS)
 def test_it_stays_on_a_gpu(groups):
@@ -181,29 +156,6 @@ def test_p_values_never_come_from_earlier_counts():
         test.calibrate(samples[1])
         test.calibrate(samples[2])
         torch.testing.assert_close(test(x), ConformalTest().calibrate(samples[2])(x), rtol=0, atol=0)
-
-
-def test_a_copy_knows_only_its_own_counts():
-    test, x = ConformalTest().calibrate(logits(200)), logits(20)
-    test(x)
-    other = copy.deepcopy(test)
-    other.update(logits(200, seed=5, scale=0.5))
-    whole = ConformalTest()
-    for rows in (logits(200), logits(200, seed=5, scale=0.5)):
-        whole.update(rows)
-    torch.testing.assert_close(other(x), whole(x), rtol=0, atol=0)
-
-
-def test_samples_that_do_not_count():
-    rows, counted = logits(90), torch.arange(90) % 3 > 0
-    rows[4, 0] = rows[6, 1] = torch.nan  # the second does not count
-    test = ConformalTest()
-    test.update(rows, counted)
-    assert test.samples.tolist() == [59]
-    assert int(test.invalid) == 1
-    want = ConformalTest()
-    want.update(rows[counted])
-    assert torch.equal(test.counts, want.counts)
 
 
 @pytest.mark.parametrize("classes", [None, 5, 7])

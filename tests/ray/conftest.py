@@ -31,7 +31,6 @@ def cluster():
             ray.init(address=nodes.address, log_to_driver=False, logging_level=logging.ERROR)
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = False
-            context.default_hash_shuffle_parallelism = 2  # a shuffle starts a process for each part, and 200 by default
             yield nodes
         finally:
             ray.shutdown()

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import torch
 
-import torch_boc
-
 WIDTH, CLASSES = 6, 5
 
 
@@ -49,19 +47,6 @@ class Watched(torch.nn.Module):
         return self.model(x)
 
 
-class Failing(torch.nn.Module):
-    """A classifier that cannot do a row of zeros."""
-
-    def __init__(self):
-        super().__init__()
-        self.model = linear()
-
-    def forward(self, x):
-        if (x == 0).all(-1).any():
-            raise ZeroDivisionError("a row of zeros")
-        return self.model(x)
-
-
 def read(files, rows):
     """The rows of Parquet files in blocks of this size: Ray would read small files as one block."""
     import ray
@@ -71,24 +56,3 @@ def read(files, rows):
 
 def no_weights():
     raise FileNotFoundError("no weights at /models/resnet.pt")
-
-
-def nothing():
-    """The state of no rows: how many there are, their sum, and which copy of the package the worker uses."""
-    return {"rows": 0, "sum": 0.0, "homes": set()}
-
-
-def add(state, table):
-    assert table.num_rows > 0
-    state["rows"] += table.num_rows
-    state["sum"] += table["id"].to_numpy().sum().item()
-    state["homes"].add(torch_boc.__file__)
-    return state
-
-
-def merge(a, b):
-    return {"rows": a["rows"] + b["rows"], "sum": a["sum"] + b["sum"], "homes": a["homes"] | b["homes"]}
-
-
-def failing(state, table):
-    raise ValueError(f"expected no row, got {table.num_rows}")

@@ -1,101 +1,155 @@
-"""Summaries and calibration add up: blocks in any order give what all rows give at once. No cluster is needed here."""
+"""What needs no cluster: blocks in any order give what all rows give at once, and when a run may write to a folder."""
 
-from functools import partial
+import sys
 from itertools import pairwise
 
-import pyarrow as pa
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 from torch_boc import ConformalTest
 from torch_boc.functional import boc_summary, sample_columns
-from torch_boc.functional.summary import summarize as summary_of
-from torch_boc.functional.tally import empty_tally
-from torch_boc.ray.folding import packed, unpacked
-from torch_boc.ray.summaries import Counting, Source, Tallying, add_held_out, add_tallies
+from torch_boc.ray import calibrate, check_complete, summaries, summarize
+from torch_boc.ray.cluster import Run
 
 ROWS, CLASSES = 120, 5
-SOURCE = Source("logits", "target")
 
 
-@pytest.fixture
-def logits():
-    return torch.randn(ROWS, CLASSES, generator=torch.Generator().manual_seed(0)) * 3
+class Blocks:
+    """A data set of Ray, as far as it is used: blocks, which come in another order."""
+
+    def __init__(self, arrays, cuts=()):
+        rows = len(next(iter(arrays.values())))
+        edges = [0, *cuts, rows]
+        self.blocks = [{name: x[i:j] for name, x in arrays.items()} for i, j in pairwise(edges)]
+
+    def map_batches(self, function, **_):
+        mapped = Blocks({"state": []})
+        mapped.blocks = [function(block) for block in reversed(self.blocks)]
+        return mapped
+
+    def iter_batches(self, **_):
+        return iter(self.blocks)
 
 
-@pytest.fixture
-def target():
-    return torch.randint(CLASSES, (ROWS,), generator=torch.Generator().manual_seed(1))
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch):
+    monkeypatch.setattr(summaries, "check_dataset", lambda dataset: None)
+
+
+LOGITS = (torch.randn(ROWS, CLASSES, generator=torch.Generator().manual_seed(0)) * 3).double()
+TARGET = torch.randint(CLASSES, (ROWS,), generator=torch.Generator().manual_seed(1))
 
 
 def with_logits(logits, **more):
-    return pa.table({"logits": logits.tolist(), **{name: x.numpy() for name, x in more.items()}})
+    return {"logits": logits.numpy(), **{name: x.numpy() for name, x in more.items()}}
 
 
 def with_columns(logits, **more):
-    columns = {name: x.numpy() for name, x in sample_columns(logits).items()}
-    return pa.table({**columns, **{name: x.numpy() for name, x in more.items()}})
+    return {name: x.numpy() for name, x in {**sample_columns(logits), **more}.items()}
 
 
-def folded(table, cuts, empty, add, merge):
-    """What `fold` computes: a state for each part, which travels as bytes, merged in another order."""
-    edges = [0, *cuts, table.num_rows]
-    parts = [table.slice(i, j - i) for i, j in pairwise(edges)]
-    total = empty()
-    for part in reversed(parts):
-        total = merge(total, unpacked(packed(add(empty(), part))))
-    return total
-
-
-def summary(table, cuts=(), *, alpha=0.05, ignore_index=None, source=SOURCE):
-    return summary_of(folded(table, cuts, partial(empty_tally, 15), Tallying(source, alpha, ignore_index), add_tallies))
-
-
-@pytest.mark.parametrize("cuts", [(), (1,), (40, 41, 100)])
-def test_a_summary_of_logits(logits, target, cuts):
-    table = with_logits(logits.double(), target=target)
-    assert_close(summary(table, cuts), boc_summary(logits.double(), target), rtol=1e-8, atol=0)
-    found = summary(table, cuts, alpha=0.2, ignore_index=3)
-    assert_close(found, boc_summary(logits.double(), target, alpha=0.2, ignore_index=3), rtol=1e-8, atol=0)
-    bare = summary(with_logits(logits.double()), cuts)
-    assert_close(bare, boc_summary(logits.double()), rtol=1e-8, atol=0, equal_nan=True)
+@pytest.mark.parametrize("cuts", [(), (1,), (0, 40, 41, 100)])
+def test_a_summary_of_logits(cuts):
+    arrays = with_logits(LOGITS, target=TARGET)
+    assert_close(summarize(Blocks(arrays, cuts)), boc_summary(LOGITS, TARGET), rtol=1e-8, atol=0)
+    options = {"alpha": 0.2, "ignore_index": 3, "trials": 30, "bins": 7}
+    assert_close(summarize(Blocks(arrays, cuts), **options), boc_summary(LOGITS, TARGET, **options), rtol=1e-8, atol=0)
+    lists = np.empty(ROWS, object)
+    lists[:] = LOGITS.tolist()
+    assert_close(summarize(Blocks({"logits": lists}, cuts)), boc_summary(LOGITS), rtol=1e-8, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("ignore_index", [None, 2])
-def test_a_summary_of_the_columns_of_a_predictor(logits, target, ignore_index):
-    """All keys but the log loss, which needs the target's logit."""
-    found = summary(with_columns(logits, target=target), (50, 90), ignore_index=ignore_index)
-    whole = boc_summary(logits, target, ignore_index=ignore_index)
+def test_a_summary_of_the_columns_of_a_predictor(ignore_index):
+    """All keys but the log loss, which needs the target's logit where the prediction is wrong."""
+    found = summarize(Blocks(with_columns(LOGITS, target=TARGET), (50, 90)), ignore_index=ignore_index)
+    whole = boc_summary(LOGITS, TARGET, ignore_index=ignore_index)
     assert found.pop("nll").isnan()
     assert_close(found, {key: x for key, x in whole.items() if key != "nll"}, rtol=1e-6, atol=1e-9)
+    right = LOGITS.argmax(-1)
+    assert_close(summarize(Blocks(with_columns(LOGITS, target=right)))["nll"], boc_summary(LOGITS, right)["nll"])
 
 
-def test_the_log_loss_of_right_predictions_is_known(logits):
-    target = logits.argmax(-1)
-    found, whole = summary(with_columns(logits, target=target)), boc_summary(logits, target)
-    assert_close(found["nll"], whole["nll"], rtol=1e-9, atol=0)
+@pytest.mark.parametrize("kind", ["U4", object, int, float, bool])
+def test_groups(kind):
+    keys = np.arange(ROWS) % 2
+    site = np.array(["east", "west"])[keys].astype(kind) if kind in ("U4", object) else keys.astype(kind)
+    found = summarize(Blocks({**with_logits(LOGITS, target=TARGET), "site": site}, (30, 31)), by="site")
+    assert set(found) == set(site[:2].tolist())
+    for i in range(2):
+        assert_close(found[site[i].item() if kind is not object else site[i]], boc_summary(LOGITS[i::2], TARGET[i::2]))
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"groups": "prediction"}, {"score": "energy"}], ids=["plain", "groups", "energy"]
-)
+@pytest.mark.parametrize("values", [["a", None], [1.0, np.nan]], ids=["null", "NaN"])
+def test_a_row_without_a_group_is_refused(values):
+    values = np.array(values * (ROWS // 2), object)
+    with pytest.raises(ValueError, match=r"expected a group for each row in column 'site', got null or NaN; leave"):
+        summarize(Blocks({**with_logits(LOGITS), "site": values}), by="site")
+    with pytest.raises(ValueError, match="expected a column 'city' to group by, got logits"):
+        summarize(Blocks(with_logits(LOGITS)), by="city")
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": "prediction"}, {"score": "energy"}], ids=str)
 @pytest.mark.parametrize("make", [with_logits, with_columns])
-def test_a_calibration(logits, options, make):
-    whole = ConformalTest(**options).calibrate(logits)
-    counting = Counting(SOURCE, ConformalTest(**options))
-    found = folded(make(logits), (30, 31), counting.empty, counting, add_held_out)
+def test_a_calibration(options, make):
+    whole, blank = ConformalTest(**options).calibrate(LOGITS), ConformalTest(**options)
+    found = calibrate(Blocks(make(LOGITS), (30, 31)), blank)
     # A score from columns is rounded in another way, so that it may be counted in the next of the fine places.
     places = whole.counts.cumsum(-1) - found.counts.cumsum(-1)
     assert int(places.abs().max()) <= (0 if make is with_logits else 1)
     assert_close(found.samples, whole.samples)
-    assert not counting.test.calibrated
+    assert not blank.calibrated
 
 
-def test_what_is_no_table_of_samples(logits):
-    with pytest.raises(
-        ValueError, match="expected a column 'logits', or those of a predictor: expected columns predic"
-    ):
-        summary(pa.table({"a": [1.0]}))
-    with pytest.raises(ValueError, match="got none of the name 'odds'"):
-        summary(with_columns(logits).drop_columns(["odds"]))
+def test_rows_that_are_refused():
+    with pytest.raises(ValueError, match="expected a column 'logits', or those of a predictor: expected columns pre"):
+        summarize(Blocks({"a": np.ones(1)}))
+    with pytest.raises(TypeError, match="expected numbers in column 'logits'"):
+        summarize(Blocks({"logits": np.array(["a"])}))
+    with pytest.raises(ValueError, match=r"expected held-out rows without NaN and .inf, got 1 such rows"):
+        calibrate(Blocks(with_logits(torch.tensor([[1.0, torch.nan], [0.0, 1.0]]))))
+    with pytest.raises(TypeError, match=r"expected test as a torch_boc.ConformalTest, got str"):
+        calibrate(Blocks(with_logits(LOGITS)), "energy")
+
+
+SETTINGS = {"columns": ["path", "gap"], "trials": 100}
+
+
+def manifest(*, resume, finished):
+    return {"settings": SETTINGS, "resume": resume, "finished": finished}
+
+
+def test_when_a_run_may_write(tmp_path, monkeypatch):
+    path = tmp_path / "out"
+    run = Run(path)
+    with pytest.raises(FileNotFoundError, match="expected a run at"):
+        check_complete(path)
+    assert not run.check(SETTINGS, resume=False)
+    run.write(manifest(resume=False, finished=False))
+    with pytest.raises(ValueError, match="has not finished; delete it"):
+        check_complete(path)
+    with pytest.raises(FileExistsError, match="expected a run that was started with resume=True"):
+        run.check(SETTINGS, resume=True)
+    run.write(manifest(resume=True, finished=False))
+    with pytest.raises(FileExistsError, match=r"expected a new folder, got .*or continue the run with resume=True"):
+        run.check(SETTINGS, resume=False)
+    assert not run.check(SETTINGS, resume=True)
+    with pytest.raises(ValueError, match=r"trials=100, got one with trials=7\. Choose another path, or delete"):
+        run.check({**SETTINGS, "trials": 7}, resume=True)
+    monkeypatch.chdir(tmp_path)
+    Run(path.as_uri() + "/").write(manifest(resume=True, finished=True))
+    assert Run("out").check(SETTINGS, resume=True)
+    assert check_complete("out/") == str(path)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(FileExistsError, match=r"expected a new folder, got .*other. Choose another path"):
+        Run("other").check(SETTINGS, resume=True)
+
+
+def test_a_ray_without_checkpoints_cannot_resume(tmp_path, monkeypatch):
+    """As Ray 2.51 is."""
+    pytest.importorskip("ray")
+    monkeypatch.setitem(sys.modules, "ray.data.checkpoint", None)
+    with pytest.raises(ImportError, match="resume=True needs a newer Ray"), Run(tmp_path).checkpoints(None, "path"):
+        pass

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from torch_boc.report.results import Results
+from torch_boc.report.tables import Results
 
 NAN = math.nan
 SCORES = {  # AUROC and FPR95
@@ -147,17 +147,8 @@ def coherence(sets: tuple[str, ...]) -> pd.DataFrame:
             confidence = (low + high) / 2
             odds = (1 - confidence) / confidence
             forced = odds * 8 / ((1 + odds) * (9 + odds))
-            rows.append(
-                (
-                    name,
-                    low,
-                    high,
-                    40 * i if i > 2 else 0,
-                    confidence,
-                    forced * (1.02 if name == "test" else 1.07),
-                    forced,
-                )
-            )
+            samples, excess = 40 * i if i > 2 else 0, 1.02 if name == "test" else 1.07
+            rows.append((name, low, high, samples, confidence, forced * excess, forced))
     return pd.DataFrame(rows, columns=["set", "bin_low", "bin_high", "samples", "confidence", "gap", "forced_gap"])
 
 

@@ -5,32 +5,21 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from benchmarks.known_truth import made_logits, network
 from tests.report.cases import make_results
-from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.bootstrap import random_numbers
-from torch_boc.evaluation.ece import calibration_error, error_difference
-from torch_boc.evaluation.judged import Judged
+from torch_boc.evaluation.intervals import random_numbers
+from torch_boc.evaluation.reliability import Judged, error_difference
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
-from torch_boc.report.claims import interval_p_value, shown
+from torch_boc.functional.summary import calibration_error
 from torch_boc.report.topics import verdict
+from torch_boc.report.words import interval_p_value, shown
 
 
 def table_of(values, errors):
     values, errors = np.asarray(values, dtype=float), np.asarray(errors, dtype=float)
     return pd.DataFrame({"x": values, "x_low": values - 1.959964 * errors, "x_high": values + 1.959964 * errors})
-
-
-def test_p_values_are_those_of_the_normal_distribution():
-    for row, expected in zip(table_of([1, -2, 0, 3], [1, 1, 1, 1.5]).to_dict("records"), (1, 2, 0, 2), strict=True):
-        both_sides = 2 * float(torch.special.ndtr(torch.tensor(-float(expected), dtype=torch.float64)))
-        assert interval_p_value(row, "x") == pytest.approx(both_sides, rel=1e-6)
-    assert interval_p_value({"x": 1.0, "x_low": np.nan, "x_high": np.nan}, "x") == 1
-    assert interval_p_value({"x": 1.0, "x_low": 1.0, "x_high": 1.0}, "x") == 0
-    assert interval_p_value({"x": 0.4, "x_low": 0.3, "x_high": 0.5}, "x", 0.5) == pytest.approx(0.05)
 
 
 def test_shown_is_holm_s_method():
@@ -43,14 +32,6 @@ def test_shown_is_holm_s_method():
         expected = np.zeros(7)
         expected[order[corrected <= 0.05]] = np.sign(table["x"].to_numpy()[order[corrected <= 0.05]])
         assert shown(table, "x").tolist() == expected.tolist()
-
-
-def test_one_comparison_is_its_interval_and_more_need_more():
-    assert shown(table_of([2.0], [1.0]), "x").tolist() == [1]
-    assert shown(table_of([2.0, 0.0, 0.0], [1.0, 1.0, 1.0]), "x").tolist() == [0, 0, 0]
-    assert shown(table_of([-3.0, 0.0, 0.0], [1.0, 1.0, 1.0]), "x").tolist() == [-1, 0, 0]
-    assert shown(table_of([0.00004], [0.00001]), "x").tolist() == [0]  # printed as 0.0000
-    assert shown(table_of([], []), "x").tolist() == []
 
 
 def null_table(numbers, sets=10, samples=150):
@@ -79,15 +60,6 @@ def test_of_ten_sets_without_a_difference_hardly_any_run_claims_one():
     assert said["Scores to use"] <= 7
 
 
-def test_a_true_difference_on_one_of_ten_sets_is_still_found():
-    table = make_results((), tuple("abcdefghij"))
-    row = (table.ood["score"] == "gap") & (table.ood["ood"] == "c")
-    ood = table.ood.copy()
-    ood.loc[row, ["versus_msp", "versus_msp_low", "versus_msp_high"]] = [0.004, 0.002, 0.006]
-    (text,) = [x for x in verdict(dataclasses.replace(table, ood=ood)) if "forces" in x]
-    assert text.endswith("so it adds something to confidence on “c” (corrected for 10 comparisons).")
-
-
 @pytest.mark.parametrize("lost", [0.0, 0.13])
 def test_differences_of_two_methods_hold_the_true_one(lost):
     """Alike: equal errors of different bins. Unlike: q̄ in place of p̂."""
@@ -113,22 +85,3 @@ def test_differences_of_two_methods_hold_the_true_one(lost):
     assert truth[0] - truth[1] > lost
     assert hits >= 55
     assert told >= 58 or not lost
-
-
-def test_a_method_does_not_differ_from_itself():
-    confidence = torch.rand(300, generator=torch.Generator().manual_seed(0)).double()
-    judged = Judged(confidence, confidence > 0.4, confidence)
-    assert error_difference(judged, judged, 15, 50, random_numbers(0)) == (0, 0, 0)
-
-
-def test_a_perfect_confidence_may_be_perfect_and_a_bad_one_may_not():
-    """Of a perfect MSP it is said in nearly all runs; and that q̄ is worse in all of them."""
-    population, numbers, perfect, worse = network("vit-cifar10", 1.0), random_numbers(0, "perfect"), 0, 0
-    for _ in range(20):
-        text = " ".join(evaluate(population.draw(400, numbers), replicates=60, trial_counts=(20,)).verdict)
-        perfect += "MSP may be perfect." in text
-        worse += "Dominance q̄ used as a confidence is worse calibrated" in text
-    assert perfect >= 17
-    assert worse == 20
-    bad = network("vit-cifar10", 1.6).draw(1000, numbers)
-    assert "may be perfect" not in " ".join(evaluate(bad, replicates=60, trial_counts=(20,)).verdict)

@@ -9,13 +9,12 @@ from urllib.parse import unquote
 import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
-from torch_boc.pages import html_text
+from torch_boc.report.calibration import LEAKING
 from torch_boc.report.comparison import Comparison
+from torch_boc.report.document import html_text
 from torch_boc.report.parts import Cell
 from torch_boc.report.report import Report
-from torch_boc.report.results import frame
-from torch_boc.report.splits import LEAKING
-from torch_boc.report.tables import DifferenceRow
+from torch_boc.report.tables import DifferenceRow, frame
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +41,6 @@ def test_calibrators_of_an_honest_split_and_of_one_that_leaks(comparison):
     assert split == Cell("held out")
     errors = [(mark, first.text) for text, mark, first in rows if text == "ECE, temperature"]
     assert errors == [("", "0.0112"), (LEAKING, "0.0644")]
-
-
-def test_a_split_that_leaks_is_called_so_where_there_is_no_other():
-    table = Comparison({"a": Report(make_results((LEAK,)))}).table()
-    rows = {(name.text, name.mark): value for name, value in table.rows}
-    assert rows["calibrated on", ""] == Cell(LEAK, mark=LEAKING)
-    assert rows["ECE, temperature", ""].text == "0.0644"
-    assert ("ECE, temperature", LEAKING) not in rows
 
 
 def test_differences_belong_to_a_report():
@@ -91,6 +82,7 @@ HOSTILE = [
 
 def test_every_model_has_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(Report, "figures", lambda self: {})
+    monkeypatch.setattr("torch_boc.report.report.has", lambda package: False)  # no page to explore
     results = [make_results() for _ in HOSTILE]
     for i, x in enumerate(results):
         x.settings["title"] = f"report number {i}"
@@ -127,11 +119,3 @@ def test_what_cannot_be_written_is_known_before_anything_is_drawn(tmp_path, monk
     with pytest.raises(IsADirectoryError, match=blocked):
         Comparison({name: Report(make_results()) for name in "ab"}).save(tmp_path)
     assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.parametrize("call", [lambda x, path: x.save(path), lambda x, path: x.to_html(path / "report.html")])
-def test_the_same_of_a_single_report(tmp_path, monkeypatch, call):
-    (tmp_path / "report.html").mkdir()
-    monkeypatch.setattr(Report, "figures", lambda self: pytest.fail("drawn"))
-    with pytest.raises(IsADirectoryError, match=r"report\.html"):
-        call(Report(make_results()), tmp_path)

@@ -9,10 +9,8 @@ from tests.evaluation.cases import make_set
 from tests.report.cases import make_results
 from torch_boc._optional import has
 from torch_boc.evaluation import evaluate
-from torch_boc.report import report as report_module
-from torch_boc.report.explore import COHERENCE, LIST, RELIABILITY, ROC, THRESHOLD, explore_page
-from torch_boc.report.explore_data import explore_data
-from torch_boc.report.report import FILES, Report
+from torch_boc.report.explore import COHERENCE, LIST, RELIABILITY, ROC, THRESHOLD, explore_data, explore_page
+from torch_boc.report.report import FILES
 
 HOSTILE = "</script><b>'\"&{{ 7 + 7 }}"
 
@@ -90,12 +88,6 @@ def test_a_report_without_samples_names_what_is_left_out():
     assert data_of(page)["samples"] == {}
 
 
-def test_results_with_nothing_in_them_still_make_a_page():
-    own = without_plotly(explore_page(make_results((), (), targets=False)))
-    assert own.count("<h2>") == 1  # the symbols
-    assert "because this report lacks what they show" in own
-
-
 def test_the_report_links_to_the_page_that_was_written(report, tmp_path):
     paths = report.save(tmp_path)
     assert paths[-1] == tmp_path / "explore.html"
@@ -104,27 +96,9 @@ def test_the_report_links_to_the_page_that_was_written(report, tmp_path):
     assert "explore.html" in FILES
 
 
-def test_without_plotly_the_report_is_whole(report, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_module, "has", lambda package: False)
-    paths = report.save(tmp_path)
-    assert "explore.html" not in {path.name for path in paths}
-    assert "explore.html" not in paths[0].read_text(encoding="utf-8")
-
-
 def test_a_missing_package_is_an_error_that_names_the_extra(report, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "plotly", None)
     assert not has("plotly")
     with pytest.raises(ImportError, match=r"the page to explore needs plotly: pip install 'torch-boc\[eval\]'"):
         report.explore(tmp_path / "explore.html")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_large_tables_are_not_in_the_json(report):
-    content = json.loads(report.to_json())
-    assert not {"samples", "alarms"} & set(content["tables"])
-
-
-def test_an_old_report_has_no_samples():
-    assert list(make_results().samples.columns)[:3] == ["set", "kind", "row"]
-    assert len(make_results().samples) == len(make_results().alarms) == 0
-    assert len(Report(make_results()).results.alarms.columns) == 4

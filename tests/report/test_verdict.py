@@ -1,34 +1,21 @@
-"""Each sentence of the verdict, driven by crafted numbers."""
+"""Each sentence of the verdict, driven by crafted numbers: it claims no more than its intervals allow."""
 
 import dataclasses
+import math
 
 import pytest
 
 from tests.report.cases import LEAK, NAN, compared, make_results
+from torch_boc.report.screening import SCREENING, stream_figure
 from torch_boc.report.topics import verdict
-from torch_boc.report.words import listed
 
-EXPECTED = """\
-No method is shown to beat plain confidence (MSP), whose ECE is 0.0532 (0.0492 to 0.0572).
-The calibration split “training samples” looks like training data: accuracy 0.9976 there, 0.9173 on the test \
-set (p = 1.0e−90); the temperature fitted on it, 0.631, is below 1 and makes confidences higher. Do not use it.
-On “svhn” no score is shown to do better than MSP (corrected for 10 comparisons): AUROC 0.8907; the highest is q̄ with \
-0.8908 (0.8868 to 0.8948).
-The paper’s score s_BoC ranks backwards here (AUROC 0.1094 on “svhn”): use p* (log_p_value) or −Δ (gap) instead, which \
-are the right way up.
-At level 5 % the conformal test of log odds flags 4.7 % (4.1 to 5.3 %) of “test” and 27.0 % (26.4 to 27.6 %) of \
-“svhn”; the paper’s test rejects 12.8 % of “test”. Valid is not powerful: 73.0 % of “svhn” are not flagged.
-In a stream that turns from “test” to “svhn” after 300 samples, the alarm comes 31 samples later (chance of a false \
-alarm: at most 1 %).
-Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996) and 95.4 % on “svhn” (R² 0.994); the AUROC of \
-−Δ differs from that of MSP by 0.0000 (−0.0003 to +0.0003), so it is not shown to add anything to confidence \
-as a score: at most 0.0003.
-Dominance q̄ used as a confidence is worse calibrated: ECE 0.0790 (0.0750 to 0.0830) against 0.0532 (0.0492 \
-to 0.0572) of MSP, a difference of +0.0258 (+0.0218 to +0.0298)."""
+HELD_OUT, THREE = ("held out",), ("a", "b", "c")
 
 
 def changed(results, table, where, **values):
     """The results with some cells of a table replaced; an interval moves with its value."""
+    if table == "settings":
+        return dataclasses.replace(results, settings={**results.settings, **values})
     frame = getattr(results, table).copy()
     rows = frame.eval(where)
     assert rows.any(), where
@@ -40,297 +27,109 @@ def changed(results, table, where, **values):
     return dataclasses.replace(results, **{table: compared(frame) if "ece" in values else frame})
 
 
-def sentence(results, *words):
-    """The one sentence that has all the words."""
-    (found,) = [text for text in verdict(results) if all(word in text for word in words)]
-    return found
+def calibrated(method, ece, **more):
+    return "calibration", f"method == '{method}'", {"ece": ece, **more}
 
 
-def score(results, name, auroc, versus=None, ood="svhn"):
+def score(name, auroc, ood="svhn", versus=None):
     versus = auroc - 0.8907 if versus is None else versus
-    return changed(results, "ood", f"score == '{name}' and ood == '{ood}'", auroc=auroc, versus_msp=versus)
+    return "ood", f"score == '{name}' and ood == '{ood}'", {"auroc": auroc, "versus_msp": versus}
 
 
-def test_the_whole_on_a_network_with_a_leaking_split():
-    assert "\n".join(verdict(make_results())) == EXPECTED
+def flagged(where, **values):
+    return "screening", f"{where} and alpha == 0.05", values
 
 
-@pytest.mark.parametrize(
-    ("ece", "split", "words"),
-    [
-        (
-            0.0093,
-            "held out",
-            "Best calibrated is isotonic fitted on “held out”: ECE 0.0093 (0.0053 to 0.0133), against",
-        ),
-        (0.0093, LEAK, "fitted on “training samples”, though that split looks like training data: ECE 0.0093"),
-        (
-            0.0500,
-            "held out",
-            "; the lowest, 0.0500 (0.0460 to 0.0540) of isotonic fitted on “held out”, differs",
-        ),
-        (
-            0.0600,
-            "held out",
-            "No method is shown to beat plain confidence (MSP), whose ECE is 0.0532 (0.0492 to 0.0572).",
-        ),
-    ],
-)
-def test_calibration(ece, split, words):
-    results = changed(make_results((split,)), "calibration", "split != ''", ece=0.07)
-    results = changed(results, "calibration", "method == 'isotonic'", ece=ece)
-    assert words in verdict(results)[0]
+def power(low, share, high):
+    where = "kind == 'ood' and score == 'log_odds'"
+    return flagged(where, flagged=share, flagged_low=low, flagged_high=high)
 
 
-def test_without_a_calibration_set():
-    results = make_results(())
-    assert verdict(results)[0].startswith("No calibration set was given, and BoC is not shown to beat plain")
-    better = changed(results, "calibration", "method == 'BoC'", ece=0.01)
-    assert verdict(better)[0].startswith("Best calibrated is BoC: ECE 0.0100")
+ALL_WORSE = ("calibration", "split != ''", {"ece": 0.07})
+ENERGY_ID = "kind == 'id' and score == 'energy'"
+UPRIGHT = "score != 'structural_score'"
+UNSURE = ("ood", "score == 'gap'", {"versus_msp": 0.0, "versus_msp_low": NAN, "versus_msp_high": NAN})
+WARM = ("calibration", "method == 'temperature'", {"temperature": 1.3})
+SHARED = ("overlaps", "set == 'svhn'", {"shared": 1234, "suspicious": True})
+NINE = ("screening", "test == 'conformal'", {"flagged": NAN, "held_out_samples": 9})
+# What the results are made of, the changes, words of one sentence, and words that no sentence has.
+CASES = [
+    (((),), [], "No calibration set was given, and BoC is not shown to beat plain", "training data"),
+    (((),), [calibrated("BoC", 0.01)], "Best calibrated is BoC: ECE 0.0100", ""),
+    ((HELD_OUT,), [], "fitted on “held out” and vector scaling fitted on “held out” are not shown to be worse.", ""),
+    ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.0093)], "Best calibrated is isotonic fitted", "to be worse"),
+    (((LEAK,),), [ALL_WORSE, calibrated("isotonic", 0.0093)], "though that split looks like training data", ""),
+    ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.05)], "; the lowest, 0.0500 (0.0460 to", "may be perfect"),
+    ((HELD_OUT,), [ALL_WORSE, calibrated("MSP", 0.0532, ece_low=0.0)], "chance alone: MSP may be perfect.", ""),
+    (((LEAK,),), [WARM], "does not hold for other samples. Do not use it.", "sharper"),
+    (((), (), False), [], "“test” has no targets, so nothing is said of calibration.", "used as a confidence"),
+    (((), (), False), [], "No out-of-distribution set was given, so nothing is said of detection.", "stream"),
+    ((), [("settings", "", {"samples": {"test": 60, "svhn": 9_999}})], "intervals too narrow: “test” has 60.", ""),
+    ((), [SHARED], "1,234 of the 10,000 rows of “test” are also in", ""),
+    ((), [score("mahalanobis", 0.95)], "Mahalanobis: AUROC 0.9500 (0.9460 to 0.9540), the highest, against 0.89", ""),
+    ((), [score("dominance", 0.88)], "On “svhn” use MSP: AUROC 0.8907 (0.8867 to 0.8947), the highest.", ""),
+    ((), [score("odin", 0.95), score("energy", 0.948)], "no score is shown to do better than energy (corr", ""),
+    ((), [score("energy", 0.8930)], "MSP is nearly as good as any other score: AUROC 0.8907. The highest, e", ""),
+    ((), [("ood", UPRIGHT, {"auroc": 0.4}), score("energy", 0.503)], "than chance (corrected for 11", "“svhn” use"),
+    (((), THREE), [score("energy", 0.99, "b")], "for 30 comparisons): MSP on “a” and “c”; energy on “b”.", ""),
+    (((), THREE), [("ood", f"ood != 'a' and {UPRIGHT}", {"auroc": 0.5})], "On “b” and “c” no score is shown to", ""),
+    ((), [("ood", "auroc > 0", {"auroc": NAN, "versus_msp": NAN})], "forces most of Δ", "backwards"),
+    ((), [score("structural_score", 0.99)], "does not rank backwards here (AUROC 0.9900 on “svhn”)", "ranks backwards"),
+    ((), [score("structural_score", 0.497)], "rank forwards or backwards here (AUROC 0.4970", "ranks backwards"),
+    (((), ("svhn", "far")), [score("structural_score", 0.7, "far")], "(AUROC 0.7000 on “far”; corrected for 2", ""),
+    ((), [score("gap", 0.89, versus=0.01)], "by +0.0100 (+0.0097 to +0.0103), so it adds something to confidence.", ""),
+    ((), [score("gap", 0.89, versus=-0.01)], "so it ranks worse than confidence.", ""),
+    ((), [score("gap", 0.89, versus=0.0002)], "shown to add anything to confidence as a score: at most 0.0005.", ""),
+    (((), ("a", "b")), [score("gap", 0.9, "a", 0.01), score("gap", 0.88, "b", -0.01)], "it ranks worse than con", ""),
+    ((), [UNSURE, ("gaps", "gap > 0", {"r2": NAN})], "AUROC of −Δ differs from that of MSP by 0.0000, so there", "()"),
+    (((), THREE), [], "forces most of Δ: 95.4 % to 95.4 % (R² at least 0.994); the AUROC of −Δ", ""),
+    ((), [("gaps", "set == 'svhn'", {"forced_gap": 0.05})], "part of Δ: 95.4 % on “test” (R² 0.996) and 35.8 %", ""),
+    ((), [("gaps", "gap > 0", {"gap": 0.0})], "ranks backwards", "forces"),
+    ((), [("settings", "", {"classes": 2})], "Δ is 0 for every input", "used as a confidence"),
+    ((), [calibrated("BoC", 0.0535)], "is calibrated about as well as confidence itself: ECE 0.0535", ""),
+    ((), [calibrated("BoC", 0.02)], "q̄ itself is too high: it is 0.9966 on average, and 0.9173 of the", ""),
+    ((), [calibrated("BoC", 0.02), ("gaps", "kind == 'id'", {"dominance": 0.92})], "better calibrated, b", "too high"),
+    ((), [power(0.049, 0.053, 0.058)], "of “svhn” no more than the level is shown to be flagged", "not flagged"),
+    ((), [power(0.10, 0.106, 0.11)], "Valid is not powerful: 89.4 % of “svhn” are not flagged.", ""),
+    ((), [power(0.49, 0.52, 0.55)], "conformal test of log odds flags", "powerful"),
+    ((), [NINE], "With 9 held-out samples nothing can be flagged at level 5 %", ""),
+    ((("val",),), [flagged(ENERGY_ID, chance=1e-5)], "(p = 4.0e−05). The held-out samples “val” are not like it.", ""),
+    ((("val",),), [flagged(ENERGY_ID, chance=0.02)], "flags", "does not hold: at"),  # of 4 comparisons
+    ((), [flagged(ENERGY_ID, chance=1e-5)], "flags", "does not hold: at"),  # two halves are alike
+    (((), THREE), [], "and 27.0 % to 27.0 % of each of 3 OOD sets;", ""),
+    (((), THREE), [], "In 3 of 3 streams that turn from “test” to an OOD set, the alarm comes 31 samples later", ""),
+]  # fmt: skip
 
 
-def test_without_targets_or_others_nothing_is_said_of_them():
-    sentences = verdict(make_results((), (), targets=False))
-    assert sentences == [
-        "“test” has no targets, so nothing is said of calibration.",
-        "No out-of-distribution set was given, so nothing is said of detection.",
-        (
-            "At level 5 % the conformal test of log odds flags 4.7 % (4.1 to 5.3 %) of “test”; the paper’s test "
-            "rejects 12.8 % of “test”."
-        ),
-        "Confidence alone forces most of Δ: 95.4 % on “test” (R² 0.996).",
-    ]
-
-
-def test_a_split_that_does_not_leak_is_not_accused():
-    assert not any("training data" in text for text in verdict(make_results(("held out",))))
-
-
-@pytest.mark.parametrize("temperature", [1.3, NAN])
-def test_a_leaking_split_whose_temperature_does_not_sharpen(temperature):
-    results = changed(make_results(), "calibration", "method == 'temperature'", temperature=temperature)
-    assert "what is fitted on it does not hold for other samples. Do not use it." in sentence(results, "training data")
-
-
-def test_scores_are_called_as_in_the_tables():
-    """A score of the registry by its symbol or its name in words, a user's own as the user calls it."""
-    for key, name in (("logit_gap", "logit gap"), ("dominance", "q̄"), ("odin", "ODIN"), ("energy", "energy")):
-        assert sentence(score(make_results(), key, 0.95), "On “svhn”").startswith(f"On “svhn” use {name}: AUROC 0.9500")
-    results = make_results()
-    own = dataclasses.replace(results, ood=results.ood.replace({"score": {"odin": "my_score"}}))
-    assert "On “svhn” use my_score: " in sentence(score(own, "my_score", 0.95), "On “svhn”")
-
-
-def test_a_score_that_is_clearly_best_is_advised():
-    text = sentence(score(make_results(), "mahalanobis", 0.95), "On “svhn”")
-    expected = "On “svhn” use Mahalanobis: AUROC 0.9500 (0.9460 to 0.9540), the highest, against 0.8907 of MSP "
-    assert text.startswith(expected)
-    assert text.endswith("(corrected for 10 comparisons).")
-
-
-def test_msp_is_advised_if_it_is_the_best():
-    text = sentence(score(make_results(), "dominance", 0.88), "On “svhn”")
-    assert text == "On “svhn” use MSP: AUROC 0.8907 (0.8867 to 0.8947), the highest."
-
-
-def test_a_standard_score_is_preferred_to_one_that_is_no_better():
-    results = score(score(make_results(), "odin", 0.95), "energy", 0.948)
-    assert sentence(results, "On “svhn”").startswith("On “svhn” no score is shown to do better than energy (corr")
-
-
-def test_a_small_difference_beyond_chance_is_called_so():
-    text = sentence(score(make_results(), "energy", 0.8930), "On “svhn”")
-    assert text.startswith("On “svhn” MSP is nearly as good as any other score: AUROC 0.8907. The highest, energy w")
-    assert (
-        "better by +0.0023 (+0.0020 to +0.0026), which is more than chance (corrected for 10 comparisons) but little."
-        in text
-    )
-
-
-def test_scores_no_better_than_chance_are_not_advised():
-    results = changed(make_results(), "ood", "score != 'structural_score'", auroc=0.4)
-    results = score(results, "energy", 0.503)
-    text = sentence(results, "On “svhn”")
-    assert (
-        text
-        == "On “svhn” no score is shown to do better than chance (corrected for 11 comparisons): the highest AUROC is "
-        "0.5030 (0.4990 to 0.5070), of energy."
-    )
-
-
-def test_many_sets_share_a_sentence():
-    results = score(make_results((), ("a", "b", "c")), "energy", 0.99, ood="b")
-    assert "MSP on “a” and “c”; energy on “b”." in sentence(results, "Scores to use")
-    assert "AUROC 0.1094 to 0.1094 on 3 sets" in sentence(results, "backwards")
-    assert "95.4 % to 95.4 % (R² at least 0.994)" in sentence(results, "forces")
-    assert len(verdict(results)) <= 7
-
-
-def test_the_upside_down_score_is_never_advised():
-    results = score(make_results(), "structural_score", 0.99)
-    assert "MSP" in sentence(results, "On “svhn”")
-    text = sentence(results, "does not rank backwards here")
-    assert "AUROC 0.9900 on “svhn”" in text
-    assert not any("ranks backwards" in other for other in verdict(results))
-
-
-def test_the_paper_score_may_do_both():
-    results = score(make_results((), ("svhn", "far")), "structural_score", 0.7, ood="far")
-    assert "0.1094 on “svhn”" in sentence(results, "ranks backwards here")
-    assert "0.7000 on “far”" in sentence(results, "does not rank backwards there")
+@pytest.mark.parametrize(("arguments", "changes", "said", "unsaid"), CASES)
+def test_sentences(arguments, changes, said, unsaid):
+    results = make_results(*arguments)
+    for table, where, values in changes:
+        results = changed(results, table, where, **values)
+    sentences = verdict(results)
+    assert sum(said in sentence for sentence in sentences) == 1, sentences
+    assert not unsaid or not any(unsaid in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(
-    ("versus", "words"),
+    ("evidence", "words"),
     [
-        (0.01, "by +0.0100 (+0.0097 to +0.0103), so it adds something to confidence."),
-        (-0.01, "by −0.0100 (−0.0103 to −0.0097), so it ranks worse than confidence."),
-        (0.0002, "so it is not shown to add anything to confidence as a score: at most 0.0005."),
+        (lambda sample: -1.0, "there is no alarm within the 200 samples that follow"),
+        (lambda sample: 5.0 if sample >= 20 else 0.0, "there is a false alarm at sample 20"),
+        (lambda sample: math.log(100) if sample == 301 else 0.0, "the alarm comes 1 sample later"),
     ],
 )
-def test_what_the_gap_adds(versus, words):
-    assert sentence(score(make_results(), "gap", 0.89, versus), "forces").endswith(words)
-
-
-def test_a_gap_that_differs_from_set_to_set():
-    results = score(make_results((), ("a", "b")), "gap", 0.9, 0.01, "a")
-    results = score(results, "gap", 0.88, -0.01, "b")
-    assert sentence(results, "forces").endswith(
-        "so it adds something to confidence on “a” and it ranks worse than confidence on “b” "
-        "(corrected for 2 comparisons)."
-    )
-
-
-def test_a_gap_that_confidence_forces_in_part_only():
-    results = changed(make_results(), "gaps", "set == 'svhn'", forced_gap=0.05)
-    assert "Confidence alone forces part of Δ: 95.4 % on “test” (R² 0.996) and 35.8 %" in sentence(results, "forces")
-
-
-def test_two_classes_leave_no_gap():
+def test_the_alarm_of_a_stream(evidence, words):
     results = make_results()
-    results = dataclasses.replace(results, settings={**results.settings, "classes": 2})
-    assert "Δ is 0 for every input" in sentence(results, "two classes")
-    assert not any("used as a confidence" in text for text in verdict(results))
+    table = results.stream.assign(evidence=results.stream["sample"].map(evidence))
+    assert any(words in text for text in verdict(dataclasses.replace(results, stream=table)))
 
 
-def test_a_set_without_any_gap():
-    assert not any("forces" in text for text in verdict(changed(make_results(), "gaps", "gap > 0", gap=0.0)))
-
-
-@pytest.mark.parametrize(
-    ("ece", "words"),
-    [
-        (0.08, "is worse calibrated: ECE 0.0800"),
-        (0.0535, "is calibrated about as well as confidence itself: ECE 0.0535"),
-        (0.02, "is better calibrated, because"),
-    ],
-)
-def test_dominance_as_a_confidence(ece, words):
-    results = changed(make_results(), "calibration", "method == 'BoC'", ece=ece)
-    assert words in sentence(results, "used as a confidence")
-
-
-@pytest.mark.parametrize(("mean", "said"), [(0.9986, True), (0.93, False)])
-def test_dominance_that_is_close_to_one_for_every_sample(mean, said):
-    """With many classes its error may be the smaller one, and it tells nothing all the same."""
-    results = changed(make_results(), "calibration", "method == 'BoC'", ece=0.0449)
-    results = changed(results, "calibration", "method == 'MSP'", ece=0.0663)
-    results = changed(results, "gaps", "kind == 'id'", dominance=mean)
-    results = dataclasses.replace(results, settings={**results.settings, "accuracy": 0.9538})
-    text = sentence(results, "used as a confidence")
-    assert "is better calibrated, because" in text
-    words = "But q̄ itself is too high: it is 0.9986 on average, and 0.9538 of the predictions are right."
-    assert text.endswith(words) == said
-
-
-def test_values_without_intervals():
+def test_screening_without_numbers_and_what_it_was_calibrated_on():
+    assert SCREENING.text(make_results(HELD_OUT)).endswith("calibrated on the 5,000 samples of “held out”.")
     results = make_results()
-    ends = {f"ece{name}{end}": NAN for name in ("", "_versus_msp", "_versus_best") for end in ("_low", "_high")}
-    table = results.calibration.assign(**ends)
-    results = dataclasses.replace(results, calibration=table)
-    assert verdict(results)[0] == "No method is shown to beat plain confidence (MSP), whose ECE is 0.0532."
-    assert sentence(results, "used as a confidence").endswith(
-        "is not shown to be better or worse calibrated: ECE 0.0790 against 0.0532 of MSP, a difference of +0.0258."
-    )
-
-
-def test_scores_without_an_auroc_are_passed_over():
-    results = make_results()
-    results = dataclasses.replace(results, ood=results.ood.assign(auroc=NAN, versus_msp=NAN))
-    assert not any("On “svhn”" in text or "backwards" in text or "MSP by" in text for text in verdict(results))
-
-
-def test_listed():
-    assert listed(["a", "b"]) == "a and b"
-
-
-def test_methods_within_chance_of_the_best_are_named():
-    text = verdict(make_results(("held out",)))[0]
-    assert text.startswith("Best calibrated is isotonic fitted on “held out”: ECE 0.0093")
-    close = "Temperature fitted on “held out” and vector scaling fitted on “held out”"
-    assert f". {close} are not shown to be worse." in text
-
-
-def test_of_many_sets_those_without_a_useful_score_are_told_apart():
-    results = make_results((), ("a", "b", "c"))
-    results = changed(results, "ood", "ood != 'a' and score != 'structural_score'", auroc=0.5)
-    assert sentence(results, "Scores to use").endswith("MSP on “a”.")
-    assert sentence(results, "no score") == (
-        "On “b” and “c” no score is shown to do better than chance (corrected for 33 comparisons)."
-    )
-    results = changed(results, "ood", "score != 'structural_score'", auroc=0.5)
-    assert not any("Scores to use" in text for text in verdict(results))
-
-
-def test_within_chance_the_paper_score_is_not_shown_to_rank_either_way():
-    results = score(make_results(), "structural_score", 0.497)
-    assert "backwards here (AUROC 0.4970 on “svhn”)." in sentence(results, "s_BoC is not shown to rank forwards or")
-    assert not any("ranks backwards" in text or "not rank backwards" in text for text in verdict(results))
-
-
-def test_the_paper_score_in_three_cases():
-    results = score(make_results((), ("svhn", "far", "near")), "structural_score", 0.7, ood="far")
-    results = score(results, "structural_score", 0.501, ood="near")
-    assert "(AUROC 0.1094 on “svhn”; corrected for 3 comparisons)" in sentence(results, "ranks backwards here")
-    assert "(AUROC 0.7000 on “far”; corrected" in sentence(results, "does not rank backwards there")
-    assert "(AUROC 0.5010 on “near”; corrected" in sentence(results, "not shown to rank forwards or backwards there")
-
-
-def test_a_wide_interval_does_not_show_that_the_gap_adds_nothing():
-    values = {"versus_msp": -0.01, "versus_msp_low": -0.4, "versus_msp_high": 0.2}
-    results = changed(make_results(), "ood", "score == 'gap'", **values)
-    assert sentence(results, "forces").endswith("so there are too few samples to tell whether it adds anything.")
-
-
-def test_what_is_not_known_leaves_no_empty_brackets():
-    values = {"versus_msp": 0.0, "versus_msp_low": NAN, "versus_msp_high": NAN}
-    results = changed(make_results(), "ood", "score == 'gap'", **values)
-    text = sentence(changed(results, "gaps", "gap > 0", r2=NAN), "forces")
-    assert "95.4 % on “test” and 95.4 % on “svhn”; the AUROC of −Δ differs from that of MSP by 0.0000, so" in text
-    assert "there are too few samples to tell" in text
-    many = changed(make_results((), ("a", "b", "c")), "gaps", "gap > 0", r2=NAN)
-    assert "95.4 % to 95.4 %;" in sentence(many, "forces")
-
-
-@pytest.mark.parametrize(("lowest", "branch"), [(0.0093, "Best"), (0.05, "No method"), (0.06, "No method")])
-@pytest.mark.parametrize("perfect", [True, False])
-def test_an_error_that_chance_explains_may_be_perfect(lowest, branch, perfect):
-    """It is asked in every branch: of the best method, or of MSP."""
-    results = changed(make_results(("held out",)), "calibration", "split != ''", ece=0.07)
-    results = changed(results, "calibration", "method == 'isotonic'", ece=lowest)
-    table = results.calibration.assign(ece_chance=0.0088)
-    if perfect:
-        table = table.assign(ece_low=0.0)
-    text = verdict(dataclasses.replace(results, calibration=table))[0]
-    assert text.startswith(branch)
-    who = "isotonic fitted on “held out”" if branch == "Best" else "MSP"
-    words = f" A perfectly calibrated confidence has an ECE of 0.0088 by chance alone: {who} may be perfect."
-    assert text.endswith(words) == perfect
-    assert ("may be perfect" in text) == perfect
-
-
-def test_few_samples_are_named():
-    results = make_results(())
-    settings = {**results.settings, "samples": {"test": 60, "svhn": 26_032}}
-    sentence = verdict(dataclasses.replace(results, settings=settings))[0]
-    assert sentence == "With fewer than 100 samples numbers are rough and intervals too narrow: “test” has 60."
+    empty = {name: getattr(results, name).iloc[:0] for name in ("screening", "thresholds", "stream")}
+    bare = dataclasses.replace(results, **empty)
+    assert SCREENING.tables(bare) == []
+    assert stream_figure(bare) is None
+    assert [cell(bare).text for _, cell in SCREENING.contrast()] == ["–", "–", "–"]

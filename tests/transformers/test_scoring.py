@@ -166,13 +166,6 @@ def test_windows_score_every_token_once(sizes, context, stride, before):
         assert first == (max(1, before) if window[before] == 0 else context - stride)
 
 
-def test_default_windows():
-    assert check_windows(None, None, gpt2().config) == (40, 20)
-    assert check_windows(None, None, gpt2(5000).config, most=4096) == (4096, 2048)
-    assert check_windows(None, None, mamba().config) == (1024, 512)
-    assert check_windows(10, 3, mamba().config) == (10, 3)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

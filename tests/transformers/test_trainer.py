@@ -16,7 +16,7 @@ from tests.dispatch import NoHostSync
 from tests.metrics.cases import labelled_batches
 from tests.transformers.cases import bert_tagger, by_hand, gpt2, llama, make_trainer, roberta, tagged, texts
 from torch_boc.functional import boc_summary
-from torch_boc.functional.summary import LABELLED_KEYS, SHORT_KEYS
+from torch_boc.functional.summary import SHORT_KEYS
 from torch_boc.transformers import COLUMNS, BoCTrainerMetrics, Predictions
 
 EVERY = tuple(boc_summary(torch.zeros(1, 3)))
@@ -25,6 +25,7 @@ LOOPS = {
     "accumulated": {"eval_accumulation_steps": 2},
     "by batch": {"batch_eval_metrics": True},
     "in pieces": {"eval_do_concat_batches": False},
+    "half": {"bf16_full_eval": True},
 }
 
 
@@ -40,10 +41,13 @@ def test_classification(tmp_path, make, data, loop):
     """The metrics are those by hand, and predict gives classes and logits as without the probe."""
     model, options = make(), LOOPS[loop]
     trainer = make_trainer(model, data(), BoCTrainerMetrics(keys=EVERY), tmp_path, **options)
+    if loop == "half":
+        model.bfloat16()
     expected = by_hand(trainer)
     assert expected["samples"] == sum((row["labels"] != -100).sum() for row in data())
-    assert_results(trainer.evaluate(), expected, EVERY)
-    if loop == "in pieces":
+    for _ in range(2):  # evaluations do not add up
+        assert_results(trainer.evaluate(), expected, EVERY)
+    if loop in ("in pieces", "half"):
         return
     plain = make_trainer(model, data(), None, tmp_path, **{**options, "batch_eval_metrics": False})
     logits = plain.predict(data()).predictions
@@ -59,13 +63,6 @@ def test_classification(tmp_path, make, data, loop):
 def test_causal_language_model(tmp_path, make):
     trainer = make_trainer(make(), tagged(classes=None), BoCTrainerMetrics(keys=EVERY), tmp_path)
     assert_results(trainer.evaluate(), by_hand(trainer, causal=True), EVERY)
-
-
-def test_half_precision(tmp_path):
-    trainer = make_trainer(roberta(), texts(), BoCTrainerMetrics(), tmp_path, bf16_full_eval=True)
-    results = trainer.evaluate()
-    assert trainer.model.dtype == torch.bfloat16
-    assert_results(results, by_hand(trainer))
 
 
 def first_accuracy(outcome):
@@ -87,13 +84,6 @@ def test_several_outputs_stay_a_tuple(tmp_path, keep_logits):
     assert results["eval_outputs"] == len(predictions) == (1 if keep_logits is False else len(plain))
     if keep_logits is None:
         np.testing.assert_array_equal(predictions[1][0], plain[1][0])
-
-
-def test_evaluations_do_not_add_up(tmp_path):
-    trainer = make_trainer(roberta(), {"all": texts(), "few": texts(6)}, BoCTrainerMetrics(keys=["samples"]), tmp_path)
-    for _ in range(2):
-        results = trainer.evaluate()
-        assert (results["eval_all_boc_samples"], results["eval_few_boc_samples"]) == (21, 6)
 
 
 @pytest.mark.parametrize("classes", [2, 4096])
@@ -278,13 +268,6 @@ def test_what_does_not_count(ignore_index, causal):
     keep = (target != -100) & (target != ignore_index)
     for each in (predictions, padded):
         assert_summary(boc(outcome(each)), boc_summary(logits[keep], target[keep]))
-
-
-def test_without_labels_come_the_keys_that_need_none():
-    logits = labelled_batches(30)[0][0]
-    boc = BoCTrainerMetrics(keys=EVERY, compute_metrics=lambda outcome: pytest.fail("called without labels"))
-    expected = {key: value for key, value in boc_summary(logits).items() if key not in LABELLED_KEYS}
-    assert_summary(boc(outcome(boc.preprocess(logits))), expected)
 
 
 def test_preprocess_reads_nothing_back():

@@ -4,11 +4,10 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from torch import Tensor
 
-from .._optional import require
 from ..core.coins import Coins
 from ..core.tally import is_class
 from ..functional.checks import are_probabilities, check_logits, check_target
@@ -79,10 +78,6 @@ class Calibrator(ABC):
             )
         return self._calibrate(rows)
 
-    def confidence_of(self, coins: Coins) -> Tensor | None:
-        """The confidence of each sample if it follows from the coins alone; None if it takes the logits."""
-        return None
-
     def _check_fitted(self) -> None:
         if self.num_classes is None:
             raise RuntimeError(
@@ -125,8 +120,3 @@ def check_classes_of(logits: Tensor, target: Tensor) -> Tensor:
 def coins_of(logits: Tensor) -> Coins:
     """The coins of each row in float64, in which a confidence of 1 - 1e-12 is not 1."""
     return gather(logits.detach()).coins
-
-
-def require_sklearn() -> Any:
-    """scikit-learn, or an error that says how to get it."""
-    return require("sklearn", "isotonic", "linear_model", purpose="this calibrator needs")

@@ -5,8 +5,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..core.coins import Coins
-from .base import Calibrated, Calibrator, coins_of, require_sklearn
+from .._optional import require
+from .base import Calibrated, Calibrator, coins_of
 
 
 class _Unfitted(Calibrator):
@@ -39,10 +39,6 @@ class Uncalibrated(_Unfitted):
         coins = coins_of(logits)
         return Calibrated(coins.prediction, coins.confidence, logits)
 
-    def confidence_of(self, coins: Coins) -> Tensor:
-        """See `Calibrator`."""
-        return coins.confidence
-
 
 class DominanceConfidence(_Unfitted):
     """The dominance as a confidence, the paper's c_BoC: the mean chance that the top class beats a rival.
@@ -60,10 +56,6 @@ class DominanceConfidence(_Unfitted):
     def _calibrate(self, logits: Tensor) -> Calibrated:
         coins = coins_of(logits)
         return Calibrated(coins.prediction, coins.dominance, None)
-
-    def confidence_of(self, coins: Coins) -> Tensor:
-        """See `Calibrator`."""
-        return coins.dominance
 
 
 class IsotonicCalibration(Calibrator):
@@ -85,7 +77,8 @@ class IsotonicCalibration(Calibrator):
 
     def _fit(self, logits: Tensor, target: Tensor) -> None:
         coins = coins_of(logits)
-        regression = require_sklearn().isotonic.IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+        library = require("sklearn", "isotonic", purpose="this calibrator needs").isotonic
+        regression = library.IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
         correct = (coins.prediction == target).double()
         self._regression = regression.fit(coins.confidence.cpu().numpy(), correct.cpu().numpy())
 

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,9 @@ from ..core.precision import accumulator, moves_only, widen
 from .base import Calibrated, Calibrator, coins_of
 
 LOWEST, HIGHEST = 1e-3, 1e3
-# Before the search, the range of log T, which has the length 13.8, is halved this many times.
-HALVINGS = 6
+# First the range of log T, which has the length 13.8, is halved this many times. The search ends if log T changes by
+# less than the tolerance.
+HALVINGS, MOST_STEPS, TOLERANCE = 6, 100, 1e-12
 
 
 class TemperatureScaling(nn.Module, Calibrator):
@@ -83,10 +84,10 @@ class TemperatureScaling(nn.Module, Calibrator):
 
 
 class _Likelihood:
-    """The mean negative log-likelihood of the targets as a function of log T, and its slope.
+    """The slope of the mean negative log-likelihood of the targets as a function of log T.
 
-    With a = 1/T it is mean log sum_j exp(a (z_j - z_target)), which is convex in a. So there is one minimum, and the
-    sign of the slope tells on which side of the minimum a point is.
+    With a = 1/T the likelihood is mean log sum_j exp(a (z_j - z_target)), convex in a. So there is one minimum,
+    and the sign of the slope tells on which side of the minimum a point is.
     """
 
     def __init__(self, logits: Tensor, target: Tensor) -> None:
@@ -103,27 +104,24 @@ class _Likelihood:
         self.logits, self.top = logits, widen(logits.amax(1, keepdim=True))
         self.distance = self.top - own
 
-    def __call__(self, log_temperature: float) -> tuple[float, float]:
-        """The value, and the slope with respect to log T."""
+    def __call__(self, log_temperature: float) -> float:
         inverse = math.exp(-log_temperature)
-        columns = blockwise(partial(_nll_and_slope, inverse=inverse), self.logits, self.top, self.distance)
-        value, slope = (column.mean().item() for column in columns)
-        return value, -inverse * slope
+        (slopes,) = blockwise(partial(_slope, inverse=inverse), self.logits, self.top, self.distance)
+        return -inverse * slopes.mean().item()
 
 
-def _nll_and_slope(logits: Tensor, top: Tensor, distance: Tensor, inverse: float) -> tuple[Tensor, Tensor]:
-    """For each row, the negative log-likelihood at 1/T = `inverse`, and its slope with respect to 1/T."""
+def _slope(logits: Tensor, top: Tensor, distance: Tensor, inverse: float) -> tuple[Tensor]:
+    """For each row, the slope of the negative log-likelihood at 1/T = `inverse`, with respect to 1/T."""
     below = widen(logits).sub(top).clamp_min_(-1e30)  # a finite number instead of -inf
     # At least -700, because exp is slow on the CPU if it underflows.
     weight = below.mul(inverse).clamp_min_(-700.0).exp_()
     total = weight.sum(1, keepdim=True)
-    slope = below.mul_(weight).sum(1, keepdim=True) / total + distance
-    return total.log_().add_(distance, alpha=inverse), slope
+    return (below.mul_(weight).sum(1, keepdim=True) / total + distance,)
 
 
 def _best_log_temperature(likelihood: _Likelihood) -> float:
     low, high = math.log(LOWEST), math.log(HIGHEST)
-    slope_low, slope_high = likelihood(low)[1], likelihood(high)[1]
+    slope_low, slope_high = likelihood(low), likelihood(high)
     if slope_low == slope_high == 0:
         _warn_of("the logits of each row are all equal, so every temperature gives the same result", 1.0)
         return 0.0
@@ -133,26 +131,22 @@ def _best_log_temperature(likelihood: _Likelihood) -> float:
     if slope_high <= 0:
         _warn_of("the likelihood grows with T, as it does if the logits are worse than chance", HIGHEST)
         return high
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if likelihood(middle)[1] < 0 else (low, middle)
-    return _descend(likelihood, (low + high) / 2)
-
-
-def _descend(likelihood: _Likelihood, start: float) -> float:
-    """The minimum close to `start`, by L-BFGS. The likelihood is scaled, so that the tolerances are relative."""
-    log_temperature = torch.tensor([start], dtype=torch.float64)
-    scale = 1 / likelihood(start)[0]
-    options: Any = {"tolerance_grad": 1e-11, "tolerance_change": 1e-16, "max_iter": 50}
-    optimizer = torch.optim.LBFGS([log_temperature], line_search_fn="strong_wolfe", **options)
-
-    def closure() -> float:
-        value, slope = likelihood(log_temperature.item())
-        log_temperature.grad = torch.tensor([slope * scale], dtype=torch.float64)
-        return value * scale
-
-    optimizer.step(closure)
-    return log_temperature.item()
+    last, slope_last = high, slope_high
+    for step in range(MOST_STEPS):
+        # The middle of the range, and later where the straight line between both ends is 0.
+        weight = 0.5 if step < HALVINGS else slope_high / (slope_high - slope_low)
+        middle = weight * low + (1 - weight) * high
+        slope = likelihood(middle)
+        if slope == 0 or abs(middle - last) < TOLERANCE:
+            return middle
+        # The method of Illinois: an end that stays twice in a row counts half, so that both ends move.
+        stays = 0.5 if step > HALVINGS and slope * slope_last > 0 else 1.0
+        if slope < 0:
+            low, slope_low, slope_high = middle, slope, slope_high * stays
+        else:
+            high, slope_high, slope_low = middle, slope, slope_low * stays
+        last, slope_last = middle, slope
+    return last
 
 
 def _warn_of(reason: str, temperature: float) -> None:

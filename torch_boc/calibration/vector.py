@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .._optional import require
 from ..core.precision import accumulator, widen
-from .base import Calibrated, Calibrator, coins_of, require_sklearn
+from .base import Calibrated, Calibrator, coins_of
 
 MAX_ITERATIONS = 2000
 # The search ends when the largest slope is below this. With 1e-5, and more so with scikit-learn's own 1e-4, rounding
@@ -142,7 +142,6 @@ def fit_softmax(
         tolerance: the search ends when the largest slope is below this; by default what the precision allows.
         progress: called once a second with a few words about how far the search is.
     """
-    require_sklearn()  # SciPy comes with it; if it is missing, the error says how to install it
     minimize = require("scipy", "optimize", purpose="this calibrator needs").optimize.minimize
     samples, count = len(features), int(target.max()) + 1
     large = features.numel() * count >= MANY

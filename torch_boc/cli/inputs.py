@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..data.atomic import printable
-from ..data.files import READERS, read_logits
+from ..data.files import LogitReader, read_logits
 from ..data.sets import LogitSet
-from ..data.streams import LogitStream, stream_logits
 
 # The endings of files that can be read, for help texts.
-ENDINGS = " or ".join(", ".join(READERS).rsplit(", ", 1))
+ENDINGS = ".npz, .npy, .safetensors, .pt, .pth, .parquet or .csv"
 # Names that a report uses for its own sets, and the key that marks a mapping as a single set.
 RESERVED_NAMES = ("id", "logits", "train")
 
@@ -56,9 +55,9 @@ class FileReader:
             raise ValueError(f"{path}: expected targets beside the logits, got none; add an array or a column 'target'")
         return data
 
-    def stream(self, path: Path) -> LogitStream:
+    def stream(self, path: Path) -> LogitReader:
         """The logits in a file, some rows at a time."""
-        return stream_logits(path, from_probabilities=self.probabilities, classes=self.names())
+        return LogitReader(path, from_probabilities=self.probabilities, classes=self.names())
 
     def names(self) -> list[str] | None:
         """The names of the classes, if they are given."""

@@ -1,7 +1,6 @@
 """`torch-boc text` and `torch-boc trace`: how well a language model predicts texts, and how sure it was of a token."""
 
 import io
-import json as json_format
 import math
 import re
 import sys
@@ -15,9 +14,8 @@ import typer
 from .._optional import quiet_transformers, require
 from ..data.atomic import check_file, printable, replacing
 from ..data.texts import text_pieces
-from .console import counting, put, screen, working
 from .options import Json, Seed
-from .output import list_files
+from .output import counting, list_files, print_json, put, screen, working
 
 if TYPE_CHECKING:
     from ..language import Trace
@@ -73,6 +71,11 @@ def text(
     neither with the length nor with the number of files: a file is read and tokenised in pieces of about 64 kB that end
     at the end of a line. No token crosses the end of a piece, which can split a token in about 16,000; the model reads
     on across it.
+
+    Examples:
+        torch-boc text --model folder book.txt
+        torch-boc text --model folder a.txt b.txt --context 1024 --out /tmp/text.csv
+        torch-boc text --model folder --gguf model.gguf book.txt --bos --json
     """
     names = _check_texts(paths, dtype)
     if out is not None:
@@ -88,7 +91,7 @@ def text(
         with replacing(out) as temporary:
             numbers.to_frame().to_csv(temporary)
     if json:
-        _print_json({"model": model, "classes": loaded.model.config.get_text_config().vocab_size, "texts": numbers})
+        print_json({"model": model, "classes": loaded.model.config.get_text_config().vocab_size, "texts": numbers})
         return
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -165,6 +168,12 @@ def trace(
 
     With --model it generates text, of which it knows all numbers. With --response it reads what a server returned with
     log-probabilities (OpenAI, vLLM), of which some numbers are bounds. Older files of these names are replaced.
+
+    Examples:
+        torch-boc trace --model folder --prompt 'Once upon a time'
+        torch-boc trace --model folder --chat --sample --prompt - < question.txt
+        torch-boc trace --model m.gguf --prompt Hello -o a.html --table a.parquet
+        torch-boc trace --response chat.json --num-classes 128256 --quantity rank
     """
     if (model is None) == (response is None):
         given = "both" if model is not None else "none"
@@ -194,7 +203,7 @@ def trace(
         paths = [out, *([found.to_parquet(table)] if table is not None else [])]
     if json:
         rows = found.summary().to_dict("records")
-        _print_json({"classes": found.num_classes, "sequences": rows, "files": [str(path) for path in paths]})
+        print_json({"classes": found.num_classes, "sequences": rows, "files": [str(path) for path in paths]})
         return
     console = screen()
     for number, headline in enumerate(found.headlines(), start=1):
@@ -234,19 +243,6 @@ def _generated(loaded: "LanguageModel", inputs: dict[str, Any], seed: int, optio
         torch.manual_seed(seed)
         recorder.generate(loaded.model, **inputs, **options)
     return recorder.trace
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    """Print an object as one line of JSON, in which NaN and infinity are null."""
-
-    def strict(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: strict(x) for key, x in value.items()}
-        if isinstance(value, list):
-            return [strict(x) for x in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    screen().file.write(json_format.dumps(strict(content), allow_nan=False) + "\n")
 
 
 class LanguageModel(NamedTuple):

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from ..functional.checks import MOST_TRIALS
 from .output import DEFAULT_FOLDER
 
+# The endings of files that can be read.
+ENDINGS = ".npz, .npy, .safetensors, .pt, .pth, .parquet or .csv"
 SCORE = "log_odds"
+ALPHA = 0.01  # of the monitor
 
 Out = Annotated[
     Path | None,
@@ -28,9 +30,11 @@ Classes = Annotated[
     typer.Option("--classes", metavar="NAMES", help="Names of the classes in order: a,b,c or a file of lines."),
 ]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of tables.")]
-Trials = Annotated[
-    int, typer.Option("--trials", metavar="N", min=1, max=MOST_TRIALS, help="Coin flips of the paper's test.")
+JsonObject = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of text.")]
+Samples = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="PATH", help="A row for each sample: .parquet or .csv.")
 ]
+Trials = Annotated[int, typer.Option("--trials", metavar="N", min=1, max=10**6, help="Coin flips of the paper's test.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of everything that is random.")]
 Replicates = Annotated[int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")]
 Calibration = Annotated[

@@ -1,62 +1,113 @@
-"""The results of a command: tables on the screen, JSON, and files."""
+"""What commands print and write: results on stdout, progress and messages on stderr, and files of samples."""
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD, Box
+from rich.cells import cell_len
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
-from ..data.atomic import check_folder, replacing
-from ..report.report import FILES
-from .console import put, screen
-from .render import show_comparison, show_report
-from .spelling import spell_json
+from ..data.atomic import check_file, check_folder, printable, replacing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..report import parts
 
 DEFAULT_FOLDER = Path("boc-report")
+WIDTH = 80
+LEAST_ROOM = 12  # for the names of rows, and for notes beside them
+PLAIN_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+SIGNS = "†‡§"
+# Symbols of the report in plain letters; symbols of two characters come first.
+LETTERS = {
+    **{"q̄": "q_bar", "p̂": "p_hat", "Δ": "Delta", "ρ": "rho", "²": "^2", "×": "x", "∞": "inf", "≥": ">=", "≤": "<="},
+    **{"−": "-", "–": "-", "—": "-", "·": "|", "…": ".", "“": '"', "”": '"', "‘": "'", "’": "'", "→": "->"},
+    **{"†": "*", "‡": "+", "§": "#", "\u00a0": " "},
+}
 
 
-def choose_folder(out: Path | None, *, json: bool, files: Iterable[str] = FILES) -> Path | None:
+def spell(text: str, encoding: str) -> str:
+    r"""The text, or, if `encoding` is not a UTF, with symbols as letters and other characters as escapes.
+
+    >>> spell("q̄ − p̂ of 日", "ascii"), spell("q̄", "utf-8")
+    ('q_bar - p_hat of \\u65e5', 'q̄')
+    """
+    if encoding.startswith("utf"):
+        return text
+    for symbol, plain in LETTERS.items():
+        text = text.replace(symbol, plain)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def screen() -> Console:
+    """The console for text and tables on stdout. For a file or a pipe it is 80 columns wide."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def put(console: Console, text: str, style: str = "", **options: Any) -> None:
+    """Print text that may hold names given by users. Control characters and unknown characters are escaped."""
+    lines = "\n".join(map(printable, text.split("\n")))
+    console.print(spell(lines, console.encoding), style=style, **options)
+
+
+def say(message: str) -> None:
+    """Print one line on stderr; it does not disturb a spinner."""
+    line = printable(" ".join(message.splitlines()))
+    sys.stderr.write(spell(f"torch-boc: {line}\n", (getattr(sys.stderr, "encoding", None) or "utf-8").lower()))
+    sys.stderr.flush()
+
+
+def print_json(content: str | Mapping[str, Any], **options: Any) -> None:
+    """Print JSON, or an object as JSON, in which NaN and infinity are null; other letters as the encoding allows."""
+    console = screen()
+    plain = not console.encoding.startswith("utf")
+    if isinstance(content, str):
+        text = json.dumps(json.loads(content), indent=2) + "\n" if plain else content
+    else:
+        from ..report.report import strict
+
+        text = json.dumps(strict(content), allow_nan=False, ensure_ascii=plain, **options) + "\n"
+    console.file.write(text)
+    console.file.flush()
+
+
+@contextmanager
+def working(begin: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr with a text, which can be changed; nothing if stderr is not a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda message: None
+        return
+    spinner = "dots" if console.encoding.startswith("utf") else "line"
+    with console.status(Text(printable(begin)), spinner=spinner) as status:
+        yield lambda message: status.update(Text(spell(printable(message), console.encoding)))
+
+
+@contextmanager
+def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, advanced by a function; nothing if stderr is not a terminal.
+
+    If the total is None, because nobody knows it, the bar shows that work is being done.
+    """
+    console = Console(stderr=True)
+    percent = TextColumn("{task.percentage:>3.0f} %")
+    columns = (TextColumn("{task.description}"), BarColumn(), percent, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda amount: progress.update(task, advance=amount)
+
+
+def choose_folder(out: Path | None, *, json: bool, files: Iterable[str]) -> Path | None:
     """The folder for the report, or None. A folder that cannot be written to is an error before the work begins."""
-    if json and out is None:
-        return None
-    return check_folder(out or DEFAULT_FOLDER, files)
-
-
-def save_report(report: Any, folder: Path | None, progress: Callable[[str], None]) -> list[Path]:
-    """Write the report to `folder`, if there is one; returns the files."""
-    if folder is None:
-        return []
-    progress("drawing")
-    paths: list[Path] = report.save(folder)
-    return paths
-
-
-def print_report(report: Any, paths: list[Path], *, title: list[str], json: bool) -> None:
-    """Print the report: as JSON and nothing else, or as tables and a list of the files."""
-    console = screen()
-    if json:
-        console.file.write(spell_json(report.to_json(), console.encoding))
-        return
-    for line, style in zip(title, ("bold", "dim"), strict=True):
-        put(console, line, style)
-    show_report(report, console)
-    list_files(paths, console)
-
-
-def print_comparison(comparison: Any, paths: list[Path], *, title: str, json: bool) -> None:
-    """The same for several reports side by side. The list of files has the page and the folder of each report."""
-    console = screen()
-    if json:
-        console.file.write(spell_json(comparison.to_json(), console.encoding))
-        return
-    put(console, title, "bold")
-    show_comparison(comparison, console)
-    list_files(paths[:1], console)
-    for folder in dict.fromkeys(path.parent for path in paths[1:]):
-        inside = [path for path in paths if path.parent == folder]
-        total = size(sum(path.stat().st_size for path in inside))
-        put(console, f"{total:>9}  {folder / 'report.html'} and {len(inside) - 1} more", soft_wrap=True)
+    return None if json and out is None else check_folder(out or DEFAULT_FOLDER, files)
 
 
 def list_files(paths: list[Path], console: Console) -> None:
@@ -79,20 +130,155 @@ def size(count: float) -> str:
     return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
 
 
+def show_report(report: Any, console: Console) -> None:
+    """Print the main tables and the verdict. Intervals and diagnostics are in the files only."""
+    from ..report.topics import Introductions, main_tables
+
+    reader = Introductions()
+    for table in main_tables(report.results):
+        put(console, f"\n{table.heading}", "bold")
+        show_table(only(table, [title for title in table.columns if title not in table.pages_only]), console, reader)
+    put(console, "\nWhat this says", "bold")
+    show_sentences(report.verdict, console, reader)
+
+
+def show_comparison(comparison: Any, console: Console) -> None:
+    """Print all models in one table, and then the sentences about each. Intervals are in the files only."""
+    from ..report.topics import Introductions
+
+    reader = Introductions()
+    put(console, "\nLower ECE and higher AUROC are better", "bold")
+    show_table(comparison.table(), console, reader)
+    for table in comparison.tables():
+        put(console, f"\n{table.caption}", "bold")
+        cells = [[x._replace(text=f"{x.text} ({x.small})") if x.small else x for x in row[1:]] for row in table.rows]
+        rows = [[row[0], *rest] for row, rest in zip(table.rows, cells, strict=True)]
+        show_table(table._replace(rows=rows), console, reader)
+    for name, report in comparison.reports.items():
+        put(console, f"\n{name}", "bold")
+        put(console, report.results.settings["title"], "dim")
+        show_sentences(comparison.sentences(name), console, reader)
+
+
+def show_table(table: "parts.Table", console: Console, reader: Any) -> None:
+    """Print a table, in parts if it is too wide, and the meanings of symbols in it that were not explained before."""
+    for part in cut_to_width(table, min(console.width, WIDTH)):
+        console.print(terminal_table(part, console.encoding), width=min(console.width, WIDTH))
+    _introduce(reader, [*table.columns, *(row[0].text for row in table.rows)], console)
+
+
+def show_sentences(sentences: Iterable[str], console: Console, reader: Any) -> None:
+    """Print sentences with a dash before each, and the meanings of new symbols in them."""
+    grid = Table.grid(padding=(0, 1))
+    for sentence in sentences:
+        grid.add_row("-", Text(spell(sentence, console.encoding)))
+    console.print(grid)
+    _introduce(reader, sentences, console)
+
+
+def _introduce(reader: Any, texts: Iterable[str], console: Console) -> None:
+    grid = Table.grid(padding=(0, 1))
+    for name, meaning in reader.of(texts):
+        grid.add_row(*(Text(spell(text, console.encoding)) for text in (name, meaning)))
+    if grid.row_count:
+        console.print(grid, style="dim", width=min(console.width, WIDTH))
+
+
+def only(table: "parts.Table", titles: list[str]) -> "parts.Table":
+    """The table with the columns that have these titles."""
+    places = [table.columns.index(title) for title in titles]
+    return table._replace(columns=titles, rows=[[row[i] for i in places] for row in table.rows])
+
+
+def cut_to_width(table: "parts.Table", width: int) -> list["parts.Table"]:
+    """The table cut into parts of about equal size that fit into the width. Each part has the names of the rows."""
+    titles = table.columns
+    widths = [max(cell_len(x) for x in (title, *(row[i].text for row in table.rows))) for i, title in enumerate(titles)]
+    notes = max((cell_len(row[0].small) + 3 * bool(row[0].mark) for row in table.rows), default=0)
+    room = width - 3 - min(widths[0], max(LEAST_ROOM, width // 3)) - min(notes, LEAST_ROOM)
+    groups = _groups(titles[1:], widths[1:], room, len(titles))
+    groups = _groups(titles[1:], widths[1:], room, -(-(len(titles) - 1) // len(groups)))
+    return [only(table, [titles[0], *group]) for group in groups]
+
+
+def _groups(titles: list[str], widths: list[int], room: int, most: int) -> list[list[str]]:
+    """The titles in groups of at most `most` columns that fit into `room`."""
+    groups: list[list[str]] = [[]]
+    taken = 0
+    for title, width in zip(titles, widths, strict=True):
+        if groups[-1] and (taken + width + 2 > room or len(groups[-1]) == most):
+            groups.append([])
+            taken = 0
+        groups[-1].append(title)
+        taken += width + 2
+    return groups
+
+
+def terminal_table(table: "parts.Table", encoding: str = "utf-8") -> Table:
+    """The table for a terminal, with the best values in bold. Long names and notes are broken, numbers are not."""
+    from ..report.parts import UPSIDE_DOWN
+
+    marks = dict(zip(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark), SIGNS, strict=False))
+    caption = Text(spell(", ".join(f"{sign} {mark}" for mark, sign in marks.items()), encoding)) if marks else None
+    box = SIMPLE_HEAD if encoding.startswith("utf") else PLAIN_HEAD
+    result = Table(caption=caption, caption_justify="left", box=box, padding=(0, 1, 0, 0))
+    # A note is the split or the key, and a sign, which the line below the table explains.
+    notes = [f"{marks.get(name.mark, '')} {name.small.removeprefix('fitted on ')}".strip() for name, *_ in table.rows]
+    titles = [table.columns[0], *([""] if any(notes) else []), *table.columns[1:]]
+    for place, title in enumerate(titles):
+        number = place > len(titles) - len(table.columns)
+        result.add_column(
+            spell(title, encoding), justify="right" if number else "left", no_wrap=number, overflow="fold"
+        )
+    for (name, *values), note in zip(table.rows, notes, strict=True):
+        cells = [Text(spell(cell.text, encoding), style="bold" if cell.best else "") for cell in values]
+        row = [Text(spell(text, encoding)) for text in (name.text, *([note] if any(notes) else []))]
+        result.add_row(*row, *cells, style="dim" if name.mark == UPSIDE_DOWN else "")
+    return result
+
+
+def check_output(out: Path | None, sources: Iterable[Path | None]) -> None:
+    """Raise if no table can be written to `out`, or if `out` is one of the inputs."""
+    if out is None:
+        return
+    if out.suffix.lower() not in (".parquet", ".csv"):
+        raise ValueError(f"{out}: expected an output that ends in .parquet or .csv, got {out.suffix or 'no ending'!r}")
+    check_file(out)
+    if out.exists() and any(source and source.exists() and out.samefile(source) for source in sources):
+        raise ValueError(f"{out}: expected an output that is not the input, got the same file; choose another path")
+
+
 @contextmanager
-def csv_file(path: Path) -> Iterator[Callable[[Any], None]]:
-    """A function that appends pyarrow tables to a CSV file. The file appears at the end, if there was no error."""
-    from pyarrow import csv
+def sample_file(out: Path | None) -> Iterator[Callable[[Mapping[str, "Tensor | list[str]"]], None]]:
+    """A function that appends columns to a Parquet or CSV file, which appears whole at the end, if there is no error.
 
-    writer = None
+    It does nothing if `out` is None.
+    """
+    if out is None:
+        yield lambda columns: None
+        return
+    from .._optional import require_pyarrow
+    from ..data.parquet import ParquetFile
+
+    pyarrow = require_pyarrow()
+
+    def table(columns: Mapping[str, Any]) -> Any:
+        return pyarrow.table({name: x if isinstance(x, list) else x.numpy() for name, x in columns.items()})
+
+    if out.suffix.lower() == ".parquet":
+        with ParquetFile(out) as parquet:
+            yield lambda columns: parquet.write_table(table(columns))
+        return
+    writers: list[Any] = []
     # Arrow would refuse a path that is not UTF-8; therefore it gets an open file.
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    with replacing(out) as temporary, temporary.open("wb") as file:
 
-        def write(table: Any) -> None:
-            nonlocal writer
-            writer = writer or csv.CSVWriter(file, table.schema)
-            writer.write_table(table)
+        def write(columns: Mapping[str, Any]) -> None:
+            part = table(columns)
+            if not writers:
+                writers.append(pyarrow.csv.CSVWriter(file, part.schema))
+            writers[0].write_table(part)
 
         yield write
-        if writer is not None:
+        for writer in writers:
             writer.close()

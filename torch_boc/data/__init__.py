@@ -4,22 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .files import read_logits
+    from .files import LogitReader, logit_set, read_logits
     from .finding import find_logits
     from .sets import LogitSet
-    from .sources import logit_set
-    from .streams import LogitStream, stream_logits
 
-__all__ = ["LogitSet", "LogitStream", "find_logits", "logit_set", "read_logits", "stream_logits"]
+__all__ = ["LogitReader", "LogitSet", "find_logits", "logit_set", "read_logits"]
 
 # These are imported when they are first used, because `atomic` is used where torch is not.
 _HOMES = {
+    "LogitReader": "files",
     "LogitSet": "sets",
-    "LogitStream": "streams",
     "find_logits": "finding",
-    "logit_set": "sources",
+    "logit_set": "files",
     "read_logits": "files",
-    "stream_logits": "streams",
 }
 
 

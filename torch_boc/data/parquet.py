@@ -70,11 +70,6 @@ class ParquetFile:
         if sum(x.num_rows for x in self._waiting) >= GROUP_ROWS:
             self._write_groups()
 
-    def annotate(self, metadata: Mapping[str, str]) -> None:
-        """Add metadata that are known only after rows have been written."""
-        if self._writer is not None:
-            self._writer.add_key_value_metadata(dict(metadata))
-
     def _write_groups(self, *, last: bool = False) -> None:
         """Write the rows that fill whole row groups, or all rows that wait."""
         table = require_pyarrow().concat_tables(self._waiting).combine_chunks()

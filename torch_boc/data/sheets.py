@@ -1,138 +1,338 @@
-"""Files of columns, as tensors by name: Parquet and CSV, through Arrow."""
+"""Tables of logits through Arrow: Parquet files some rows at a time, CSV files as a whole; columns as tensors."""
 
-from collections.abc import Sequence
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from .._optional import require_pyarrow
-from .columns import is_number, join_columns, join_family, kind_word, number_column, numbers_in_text, other_column
-from .csv_rows import find_bad_line, read_header
-from .families import find_families
-from .finding import TARGET_NAMES
-from .formats import ContentError, Text
-from .selection import folded
+import torch
+from torch import Tensor
 
+from .._optional import require, require_pyarrow
+from ..core.contract import COINS
+from ..functional.columns import COLUMNS
+from .atomic import is_memory_error, printable
+from .sets import find_target_name
+
+CONTRACT = (
+    "'logits' (in tables: columns logit_0, logit_1, ..., or 'logits' of lists), perhaps 'target', and further columns "
+    "of one number a row, which are scores"
+)
+NAMING = "name the classes in their order with classes=[...] (--classes on the command line)"
+# Columns that libraries add when they save a table, and predicted classes: neither are scores.
+IGNORED = ("", "index", "unnamed: 0", "__index_level_0__", "prediction")
+NUMBERED = re.compile(r"(logit|prob)_(\d+)")
+# The bytes of Parquet that are read ahead, in all columns together and at least in each.
+AHEAD_BYTES, COLUMN_AHEAD_BYTES = 2**23, 2**14
 # The bytes of CSV that Arrow reads at once, in all and for each column. A whole row must fit into a block.
-CSV_BLOCK_BYTES, COLUMN_BYTES = 2**20, 64
+CSV_BLOCK_BYTES, CSV_COLUMN_BYTES = 2**20, 256
 
 
-def read_parquet(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]:
-    """The columns of a `.parquet` file by name, with the columns of logits joined to one array.
-
-    A column that holds no numbers is a list of names of classes, or a `Text` that says what it holds.
-    """
-    with path.open("rb") as stream, require_pyarrow().parquet.ParquetFile(stream) as file:
-        plan = ParquetPlan(file.schema_arrow, classes)
-        return plan.content(file.read(columns=plan.wanted))
+class ContentError(ValueError):
+    """The file is not damaged, but its content is not what is needed."""
 
 
-def read_csv(path: Path, classes: Sequence[str] | None = None) -> dict[str, Any]:
-    """The same for a `.csv` file. Its first line has the names of the columns, and all numbers are float64."""
-    plan = CsvPlan(path, classes)
-    return plan.content(_csv_table(plan))
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turns what goes wrong with a file into errors of one line that begin with its path."""
+    said = printable(path)
+    try:
+        yield
+    except Exception as error:  # libraries raise all kinds of errors on damaged files
+        text = printable(" ".join(str(error).split()))
+        system = isinstance(error, OSError) and error.errno is not None and not is_memory_error(error)
+        if text.startswith(said) or isinstance(error, Warning) or system:
+            raise
+        if isinstance(error, ImportError):
+            raise ImportError(f"{said}: {error}") from error
+        if is_memory_error(error):
+            raise MemoryError(f"{said}: {too_little(path)}") from error
+        if isinstance(error, ContentError):
+            raise ValueError(f"{said}: {text}") from None
+        kind = Path(path).suffix.lower() or "Parquet"
+        reason = text or type(error).__name__
+        raise ValueError(
+            f"{said}: expected a whole {kind} file, got one that seems damaged or cut off: {reason}"
+        ) from error
 
 
-class ParquetPlan:
-    """How the columns of a Parquet file become arrays: of all rows, or of some.
-
-    Attributes:
-        families: the columns of each family of classes.
-        wanted: the columns that must be read.
-    """
-
-    def __init__(self, schema: Any, classes: Sequence[str] | None) -> None:
-        self._kinds = {field.name: field.type for field in schema}
-        self.families = find_families(schema.names, classes)
-        self.wanted = [name for names in self.families.values() for name in names]
-        self._joined = set(self.wanted)
-        others = (name for name in self._kinds if name not in self._joined)
-        self.wanted += [x for x in others if folded(x) in TARGET_NAMES or is_number(self._kinds[x])]
-
-    @property
-    def lists(self) -> str | None:
-        """The name of the column of lists, if the logits are one."""
-        return next((x[0] for x in self.families.values() if len(x) == 1 and folded(x[0]) == "logits"), None)
-
-    def content(self, table: Any) -> dict[str, Any]:
-        """The arrays of the rows in an Arrow table that has the wanted columns."""
-        columns = dict(zip(table.column_names, table.columns, strict=True))
-        result: dict[str, Any] = {family: join_family(columns, names) for family, names in self.families.items()}
-        for name in (name for name in self._kinds if name not in self._joined):
-            result[name] = other_column(columns[name], name) if name in columns else Text(kind_word(self._kinds[name]))
-        return result
+def too_little(path: str) -> str:
+    """The message for a file that does not fit in memory."""
+    size = f" ({Path(path).stat().st_size / 1e6:,.1f} MB on disk)" if Path(path).is_file() else ""
+    return (
+        f"too little memory to read it{size}; the file may be whole. Use a machine with more memory, fewer rows, or "
+        "float32 or float16 instead of float64"
+    )
 
 
-class CsvPlan:
-    """The same for a CSV file.
+class Layout(NamedTuple):
+    """Which columns or arrays of a file are used.
 
     Attributes:
-        path: the file.
-        names: the names of all columns.
-        numbers: those of the columns of logits.
-        targets: those of the columns of targets.
-        texts: the other columns that have been found to hold text. A column is text if any of its cells is.
+        logits: those of the classes in their order, or the one of all classes; none if a predictor wrote the table.
+        target: the targets, or None.
+        scores: one number a row.
+        left_out: the rest.
     """
 
-    def __init__(self, path: Path, classes: Sequence[str] | None) -> None:
-        self.path, self._classes = path, classes
-        self.names = read_header(path)
-        self._families = find_families(self.names, classes)
-        if self._families.get("logits") == ["logits"]:
-            raise ContentError(
-                "expected columns logit_0, logit_1, ..., got a column 'logits': a CSV cell holds one number"
+    logits: tuple[Any, ...]
+    target: Any = None
+    scores: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+class Part(NamedTuple):
+    """Some rows. The logits are None in a table of a predictor's columns, which are among the scores then."""
+
+    logits: Tensor | None
+    target: Any
+    scores: dict[str, Any]
+
+
+def layout_of(
+    names: Sequence[str], numbers: Collection[str], classes: Sequence[str] | None = None, *, shares: bool = False
+) -> Layout:
+    """The layout of a file, by the names of its columns alone.
+
+    Args:
+        names: all names.
+        numbers: those with one number a row.
+        classes: names of the classes. Columns may have these names, with or without "logit_" in front.
+        shares: whether the file holds probabilities: then prob_0, prob_1, ... or 'probabilities' come first.
+    """
+    twice = [name for name, times in Counter(name.strip() for name in names).items() if times > 1]
+    if twice:
+        raise ContentError(f"expected columns with different names, got {twice[0]!r} twice; rename one")
+    logits = _logit_names(names, classes, "prob" if shares else "logit") or _logit_names(names, None, "logit")
+    predicted = not logits and {*COINS} <= {*names}
+    if not logits and not predicted:
+        got = f"{', '.join(names[:8])}{', ...' * (len(names) > 8)}"
+        raise ContentError(f"expected {CONTRACT}, got {got}; if columns have the names of the classes, {NAMING}")
+    try:
+        target = find_target_name([name for name in names if name not in logits])
+    except ValueError as error:
+        raise ContentError(str(error)) from None
+    known = {*logits, target, *(COLUMNS if predicted else ())}
+    rest = [name for name in names if name not in known and _folded(name) not in IGNORED]
+    scores = [name for name in rest if name in numbers and not NUMBERED.fullmatch(_folded(name))]
+    return Layout(tuple(logits), target, tuple(scores), tuple(name for name in rest if name not in scores))
+
+
+def _logit_names(names: Sequence[str], classes: Sequence[str] | None, word: str) -> list[str]:
+    """The columns of the classes in their order, or the one column of all classes."""
+    known = {name.strip(): name for name in names}
+    if classes is not None:
+        found = [known.get(x.strip()) or known.get(f"logit_{x.strip()}") for x in classes]
+        missing = [x for x, name in zip(classes, found, strict=True) if name is None]
+        if 0 < len(missing) < len(classes):
+            raise ContentError(f"expected a column for every class, got none for {missing[0]!r}")
+        if not missing:
+            return [name for name in found if name is not None]
+    matches = [(name, match) for name in names if (match := NUMBERED.fullmatch(_folded(name))) and match[1] == word]
+    places = {int(match[2]): name for name, match in matches}
+    whole = [name for name in names if _folded(name) == {"logit": "logits", "prob": "probabilities"}[word]]
+    if places and whole:
+        raise ContentError(f"expected {word}_0, {word}_1, ... or {whole[0]!r}, got both; leave one out")
+    missing = [f"{word}_{i}" for i in range(len(places)) if i not in places]
+    if missing or len(places) < len(matches):
+        wrong = f"no {missing[0]}" if missing else "one of them twice"
+        raise ContentError(f"expected columns {word}_0 to {word}_{len(matches) - 1}, got {wrong}")
+    return [places[i] for i in range(len(places))] or whole
+
+
+def _folded(name: str) -> str:
+    return name.strip().lower()
+
+
+class Sheet:
+    """Rows of a table. `tables` gives the rows, and this class makes tensors of them.
+
+    Attributes:
+        layout: which columns are used.
+        rows: the number of rows.
+        num_classes: the number of classes; 0 in a table of a predictor's columns.
+    """
+
+    def __init__(self, schema: Any, rows: int, classes: Sequence[str] | None, shares: bool) -> None:
+        numbers = [field.name for field in schema if is_number(field.type)]
+        self.layout = layout_of(schema.names, numbers, classes, shares=shares)
+        self.rows = rows
+        more = [name for name in COLUMNS if name in schema.names] if not self.layout.logits else []
+        self._scores = [*self.layout.scores, *more]
+        self.wanted = [*self.layout.logits, *self._scores]
+        self.wanted += [] if self.layout.target is None else [self.layout.target]
+        self._lists = len(self.layout.logits) == 1
+        if rows == 0:
+            raise ContentError("expected at least one row of logits, got none")
+        self.num_classes = len(self.layout.logits)
+        if self._lists:
+            self.num_classes = next(self.parts(1)).logits.shape[1]  # type: ignore[union-attr]
+
+    def tables(self, size: int, chosen: Tensor | None) -> Iterator[Any]:
+        """The rows as Arrow tables of at most `size` rows; with `chosen`, only these rows, which are in order."""
+        raise NotImplementedError
+
+    def parts(self, size: int, chosen: Tensor | None = None) -> Iterator[Part]:
+        """The rows as tensors."""
+        for table in self.tables(size, chosen):
+            columns = dict(zip(table.column_names, table.columns, strict=True))
+            logits = None
+            if self._lists:
+                logits = list_column(columns[self.layout.logits[0]], self.layout.logits[0])
+            elif self.layout.logits:
+                logits = torch.stack([*_promoted([number_column(columns[x], x) for x in self.layout.logits])], 1)
+            target = None if self.layout.target is None else _numbers_or_names(columns[self.layout.target])
+            yield Part(logits, target, {name.strip(): number_column(columns[name], name) for name in self._scores})
+
+
+class ParquetSheet(Sheet):
+    """The rows of Parquet files, of which a few are in memory at a time.
+
+    Args:
+        files: a function for each path that opens the file.
+        classes: names of the classes, or None.
+        shares: whether the files hold probabilities.
+    """
+
+    def __init__(self, files: Mapping[str, Callable[[], Any]], classes: Sequence[str] | None, shares: bool) -> None:
+        self._files, rows, schemas = files, 0, []
+        for path, opened in files.items():
+            with reading(path), opened() as stream, require_pyarrow().parquet.ParquetFile(stream) as file:
+                rows += file.metadata.num_rows
+                schemas.append(file.schema_arrow)
+        super().__init__(schemas[0], rows, classes, shares)
+        for path, schema in zip(files, schemas, strict=True):
+            missing = [name for name in self.wanted if name not in schema.names]
+            if missing:
+                raise ValueError(f"{path}: expected the columns of {next(iter(files))}, got none for {missing[0]!r}")
+
+    def tables(self, size: int, chosen: Tensor | None) -> Iterator[Any]:
+        """See `Sheet`. Row groups without chosen rows are not read."""
+        arrow, start = require_pyarrow(), 0
+        ahead = max(COLUMN_AHEAD_BYTES, AHEAD_BYTES // len(self.wanted))
+        for path, opened in self._files.items():
+            # Without pre_buffer=False, Arrow would read all of a row group at once, which may be all of the file.
+            how = {"buffer_size": ahead, "pre_buffer": False}
+            with reading(path), opened() as stream, arrow.parquet.ParquetFile(stream, **how) as file:
+                for group in range(file.num_row_groups):
+                    end = start + file.metadata.row_group(group).num_rows
+                    if chosen is None or len(_within(chosen, start, end)):
+                        batches = file.iter_batches(batch_size=size, row_groups=[group], columns=self.wanted)
+                        yield from _taken(batches, start, chosen)
+                    start = end
+
+
+class CsvSheet(Sheet):
+    """The rows of a CSV file, which are all in memory. Its first line has the names of the columns."""
+
+    def __init__(self, path: Path, classes: Sequence[str] | None, shares: bool) -> None:
+        arrow, names = require_pyarrow(), _csv_header(path)
+        logits = layout_of(names, names, classes, shares=shares).logits
+        if len(logits) == 1:
+            raise ContentError(f"expected {CONTRACT}, got a column {logits[0]!r}: a CSV cell holds one number")
+        types = dict.fromkeys(logits, arrow.float64())
+        with path.open("rb") as file:
+            self._table = arrow.csv.read_csv(
+                file,
+                arrow.csv.ReadOptions(block_size=max(CSV_BLOCK_BYTES, CSV_COLUMN_BYTES * len(names))),
+                arrow.csv.ParseOptions(newlines_in_values=True),
+                arrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True),
             )
-        self.numbers = {name for family in self._families.values() for name in family}
-        self._others = [name for name in self.names if name not in self.numbers]
-        self.targets = [name for name in self._others if folded(name) in TARGET_NAMES]
-        self.texts: set[str] = set()
+        super().__init__(self._table.schema, self._table.num_rows, classes, shares)
 
-    def content(self, table: Any) -> dict[str, Any]:
-        """The arrays of the rows in an Arrow table of all columns."""
-        columns = dict(zip(table.column_names, table.columns, strict=True))
-        result: dict[str, Any] = {family: join_columns(columns, parts) for family, parts in self._families.items()}
-        for name in self._others:
-            values = self.as_numbers(name, columns[name])
-            if values is None and name in self.targets and self._classes is None:
-                raise ContentError(find_bad_line(self.path, {name}, [""]) or f"expected numbers in column {name!r}")
-            text = columns[name].to_pylist() if name in self.targets else Text("text")
-            result[name.strip()] = text if values is None else number_column(values, name)
-        return result
-
-    def as_numbers(self, name: str, column: Any) -> Any:
-        """The cells as numbers; None if this or an earlier part of the column is text."""
-        values = None if name in self.texts else numbers_in_text(column)
-        if values is None:
-            self.texts.add(name)
-        return values
+    def tables(self, size: int, chosen: Tensor | None) -> Iterator[Any]:
+        """See `Sheet`."""
+        starts = range(0, self.rows, size)
+        yield from _taken((self._table.select(self.wanted).slice(start, size) for start in starts), 0, chosen)
 
 
-def _csv_table(plan: CsvPlan) -> Any:
-    """All cells of a CSV file: numbers in the columns of logits, text in the others."""
-    arrow, block = require_pyarrow(), first_block(plan)
-    while True:
+def _csv_header(path: Path) -> list[str]:
+    """The names of the columns; an error if they are not separated by commas."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
         try:
-            with plan.path.open("rb") as file:
-                return arrow.csv.read_csv(file, *csv_options(plan, block))
-        except arrow.ArrowInvalid as error:
-            block = larger_block(plan, block, error)
+            names: list[str] = next(csv.reader(file), [])
+        except UnicodeDecodeError:
+            raise ContentError("expected text in UTF-8, got something else; save it as CSV in UTF-8") from None
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+        raise ContentError(f"expected commas between the columns, got {names[0][:40]!r}; save it with commas")
+    return names
 
 
-def first_block(plan: CsvPlan) -> int:
-    """The bytes of CSV that are read at once at first."""
-    return max(CSV_BLOCK_BYTES, COLUMN_BYTES * len(plan.names))
+def _within(chosen: Tensor, start: int, end: int) -> Tensor:
+    """Those of the chosen rows, which are in order, from `start` to `end`, counted from `start`."""
+    first, last = torch.searchsorted(chosen, torch.tensor([start, end])).tolist()
+    return chosen[first:last] - start
 
 
-def csv_options(plan: CsvPlan, block: int, only: Sequence[str] | None = None) -> tuple[Any, Any, Any]:
-    """How Arrow reads a CSV file: in blocks of so many bytes, and perhaps some columns only."""
-    arrow = require_pyarrow()
-    types = {name: arrow.float64() if name in plan.numbers else arrow.string() for name in plan.names}
-    convert = arrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True, include_columns=only)
-    return arrow.csv.ReadOptions(block_size=block), arrow.csv.ParseOptions(newlines_in_values=True), convert
+def _taken(batches: Any, start: int, chosen: Tensor | None) -> Iterator[Any]:
+    """The chosen rows of Arrow batches or tables, the first of which is row `start`."""
+    for batch in batches:
+        end = start + batch.num_rows
+        rows = None if chosen is None else _within(chosen, start, end)
+        if batch.num_rows and (rows is None or len(rows)):
+            yield batch if rows is None else batch.take(rows.numpy())
+        start = end
 
 
-def larger_block(plan: CsvPlan, block: int, error: Exception) -> int:
-    """The bytes to try next if a row did not fit into a block; for any other error, what is wrong with the file."""
-    if "straddling" in str(error) and block < plan.path.stat().st_size:
-        return block * 8
-    missing = require_pyarrow().csv.ConvertOptions().null_values
-    raise ContentError(find_bad_line(plan.path, plan.numbers, missing) or str(error)) from error
+def numpy() -> Any:
+    """NumPy, or an error that says how to get it."""
+    return require("numpy", purpose="reading it needs")
+
+
+def as_tensor(array: Any) -> Any:
+    """A NumPy array of numbers as a tensor, in the byte order of this machine; any other array unchanged."""
+    if getattr(array, "dtype", None) is None or array.dtype.kind not in "fiub":
+        return array
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype("float64")
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers."""
+    types = require_pyarrow().types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether an Arrow type is one of lists."""
+    types = require_pyarrow().types
+    return any(is_kind(kind) for is_kind in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+
+
+def number_column(column: Any, name: str) -> Tensor:
+    """A column of one number per row; a missing value is NaN."""
+    if not is_number(column.type):
+        raise ContentError(f"expected numbers in column {name!r}, got {column.type}")
+    if column.null_count or require_pyarrow().types.is_decimal(column.type):
+        column = column.cast("float64")
+    tensor: Tensor = as_tensor(numpy().array(column.to_numpy(zero_copy_only=False)))
+    return tensor
+
+
+def list_column(column: Any, name: str) -> Tensor:
+    """(N, C) from a column with a list of C numbers in each row."""
+    if not is_list(column.type):
+        raise ContentError(f"expected a list of numbers in each row of column {name!r}, got {column.type}")
+    compute = require_pyarrow().compute
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+    if len(lengths) != 1 or None in lengths:
+        shown = ", ".join("none" if n is None else str(n) for n in lengths[:5])
+        raise ContentError(f"expected as many logits in every row, got lists of length {shown}")
+    return number_column(compute.list_flatten(column), name).reshape(len(column), lengths[0])
+
+
+def _promoted(columns: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The columns in the dtype that holds all of them."""
+    kind = columns[0].dtype
+    for column in columns:
+        kind = torch.promote_types(kind, column.dtype)
+    return (column.to(kind) for column in columns)
+
+
+def _numbers_or_names(column: Any) -> Any:
+    """Targets: a tensor of numbers, or a list of what else there is."""
+    return number_column(column, "target") if is_number(column.type) else column.to_pylist()

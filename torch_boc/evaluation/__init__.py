@@ -1,14 +1,12 @@
 """The paper's protocol: `evaluate` takes logits and gives a report."""
 
-from ..data.files import read_logits
+from ..data.files import logit_set, read_logits
 from ..data.sets import LogitSet
-from ..data.sources import logit_set
 from ..report.comparison import Comparison
-from ..report.reading import read_report
-from ..report.report import Report
-from ..report.results import Results
-from .compare import compare
+from ..report.report import Report, read_report
+from ..report.tables import Results
 from .detectors import mahalanobis_scores, odin_scores
+from .differences import compare
 from .evaluate import evaluate
 
 __all__ = [

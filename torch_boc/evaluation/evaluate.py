@@ -1,6 +1,7 @@
 """The paper's protocol in one function: from logits to all tables of a report."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -8,21 +9,19 @@ import torch
 
 from .. import __version__
 from .._optional import require
-from ..calibration import calibrators
+from ..calibration import LeakWarning, OverlapWarning, calibrators, leak_test, overlap_test
+from ..calibration.leaks import overlap_message
 from ..data.atomic import printable
 from ..data.sets import LogitSet
 from ..functional.checks import check_trials
+from ..functional.coins import bag_of_coins
 from ..report.report import Report
-from ..report.results import results_of
-from .detection import collect_scores, detection_tables
+from ..report.tables import LeakRow, OverlapRow, results_of
 from .gaps import coherence_rows, gap_rows, trial_rows
-from .inputs import TEST, check_names, check_positive, check_seed, check_sets, several_sets, single_set
-from .leaks import leak_rows
-from .overlaps import overlap_rows
-from .probing import ProbedSet, probe_set
 from .reliability import calibration_tables
-from .samples import alarm_rows, sample_rows
-from .screening import screening_tables
+from .samples import TEST, ProbedSet, check_integers, check_sets, labelled, probe_set, several_sets, single_set
+from .screening import arrange, sample_rows, screening_tables
+from .separation import alarm_rows, collect_scores, detection_tables
 
 
 def evaluate(
@@ -78,12 +77,14 @@ def evaluate(
     """
     require("pandas", purpose="evaluation needs")  # an error comes before the work
     say = progress or (lambda message: None)
-    trials, bins, replicates = check_positive(trials=trials, bins=bins, replicates=replicates)
+    trials, bins, replicates = check_integers(1, trials=trials, bins=bins, replicates=replicates)
     trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
-    seed = check_seed(seed)
-    fitted = [method.name for method in calibrators() if method.needs_fit]
-    methods = fitted if methods is None else methods
-    check_names(methods, fitted, "methods")
+    (seed,) = check_integers(0, seed=seed)
+    known = [method.name for method in calibrators() if method.needs_fit]
+    methods = known if methods is None else methods
+    unknown = [methods] if isinstance(methods, str) else [name for name in methods if name not in known]
+    if unknown:
+        raise ValueError(f"expected methods as a list of names among {', '.join(known)}, got {unknown[0]!r}")
     kind = {"from_probabilities": from_probabilities}
     test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind)
     splits = several_sets(calibration, "calibration", **kind)
@@ -95,14 +96,15 @@ def evaluate(
         sets.append(probe_set(data, trials))
     found = collect_scores(sets, training.get("train"), detectors)
     say("looking for samples in several sets")
-    shared = overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
-    leaks = leak_rows(sets[0], splits)
+    shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
+    leaks = _leak_rows(sets[0], splits)
     how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
     seen = [row.set for row in shared if row.suspicious and row.kind == "calibration"]
     calibrated, curves = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
     detected, roc, histograms = detection_tables(found, TEST, **how)
     trusted = {row.split: splits[row.split] for row in leaks if not row.suspicious and row.split not in seen}
-    screened, thresholds, stream = screening_tables(sets, trusted, seed=seed, progress=say)
+    arranged = arrange(test, trusted, seed)
+    screened, thresholds, stream = screening_tables(sets, arranged, seed=seed, progress=say)
     rows: dict[str, Sequence[Any]] = {
         "calibration": calibrated,
         "ood": detected,
@@ -117,22 +119,49 @@ def evaluate(
         "screening": screened,
         "thresholds": thresholds,
         "stream": stream,
-        "samples": sample_rows(sets, trusted, seed=seed),
+        "samples": sample_rows(sets, arranged, seed=seed),
         "alarms": alarm_rows(found),
     }
     settings: dict[str, Any] = {"title": printable(str(title)), "trials": trials, "bins": bins}
-    settings |= {"replicates": replicates, "seed": seed}
-    settings |= _describe(sets[0], (test, *oods.values(), *splits.values(), *training.values()))
+    settings |= {"replicates": replicates, "seed": seed, "classes": test.num_classes}
+    settings["samples"] = {data.name: len(data) for group in ({TEST: test}, oods, splits, training)
+                           for data in group.values()}  # fmt: skip
+    correct = sets[0].correct
+    settings["accuracy"] = float("nan") if correct is None else float(correct.double().mean())
+    settings["from_probabilities"] = test.from_probabilities
+    settings["date"] = date.today().isoformat()
+    settings["versions"] = {"torch_boc": __version__, "torch": str(torch.__version__)}
     return Report(results_of(settings, rows))
 
 
-def _describe(test: ProbedSet, sets: Iterable[LogitSet]) -> dict[str, Any]:
-    accuracy = float("nan") if test.correct is None else float(test.correct.double().mean())
-    return {
-        "classes": test.data.num_classes,
-        "samples": {data.name: len(data) for data in sets},
-        "accuracy": accuracy,
-        "from_probabilities": test.data.from_probabilities,
-        "date": date.today().isoformat(),
-        "versions": {"torch_boc": __version__, "torch": str(torch.__version__)},
-    }
+def _overlap_rows(test: LogitSet, groups: Mapping[str, Mapping[str, LogitSet]]) -> list[OverlapRow]:
+    """Rows of the table `overlaps`, with a warning if more samples are shared than chance explains."""
+    rows = []
+    for kind, sets in groups.items():
+        for name, data in sets.items():
+            found = overlap_test(test.logits, data.logits, test.target, data.target)
+            share = found.shared / len(test)
+            rows.append(OverlapRow(set=name, kind=kind, samples=len(data), share=share, **found._asdict()))
+            if found.suspicious:
+                message = overlap_message(kind, found.shared, len(test), test=repr(test.name), other=repr(name))
+                warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=3)
+    return rows
+
+
+def _leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> list[LeakRow]:
+    """Rows of the table `leaks`, with a warning for each split whose accuracy is too high for unseen data."""
+    if test.correct is None:
+        return []
+    rows = []
+    for split, data in splits.items():
+        logits, target = labelled(data)
+        right = int((bag_of_coins(logits).prediction == target).sum())
+        found = leak_test(right, len(data), int(test.correct.sum()), len(test.data))
+        rows.append(LeakRow(split, len(data), *found))
+        if found.suspicious:
+            message = (
+                f"calibration split {split!r} looks like training data: accuracy {found.accuracy:.4f} on it, "
+                f"{found.test_accuracy:.4f} on the test set; calibrators fitted on it will be overconfident"
+            )
+            warnings.warn(message, LeakWarning, stacklevel=3)
+    return rows

@@ -2,42 +2,57 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core.coins import Coins
 from ..functional.bounds import forced_gap, free_gap
 from ..functional.histogram import count, equal_bin
 from ..functional.separation import auroc
+from ..functional.summary import calibration_error
 from ..functional.trials import log_p_value, sample_wins
 from ..report.tables import CoherenceRow, GapRow, TrialRow
-from .ece import calibration_error
-from .probing import ProbedSet, ordered
+from .samples import ProbedSet, ordered
 
 ALPHA = 0.05
 VARIANTS = ("deterministic", "Monte Carlo")
 
 
-class FlippedSet(Protocol):
-    """A set whose coins are flipped: its samples, or some of them. `ProbedSet` documents the attributes."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def coins(self) -> Coins: ...
-    @property
-    def scores(self) -> dict[str, Tensor]: ...
-    @property
-    def trials(self) -> int: ...
-    @property
-    def correct(self) -> Tensor | None: ...
-
-
 def gap_rows(sets: Sequence[ProbedSet]) -> list[GapRow]:
     """The means over each set. The test set is the first."""
-    return [GapRow(set=x.name, kind="ood" if i else "id", **_means(x)) for i, x in enumerate(sets)]
+    rows = []
+    for place, data in enumerate(sets):
+        coins, classes = data.coins, data.data.num_classes
+        forced, p_value = forced_gap(coins.odds, classes), data.scores["log_p_value"].exp()
+        columns: dict[str, Tensor] = {
+            "confidence": coins.confidence,
+            "dominance": coins.dominance,
+            "gap": coins.gap,
+            "forced_gap": forced,
+            "free_gap": free_gap(coins.odds, coins.concentration, classes),
+            "concentration": coins.concentration,
+            "rejection_rate": (p_value <= ALPHA).double(),
+            "p_value": p_value,
+        }
+        means: dict[str, Any] = {name: float(column.mean()) for name, column in columns.items()}
+        means |= {"samples": len(data.data), "r2": explained_share(coins.gap, forced)}
+        rows.append(GapRow(set=data.name, kind="ood" if place else "id", **means))
+    return rows
+
+
+def explained_share(values: Tensor, part: Tensor) -> float:
+    """R² of `values` and a part of them: 1 - Var(values - part) / Var(values), at most 1; NaN if they do not vary.
+
+    The part is not scaled. A regression, which scales it, could explain more.
+
+    >>> round(explained_share(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.0, 1.0, 2.0])), 4)
+    0.8571
+    """
+    total, rest = values.double(), (values - part).double()
+    spread = total.var(correction=0)
+    rounding = (1e-14 * total.abs().amax()).square()
+    return float(1 - rest.var(correction=0) / spread) if spread > rounding else math.nan
 
 
 def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> list[CoherenceRow]:
@@ -54,7 +69,7 @@ def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> list[CoherenceRow]:
 
 
 def trial_rows(
-    sets: Sequence[FlippedSet], trial_counts: Sequence[int], *, bins: int, seed: int, progress: Callable[[str], object]
+    sets: Sequence[ProbedSet], trial_counts: Sequence[int], *, bins: int, seed: int, progress: Callable[[str], object]
 ) -> list[TrialRow]:
     """The calibration error of the dominance and the AUROC of the paper's score, for each number of trials.
 
@@ -67,24 +82,18 @@ def trial_rows(
         for trials in trial_counts:
             progress(f"{variant}, {trials} trials")
             sampled = generator if variant == VARIANTS[1] else None
-            rows += _trial_rows(sets, variant, trials, bins, sampled)
+            (share, score), *others = (_flip(data, trials, sampled) for data in sets)
+            correct = sets[0].correct
+            error = math.nan if correct is None else float(calibration_error(share, correct, bins))
+            rising = ordered(score)  # `auroc` is four times as fast if the first scores are in order
+            rows += [
+                TrialRow(variant, trials, error, data.name, float(auroc(rising, other)))
+                for data, (_, other) in zip(sets[1:], others, strict=True)
+            ] or [TrialRow(variant, trials, error, "", math.nan)]
     return rows
 
 
-def _trial_rows(
-    sets: Sequence[FlippedSet], variant: str, trials: int, bins: int, generator: torch.Generator | None
-) -> list[TrialRow]:
-    (share, score), *others = (_flip(data, trials, generator) for data in sets)
-    correct = sets[0].correct
-    error = math.nan if correct is None else calibration_error(share, correct, bins)
-    rising = ordered(score)  # `auroc` is four times as fast if the first scores are in order
-    return [
-        TrialRow(variant, trials, error, data.name, float(auroc(rising, other)))
-        for data, (_, other) in zip(sets[1:], others, strict=True)
-    ] or [TrialRow(variant, trials, error, "", math.nan)]
-
-
-def _flip(data: FlippedSet, trials: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+def _flip(data: ProbedSet, trials: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """The share of coins that each prediction wins, expected or sampled, and the paper's score for it."""
     if generator is None and trials == data.trials:
         return data.coins.dominance, data.scores["structural_score"]
@@ -92,38 +101,3 @@ def _flip(data: FlippedSet, trials: int, generator: torch.Generator | None) -> t
         return data.coins.dominance, -torch.expm1(log_p_value(data.coins, trials))
     wins = sample_wins(data.coins, trials, generator=generator)
     return wins / trials, -torch.expm1(log_p_value(data.coins, trials, wins=wins))
-
-
-def _means(data: ProbedSet) -> dict[str, Any]:
-    coins, classes = data.coins, data.data.num_classes
-    forced = forced_gap(coins.odds, classes)
-    p_value = data.scores["log_p_value"].exp()
-    columns = {
-        "confidence": coins.confidence,
-        "dominance": coins.dominance,
-        "gap": coins.gap,
-        "forced_gap": forced,
-        "free_gap": free_gap(coins.odds, coins.concentration, classes),
-        "concentration": coins.concentration,
-    }
-    return {
-        "samples": len(data.data),
-        **{name: float(column.mean()) for name, column in columns.items()},
-        "r2": explained_share(coins.gap, forced),
-        "rejection_rate": float((p_value <= ALPHA).double().mean()),
-        "p_value": float(p_value.mean()),
-    }
-
-
-def explained_share(values: Tensor, part: Tensor) -> float:
-    """R² of `values` and a part of them: 1 - Var(values - part) / Var(values), at most 1; NaN if they do not vary.
-
-    The part is not scaled. A regression, which scales it, could explain more.
-
-    >>> round(explained_share(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.0, 1.0, 2.0])), 4)
-    0.8571
-    """
-    total, rest = values.double(), (values - part).double()
-    spread = total.var(correction=0)
-    rounding = (1e-14 * total.abs().amax()).square()
-    return float(1 - rest.var(correction=0) / spread) if spread > rounding else math.nan

@@ -1,10 +1,19 @@
-"""Calibration of each method on the test set: errors with intervals, and reliability curves with bands."""
+"""Calibration of each method on the test set: errors with intervals, and reliability curves with bands.
+
+The true ECE is the error of the same bins with infinitely many samples: sum |e_b|, where e_b is the mean of
+right - confidence over all samples, with 0 for the samples outside of bin b. The estimate sum |E_b| is too large,
+because chance moves each E_b up or down, and either can add to its absolute value. With the standard error s of E_b,
+chance adds in a bin
+
+    mean of |normal(e, s)| - |e|
+
+This is 0.8 s if the true error e of the bin is 0, and nearly 0 if e is many times s.
+"""
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,17 +22,56 @@ from ..calibration import Calibrator, calibrators
 from ..core.tally import log_loss
 from ..data.sets import LogitSet
 from ..functional.evidence import gather
+from ..functional.histogram import count, equal_bin
 from ..functional.summary import error_of_bins
 from ..report.tables import CalibrationRow, ReliabilityRow
-from .bootstrap import bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
-from .ece import bin_errors, chance_error, error_difference, error_interval
-from .inputs import labelled
-from .judged import Judged, JudgedTally, tally_judged
-from .probing import ProbedSet, row_blocks
+from ..report.words import NORMAL_QUANTILE
+from .intervals import Interval, bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
+from .samples import ProbedSet, labelled, row_blocks
 
-LABELS = ("split", "method")
-Row = dict[str, Any]
-Difference = tuple[float, float, float]
+# The number of cells in each bin of confidence, for right and for wrong predictions. The bootstrap draws cells.
+SUB_CELLS = 64
+# If the error of a bin is below this many standard errors, its true error may be 0. Then chance adds the most, and this
+# is what is assumed.
+SURELY = 2.0
+
+
+class Judged(NamedTuple):
+    """For each test sample, the confidence of a method, whether its prediction is right, and the loss of the target."""
+
+    confidence: Tensor
+    correct: Tensor
+    nll: Tensor
+
+
+class BinErrors(NamedTuple):
+    """What is known of the samples in each bin of confidence, each of shape (bins,).
+
+    Attributes:
+        samples: the number of samples.
+        hits: the number of right predictions.
+        confidence: the sum of the confidences.
+        error: the error of the bin, with its sign.
+        spread: the standard error of `error`.
+        chance: the variance of the error if the confidences were perfectly calibrated.
+    """
+
+    samples: Tensor
+    hits: Tensor
+    confidence: Tensor
+    error: Tensor
+    spread: Tensor
+    chance: Tensor
+
+    @property
+    def total(self) -> float:
+        """The ECE."""
+        return float(error_of_bins(self.error, 1))
+
+    @property
+    def unsure(self) -> Tensor:
+        """Which bins may have a true error of 0."""
+        return self.error.abs() < SURELY * self.spread
 
 
 def calibration_tables(
@@ -43,105 +91,51 @@ def calibration_tables(
     """
     if test.correct is None:
         return [], []
-    table: list[Row] = []
+    table: list[dict[str, Any]] = []
     curves: list[ReliabilityRow] = []
     kept: list[Judged] = []
-    for split, method in fitted_methods(splits, methods, progress):
-        label = {"split": split, "method": method.name}
+    for split, method in _fitted_methods(splits, methods, progress):
         judged = _apply(method, test)
-        row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", *label.values()))
-        table.append(label | row | {"temperature": method.temperature})
+        row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", split, method.name))
+        table.append({"split": split, "method": method.name, **row, "temperature": method.temperature})
         curves += [ReliabilityRow(split, method.name, **point) for point in curve]
         kept.append(judged._replace(nll=judged.nll[:0]))
     progress("calibration: differences")
-
-    def difference(i: int, other: int, numbers: Any) -> Difference:
-        return error_difference(kept[i], kept[other], bins, replicates, numbers)
-
-    return with_differences(table, seen, difference, seed), curves
-
-
-def with_differences(
-    table: Sequence[Row], seen: Collection[str], difference: Callable[[int, int, Any], Difference], seed: int
-) -> list[CalibrationRow]:
-    """The rows with the differences of their ECE from that of MSP, which is the first row, and from the lowest ECE.
-
-    Args:
-        table: the rows.
-        seen: splits that share samples with the test set. A method that was fitted on one of them is never the best.
-        difference: gives the difference of two rows and its interval, from their places and random numbers.
-        seed: of the random numbers.
-    """
     best = min((i for i, row in enumerate(table) if row["split"] not in seen), key=lambda i: float(table[i]["ece"]))
 
-    def between(i: int, other: int) -> Difference:
+    def difference(i: int, other: int) -> tuple[float, float, float]:
         if i == other:
             return 0.0, 0.0, 0.0
-        labels = (table[place][key] for place in (i, other) for key in LABELS)
-        return difference(i, other, random_numbers(seed, "difference", *labels))
+        labels = (table[place][key] for place in (i, other) for key in ("split", "method"))
+        return error_difference(kept[i], kept[other], bins, replicates, random_numbers(seed, "difference", *labels))
 
     rows = []
     for i, row in enumerate(table):
-        found = {"ece_versus_msp": between(i, 0)}
-        found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else between(i, best)
-        values = {name: value for name, (value, _, _) in found.items()}
+        found = {"ece_versus_msp": difference(i, 0)}
+        found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else difference(i, best)
         around = {name: (low, high) for name, (_, low, high) in found.items()}
-        rows.append(CalibrationRow(**{**row, **with_intervals(values, around)}))
-    return rows
+        columns: dict[str, Any] = {**row, **with_intervals({name: x[0] for name, x in found.items()}, around)}
+        rows.append(CalibrationRow(**columns))
+    return rows, curves
 
 
-def fitted_methods(
+def _fitted_methods(
     splits: Mapping[str, LogitSet], methods: Collection[str], progress: Callable[[str], object]
 ) -> Iterator[tuple[str, Calibrator]]:
-    """The calibrators with the names of their splits: MSP, then the fitted methods by split, then the others."""
+    """The calibrators with the names of their splits. A warning says which of them cannot be fitted."""
     first, *rest = (("", method) for method in calibrators() if not method.needs_fit)
     fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
     for split, method in [first, *fitted, *rest]:
         what = f"calibration: {method.name}" + (f" on {split}" if split else "")
         progress(what)
-        method.progress = partial(_tell, progress, what)
-        if not split or _fitted(method, split, splits[split]):
-            yield split, method
-
-
-def _tell(progress: Callable[[str], object], what: str, how_far: str) -> None:
-    progress(f"{what}, {how_far}")
-
-
-def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], list[Row]]:
-    """`judge_tally` of judged samples. The interval of the NLL is that of the samples themselves."""
-    tally = tally_judged(judged, bins)
-    return judge_tally(
-        tally, lambda: mean_interval(judged.nll, replicates, numbers, (0.0, math.inf)), replicates, numbers
-    )
-
-
-def judge_tally(
-    tally: JudgedTally, nll_interval: Callable[[], tuple[float, float]], replicates: int, numbers: Any
-) -> tuple[dict[str, float], list[Row]]:
-    """The errors with their intervals, the accuracy, and the points of the reliability curve."""
-    cells, means = tally.filled()
-    bins = tally.bins
-    observed, drawn = replicate(lambda counts: _cell_statistics(counts, means, bins), [cells], replicates, numbers)
-    values = {"ece": bin_errors(tally).total, "nll": tally.mean_nll(), "brier": tally.brier()}
-    intervals = {
-        "ece": error_interval(tally, drawn[:, 0]),
-        "nll": nll_interval(),
-        "brier": bootstrap_interval(values["brier"], observed[1], drawn[:, 1]),
-    }
-    row = with_intervals(values, intervals) | {"accuracy": tally.accuracy()}
-    row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(tally), strict=True))
-    return row, _curve(tally, drawn[:, 2:])
-
-
-def _fitted(method: Calibrator, split: str, data: LogitSet) -> bool:
-    """Fit the method on a split; returns whether it could be fitted. If not, a warning says that it is left out."""
-    try:
-        method.fit(*labelled(data))
-    except ValueError as error:
-        warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=5)
-        return False
-    return True
+        method.progress = lambda how_far, what=what: progress(f"{what}, {how_far}")
+        try:
+            if split:
+                method.fit(*labelled(splits[split]))
+        except ValueError as error:
+            warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=4)
+            continue
+        yield split, method
 
 
 def _apply(method: Calibrator, test: ProbedSet) -> Judged:
@@ -161,24 +155,140 @@ def _apply(method: Calibrator, test: ProbedSet) -> Judged:
     return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _cell_statistics(counts: Tensor, means: Tensor, bins: int) -> Tensor:
-    """From counts (R, cells), the calibration error, the Brier score and the accuracy of each bin: (R, 2 + bins)."""
-    bin_of, right, confidence, brier = means
+def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """The errors with their intervals and the accuracy, and the points of the reliability curve."""
+    errors, n = bin_errors(judged, bins), len(judged.correct)
+    counts, (bin_of, right, confidence, brier) = _cells(judged, bins)
     member = (bin_of.unsqueeze(1) == torch.arange(bins)).double()
-    total = counts[0].sum()
-    inside, hits = counts @ member, counts @ (member * right.unsqueeze(1))
-    error = error_of_bins(hits - counts @ (member * confidence.unsqueeze(1)), total)
-    return torch.cat([error.unsqueeze(1), (counts @ brier / total).unsqueeze(1), hits / inside], 1)
+
+    def statistics(drawn: Tensor) -> Tensor:
+        """From counts (R, cells), the ECE, the Brier score and the accuracy of each bin: (R, 2 + bins)."""
+        inside, hits = drawn @ member, drawn @ (member * right.unsqueeze(1))
+        ece = error_of_bins(hits - drawn @ (member * confidence.unsqueeze(1)), drawn[0].sum())
+        return torch.cat([ece.unsqueeze(1), (drawn @ brier / n).unsqueeze(1), hits / inside], 1)
+
+    observed, drawn = replicate(statistics, [counts], replicates, numbers)
+    squares = (judged.confidence.double() - judged.correct.double()).square()
+    values = {"ece": errors.total, "nll": float(judged.nll.double().mean()), "brier": float(squares.mean())}
+    intervals = {
+        "ece": _error_interval(errors, drawn[:, 0]),
+        "nll": mean_interval(judged.nll, replicates, numbers, (0.0, math.inf)),
+        "brier": bootstrap_interval(values["brier"], observed[1], drawn[:, 1]),
+    }
+    row = with_intervals(values, intervals) | {"accuracy": float(judged.correct.double().mean())}
+    row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(errors), strict=True))
+    curve: list[dict[str, Any]] = []
+    means = zip(errors.samples.tolist(), errors.confidence / errors.samples, errors.hits / errors.samples, strict=True)
+    for i, (samples, mean, accuracy) in enumerate(means):
+        low, high = bootstrap_interval(float(accuracy), accuracy, drawn[:, 2 + i])
+        point = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(samples), "confidence": float(mean)}
+        curve.append(point | {"accuracy": float(accuracy), "accuracy_low": low, "accuracy_high": high})
+    return row, curve
 
 
-def _curve(tally: JudgedTally, accuracies: Tensor) -> list[Row]:
-    """A row for each bin. `accuracies` (R, bins) are replicates; one is NaN if it drew no sample of the bin."""
-    sums, bins = tally.in_bins(), tally.bins
-    confidence, accuracy = torch.stack([sums.confidence, sums.hits]) / sums.samples
-    rows = []
-    for i in range(bins):
-        low, high = bootstrap_interval(float(accuracy[i]), accuracy[i], accuracies[:, i])
-        row = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(sums.samples[i])}
-        row |= {"confidence": float(confidence[i]), "accuracy": float(accuracy[i])}
-        rows.append(row | {"accuracy_low": low, "accuracy_high": high})
-    return rows
+def _cells(judged: Judged, bins: int) -> tuple[Tensor, Tensor]:
+    """For each cell with samples, their number; and their bin, correctness, mean confidence and mean Brier score."""
+    confidence, hit, size = judged.confidence.double(), judged.correct.double(), bins * SUB_CELLS
+    home = equal_bin(confidence, bins)
+    # equal_bin(confidence, size) could put a confidence at the edge of a bin into a cell of another bin, by rounding.
+    within = (confidence * size).ceil().nan_to_num(1.0).long() - 1 - home * SUB_CELLS
+    place = home * SUB_CELLS + within.clamp(0, SUB_CELLS - 1) + judged.correct * size
+    columns = torch.stack([torch.ones_like(confidence), confidence, (confidence - hit).square()])
+    cells = count(place.expand(3, -1), columns, 2 * size)
+    filled = cells[0].nonzero().flatten()
+    counts, means = cells[0, filled], cells[1:, filled] / cells[0, filled]
+    return counts, torch.stack([(filled % size // SUB_CELLS).double(), (filled >= size).double(), *means])
+
+
+def bin_errors(judged: Judged, bins: int) -> BinErrors:
+    """The errors of the bins.
+
+    The standard error is the larger of two: that of the samples, and that of perfectly calibrated confidences, whose
+    excess of right predictions has the variance sum p (1 - p). A few samples that are all right would have a standard
+    error of nearly 0.
+    """
+    p, hit, n = judged.confidence.double(), judged.correct.double(), len(judged.correct)
+    columns = torch.stack([torch.ones_like(p), hit, p, (hit - p).square(), p * (1 - p)])
+    samples, hits, confidence, squares, chance = count(equal_bin(p, bins).expand(5, -1), columns, bins)
+    error, chance = (hits - confidence) / n, chance / n**2
+    spread = torch.maximum((squares / n - error.square()) / n, chance).clamp_min(1e-30).sqrt()
+    return BinErrors(samples, hits, confidence, error, spread, chance)
+
+
+def chance_error(errors: BinErrors) -> Interval:
+    """The error that perfectly calibrated confidences have by chance: its mean, and its 95 % quantile.
+
+    For these, the excess of right predictions in a bin is normal with the variance v. Its absolute value has the mean
+    sqrt(2 v / pi) and the variance (1 - 2 / pi) v.
+
+    >>> confidence = torch.full((10_000,), 0.9)
+    >>> mean, most = chance_error(bin_errors(Judged(confidence, confidence > 0, confidence), bins=15))
+    >>> round(mean, 4), round(most, 4)
+    (0.0024, 0.0054)
+    """
+    mean = float(errors.chance.sqrt().sum()) * math.sqrt(2 / math.pi)
+    return mean, mean + 1.645 * math.sqrt(float(errors.chance.sum()) * (1 - 2 / math.pi))
+
+
+def _added_by_chance(errors: BinErrors) -> tuple[float, float]:
+    """The mean of what chance adds to the ECE, and the standard deviation of the ECE: the most that is compatible.
+
+    If the error of a bin is below two standard errors, its true error is assumed to be 0.
+    """
+    spread, true = errors.spread, torch.where(errors.unsure, 0.0, errors.error.abs())
+    ratio = true / spread / math.sqrt(2)
+    mean = spread * math.sqrt(2 / math.pi) * (-ratio.square()).exp() + true * torch.erf(ratio)
+    variance = (true.square() + spread.square() - mean.square()).clamp_min(0)
+    return float((mean - true).sum()), math.sqrt(float(variance.sum()))
+
+
+def _error_interval(errors: BinErrors, drawn: Tensor) -> Interval:
+    """The 95 % interval of the true error, from replicates (R,) of the estimate, to which chance has added once more.
+
+    For the lower end, what chance adds is subtracted. The lower end is 0 if the error is not above the 95 % quantile of
+    the error of perfectly calibrated confidences. For the upper end nothing is subtracted, because chance does not
+    make the error smaller.
+    """
+    estimate, (added, deviation) = errors.total, _added_by_chance(errors)
+    high = bootstrap_interval(estimate, drawn.mean(), drawn)[1]
+    if estimate <= chance_error(errors)[1]:
+        return 0.0, high
+    return max(0.0, estimate - added - NORMAL_QUANTILE * deviation), high
+
+
+def error_difference(
+    one: Judged, other: Judged, bins: int, replicates: int, numbers: Any
+) -> tuple[float, float, float]:
+    """The ECE of `one` minus that of `other` on the same samples, with a 95 % interval from the same resamples.
+
+    Chance adds to both errors, and not always the same amount. The interval includes the difference with and without
+    these amounts. If both errors of a bin are below two standard errors, the sign of the true errors is not known. The
+    difference of the methods in such a bin may then be larger or smaller, by as much as the methods differ there. This
+    uncertainty and that of the resamples are added as the root of the sum of squares.
+    """
+    first, second = (bin_errors(x, bins) for x in (one, other))
+    value = first.total - second.total
+    # The samples of a cell have the same bin and the same correctness, for both methods.
+    homes = [equal_bin(x.confidence, bins) for x in (one, other)]
+    cell = (homes[0] * bins + homes[1]) * 4 + one.correct.long() * 2 + other.correct.long()
+    errors = [x.correct.double() - x.confidence.double() for x in (one, other)]
+    cells = count(cell.expand(3, -1), torch.stack([torch.ones_like(errors[0]), *errors]), 4 * bins**2)
+    filled = cells[0].nonzero().flatten()
+    counts, means = cells[0, filled], cells[1:, filled] / cells[0, filled]
+    places = filled // (4 * bins), filled // 4 % bins
+    # For each method, the mean errors of the cells in their bins: (cells, bins).
+    ours, theirs = ((x.unsqueeze(1) == torch.arange(bins)) * y.unsqueeze(1) for x, y in zip(places, means, strict=True))
+
+    def difference(drawn: Tensor) -> Tensor:
+        samples = drawn[0].sum()
+        return error_of_bins(drawn @ ours, samples) - error_of_bins(drawn @ theirs, samples)
+
+    _, drawn = replicate(difference, [counts], replicates, numbers)
+    low, high = bootstrap_interval(value, drawn.mean(), drawn, (-1.0, 1.0))
+    shift = _added_by_chance(second)[0] - _added_by_chance(first)[0]
+    unknown = first.unsure & second.unsure
+    found, most = first.error.abs() - second.error.abs(), (first.error - second.error).abs()
+    down, up = float(((most + found) * unknown).sum()), float(((most - found) * unknown).sum())
+    low = value - math.hypot(value - low, down) + min(shift, 0.0)
+    high = value + math.hypot(high - value, up) + max(shift, 0.0)
+    return value, max(-1.0, low), min(1.0, high)

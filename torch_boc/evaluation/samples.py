@@ -1,81 +1,155 @@
-"""Numbers for the page to explore: single samples, and how many samples of each set a threshold flags."""
+"""The sets of an evaluation, checked, and the numbers that are kept of each sample from one pass over the logits."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..core.coins import Coins
+from ..core.tally import log_loss
+from ..data.files import logit_set
 from ..data.sets import LogitSet
+from ..functional.evidence import gather
 from ..functional.registry import scores
-from ..nn.conformal import ConformalTest
-from ..report.choices import TESTED_SCORES
-from ..report.tables import AlarmRow, SampleRow
-from .detection import ScoredSets
-from .probing import ProbedSet, ordered
-from .screening import Arranged, arrange
 
-# So many samples of a set are kept: those with the lowest log-odds, and a random choice of the others.
-SUSPICIOUS, OTHERS = 100, 900
-# The rates of false alarms that thresholds are taken for, in thousandths: fine where a threshold is of use.
-RATES = (*range(0, 50), *range(50, 200, 5), *range(200, 1000, 20))
+TEST = "id"
+# How many logits are computed at once. For ten classes these are 200,000 rows.
+BLOCK_ELEMENTS = 2**21
 
 
-def sample_rows(sets: Sequence[ProbedSet], trusted: Mapping[str, LogitSet], *, seed: int = 42) -> list[SampleRow]:
-    """At most `SUSPICIOUS` + `OTHERS` samples of each set, the most suspicious first.
+@dataclass(frozen=True)
+class ProbedSet:
+    """A set, and columns of numbers for its samples in float64. Only the set itself has the class axis.
 
-    A sample is suspicious if its log-odds are low, which is what the conformal test of the report goes by. The p-values
-    are those of that test.
+    Attributes:
+        data: the set itself.
+        coins: the coins of each sample.
+        scores: every score of the registry, by name.
+        trials: the number of coin flips of the scores that are p-values.
+        nll: the negative log-likelihood of the target; None without targets.
+    """
+
+    data: LogitSet
+    coins: Coins
+    scores: dict[str, Tensor]
+    trials: int
+    nll: Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the set in tables."""
+        return self.data.name
+
+    @property
+    def correct(self) -> Tensor | None:
+        """Which predictions are right; None without targets."""
+        return None if self.data.target is None else self.coins.prediction == self.data.target
+
+
+def probe_set(data: LogitSet, trials: int = 100) -> ProbedSet:
+    """The columns of `data`, computed block by block.
+
+    >>> probed = probe_set(LogitSet(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0])))
+    >>> probed.correct, probed.nll.round(decimals=3)
+    (tensor([ True, False]), tensor([0.1270, 1.3130], dtype=torch.float64))
+    """
+    coins: list[Coins] = []
+    losses: list[Tensor] = []
+    columns: dict[str, list[Tensor]] = {name: [] for name in scores}
+    for logits, target in row_blocks(data):
+        evidence = gather(logits, target, trials=trials, extras=True)
+        coins.append(evidence.coins)
+        for name, score in scores.items():
+            columns[name].append(score.function(evidence))
+        if evidence.distance is not None:
+            losses.append(log_loss(evidence.coins.odds, evidence.distance))
+    joined = {name: torch.cat(parts) for name, parts in columns.items()}
+    nll = torch.cat(losses) if losses else None
+    whole = Coins(*map(torch.cat, zip(*(found[:5] for found in coins), strict=True)))
+    return ProbedSet(data, whole, joined, trials, nll)
+
+
+def row_blocks(data: LogitSet) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Logits and targets of `data`, in pieces of bounded size."""
+    size = max(1, BLOCK_ELEMENTS // data.num_classes)
+    for start in range(0, len(data), size):
+        rows = slice(start, start + size)
+        yield data.logits[rows], None if data.target is None else data.target[rows]
+
+
+def ordered(values: Tensor) -> Tensor:
+    """The values in rising order. They are sorted by NumPy, which is many times as fast as torch on the CPU."""
+    array = values.double().clone().numpy()
+    array.sort()
+    return torch.from_numpy(array)
+
+
+def single_set(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
+    """The set as a LogitSet on the CPU, where all the work is done."""
+    data = logit_set(source, name, from_probabilities=from_probabilities)
+    target = None if data.target is None else data.target.detach().cpu().long()
+    columns = {key: column.detach().cpu() for key, column in data.columns.items()}
+    return replace(data, logits=data.logits.detach().cpu(), target=target, columns=columns)
+
+
+def several_sets(source: Any, name: str, *, from_probabilities: bool = False) -> dict[str, LogitSet]:
+    """The sets by name: a single set is called `name`, and the keys of a mapping are the names of its sets."""
+    if source is None:
+        return {}
+    # A mapping whose "logits" are an array is one set. Otherwise there is a set that is called "logits".
+    if not isinstance(source, Mapping) or hasattr(x := source.get("logits"), "shape") or isinstance(x, list):
+        return {name: single_set(source, name, from_probabilities=from_probabilities)}
+    found: dict[str, LogitSet] = {}
+    for key, value in source.items():
+        if not isinstance(key, str) or not key:
+            raise ValueError(f"{name}: expected names of sets as strings, got {key!r}")
+        data = single_set(value, key, from_probabilities=from_probabilities)
+        if data.name in found:
+            raise ValueError(f"{name}: expected names that differ when they are printed, got {data.name!r} twice")
+        found[data.name] = data
+    return found
+
+
+def check_sets(test: LogitSet, *groups: Mapping[str, LogitSet]) -> None:
+    """Raise unless all sets have different names and as many classes as the test set, and the needed targets.
 
     Args:
-        sets: the test set, and the OOD sets.
-        trusted: see `screening_tables`.
-        seed: of the random choice, and of the order of the samples for the conformal test.
+        test: the test set.
+        groups: the OOD sets, and then groups of sets that must have targets.
     """
-    arranged = arrange(sets[0], trusted, seed)
-    test = ConformalTest(TESTED_SCORES[0], validate_args=False)
-    if len(arranged.held_out):
-        test.calibrate(arranged.held_out)
-    return [row for place, data in enumerate(sets) for row in _of_set(data, place, test, arranged, seed)]
+    names = [TEST]
+    for group in groups:
+        for name, data in group.items():
+            if name in names:
+                raise ValueError(f"expected a different name for each set, got {name!r} twice; rename one")
+            names.append(name)
+            if data.num_classes != test.num_classes:
+                raise ValueError(
+                    f"expected the same number of classes in every set, got {test.num_classes} in {TEST!r} and "
+                    f"{data.num_classes} in {name!r}"
+                )
+            if data.from_probabilities != test.from_probabilities:
+                kinds = ["probabilities" if x.from_probabilities else "logits" for x in (test, data)]
+                raise ValueError(
+                    f"expected all sets as logits or all as probabilities, got {kinds[0]} in {TEST!r} and {kinds[1]} "
+                    f"in {name!r}; a softmax changes what scores of several sets are compared by"
+                )
+            if group is not groups[0] and data.target is None:
+                raise ValueError(f"{name}: expected logits with targets, got none; give (logits, target)")
 
 
-def _of_set(data: ProbedSet, place: int, test: ConformalTest, arranged: Arranged, seed: int) -> Iterator[SampleRow]:
-    rising = torch.from_numpy(data.scores["log_odds"].numpy().argsort(kind="stable"))
-    first, rest = rising[:SUSPICIOUS], rising[SUSPICIOUS:]
-    drawn = torch.randperm(len(rest), generator=torch.Generator().manual_seed(seed))[:OTHERS]
-    chosen = torch.cat([first, rest[drawn].sort().values])
-    columns = {
-        "row": chosen,
-        "suspicious": torch.arange(len(chosen)) < len(first),
-        "prediction": data.coins.prediction[chosen],
-        "target": torch.full_like(chosen, -1) if data.data.target is None else data.data.target[chosen],
-        **{name: getattr(data.coins, name)[chosen] for name in ("confidence", "gap", "concentration")},
-        "log_odds": data.scores["log_odds"][chosen],
-        "p_value": _p_values(data, chosen, test, arranged.known if place == 0 else chosen),
-    }
-    for values in zip(*(column.tolist() for column in columns.values()), strict=True):
-        yield SampleRow(set=data.name, kind="ood" if place else "id", **dict(zip(columns, values, strict=True)))
+def labelled(data: LogitSet) -> tuple[Tensor, Tensor]:
+    """The logits and the targets of a set that was checked to have targets."""
+    assert data.target is not None
+    return data.logits, data.target
 
 
-def _p_values(data: ProbedSet, chosen: Tensor, test: ConformalTest, known: Tensor) -> Tensor:
-    """The conformal p-values of some samples; NaN for those that are not `known`, which the test was calibrated on."""
-    p = test(data.data.logits[chosen]) if len(known) and int(test.samples.sum()) else torch.tensor(torch.nan)
-    return torch.where(torch.isin(chosen, known), p, torch.nan)
-
-
-def alarm_rows(found: Iterable[ScoredSets]) -> list[AlarmRow]:
-    """For each score and for thresholds that flag given shares of the test set: the share of each set below them.
-
-    The paper's score is left out, because it is that of log p* upside down.
-    """
-    chosen = [x for x in found if not (x.name in scores and scores[x.name].upside_down)]
-    return [row for score in chosen for row in _alarms(score)]
-
-
-def _alarms(score: ScoredSets) -> Iterator[AlarmRow]:
-    known, *_ = rising = [ordered(values) for values in score.sets.values()]
-    ranks = torch.tensor(RATES) * len(known) // 1000
-    thresholds = known[ranks].unique()
-    for name, values in zip(score.sets, rising, strict=True):
-        shares = torch.searchsorted(values, thresholds).double() / len(values)
-        pairs = zip(thresholds.tolist(), shares.tolist(), strict=True)
-        yield from (AlarmRow(score.name, name, threshold, share) for threshold, share in pairs)
+def check_integers(least: int, **values: int) -> list[int]:
+    """The values as integers of at least `least`; otherwise an error."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
+            raise ValueError(f"expected {name} as an integer of at least {least}, got {value!r}")
+    return [operator.index(value) for value in values.values()]

@@ -13,11 +13,11 @@ from ..data.sets import LogitSet
 from ..functional.conformal import rate_quantile, threshold_rank
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
-from ..report.choices import TESTED_LEVELS, TESTED_SCORES
-from ..report.tables import ScreenRow, StreamRow, ThresholdRow
-from .detection import LOST
-from .exact import binomial_interval
-from .probing import ProbedSet
+from ..report.tables import SampleRow, ScreenRow, StreamRow, ThresholdRow
+from ..report.words import TESTED_LEVELS, TESTED_SCORES
+from .intervals import LEVELS, binomial_interval
+from .samples import ProbedSet
+from .separation import LOST
 
 THRESHOLD_LEVELS = (0.1, 0.05, 0.01, 0.001)
 # The chance with which a guaranteed threshold keeps the level.
@@ -25,7 +25,8 @@ CONFIDENCE = 0.99
 STREAM_ALPHA = 0.01
 # So many samples of the test set, and then of an OOD set, are in a stream, if there are as many.
 STREAM_KNOWN, STREAM_OTHER = 300, 200
-ENDS = (0.025, 0.975)
+# So many samples of a set are kept: those with the lowest log-odds, and a random choice of the others.
+SUSPICIOUS, OTHERS = 100, 900
 
 
 class Arranged(NamedTuple):
@@ -42,52 +43,73 @@ class Arranged(NamedTuple):
     known: Tensor
 
 
+def arrange(test: LogitSet, trusted: Mapping[str, LogitSet], seed: int) -> Arranged:
+    """The first trusted split and the whole test set, or two random halves of the test set.
+
+    The halves do not depend on the samples, whose order in a file may be that of their classes.
+
+    Args:
+        test: the test set.
+        trusted: calibration splits that the network was not trained on, and that share no samples with the test set.
+        seed: of the order of the samples.
+    """
+    order = _order(len(test), seed)
+    for name, data in trusted.items():
+        return Arranged(name, data.logits, order)
+    half = len(order) // 2
+    return Arranged("", test.logits[order[:half]], order[half:])
+
+
+def _order(samples: int, seed: int) -> Tensor:
+    return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+
+
 def screening_tables(
     sets: Sequence[ProbedSet],
-    trusted: Mapping[str, LogitSet],
+    arranged: Arranged,
     *,
     seed: int = 42,
     progress: Callable[[str], object] = lambda message: None,
 ) -> tuple[list[ScreenRow], list[ThresholdRow], list[StreamRow]]:
-    """The rows of the tables `screening`, `thresholds` and `stream`.
-
-    Args:
-        sets: the test set, and the OOD sets.
-        trusted: calibration splits that the network was not trained on, and that share no samples with the test set.
-        seed: of the order of the samples.
-        progress: called with a few words.
-    """
-    arranged = arrange(sets[0], trusted, seed)
+    """The rows of the tables `screening`, `thresholds` and `stream`, for the test set and the OOD sets."""
     if not len(arranged.held_out) or not len(arranged.known):
         return [], [], []
     lost = LOST if sets[0].data.from_probabilities else ()
-    screened = list(_paper_rows(sets, arranged))
+    rejected = [data.scores["log_p_value"].exp() for data in sets]
+    screened = list(_screen_rows(sets, arranged, ("paper", ""), rejected))
     thresholds: list[ThresholdRow] = []
     stream: list[StreamRow] = []
     for score in (name for name in TESTED_SCORES if name not in lost):
         progress(f"conformal test, {score}")
         test = ConformalTest(score, validate_args=False).calibrate(arranged.held_out)
-        screened += _conformal_rows(sets, arranged, test)
-        thresholds += threshold_rows(test)
-        stream = stream or _stream_rows(sets, arranged, test, seed)
+        screened += _screen_rows(sets, arranged, ("conformal", score), [test(data.data.logits) for data in sets])
+        thresholds += threshold_rows(test, score)
+        stream = stream or _stream_rows(sets, arranged, test, score, seed)
     return screened, thresholds, stream
 
 
-def arrange(test: ProbedSet, trusted: Mapping[str, LogitSet], seed: int) -> Arranged:
-    """The first trusted split and the whole test set, or two random halves of the test set.
+def _screen_rows(
+    sets: Sequence[ProbedSet], arranged: Arranged, test: tuple[str, str], p_values: Sequence[Tensor]
+) -> Iterator[ScreenRow]:
+    """What a test flags at each level. Of the test set, only the samples that it was not calibrated on count."""
+    held_out = len(arranged.held_out)
+    for alpha in TESTED_LEVELS:
+        rank = threshold_rank(held_out, alpha)
+        for place, (data, p) in enumerate(zip(sets, p_values, strict=True)):
+            p = p if place else p[arranged.known]
+            flagged, chance = int((p <= alpha).sum()), math.nan
+            share, (low, high) = flagged / len(p), binomial_interval(flagged, len(p))
+            if test[0] == "conformal" and rank == 0:
+                share = low = high = math.nan
+            elif test[0] == "conformal" and place == 0:
+                chance = excess_chance(flagged, len(p), rank, held_out)
+            kind = "ood" if place else "id"
+            yield ScreenRow(*test, alpha, arranged.name, held_out, data.name, kind, len(p), share, low, high, chance)
 
-    The halves do not depend on the samples, whose order in a file may be that of their classes.
-    """
-    order = torch.randperm(len(test.data), generator=torch.Generator().manual_seed(seed))
-    for name, data in trusted.items():
-        return Arranged(name, data.logits, order)
-    half = len(order) // 2
-    return Arranged("", test.data.logits[order[:half]], order[half:])
 
-
-def threshold_rows(test: ConformalTest) -> Iterator[ThresholdRow]:
+def threshold_rows(test: ConformalTest, score: str) -> Iterator[ThresholdRow]:
     """The threshold at each common level, and the one that keeps the level with a chance of `CONFIDENCE`."""
-    samples, score = int(test.samples), test.scoring.score
+    samples = int(test.samples)
     for alpha in THRESHOLD_LEVELS:
         for confidence in (None, CONFIDENCE):
             known = (score, alpha, math.nan if confidence is None else confidence, samples)
@@ -103,7 +125,7 @@ def threshold_rows(test: ConformalTest) -> Iterator[ThresholdRow]:
 @cache
 def _rates(rank: int, samples: int) -> tuple[float, ...]:
     """The expected rate of false alarms and its interval, which are the same for every score."""
-    return rank / (samples + 1), *(rate_quantile(rank, samples, chance) for chance in ENDS)
+    return rank / (samples + 1), *(rate_quantile(rank, samples, chance) for chance in LEVELS)
 
 
 def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float:
@@ -131,46 +153,49 @@ def _log_choose(n: int, k: Tensor) -> Tensor:
     return math.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
 
-def _paper_rows(sets: Sequence[ProbedSet], arranged: Arranged) -> Iterator[ScreenRow]:
-    """What the paper's test rejects, of the same samples."""
-    for alpha in TESTED_LEVELS:
-        for place, data in enumerate(sets):
-            rejected = data.scores["log_p_value"] <= math.log(alpha)
-            yield _row(("paper", "", alpha), arranged, data, place, rejected if place else rejected[arranged.known])
-
-
-def _conformal_rows(sets: Sequence[ProbedSet], arranged: Arranged, test: ConformalTest) -> Iterator[ScreenRow]:
-    p_values = [test(data.data.logits) for data in sets]
-    p_values[0] = p_values[0][arranged.known]
-    for alpha in TESTED_LEVELS:
-        rank = threshold_rank(len(arranged.held_out), alpha)
-        for place, (data, p) in enumerate(zip(sets, p_values, strict=True)):
-            row = _row(("conformal", test.scoring.score, alpha), arranged, data, place, p <= alpha)
-            if rank == 0:
-                row = row._replace(flagged=math.nan, flagged_low=math.nan, flagged_high=math.nan)
-            elif place == 0:
-                chance = excess_chance(int((p <= alpha).sum()), len(p), rank, len(arranged.held_out))
-                row = row._replace(chance=chance)
-            yield row
-
-
-def _row(test: tuple[str, str, float], arranged: Arranged, data: ProbedSet, place: int, flagged: Tensor) -> ScreenRow:
-    found, total = int(flagged.sum()), len(flagged)
-    held_out = arranged.name, len(arranged.held_out)
-    shares = found / total, *binomial_interval(found, total)
-    return ScreenRow(*test, *held_out, data.name, "ood" if place else "id", total, *shares, math.nan)
-
-
-def _stream_rows(sets: Sequence[ProbedSet], arranged: Arranged, test: ConformalTest, seed: int) -> list[StreamRow]:
+def _stream_rows(
+    sets: Sequence[ProbedSet], arranged: Arranged, test: ConformalTest, score: str, seed: int
+) -> list[StreamRow]:
     """The evidence after each sample of a stream that turns from the test set to each OOD set."""
     known = sets[0].data.logits[arranged.known[:STREAM_KNOWN]]
     rows = []
     for data in sets[1:]:
-        order = torch.randperm(len(data.data), generator=torch.Generator().manual_seed(seed))[:STREAM_OTHER]
+        others = data.data.logits[_order(len(data.data), seed)[:STREAM_OTHER]]
         monitor = DriftMonitor(test, STREAM_ALPHA, seed=seed)
-        evidence = monitor.update(torch.cat([known, data.data.logits[order].to(known.dtype)])).tolist()
+        evidence = monitor.update(torch.cat([known, others.to(known.dtype)])).tolist()
         rows += [
-            StreamRow(data.name, test.scoring.score, STREAM_ALPHA, i, "id" if i <= len(known) else "ood", value)
+            StreamRow(data.name, score, STREAM_ALPHA, i, "id" if i <= len(known) else "ood", value)
             for i, value in enumerate(evidence, start=1)
         ]
+    return rows
+
+
+def sample_rows(sets: Sequence[ProbedSet], arranged: Arranged, *, seed: int = 42) -> list[SampleRow]:
+    """At most `SUSPICIOUS` + `OTHERS` samples of each set, the most suspicious first.
+
+    A sample is suspicious if its log-odds are low, which is what the conformal test of the report goes by. The p-values
+    are those of that test, and NaN for the samples that it was calibrated on.
+    """
+    test = ConformalTest(TESTED_SCORES[0], validate_args=False)
+    if len(arranged.held_out):
+        test.calibrate(arranged.held_out)
+    rows = []
+    for place, data in enumerate(sets):
+        rising = torch.from_numpy(data.scores["log_odds"].numpy().argsort(kind="stable"))
+        first, rest = rising[:SUSPICIOUS], rising[SUSPICIOUS:]
+        chosen = torch.cat([first, rest[_order(len(rest), seed)[:OTHERS]].sort().values])
+        known = chosen if place else arranged.known
+        p = test(data.data.logits[chosen]) if len(known) and len(arranged.held_out) else torch.tensor(torch.nan)
+        columns = {
+            "row": chosen,
+            "suspicious": torch.arange(len(chosen)) < len(first),
+            "prediction": data.coins.prediction[chosen],
+            "target": torch.full_like(chosen, -1) if data.data.target is None else data.data.target[chosen],
+            **{name: getattr(data.coins, name)[chosen] for name in ("confidence", "gap", "concentration")},
+            "log_odds": data.scores["log_odds"][chosen],
+            "p_value": torch.where(torch.isin(chosen, known), p, torch.nan),
+        }
+        for values in zip(*(column.tolist() for column in columns.values()), strict=True):
+            row = dict(zip(columns, values, strict=True))
+            rows.append(SampleRow(set=data.name, kind="ood" if place else "id", **row))
     return rows

@@ -130,26 +130,6 @@ def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 
     return above[place].squeeze(0) + undefined, negative[place].squeeze(0) + undefined
 
 
-def binned_average_precision(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, Tensor]:
-    """The average precision from histograms, if the samples of a bin are ties, and its largest error.
-
-    The in-distribution samples are the positive class. Those of a bin could all score higher than the other samples of
-    the bin, or all lower.
-
-    >>> binned_average_precision(torch.tensor([0, 1, 1]), torch.tensor([1, 1, 0]))[0]
-    tensor(0.8333, dtype=torch.float64)
-    """
-    positive, negative = widen(id_histogram).flip(0), widen(ood_histogram).flip(0)
-    true, false = positive.cumsum(0), negative.cumsum(0)
-    # A bin without positive samples has no weight. The limits keep its 0 / 0 from being NaN.
-    middle = true / (true + false).clamp_min(1.0)
-    best = true / (true + false - negative).clamp_min(1.0)
-    before = true - positive
-    worst = torch.minimum((before + 1) / (before + 1 + false), middle)
-    share = positive / positive.sum()
-    return (share * middle).sum(), (share * torch.maximum(best - middle, middle - worst)).sum()
-
-
 def ranked(evidence: Evidence, names: Sequence[str], invalid: Tensor) -> Tensor:
     """The numbers that rank the samples, of shape (S, N), NaN for samples that do not count; adds to `invalid`."""
     values = torch.stack([*rank(evidence, names).values()]).flatten(1)

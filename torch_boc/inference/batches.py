@@ -1,7 +1,8 @@
-"""What a loader yields, as the arguments of a model."""
+"""What a loader yields: the arguments of a model, the targets, and the ids of the samples."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import numbers
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from ..data.finding import describe, split_batch
 from ..data.parquet import Column
 from ..functional.checks import check_target
-from .ids import as_ids, take_id
+
+FLOATS = (torch.float16, torch.float32, torch.float64)  # other floats are unknown to Arrow
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,6 @@ class Batch:
         kwargs = {name: function(x) if isinstance(x, Tensor) else x for name, x in self.kwargs.items()}
         return Batch(args, kwargs, self.target, self.size, self.ids)
 
-    def tensors(self) -> list[Tensor]:
-        """The tensors among the model's arguments."""
-        return [x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Tensor)]
-
     def piece(self, start: int, stop: int) -> "Batch":
         """The samples from `start` up to `stop`.
 
@@ -45,30 +43,12 @@ class Batch:
         ids = None if self.ids is None else self.ids[start:stop]
         return Batch(args, kwargs, target, stop - start, ids)
 
-    def to(self, device: torch.device) -> "Batch":
-        """A copy with the model's arguments on `device`; the host does not wait for a CUDA device."""
-        if device.type != "cuda":
-            return self.map(lambda x: x.to(device))
-        return self.map(lambda x: _to_cuda(x, device))
-
 
 def _entries(x: Any) -> int | None:
     """How many entries a list, a plain tuple or an array has; None for anything else."""
     if isinstance(x, Tensor) or type(x).__module__ == "numpy":
         return len(x) if x.ndim else None
     return len(x) if isinstance(x, list | tuple) and not hasattr(x, "_fields") else None
-
-
-def can_be_pinned(x: Tensor) -> bool:
-    """Whether a copy of `x` to a GPU can run at the same time as the computation: from pinned memory it can."""
-    return x.device.type == "cpu" and x.layout == torch.strided
-
-
-def _to_cuda(x: Tensor, device: torch.device) -> Tensor:
-    if not can_be_pinned(x):
-        return x.to(device, non_blocking=x.device.type != "cpu")
-    # A loader may write its next batch into the memory that it pinned itself, so that this copy is waited for.
-    return x.to(device) if x.is_pinned() else x.pin_memory().to(device, non_blocking=True)
 
 
 class BatchReader:
@@ -85,7 +65,7 @@ class BatchReader:
     """
 
     def __init__(self, model: nn.Module, id: str | None = None) -> None:
-        self._id = id
+        self.id = id
         parameters = inspect.signature(model.forward).parameters.values()
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self._names = {x.name for x in parameters if x.kind in named}
@@ -95,31 +75,94 @@ class BatchReader:
     def read(self, batch: Any) -> Batch:
         """The arguments for one call of the model."""
         ids = None
-        if self._id is not None:
-            batch, ids = take_id(batch, self._id, self._required)
+        if self.id is not None:
+            batch, ids = take_id(batch, self.id, self._required)
         inputs, target = split_batch(batch, inputs=self._required)
-        args = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
-        kwargs = self._keywords(inputs) if isinstance(inputs, Mapping) else {}
+        args, kwargs = (), {}
+        if isinstance(inputs, Mapping):
+            known = {k: x for k, x in inputs.items() if k in self._names or (self._any_name and isinstance(x, Tensor))}
+            kwargs = known or dict(inputs)
+        else:
+            args = tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
         size = next((len(x) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim), None)
         if size is None:
             raise TypeError(
                 f"expected a batch with tensors of shape (N, ...), got {describe(inputs)}; "
                 "give the DataLoader a collate_fn that makes tensors, or a Hugging Face data set with_format('torch')"
             )
-        return Batch(args, kwargs, _as_target(target, size), size, None if self._id is None else as_ids(ids, size))
+        if target is not None:
+            try:
+                target = torch.as_tensor(target)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise TypeError(f"expected targets as integer class indices, got {describe(target)}") from error
+            target = check_target(target, torch.Size([size]))
+        return Batch(args, kwargs, target, size, None if self.id is None else as_ids(ids, size))
 
-    def _keywords(self, inputs: Mapping[Any, Any]) -> dict[str, Any]:
-        taken = {
-            name: x for name, x in inputs.items() if name in self._names or (self._any_name and isinstance(x, Tensor))
-        }
-        return taken or dict(inputs)
+
+def check_id(id: Any, taken: Collection[str]) -> None:
+    """Raise unless `id` is None or the name of a column that is not taken."""
+    if id is not None and (not isinstance(id, str) or not id or id in taken):
+        raise ValueError(f"expected id as the name of a new column, not one of {', '.join(taken)}, got {id!r}")
 
 
-def _as_target(target: Any, size: int) -> Tensor | None:
-    if target is None:
-        return None
-    try:
-        values = torch.as_tensor(target)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"expected targets as integer class indices, got {describe(target)}") from error
-    return check_target(values, torch.Size([size]))
+def take_id(batch: Any, name: str, required: Collection[str] = ()) -> tuple[Any, Any]:
+    """The batch without its ids, and the ids: the key `name` of a mapping, or the third of (x, target, id).
+
+    Args:
+        batch: what a loader yields.
+        name: the name of the column.
+        required: the names of the arguments that the model needs.
+
+    >>> take_id({"x": 1, "path": ["a"]}, "path")
+    ({'x': 1}, ['a'])
+    >>> take_id((1, 2, ["a"]), "path")
+    ((1, 2), ['a'])
+    """
+    if isinstance(batch, Mapping) and name in batch:
+        if name in required:
+            raise ValueError(
+                f"expected an id that the model does not need as an argument, got {name!r}; rename the key"
+            )
+        return {key: x for key, x in batch.items() if key != name}, batch[name]
+    parts = len(batch) if isinstance(batch, list | tuple) else 0
+    inside = 1 <= parts <= 3 and isinstance(batch[0], Mapping) and name in batch[0]
+    if parts == 3 and inside:
+        raise ValueError(
+            f"expected the ids in one place, got the key {name!r} in the mapping and a third entry of the batch; "
+            "leave one of them out"
+        )
+    if parts == 3:
+        return tuple(batch[:2]), batch[2]
+    if inside:
+        inputs, ids = take_id(batch[0], name, required)
+        return (inputs, *batch[1:]), ids
+    raise ValueError(
+        f"expected a batch (x, target, id), where target may be None, or a mapping with the key {name!r} for the ids, "
+        f"got {describe(batch)}{f' of {parts}' if parts else ''}"
+    )
+
+
+def as_ids(values: Any, size: int) -> Column:
+    """Ids of `size` samples as a list of strings, or as a tensor."""
+    if type(values).__module__ == "numpy" and hasattr(values, "tolist"):
+        values = values.tolist()
+    if isinstance(values, list | tuple):
+        values = [x.item() if isinstance(x, Tensor) and x.ndim == 0 else x for x in values]
+        if values and all(isinstance(x, numbers.Integral) for x in values):  # those of NumPy as well
+            if not all(-(2**63) <= x < 2**63 for x in values):
+                raise ValueError(f"expected ids of 64 bits, got {max(values, key=abs)}; write them as strings")
+            values = torch.tensor([int(x) for x in values], dtype=torch.int64)
+    if isinstance(values, Tensor):
+        plain = values.ndim == 1 and values.layout == torch.strided and not values.is_complex()
+        known = plain and (not values.is_floating_point() or values.dtype in FLOATS)
+    else:
+        known = isinstance(values, list) and all(isinstance(x, str) for x in values)
+    if not known:
+        dtype = f", dtype {values.dtype}" if isinstance(values, Tensor) else ""
+        raise TypeError(
+            "expected ids as a list of N strings, a list of N ints or a tensor of N numbers, "
+            f"got {describe(values)}{dtype}"
+        )
+    if len(values) != size:
+        raise ValueError(f"expected an id for each of the {size} samples of the batch, got {len(values)}")
+    return values  # type: ignore[no-any-return]

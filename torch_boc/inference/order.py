@@ -1,28 +1,43 @@
-"""Which sample of the data set each row of a loader is: known for loaders that keep an order, and never guessed."""
+"""Which sample each row is: known for loaders that keep the order of their data set, and never guessed."""
 
+import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    SequentialSampler,
+    TensorDataset,
+)
 
 from .batches import Batch, BatchReader
-from .processes import check_padding
+from .ranks import Rank
 
+# A process has about this many blocks, of at most so many samples: what is lost when it is killed is one block.
+BLOCKS_PER_RANK, BLOCK_ROWS = 32, 2**17
+# The options of a DataLoader that do not say which samples come in which order.
+OPTIONS = (
+    *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn"),
+    *("multiprocessing_context", "generator", "prefetch_factor", "pin_memory_device"),
+)
 ENDED = (
     "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of the data set ends a loader "
     "early: let the data set raise another error"
 )
+WANTED = (
+    "expected a map-style data set, or a plain DataLoader over one with batch_size=, shuffle=False, drop_last=False"
+)
 
 
 class Places(NamedTuple):
-    """What a sampler gives.
-
-    Attributes:
-        indices: the indices of the samples in the data set, in the order of the sampler, padding included.
-        kept: how many of them are no padding. The padding of a `DistributedSampler` is at the end of each process.
-    """
+    """The indices of a batch in the data set, and how many of them are no padding, which stands at the end."""
 
     indices: Sequence[int]
     kept: int
@@ -35,26 +50,22 @@ class Numbered(NamedTuple):
     batch: Batch
 
 
-def places_of(sampler: Any) -> Places | None:
-    """The places of a sampler; None if they cannot be known before the samples are drawn.
+def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
+    """A loader unchanged; for a data set or a tensor of all inputs, a new `DataLoader` that keeps the order.
 
-    They are known for sequential and distributed samplers and for lists of indices, unless these count from the end.
-
-    >>> places_of(DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
-    Places(indices=range(1, 6, 2), kept=2)
+    >>> [x.shape for (x,) in as_loader(torch.zeros(5, 2), batch_size=3)]
+    [torch.Size([3, 2]), torch.Size([2, 2])]
     """
-    if type(sampler) is SequentialSampler:
-        return Places(range(len(sampler)), len(sampler))
-    if type(sampler) is DistributedSampler:
-        indices = list(sampler) if sampler.shuffle else range(sampler.rank, sampler.total_size, sampler.num_replicas)
-        return Places(indices, count_kept(sampler))
-    return Places(sampler, len(sampler)) if _lists_indices(sampler) else None
-
-
-def _lists_indices(sampler: Any) -> bool:
-    if isinstance(sampler, range):
-        return not sampler or min(sampler[0], sampler[-1]) >= 0
-    return isinstance(sampler, list | tuple) and all(type(x) is int and x >= 0 for x in sampler)
+    if isinstance(data, Tensor):
+        return DataLoader(TensorDataset(data), batch_size)
+    if getattr(data, "format", None) is not None and hasattr(data, "with_format"):  # a data set of Hugging Face
+        return DataLoader(data if data.format["type"] else data.with_format("torch"), batch_size)
+    if isinstance(data, Dataset):
+        return DataLoader(data, batch_size)
+    if not isinstance(data, Iterable):
+        hint = "; let it inherit from torch.utils.data.Dataset" if hasattr(data, "__getitem__") else ""
+        raise TypeError(f"expected a loader, a data set or a tensor, got {type(data).__name__}{hint}")
+    return data
 
 
 def count_kept(sampler: DistributedSampler[Any]) -> int:
@@ -68,25 +79,46 @@ def count_kept(sampler: DistributedSampler[Any]) -> int:
     return len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]
 
 
-def check_order(loader: Any, id: str | None) -> None:
-    """Raise if it cannot be known which samples the rows of a loader are, and no id says it, or if some come twice."""
-    if _is_counted(loader) or _batches(loader):
-        return
-    if id is None:
-        raise ValueError(
-            f"expected a loader that keeps the order of its data set, got a DataLoader with {_reason(loader)}, so that "
-            "it is not known which sample a row is; leave shuffle=True and other samplers out, or give the predictor "
-            "id='name', the name of a column of the batch that says which sample it is"
-        )
-    check_padding(loader)
+def count_samples(loader: Any) -> int | None:
+    """How many samples a `DataLoader` will yield, without padding; None if that cannot be known."""
+    if not isinstance(loader, DataLoader) or loader.batch_size is None:
+        return None
+    try:
+        samples = len(loader.sampler)  # type: ignore[arg-type]
+    except TypeError:  # an iterable data set
+        return None
+    samples -= samples % loader.batch_size if loader.drop_last else 0
+    return min(samples, count_kept(loader.sampler)) if type(loader.sampler) is DistributedSampler else samples
 
 
 def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Numbered]:
-    """The batches of a loader with the indices of their samples; the padding of a `DistributedSampler` is left out."""
-    if _is_counted(loader):
-        return _counted(_whole(loader), reader)
-    places = _batches(loader)
-    return _unknown(_whole(loader), reader) if places is None else number_by(loader, reader, places)
+    """The batches of a loader with the indices of their samples; the padding of a `DistributedSampler` is left out.
+
+    Plain iterables of batches and iterable data sets are counted. An unknown order needs ids, and each sample once.
+    """
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return _counted(loader, reader, known=True)
+    places = _places(loader)
+    if places is not None:
+        return number_by(loader, reader, places)
+    # Without batching by the loader, each item of the data set is a batch of its own.
+    known = loader.batch_sampler is None and type(loader.sampler) is SequentialSampler and _keeps_order(loader)
+    if not known and reader.id is None:
+        reason = type(_sampler(loader)).__name__ if _keeps_order(loader) else "in_order=False"
+        reason = reason if _is_plain(loader) else "an __iter__ of its own"
+        raise ValueError(
+            f"expected a loader that keeps the order of its data set, got a DataLoader with {reason}, so that it is "
+            "not known which sample a row is; leave shuffle=True and other samplers out, or give the predictor "
+            "id='name', the name of a column of the batch that says which sample it is"
+        )
+    sampler = distributed_sampler(loader)
+    if sampler is not None and not sampler.drop_last and sampler.total_size > len(sampler.dataset):  # type: ignore[arg-type]
+        raise ValueError(
+            f"expected each sample once, got a {type(sampler).__name__} that repeats samples, in a loader of which it "
+            "is not known where they are; give the predictor shard='auto' and the data set itself, or the sampler "
+            "drop_last=True"
+        )
+    return _counted(loader, reader, known=known)
 
 
 def number_by(loader: Iterable[Any], reader: BatchReader, places: Iterable[Places]) -> Iterator[Numbered]:
@@ -107,23 +139,48 @@ def number_by(loader: Iterable[Any], reader: BatchReader, places: Iterable[Place
         raise ValueError(ENDED)
 
 
-def _whole(loader: Iterable[Any]) -> Iterator[Any]:
-    """The batches of a loader. If it is known how many there are, fewer are an error."""
-    batches = 0
+def _counted(loader: Iterable[Any], reader: BatchReader, *, known: bool) -> Iterator[Numbered]:
+    """The batches with indices from 0 on, or without indices. Fewer batches than torch's sampler has are an error."""
+    seen = batches = 0
     for raw in loader:
-        batches += 1
-        yield raw
-    if batches < _least_batches(loader):
-        raise ValueError(ENDED)
+        batch, batches = reader.read(raw), batches + 1
+        yield Numbered(torch.arange(seen, seen + batch.size) if known else None, batch)
+        seen += batch.size
+    if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset) and _is_plain(loader):
+        is_torchs = type(_sampler(loader)).__module__.startswith("torch.utils.data.")
+        if is_torchs and batches < len(loader):
+            raise ValueError(ENDED)
 
 
-def _least_batches(loader: Any) -> int:
-    """How many batches a loader has at least; 0 if that is not known, as with samplers of the user's own."""
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset) or not _is_plain(loader):
-        return 0
+def _places(loader: DataLoader[Any]) -> Iterator[Places] | None:
+    """The places of each batch; None if they cannot be known before the samples are drawn.
+
+    They are known for sequential and distributed samplers and for lists of indices, unless these count from the end.
+    """
+    # Without batching by the loader, a BatchSampler may give the data set lists of indices.
+    batches: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    sampler: Any = _sampler(loader)
+    if type(batches) is not BatchSampler or not _keeps_order(loader):
+        return None
+    indices: Sequence[int]
+    if type(sampler) is SequentialSampler:
+        indices = range(len(sampler))
+    elif type(sampler) is DistributedSampler:
+        indices = list(sampler) if sampler.shuffle else range(sampler.rank, sampler.total_size, sampler.num_replicas)
+    elif isinstance(sampler, list | tuple | range) and all(type(x) is int and x >= 0 for x in sampler):
+        indices = sampler
+    else:
+        return None
+    kept = count_kept(sampler) if type(sampler) is DistributedSampler else len(indices)
+    size, stop = batches.batch_size, len(indices)
+    stop -= stop % size if batches.drop_last else 0
+    return (Places(indices[i : i + size], min(size, max(0, kept - i))) for i in range(0, stop, size))
+
+
+def _sampler(loader: DataLoader[Any]) -> Any:
+    """The sampler of single samples; that of batches if it is not torch's own."""
     sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
-    return len(sampler) if type(inner).__module__.startswith("torch.utils.data.") else 0
+    return sampler.sampler if type(sampler) is BatchSampler else sampler
 
 
 def _is_plain(loader: DataLoader[Any]) -> bool:
@@ -131,50 +188,116 @@ def _is_plain(loader: DataLoader[Any]) -> bool:
     return type(loader).__iter__ is DataLoader.__iter__
 
 
-def _counted(loader: Iterable[Any], reader: BatchReader) -> Iterator[Numbered]:
-    seen = 0
-    for raw in loader:
-        batch = reader.read(raw)
-        yield Numbered(torch.arange(seen, seen + batch.size), batch)
-        seen += batch.size
-
-
-def _unknown(loader: Iterable[Any], reader: BatchReader) -> Iterator[Numbered]:
-    return (Numbered(None, reader.read(raw)) for raw in loader)
-
-
-def _is_counted(loader: Any) -> bool:
-    """Whether a loader has no data set with indices: it is a plain iterable of batches, or its data set is."""
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return True
-    # Without batching, each item of the data set is a batch of its own.
-    return loader.batch_sampler is None and type(loader.sampler) is SequentialSampler and _keeps_order(loader)
-
-
-def _batches(loader: Any) -> Iterator[Places] | None:
-    """The places of each batch; None if they cannot be known."""
-    # Without batching by the loader, a BatchSampler may give the data set lists of indices.
-    sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    places = places_of(sampler.sampler) if type(sampler) is BatchSampler and _keeps_order(loader) else None
-    return None if places is None else _cut(places, sampler.batch_size, sampler.drop_last)
-
-
-def _cut(places: Places, size: int, drop_last: bool) -> Iterator[Places]:
-    samples = len(places.indices)
-    for start in range(0, samples - samples % size if drop_last else samples, size):
-        indices = places.indices[start : start + size]
-        yield Places(indices, min(len(indices), max(0, places.kept - start)))
-
-
-def _reason(loader: Any) -> str:
-    """Why the order of a loader is not known."""
-    sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    sampler = sampler.sampler if type(sampler) is BatchSampler else sampler
-    if not _is_plain(loader):
-        return "an __iter__ of its own"
-    return type(sampler).__name__ if _keeps_order(loader) else "in_order=False"
-
-
-def _keeps_order(loader: Any) -> bool:
+def _keeps_order(loader: DataLoader[Any]) -> bool:
     """Whether a loader yields the batches of its sampler in the order of the sampler."""
     return _is_plain(loader) and (loader.num_workers == 0 or getattr(loader, "in_order", True))
+
+
+def distributed_sampler(loader: Any) -> DistributedSampler[Any] | None:
+    """The `DistributedSampler` of a loader, also if a batch sampler has it; None if there is none."""
+    batches = getattr(loader, "batch_sampler", None)
+    sampler = getattr(loader, "sampler", None)
+    found = (sampler, getattr(batches, "sampler", None), getattr(sampler, "sampler", None))
+    return next((x for x in found if isinstance(x, DistributedSampler)), None)
+
+
+def warn_of_other_processes(loader: Any) -> None:
+    """Warn the caller of `to_parquet` that a file has the samples of one process only."""
+    sampler = distributed_sampler(loader)
+    if sampler is not None and sampler.num_replicas > 1:
+        warnings.warn(
+            f"this file has the samples of process {sampler.rank + 1} of {sampler.num_replicas} only; with "
+            "shard='auto' all processes write one folder",
+            stacklevel=3,
+        )
+
+
+class BlockBatches:
+    """A batch sampler: the samples of blocks in batches, of which none goes over the end of a block.
+
+    >>> list(BlockBatches([range(0, 4), range(8, 11)], 3))
+    [[0, 1, 2], [3], [8, 9, 10]]
+    """
+
+    def __init__(self, blocks: Sequence[range], size: int) -> None:
+        self.blocks, self.size = blocks, size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for block in self.blocks:
+            yield from (list(block[start : start + self.size]) for start in range(0, len(block), self.size))
+
+    def __len__(self) -> int:
+        return sum(math.ceil(len(block) / self.size) for block in self.blocks)
+
+
+class SharedData:
+    """A map-style data set that several processes share, in blocks of samples.
+
+    Args:
+        data: the data set, a tensor of all inputs, or a `DataLoader` over a data set. Of a loader, the data set, the
+            batch size and the options of its workers are used, and which samples come is decided here; its sampler must
+            be a `SequentialSampler` or a `DistributedSampler`.
+        batch_size: the batch size if `data` is not a loader.
+
+    Attributes:
+        samples: how many there are.
+        batch_size: how many come in a batch.
+    """
+
+    def __init__(self, data: Any, batch_size: int) -> None:
+        self._loader = check_shareable(as_loader(data, batch_size))
+        self.samples = len(self._loader.dataset)  # type: ignore[arg-type]
+        self.batch_size = int(self._loader.batch_size or 1)
+
+    def block_size(self, world: int) -> int:
+        """How many samples a block has, for a new run with so many processes: a multiple of the batch size.
+
+        Batches are then those of a single process, so that the values are the same to the last bit where the model's
+        are.
+        """
+        rows = min(BLOCK_ROWS, math.ceil(self.samples / (BLOCKS_PER_RANK * world)))
+        return max(1, math.ceil(rows / self.batch_size)) * self.batch_size
+
+    def share(self, block: int, rank: Rank) -> list[range]:
+        """The blocks of one process: every `world`-th. Without samples there is one empty block.
+
+        If all processes are interrupted together, the blocks that are done are about the first, so that any number of
+        processes shares the rest evenly. If one process died, every `world`-th block is missing. A number of processes
+        that has no common divisor with the earlier number shares these evenly; with another, some processes get none.
+        """
+        starts = range(0, max(self.samples, 1), block)
+        return [range(start, min(start + block, self.samples)) for start in starts[rank.rank :: rank.world]]
+
+    def numbered(self, blocks: Sequence[range], reader: BatchReader) -> Iterator[Numbered]:
+        """The samples of some blocks, in batches of which none goes over the end of a block."""
+        batches = BlockBatches(blocks, self.batch_size)
+        options = {name: getattr(self._loader, name, None) for name in OPTIONS}
+        given = {name: value for name, value in options.items() if value not in (None, "")}
+        loader: DataLoader[Any] = DataLoader(self._loader.dataset, batch_sampler=batches, **given)
+        return number_by(loader, reader, (Places(indices, len(indices)) for indices in batches))
+
+
+def check_shareable(loader: Any) -> DataLoader[Any]:
+    """Return a loader that can be rebuilt for a part of its data set, or raise."""
+    if not isinstance(loader, DataLoader):
+        raise TypeError(f"{WANTED}, because several processes share it by index, got {type(loader).__name__}")
+    if isinstance(loader.dataset, IterableDataset):
+        raise TypeError(
+            f"{WANTED}, got the iterable data set {type(loader.dataset).__name__}, which has no indices to share; let "
+            "it give each process its own samples, and write a file for each process without shard="
+        )
+    sampler: Any = loader.sampler
+    source = getattr(sampler, "dataset", getattr(sampler, "data_source", ()))
+    problems = {
+        f"a {type(loader).__name__} with an __iter__ of its own": not _is_plain(loader),
+        "a loader with batch_size=None or a batch_sampler of its own": type(loader.batch_sampler) is not BatchSampler
+        or loader.batch_size is None,
+        f"a loader with {type(sampler).__name__}": type(sampler) not in (SequentialSampler, DistributedSampler),
+        "a loader with drop_last=True, which would leave samples out": loader.drop_last
+        or getattr(sampler, "drop_last", False),
+        f"a sampler of {len(source)} samples": len(source) != len(loader.dataset),  # type: ignore[arg-type]
+    }
+    got = next((words for words, is_so in problems.items() if is_so), None)
+    if got:
+        raise ValueError(f"{WANTED} (a DistributedSampler may stay), got {got}; give the data set itself")
+    return loader

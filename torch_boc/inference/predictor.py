@@ -1,7 +1,12 @@
 """Run a classifier over a loader and keep a row for each sample."""
 
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +16,44 @@ from torch import Tensor, nn
 from .. import __version__
 from .._optional import require, require_pyarrow
 from ..data.atomic import check_file
-from ..data.parquet import Column
-from ..nn import ConformalTest
+from ..data.parquet import Column, ParquetFile
+from ..functional.checks import are_probabilities
+from ..nn import ConformalTest, find_logits
 from ..nn.screening import SampleColumns
-from .finished import check_finished, describe_run, is_finished
-from .folder import PartWriter, ShardFolder
-from .hashing import digest
-from .identity import warn_of
-from .ids import check_id
-from .loaders import as_loader, count_samples, describe_loader
-from .loop import MARKS, TableLoop, check_dtype
-from .order import check_order, number
-from .part_files import PartFiles
-from .processes import warn_of_others
+from .batches import Batch, BatchReader, check_id
+from .device import Landing, Prefetch, Samples, device_of, evaluating, in_fitting_pieces, land
+from .order import Numbered, SharedData, as_loader, count_samples, number, warn_of_other_processes
+from .part_files import (
+    PartWriter,
+    RunFolder,
+    checksum,
+    is_finished,
+    metadata_of,
+    one_writer,
+    part_ranges,
+    probe_settings,
+)
 from .ranks import check_shard, find_rank
-from .runs import SPREAD_SAMPLES, Run, RunFile
-from .shards import ShardedData, cut, share
 
 
-class BoCPredictor(TableLoop):
+def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
+    """Return `dtype` if it is one for autocast or None, or raise."""
+    if dtype not in (None, torch.bfloat16, torch.float16):
+        raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
+    return dtype
+
+
+def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractContextManager[Any]:
+    """A tqdm bar that counts samples, in a terminal or a notebook; None if it is not to be shown."""
+    if not shown:
+        return nullcontext()
+    tqdm = require("tqdm", "auto", purpose="the progress bar needs", otherwise="progress=False").auto.tqdm
+    quiet = False if "ipykernel" in sys.modules else None  # None: tqdm shows it in a terminal only
+    bar: AbstractContextManager[Any] = tqdm(total=total, initial=start, unit=" samples", disable=quiet)
+    return bar
+
+
+class BoCPredictor:
     """Runs a classifier over a loader and makes a row for each sample, in the order of the loader.
 
     The columns are `index`, the `id` if you name one, `target` if the loader has it, and those of
@@ -63,6 +87,10 @@ class BoCPredictor(TableLoop):
             launcher: torchrun, srun, Lightning, or `torch.distributed`. Each process then predicts its own part of the
             data set, and `to_parquet` writes a folder. No process group is needed.
 
+    Attributes:
+        columns: the names of the columns after `index`, the id and `target`.
+        test: the predictor's own copy of the test, or None.
+
     >>> predictor = BoCPredictor(torch.nn.Linear(5, 3), progress=False)
     >>> for table in predictor.predict([torch.randn(4, 5), torch.randn(2, 5)]):
     ...     print(table["index"], table["gap"].shape)
@@ -88,12 +116,18 @@ class BoCPredictor(TableLoop):
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
-        check_dtype(dtype)
-        probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
-        check_id(id, ("target", MARKS, *probe.names))
+        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
+        self.columns, self.trials, self.test = self._probe.names, self._probe.trials, self._probe.test
+        check_id(id, ("target", *self.columns))
         self.shard, self.batch_size = check_shard(shard), batch_size
-        model = model if device is None else model.to(device)
-        super().__init__(model, probe, dtype=dtype, compile=compile, progress=progress, id=id)
+        self.model = model if device is None else model.to(device)
+        self.device, self.dtype, self.progress, self.id = device_of(self.model), check_dtype(dtype), progress, id
+        self._probe.to(self.device)
+        self._forward = torch.compile(model) if compile else model
+        self._reader = BatchReader(model, id)
+        self._ahead = 1 if self.device.type == "cuda" else 0
+        self._limit: int | None = None  # how many samples fit in memory at a time, once it has run out
+        self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
 
     def predict(self, loader: Any) -> Iterator[dict[str, Any]]:
         """Yield a table for each batch: a dict of tensors on the CPU; ids that are strings are a list.
@@ -101,18 +135,20 @@ class BoCPredictor(TableLoop):
         With `shard`, only the samples of this process are predicted.
         """
         if self.shard is not None:
-            data, rank = ShardedData(loader, self.batch_size), find_rank(self.shard)
-            blocks = share(cut(data.samples, data.block_size(rank.world)), rank)
-            return self._tables(self._read(data.numbered(blocks, self._reader)), sum(map(len, blocks)))
+            data, rank = SharedData(loader, self.batch_size), find_rank(self.shard)
+            blocks = data.share(data.block_size(rank.world), rank)
+            return self._tables(data.numbered(blocks, self._reader), sum(map(len, blocks)))
         loader = as_loader(loader, self.batch_size)
-        check_order(loader, self.id)
-        return self._tables(self._read(number(loader, self._reader)), count_samples(loader))
+        return self._tables(number(loader, self._reader), count_samples(loader))
 
     def to_frame(self, loader: Any) -> Any:
         """A pandas DataFrame of all samples; with `shard`, of the samples of this process."""
         pandas = require("pandas", purpose="frames need")
         tables = list(self.predict(loader)) or [self._no_samples()]
-        return pandas.DataFrame({name: _joined([x[name] for x in tables]) for name in tables[0]})
+        parts = {name: [x[name] for x in tables] for name in tables[0]}
+        is_tensor = {name: all(isinstance(x, Tensor) for x in some) for name, some in parts.items()}
+        joined = {name: torch.cat(x).numpy() if is_tensor[name] else list(chain(*x)) for name, x in parts.items()}
+        return pandas.DataFrame(joined)
 
     def to_parquet(
         self, loader: Any, path: str | os.PathLike[str], *, resume: bool = False, run_id: str | None = None
@@ -120,95 +156,150 @@ class BoCPredictor(TableLoop):
         """Write a Parquet file of all samples, batch by batch, and return its path.
 
         The file appears when it is complete, and its metadata say which run wrote it. With `resume`, an interrupted run
-        leaves its finished rows in the folder `{path}.parts`, and the next run with `resume` continues after them. Rows
-        of two different runs are never mixed: the settings, the test, all weights and buffers, the code and the plain
-        attributes of the model must be the same. All samples are read again and compared, but the model does not run on
-        samples that are done. A finished run is compared in the same way and not repeated. A difference is an error; to
-        replace a finished file, leave `resume` out. While a run writes, a second one is refused (also without
-        `resume`). What a model reads from elsewhere (files, the environment, other modules of your program) is not
-        compared.
+        leaves its rows in the folder `{path}.run`, and the next run with `resume` continues after them: the loader
+        must give the same samples in the same order, of which those that are done are read and left out. The settings,
+        the test, the number of samples and a checksum of the parameters and buffers must be those of the earlier run. A
+        difference is an error that names it. A finished run is not repeated; to replace its file, leave `resume` out.
+        While a run writes, a second one is refused. What else a model depends on (its code, plain attributes, files) is
+        not compared, and neither are the samples: name them in a `run_id` if they change.
 
         With `shard`, `path` is a folder, which pandas, polars and DuckDB read as one table, and `loader` is a map-style
-        data set, or a plain `DataLoader` over one. The data set must have the same order in every process: each reads
-        16 samples to compare them. The data set is cut into blocks. Each process predicts its share of the blocks, and
-        each block is a file `part-FIRST-END.parquet`, which appears whole. A process that dies loses the block that it
-        works on. A run always resumes: it predicts the blocks that are missing, with any number of processes, after it
-        has compared the blocks of its share that are done. No process waits for the others:
-        `torch_boc.inference.check_complete(path)` says whether all samples are there. The manifest of the run and
-        unfinished files are in `{path}.run`; to start over, delete both folders.
+        data set, or a plain `DataLoader` over one. The data set must have the same order in every process (sort lists
+        of files). It is cut into blocks. Each process predicts its share of the blocks, and each block is a file
+        `part-FIRST-END.parquet`, which appears whole. A process that dies loses the block that it works on. A run
+        always resumes: it predicts the blocks that are missing, with any number of processes. No process waits for the
+        others: `torch_boc.inference.check_complete(path)` says whether all samples are there. The manifest of the run
+        and unfinished files are in `{path}.run`; to start over, delete both folders.
 
         Args:
             loader: the samples.
             path: the path of the file, or of the folder with `shard`.
             resume: whether to continue an interrupted run.
-            run_id: your own name for this model and these data, such as a commit and a version of the data. Model and
-                samples are then not compared: two runs with the same name are assumed to be the same. Use it for models
-                with settings that cannot be read (there is a warning), for random augmentation, or to save time.
+            run_id: your own name for this model and these data, such as a commit and a version of the data. It is
+                compared in place of the checksum of the parameters, which is then not computed.
         """
         require_pyarrow()
         if self.shard is not None:
-            return self._to_folder(ShardedData(loader, self.batch_size), Path(path), run_id)
+            return self._to_folder(SharedData(loader, self.batch_size), Path(path), run_id)
         path, loader = check_file(path), as_loader(loader, self.batch_size)
-        check_order(loader, self.id)
-        warn_of_others(loader, stacklevel=2)
-        run, unknown = describe_run(self.model, self._settings() | describe_loader(loader), run_id)
-        if resume and is_finished(path, run):
-            warn_of(unknown)
-            if run.tracked:
-                check_finished(path, self._marks(number(loader, self._reader), count_samples(loader)))
-            return path
-        with PartFiles(path, run) if resume else RunFile(path, run) as file:
-            if file.rows:
-                warn_of(unknown)
-            earlier = file if isinstance(file, PartFiles) else None
-            samples = self._read(number(loader, self._reader), marked=run.tracked, file=earlier)
-            self._write(file, self._tables(samples, count_samples(loader), file.rows))
-            if not file.rows:
-                file.write(self._no_samples())
+        batches, samples = number(loader, self._reader), count_samples(loader)
+        warn_of_other_processes(loader)
+        settings = self._settings(samples, run_id)
+        if samples is None:
+            settings["batches"] = length_hint(loader, -1)
+        with one_writer(path):
+            if not resume:
+                with ParquetFile(path, metadata_of(settings)) as file:
+                    self._write(file, batches, samples)
+            elif not is_finished(path, settings):
+                folder = RunFolder(path, settings)
+                with PartWriter(folder) as parts:
+                    self._write(parts, batches, samples, parts.rows)
+                folder.join()
         return path
 
-    def _to_folder(self, data: ShardedData, path: Path, run_id: str | None) -> Path:
+    def _to_folder(self, data: SharedData, path: Path, run_id: str | None) -> Path:
         """Predict and write the blocks of this process that are not done."""
         rank = find_rank(self.shard or "auto")
-        settings = self._settings() | {"samples": data.samples}
-        # Every process compares these samples with the manifest before it adds rows to those of the others.
-        settings |= {SPREAD_SAMPLES: data.fingerprint(self._reader)} if run_id is None else {}
-        run, unknown = describe_run(self.model, settings, run_id)
-        folder = ShardFolder(path, run, data.samples, data.block_size(rank.world))
-        mine, done = share(folder.blocks, rank), folder.done()
-        finished = set(done)
-        if done:
-            warn_of(unknown)
-        compared = [block for block in mine if block in finished]
-        if compared:
-            marks = self._marks(data.numbered(compared, self._reader), sum(map(len, compared)))
-            folder.check_done(compared, marks if run.tracked else None)
-        self._write_blocks(data, folder, run, [block for block in mine if block not in finished])
+        folder = RunFolder(path, self._settings(data.samples, run_id), data.block_size(rank.world))
+        done = set(part_ranges(folder.parts))
+        blocks = [block for block in data.share(folder.block or 1, rank) if block not in done]
+        with PartWriter(folder, blocks) as parts:
+            if blocks:
+                self._write(parts, data.numbered(blocks, self._reader), sum(map(len, blocks)))
         return path
 
-    def _write_blocks(self, data: ShardedData, folder: ShardFolder, run: Run, blocks: list[range]) -> None:
-        """Predict these blocks; without samples there is one block, which is empty."""
-        with PartWriter(folder, run, blocks) as file:
-            if blocks and data.samples:
-                samples = self._read(data.numbered(blocks, self._reader), marked=run.tracked)
-                self._write(file, self._tables(samples, sum(map(len, blocks))))
-            elif blocks:
-                file.write(self._no_samples())
+    def _write(
+        self, file: ParquetFile | PartWriter, batches: Iterable[Numbered], total: int | None, start: int = 0
+    ) -> None:
+        for columns in self._tables(batches, total, start):
+            file.write(columns)
+        if not file.rows:
+            file.write(self._no_samples())
 
-    def _write(self, file: RunFile | PartFiles | PartWriter, tables: Iterator[dict[str, Column]]) -> None:
-        for columns in tables:
-            marks = columns.pop(MARKS, None)
-            file.write(columns, marks if isinstance(marks, Tensor) else None)
+    def _settings(self, samples: int | None, run_id: str | None) -> dict[str, object]:
+        """What must be the same in two runs."""
+        columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
+        settings = {"torch_boc": __version__, **probe_settings(self._probe, columns, self.dtype)}
+        settings["samples"] = samples
+        if run_id is not None:
+            return settings | {"run_id": str(run_id)}
+        tensors = chain(self.model.named_parameters(), self.model.named_buffers())
+        return settings | {"checksum of the parameters": checksum(tensors)}
 
-    def _settings(self) -> dict[str, object]:
-        """What must be the same in two runs, beside the model and the samples."""
-        settings: dict[str, object] = {"torch_boc": __version__, "trials": self.trials, "dtype": str(self.dtype)}
-        settings["columns"] = ["index", *([] if self.id is None else [self.id]), *self.columns]
-        if self.test is not None:
-            settings |= {"test": digest(self.test.state_dict().values()), "alpha": self._probe.alpha}
-        return settings
+    def _tables(self, batches: Iterable[Numbered], total: int | None, start: int = 0) -> Iterator[dict[str, Column]]:
+        """The tables of the samples after the first `start`. On CUDA, the next batch starts before a table is read."""
+        landing: deque[Landing] = deque()
+        with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
+            for table in self._launch(self._samples(batches, start)):
+                landing.append(table)
+                if len(landing) > self._ahead:
+                    yield self._arrive(landing, bar)
+            while landing:
+                yield self._arrive(landing, bar)
 
+    def _arrive(self, landing: deque[Landing], bar: Any) -> dict[str, Column]:
+        columns = landing.popleft().wait()
+        self._are_probabilities = bool(self._are_probabilities)
+        if self._are_probabilities:
+            raise ValueError(
+                "expected logits from the model, got probabilities (every row of the first batch is non-negative and "
+                "sums to 1); remove the softmax from the model, or let the model return the logarithm"
+            )
+        if bar is not None:
+            bar.update(len(columns[self.columns[0]]))
+        return columns
 
-def _joined(parts: list[Column]) -> Any:
-    tensors = [x for x in parts if isinstance(x, Tensor)]
-    return torch.cat(tensors).numpy() if len(tensors) == len(parts) else [x for part in parts for x in part]
+    def _launch(self, samples: Iterator[Samples]) -> Iterator[Landing]:
+        """Start the computation of each batch; on CUDA, the copy of the next batch to the device starts after it."""
+        self._are_probabilities = None
+        with Prefetch(samples, self.device) as prefetch:
+            for some in prefetch:
+                columns, self._limit = in_fitting_pieces(
+                    lambda piece: self._columns(prefetch.deliver(piece)), some.batch, self._limit
+                )
+                landing = land({**some.known, **columns})
+                if self._limit is None:  # else the memory is short
+                    prefetch.fetch()
+                yield landing
+
+    def _samples(self, batches: Iterable[Numbered], start: int) -> Iterator[Samples]:
+        """The samples after the first `start`, which are read and left out."""
+        seen = 0
+        for index, batch in batches:
+            skipped = min(max(start - seen, 0), batch.size)
+            seen += batch.size
+            if skipped:
+                batch = batch.piece(skipped, batch.size)
+                index = None if index is None else index[skipped:]
+            if batch.size:
+                yield Samples(self._known(index, batch), batch)
+        if seen < start:
+            raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
+
+    def _known(self, index: Tensor | None, batch: Batch) -> dict[str, Column]:
+        """The columns of the table that the model has no part in. An id called `index` takes the place of ours."""
+        known: dict[str, Column] = {} if index is None else {"index": index}
+        # Copies, because the loader may use the same memory for the next batch.
+        if self.id is not None and batch.ids is not None:
+            known[self.id] = batch.ids.clone() if isinstance(batch.ids, Tensor) else list(batch.ids)
+        return known if batch.target is None else known | {"target": batch.target.clone()}
+
+    def _columns(self, batch: Batch) -> dict[str, Tensor]:
+        """The computation, on the device from beginning to end."""
+        autocast = nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
+        with torch.inference_mode(), autocast:
+            logits = find_logits(self._forward(*batch.args, **batch.kwargs))
+        if logits.ndim != 2 or len(logits) != batch.size:
+            raise ValueError(
+                f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; "
+                "a table has one row for each sample: put a module around the model that reduces the other axes"
+            )
+        if self._are_probabilities is None:
+            self._are_probabilities = are_probabilities(logits, -1)
+        # Outside of inference mode, so that users get ordinary tensors.
+        return self._probe(logits)
+
+    def _no_samples(self) -> dict[str, Column]:
+        ids: dict[str, Column] = {} if self.id is None else {self.id: []}
+        return {"index": torch.arange(0), **ids, **self._probe.of_nothing()}

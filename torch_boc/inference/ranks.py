@@ -45,32 +45,24 @@ def find_rank(shard: str | Rank) -> Rank:
     if "RANK" in os.environ:
         return _checked("RANK", _number("RANK"), "WORLD_SIZE")
     if "LOCAL_RANK" in os.environ:
-        return _checked("LOCAL_RANK", _lightning_rank(), "WORLD_SIZE")
+        node = _number("NODE_RANK", "GROUP_RANK") if {"NODE_RANK", "GROUP_RANK"} & set(os.environ) else 0
+        if node and "LOCAL_WORLD_SIZE" not in os.environ:  # Lightning has the number of nodes in its own settings only
+            raise ValueError(
+                f"expected LOCAL_WORLD_SIZE or RANK in the environment of node {node}, got LOCAL_RANK only; {REMEDY}"
+            )
+        rank = _number("LOCAL_RANK") + (node * _number("LOCAL_WORLD_SIZE") if node else 0)
+        return _checked("LOCAL_RANK", rank, "WORLD_SIZE")
     if "SLURM_PROCID" in os.environ:
-        _check_srun()
+        # Slurm tells a batch script that it is process 0 of all tasks, but no others were started.
+        if "SLURM_STEP_NUM_TASKS" not in os.environ and "SLURM_NTASKS" in os.environ and _number("SLURM_NTASKS") > 1:
+            raise ValueError(
+                f"expected SLURM_STEP_NUM_TASKS in the environment, as srun sets it, got {os.environ['SLURM_NTASKS']} "
+                "tasks of a job only; start the processes with srun, or give shard=None"
+            )
         return _checked("SLURM_PROCID", _number("SLURM_PROCID"), "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
     if "WORLD_SIZE" in os.environ and _number("WORLD_SIZE") != 1:
         raise ValueError(f"expected RANK in the environment beside WORLD_SIZE, got none; {REMEDY}")
     return Rank(0, 1)
-
-
-def _check_srun() -> None:
-    """Raise in a batch script: Slurm tells it that it is process 0 of all tasks, but no others were started."""
-    if "SLURM_STEP_NUM_TASKS" not in os.environ and "SLURM_NTASKS" in os.environ and _number("SLURM_NTASKS") > 1:
-        raise ValueError(
-            f"expected SLURM_STEP_NUM_TASKS in the environment, as srun sets it, got {os.environ['SLURM_NTASKS']} "
-            "tasks of a job only; start the processes with srun, or give shard=None"
-        )
-
-
-def _lightning_rank() -> int:
-    """The rank among all processes. Lightning says how many nodes there are only in its own settings."""
-    node = _number("NODE_RANK", "GROUP_RANK") if {"NODE_RANK", "GROUP_RANK"} & set(os.environ) else 0
-    if node and "LOCAL_WORLD_SIZE" not in os.environ:
-        raise ValueError(
-            f"expected LOCAL_WORLD_SIZE or RANK in the environment of node {node}, got LOCAL_RANK only; {REMEDY}"
-        )
-    return _number("LOCAL_RANK") + (node * _number("LOCAL_WORLD_SIZE") if node else 0)
 
 
 def _checked(name: str, rank: int, *worlds: str) -> Rank:

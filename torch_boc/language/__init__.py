@@ -1,7 +1,4 @@
-"""Language models: traces of generated text, and what servers of language models return.
-
-Reports on text are in `text_report`, which is not imported here: reports take longer to import than traces.
-"""
+"""Language models: traces of generated text, and what servers of language models return."""
 
 from .record import TokenRecord
 from .responses import ResponseTokens, read_response

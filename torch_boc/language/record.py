@@ -1,9 +1,19 @@
-"""The numbers of one sequence of tokens, on the host, wherever they came from."""
+"""The numbers of one sequence of tokens, on the host, wherever they came from, and the text of each token."""
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
+import torch
 from torch import Tensor
+
+from ..functional.tokens import TOKEN_COLUMNS
+
+UNKNOWN = "\ufffd"  # what a decoder shows for bytes that are no character, or not yet one
+LONGEST = 4  # bytes of a character in UTF-8, and so the most tokens that one character may be spread over
 
 
 @dataclass(frozen=True)
@@ -33,5 +43,163 @@ class TokenRecord:
     finish: str = ""
     labels: Sequence[str] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse parts of different lengths."""
+        parts = {**self.numbers, "rivals": self.rivals, "rival_log_probabilities": self.rival_log_probabilities}
+        for name, part in {**parts, "texts": self.texts}.items():
+            if part is not None and len(part) != len(self.tokens):
+                raise ValueError(f"expected {name} of {len(self.tokens)} tokens, got {len(part)}")
+
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class TextSequence:
+    """One sequence of T tokens with texts.
+
+    Attributes:
+        record: its numbers.
+        texts: the text of each token; joined, they are the text. "" for a token that ends within a character.
+        labels: what each token is called on its own.
+        rival_labels: what the likeliest tokens at each place are called.
+    """
+
+    record: TokenRecord
+    texts: list[str]
+    labels: list[str]
+    rival_labels: list[list[str]]
+
+    @classmethod
+    def of(cls, record: TokenRecord, tokenizer: Any) -> "TextSequence":
+        """The record with the texts that it has, or that the tokenizer gives; otherwise with token ids."""
+        tokens, rivals = record.tokens.tolist(), record.rivals.tolist()
+        names: dict[int, str] = {}
+        if tokenizer is not None:
+            known = {*tokens, *(x for row in rivals for x in row)}
+            names = {token: token_label(tokenizer, token) for token in known if token >= 0}
+        if record.texts is not None:
+            texts = [clean(text) for text in record.texts]
+        elif tokenizer is not None:
+            texts = token_texts(tokenizer, tokens)
+        else:
+            texts = [id_label(token) for token in tokens]
+        shown = names if record.texts is None else {}
+        called = record.labels or [""] * len(tokens)
+        labels = [
+            clean(x) or shown.get(token) or text or id_label(token)
+            for token, text, x in zip(tokens, texts, called, strict=True)
+        ]
+        given = record.rival_texts or [[""] * len(row) for row in rivals]
+        rival_labels = [
+            [clean(text) or names.get(token) or (id_label(token) if token >= 0 else "") for token, text in pairs]
+            for pairs in (zip(*rows, strict=True) for rows in zip(rivals, given, strict=True))
+        ]
+        return cls(record, texts, labels, rival_labels)
+
+    @property
+    def numbers(self) -> Mapping[str, Tensor]:
+        """The numbers of the tokens, by name."""
+        return self.record.numbers
+
+    @property
+    def first(self) -> int:
+        """The first token to show with numbers: that of the prompt if any of it has numbers, or the one after it."""
+        start = self.record.prompt_length
+        known = any(not bool(column[:start].isnan().all()) for column in self.numbers.values())
+        return 0 if start and known else start
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of what was generated, or of the prompt if nothing was."""
+        start = self.record.prompt_length if self.record.prompt_length < len(self.record) else 0
+        columns = {name: self.numbers.get(name, torch.empty(0))[start:].double() for name in TOKEN_COLUMNS}
+        known = {name: column[~column.isnan()] for name, column in columns.items()}
+        chance, lost = known["log_probability"], known["lost_coins"]
+        place = int(columns["log_probability"].nan_to_num(math.inf, neginf=-math.inf).argmin()) if len(chance) else -1
+        return {
+            "tokens": len(self.texts[start:]),
+            "prompt_tokens": self.record.prompt_length,
+            "perplexity": math.exp(min(-float(chance.mean()), 700.0)) if len(chance) else math.nan,
+            "mean_lost_coins": float(lost.mean()),
+            "median_lost_coins": float(lost.quantile(0.5)) if len(lost) else math.nan,
+            "mean_confidence": float(known["confidence"].mean()),
+            "mean_entropy": float(known["entropy"].mean()),
+            "share_of_rank_1": float((known["rank"] == 1).double().mean()),
+            "lowest_log_probability": float(chance.min()) if len(chance) else math.nan,
+            "lowest_position": start + place if len(chance) else -1,
+            "lowest_text": self.labels[start + place] if len(chance) else "",
+            "finish": self.record.finish,
+        }
+
+
+def columns_of(sequences: Sequence[TextSequence]) -> list[str]:
+    """The names of all numbers of the sequences: those that every token has, then the others in their order."""
+    return list(dict.fromkeys([*TOKEN_COLUMNS, *(name for sequence in sequences for name in sequence.numbers)]))
+
+
+def id_label(token: int) -> str:
+    """A token without its text: its number in brackets, or "?" if that is not known either."""
+    return f"[{token}]" if token >= 0 else "?"
+
+
+def clean(text: str) -> str:
+    """The text without lone surrogates, which no file can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _decode(tokenizer: Any, tokens: Sequence[int]) -> str:
+    return clean(tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
+    """The text of each token at its place: joined, they are the text of all tokens.
+
+    A character may be spread over several tokens. The token that completes it has it, and those before it have "".
+    """
+    # The new text of each token after the last few before it, which is fast: each is decoded a few times only.
+    texts, start, read = [], 0, 0
+    for end in range(1, len(tokens) + 1):
+        known, text = _decode(tokenizer, tokens[start:read]), _decode(tokenizer, tokens[start:end])
+        complete = not text.endswith(UNKNOWN) or end - read > LONGEST or end == len(tokens)
+        if complete and text.startswith(known):
+            texts.append(text[len(known) :])
+            start, read = read, end
+        else:
+            texts.append("")
+    whole = _decode(tokenizer, tokens)
+    if "".join(texts) == whole:
+        return texts
+    # Slow but sure: each part ends where the text of the tokens so far stops to agree with the whole text.
+    texts, done = [], 0
+    for end in range(1, len(tokens) + 1):
+        text = whole if end == len(tokens) else _decode(tokenizer, tokens[:end]).rstrip(UNKNOWN)
+        agreed = next((i for i, pair in enumerate(zip(text, whole, strict=False)) if pair[0] != pair[1]), len(text))
+        stop = max(done, min(agreed, len(whole)))
+        texts.append(whole[done:stop])
+        done = stop
+    return texts
+
+
+def token_label(tokenizer: Any, token: int) -> str:
+    """What a token is called on its own, such as " the"; bytes that are no character as "⟨E2 80⟩"."""
+    text = _decode(tokenizer, [token])
+    names = tokenizer.convert_ids_to_tokens([token]) if hasattr(tokenizer, "convert_ids_to_tokens") else [text]
+    name = clean(names[0]) if isinstance(names[0], str) else text
+    if UNKNOWN in text:
+        data, alphabet = b"", _byte_alphabet()
+        if found := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", name):  # as byte fallback names it
+            data = bytes.fromhex(found[1])
+        elif all(x in alphabet for x in name):
+            data = bytes(alphabet[x] for x in name)
+        return f"⟨{data.hex(' ').upper()}⟩" if data else text
+    if name.startswith("▁") and not text.startswith(" "):  # SentencePiece strips the space at the beginning of a text
+        return f" {text}"
+    return text or name
+
+
+@lru_cache
+def _byte_alphabet() -> dict[str, int]:
+    """The characters by which byte-level BPE writes bytes: those that can be seen stand for themselves."""
+    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + place): byte for place, byte in enumerate(hidden)}

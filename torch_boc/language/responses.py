@@ -1,17 +1,51 @@
 """What servers of language models return with log-probabilities, as numbers of tokens."""
 
+import codecs
+import json
 import math
+import re
 import warnings
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..functional.top_k import CoinBounds, coins_from_top_k
-from .formats import choices_of
-from .record import TokenRecord
-from .steps import Step
-from .texts import texts_of_bytes
+from ..functional.top_k import coins_from_top_k
+from .record import UNKNOWN, TokenRecord
+
+# What OpenAI and vLLM write for a token that is very unlikely, because JSON has no infinity.
+UNLIKELY = -9999.0
+# What the rounding of log-probabilities to float32 can hide of what is left of 1.
+ROUNDING = 1e-6
+
+
+class Candidate(NamedTuple):
+    """A token and its log-probability: `token` is -1 and `text` is "" if it is not known, and `logprob` is NaN."""
+
+    token: int
+    text: str
+    logprob: float
+
+
+class Step(NamedTuple):
+    """One emitted token with what the server gave at its place.
+
+    Attributes:
+        token: the id, or -1.
+        data: the bytes of its text.
+        rank: its rank, or NaN.
+        given: all tokens that are given at its place, the likeliest first.
+        place: where it is among them, or -1.
+        cap: the logarithm of the largest probability that a token that is not given may have.
+    """
+
+    token: int
+    data: bytes
+    rank: float
+    given: list[Candidate]
+    place: int
+    cap: float
 
 
 class ResponseTokens:
@@ -32,15 +66,17 @@ class ResponseTokens:
 
     def __init__(self, steps: list[Step], prompt_length: int, finish: str) -> None:
         self.prompt_length, self.finish = prompt_length, finish
+        width = max([1, *(len(step.given) for step in steps)])
+        nothing = Candidate(-1, "", -math.inf)
+        rows = [[*step.given, *[nothing] * (width - len(step.given))] for step in steps]
+        shape = (len(steps), width)
+        logprobs = [[x.logprob for x in row] for row in rows]
+        self.logprobs = torch.tensor(logprobs, dtype=torch.float64).reshape(shape)
+        self.candidates = torch.tensor([[x.token for x in row] for row in rows], dtype=torch.int64).reshape(shape)
+        self.candidate_texts = [[x.text for x in row] for row in rows]
         self.tokens = torch.tensor([step.token for step in steps], dtype=torch.int64)
         self.texts = texts_of_bytes(step.data for step in steps)
-        width = max([1, *(len(step.given) for step in steps)])
-        rows = [sorted(step.given, key=lambda x: -x.logprob) for step in steps]
-        self.logprobs = _matrix([[x.logprob for x in row] for row in rows], width, -math.inf)
-        self.candidates = _matrix([[x.token for x in row] for row in rows], width, -1).long()
-        self.candidate_texts = [[x.text for x in row] + [""] * (width - len(row)) for row in rows]
-        places = [next((i for i, x in enumerate(row) if x.emitted), -1) for row in rows]
-        self.index = torch.tensor(places, dtype=torch.int64)
+        self.index = torch.tensor([step.place for step in steps], dtype=torch.int64)
         self.cap = torch.tensor([step.cap for step in steps], dtype=torch.float64)
         self.rank = torch.tensor([step.rank for step in steps], dtype=torch.float64)
 
@@ -78,68 +114,220 @@ def read_response(response: Any) -> list[ResponseTokens]:
     Args:
         response: an object, a dictionary, or JSON as text or bytes; or a list of vLLM's `RequestOutput`.
     """
-    return [ResponseTokens(choice.steps, choice.prompt_length, choice.finish) for choice in choices_of(response)]
+    if isinstance(response, str | bytes | bytearray):
+        try:
+            response = json.loads(response)
+        except ValueError as error:
+            raise ValueError(f"expected a response as JSON, got text that is not: {error}") from None
+    if isinstance(response, list | tuple):
+        return [tokens for one in response for tokens in read_response(one)]
+    if str(_get(response, "object") or "").endswith(".chunk"):
+        raise ValueError(
+            "expected a whole response, got a piece of a stream; join the `logprobs.content` of the chunks of each "
+            "choice, or ask the server with stream=False"
+        )
+    outputs, choices = _get(response, "outputs"), _get(response, "choices")
+    if outputs is not None:
+        return [_vllm(response, output) for output in outputs]
+    if choices is None:
+        names = [*map(str, response if isinstance(response, Mapping) else getattr(response, "__dict__", ()))]
+        fields = f"the fields {', '.join(names)}" if names else "no fields"
+        raise ValueError(
+            "expected a response with `choices` (OpenAI) or `outputs` (vLLM's RequestOutput), got "
+            f"{type(response).__name__} with {fields}"
+        )
+    return [_openai(choice) for choice in choices]
+
+
+def _openai(choice: Any) -> ResponseTokens:
+    logprobs = _get(choice, "logprobs")
+    content, tokens = _get(logprobs, "content"), _get(logprobs, "tokens")
+    if content is None and tokens is None:
+        raise ValueError(
+            "expected log-probabilities in each choice, got none; ask the server for them, for instance with "
+            "logprobs=True and top_logprobs=20 (chat) or logprobs=5 (completions)"
+        )
+    steps = _completion_steps(logprobs, tokens) if content is None else [_chat_step(item) for item in content]
+    return ResponseTokens(steps, 0, str(_get(choice, "finish_reason") or ""))
+
+
+def _chat_step(item: Any) -> Step:
+    own, listed = _candidate(item), [*(_get(item, "top_logprobs") or [])]
+    others = [_candidate(x, known=True) for x in listed]
+    # Two tokens may have the same text and bytes: the emitted one is the one of the same log-probability.
+    for i, x in enumerate(listed):
+        same = all(_get(x, name) == _get(item, name) for name in ("token", "bytes"))
+        if same and abs(others[i].logprob - own.logprob) < 1e-3:
+            del others[i]
+            break
+    given = _get(item, "bytes")
+    return _step(own, others, data=bytes(given) if given is not None and own.token < 0 else None)
+
+
+def _completion_steps(logprobs: Any, tokens: list[str]) -> list[Step]:
+    chances = _get(logprobs, "token_logprobs") or [None] * len(tokens)
+    tops = [_items(top) for top in _get(logprobs, "top_logprobs") or [None] * len(tokens)]
+    most = max((len(top) for top in tops), default=0)
+    steps = []
+    for token, chance, top in zip(tokens, chances, tops, strict=True):
+        own = Candidate(*_named(token), _number(chance, known=False))
+        others = [Candidate(*_named(name), _number(x)) for name, x in top if name != token]
+        # Tokens of the same text are one entry, so that a shorter list may have lost a likely token. The emitted token
+        # makes a list longer by one if it is not among the likeliest.
+        inside = own.logprob > min((x.logprob for x in others), default=0.0)
+        whole = len(top) == most or (len(top) == most - 1 and inside)
+        steps.append(_step(own, others, whole=whole and not any(UNKNOWN in name for name, _ in top)))
+    return steps
+
+
+def _vllm(response: Any, output: Any) -> ResponseTokens:
+    prompt = _get(response, "prompt_logprobs")
+    before = list(_get(response, "prompt_token_ids") or ()) if prompt else []
+    after, logprobs = list(_get(output, "token_ids") or ()), _get(output, "logprobs")
+    if logprobs is None:
+        raise ValueError("expected log-probabilities in each output, got none; set SamplingParams(logprobs=20)")
+    steps = []
+    for token, given in (*zip(before, prompt or [], strict=True), *zip(after, logprobs, strict=True)):
+        found = {int(key): value for key, value in _items(given)}  # its keys are texts if it was in JSON
+        own = found.pop(token, None)
+        emitted = Candidate(token, _text(own), _number(_get(own, "logprob"), known=False))
+        others = [Candidate(key, _text(x), _number(_get(x, "logprob"))) for key, x in found.items()]
+        steps.append(_step(emitted, others, rank=_get(own, "rank")))
+    return ResponseTokens(steps, len(before), str(_get(output, "finish_reason") or ""))
+
+
+def _step(
+    own: Candidate,
+    others: list[Candidate],
+    *,
+    rank: float | None = None,
+    data: bytes | None = None,
+    whole: bool = True,
+) -> Step:
+    """A step from the emitted token and the others that the server gave.
+
+    Args:
+        own: the emitted token.
+        others: the other tokens.
+        rank: the rank of the emitted token, if the server gives it.
+        data: the bytes of the emitted token, which may be a part of a character; by default those of its text.
+        whole: whether no likelier token can be missing among the others.
+    """
+    known = own.logprob > UNLIKELY
+    others = [x if x.logprob > UNLIKELY else x._replace(logprob=-math.inf) for x in others]
+    given = [own, *others] if known else others
+    cap = min((x.logprob for x in others), default=0.0) if whole else 0.0
+    if rank is None:
+        left = max(1.0 - sum(math.exp(x.logprob) for x in given), 0.0) + ROUNDING
+        certain = known and (own.logprob >= cap or math.exp(own.logprob) >= left)  # no other can be likelier
+        rank = 1.0 + sum(x.logprob > own.logprob for x in others) if certain else math.nan
+    elif known and whole and rank <= len(given):
+        cap = min(cap, own.logprob)  # the emitted token is one of the likeliest
+    given.sort(key=lambda x: -x.logprob)
+    place = next((i for i, x in enumerate(given) if x is own), -1)
+    data = own.text.encode("utf-8", "replace") if data is None else data
+    return Step(own.token, data, float(rank), given, place, cap)
+
+
+def _candidate(item: Any, *, known: bool = False) -> Candidate:
+    """A token of a chat."""
+    return Candidate(*_named(str(_get(item, "token"))), _number(_get(item, "logprob"), known=known))
+
+
+def _named(text: str) -> tuple[int, str]:
+    """The id and the text of a token: vLLM writes "token_id:123" if it is asked for ids."""
+    found = re.fullmatch(r"token(?:_id)?:(\d+)", text)
+    return (int(found[1]), "") if found else (-1, text)
+
+
+def _text(item: Any) -> str:
+    return str(_get(item, "decoded_token") or "")
+
+
+def _number(value: Any, *, known: bool = True) -> float:
+    """A log-probability, or an error; rounding may make it a little larger than 0. NaN for None, if it may be that."""
+    if value is None and not known:
+        return math.nan
+    if not isinstance(value, int | float) or not value <= 0.01:
+        raise ValueError(
+            f"expected log-probabilities, which are at most 0, got {value!r}; ask the server for log-probabilities, "
+            "not for logits"
+        )
+    return min(float(value), 0.0)
+
+
+def _get(source: Any, name: str) -> Any:
+    """A field of a dictionary or of an object; None if there is none."""
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+
+
+def _items(source: Any) -> list[tuple[Any, Any]]:
+    """The pairs of a dictionary, of an object with fields (as OpenAI's client makes of some), or of nothing."""
+    if source is None:
+        return []
+    if isinstance(source, Mapping):
+        return list(source.items())
+    return list(source.model_dump().items()) if hasattr(source, "model_dump") else list(vars(source).items())
+
+
+def texts_of_bytes(parts: Iterable[bytes]) -> list[str]:
+    r"""The text of each part of a text in UTF-8: joined, they are the text of all bytes.
+
+    >>> texts_of_bytes([b"na", b"\xc3", b"\xafve"])
+    ['na', '', 'ïve']
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    texts = [decoder.decode(part) for part in parts]
+    if texts:
+        texts[-1] += decoder.decode(b"", final=True)
+    return texts
 
 
 def records_of_response(response: Any, *, num_classes: int) -> list[TokenRecord]:
     """The records of a response's choices; see `Trace.from_response`."""
-    read = read_response(response)
-    bounds = [coins_from_top_k(tokens.logprobs, num_classes=num_classes, cap=tokens.cap) for tokens in read]
-    pairs = list(zip(read, bounds, strict=True))
-    if broken := sum(int((x.lower.odds.isnan() & _given(tokens)).sum()) for tokens, x in pairs):
+    records, broken = [], 0
+    for tokens in read_response(response):
+        lower, upper = coins_from_top_k(tokens.logprobs, num_classes=num_classes, cap=tokens.cap)
+        given = tokens.logprobs[:, 0] > -math.inf
+        broken += int((lower.odds.isnan() & given).sum())
+        # The concentration is NaN where a token that is not given may be the likeliest, and where all numbers are.
+        known = given & ~lower.concentration.isnan()
+        own = tokens.logprobs.gather(-1, tokens.index.clamp_min(0).unsqueeze(-1)).squeeze(-1)
+        numbers = {
+            "log_probability": _where(tokens.index >= 0, own),
+            "rank": tokens.rank,
+            "confidence": _where(known, lower.confidence),
+            "odds": _where(known, lower.odds),
+        }
+        ends = {
+            "lost_coins": (lower.loss * (num_classes - 1), upper.loss * (num_classes - 1)),
+            "gap": (upper.gap, lower.gap),
+            "concentration": (upper.concentration, lower.concentration),
+        }
+        for name, pair in ends.items():
+            low, high = (_where(known, x) for x in pair)
+            numbers |= {name: (low + high) / 2, f"{name}_lower": low, f"{name}_upper": high}
+        has_texts = any(tokens.texts) or bool((tokens.tokens < 0).any())
+        record = TokenRecord(
+            tokens.tokens,
+            {**numbers, "entropy": torch.full_like(own, math.nan)},
+            tokens.candidates,
+            tokens.logprobs,
+            tokens.prompt_length,
+            tokens.texts if has_texts else None,
+            tokens.candidate_texts,
+            tokens.finish,
+        )
+        records.append(record)
+    if broken:
         warnings.warn(
             f"expected log-probabilities of the likeliest tokens, got some that cannot sum to 1 at {broken} tokens, "
             "whose numbers are NaN; check that the server returns log-probabilities, not logits, and that the "
             f"vocabulary has {num_classes:,} tokens",
             stacklevel=3,
         )
-    return [_record(*pair, num_classes) for pair in pairs]
-
-
-def _given(tokens: ResponseTokens) -> Tensor:
-    """Where any log-probability is given."""
-    return tokens.logprobs[:, 0] > -math.inf
-
-
-def _record(tokens: ResponseTokens, bounds: CoinBounds, num_classes: int) -> TokenRecord:
-    # The concentration is NaN where a token that is not given may be the likeliest, and where all numbers are.
-    known = _given(tokens) & ~bounds.lower.concentration.isnan()
-    own = tokens.logprobs.gather(-1, tokens.index.clamp_min(0).unsqueeze(-1)).squeeze(-1)
-    numbers = {
-        "log_probability": _where(tokens.index >= 0, own),
-        "rank": tokens.rank,
-        "confidence": _where(known, bounds.lower.confidence),
-        "odds": _where(known, bounds.lower.odds),
-    }
-    for name, (low, high) in _ends(bounds, num_classes).items():
-        low, high = _where(known, low), _where(known, high)
-        numbers |= {name: (low + high) / 2, f"{name}_lower": low, f"{name}_upper": high}
-    return TokenRecord(
-        tokens.tokens,
-        {**numbers, "entropy": torch.full_like(own, math.nan)},
-        tokens.candidates,
-        tokens.logprobs,
-        tokens.prompt_length,
-        tokens.texts if any(tokens.texts) or bool((tokens.tokens < 0).any()) else None,
-        tokens.candidate_texts,
-        tokens.finish,
-    )
-
-
-def _ends(bounds: CoinBounds, num_classes: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """The smallest and the largest possible value of each number that is not exact."""
-    lower, upper = bounds
-    return {
-        "lost_coins": (lower.loss * (num_classes - 1), upper.loss * (num_classes - 1)),
-        "gap": (upper.gap, lower.gap),
-        "concentration": (upper.concentration, lower.concentration),
-    }
+    return records
 
 
 def _where(known: Tensor, values: Tensor) -> Tensor:
     return values.masked_fill(~known, math.nan)
-
-
-def _matrix(rows: list[list[Any]], width: int, empty: float) -> Tensor:
-    padded = [[*row, *[empty] * (width - len(row))] for row in rows]
-    return torch.tensor(padded, dtype=torch.float64).reshape(len(rows), width)

@@ -14,7 +14,7 @@ class Scale(NamedTuple):
     Attributes:
         name: its column.
         title: what people call it.
-        meaning: a sentence about it, in which {rivals} stands for the number of classes less one; see `told`.
+        meaning: a sentence about it, in which {rivals} stands for the number of classes less one.
         edges: the 7 values at which the 8 levels of tint meet. They rise if a high value is tinted, and fall if a low
             one is.
     """
@@ -29,14 +29,6 @@ class Scale(NamedTuple):
         """Whether high values are tinted."""
         return self.edges[0] < self.edges[-1]
 
-    def told(self, num_classes: int) -> str:
-        """The sentence about it, for this number of classes.
-
-        >>> SCALES["gap"].told(49_152)[:40]
-        '1 − confidence − lost coins / 49,151. Wh'
-        """
-        return self.meaning.replace("{rivals}", f"{num_classes - 1:,}")
-
     def level(self, value: float) -> int:
         """The level of tint of a value, from 0 to 7; -1 if there is none.
 
@@ -48,20 +40,8 @@ class Scale(NamedTuple):
         sign = 1 if self.rising else -1
         return bisect_right([sign * edge for edge in self.edges], sign * value)
 
-    def height(self, value: float) -> float:
-        """Where a value lies on an axis on which all levels are equally high, from 0 to 1.
 
-        >>> SCALES["rank"].height(1), SCALES["rank"].height(4), SCALES["rank"].height(1e6)
-        (0.0, 0.3125, 1.0)
-        """
-        first, last = self.edges[0], self.edges[-1]
-        ends = (2 * first - self.edges[1], *self.edges, 2 * last - self.edges[-2])
-        level = self.level(value)
-        part = (value - ends[level]) / (ends[level + 1] - ends[level])
-        return (level + min(max(part, 0.0), 1.0)) / LEVELS
-
-
-_FIRST = (
+_SCALES = (
     Scale(
         "lost_coins",
         "lost coins",
@@ -88,24 +68,6 @@ _FIRST = (
         "the logarithm of the probability of the emitted token.",
         (-0.1, -0.5, -1.0, -2.0, -4.0, -6.0, -9.0),
     ),
-)
-_ON_REQUEST = (
-    Scale("odds", "odds", "the odds against the likeliest token.", (0.02, 0.1, 0.3, 0.7, 1.2, 2.3, 5.7)),
-    Scale(
-        "concentration",
-        "concentration ρ",
-        "whether the rest is on few tokens (1) or on all evenly (0).",
-        (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-    ),
-    Scale(
-        "gap",
-        "coherence gap Δ",
-        "1 − confidence − lost coins / {rivals}. Where the last part is small, it is 1 − confidence, and says "
-        "nothing of its own.",
-        (0.02, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85),
-    ),
-)
-_FURTHER = (
     Scale(
         "p_in_distribution",
         "p-value",
@@ -118,10 +80,24 @@ _FURTHER = (
         "how many tokens a filter had removed before; then confidence and gap are of those that were left.",
         (1.0, 3.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0),
     ),
+    Scale("odds", "odds", "the odds against the likeliest token.", (0.02, 0.1, 0.3, 0.7, 1.2, 2.3, 5.7)),
+    Scale(
+        "concentration",
+        "concentration ρ",
+        "whether the rest is on few tokens (1) or on all evenly (0).",
+        (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    ),
+    Scale(
+        "gap",
+        "coherence gap Δ",
+        "1 − confidence − lost coins / {rivals}. Where the last part is small, it is 1 − confidence, and says nothing "
+        "of its own.",
+        (0.02, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85),
+    ),
 )
+SCALES = {scale.name: scale for scale in _SCALES}
 # What a page shows: the first ones always, and those on request if they are asked for.
-SHOWN, REQUESTED = tuple(x.name for x in _FIRST), tuple(x.name for x in _ON_REQUEST)
-SCALES = {scale.name: scale for scale in (*_FIRST, *_FURTHER, *_ON_REQUEST)}
+SHOWN, REQUESTED = tuple(SCALES)[:5], tuple(SCALES)[7:]
 
 
 def scale_of(name: str, values: Iterable[float]) -> Scale:
@@ -132,11 +108,6 @@ def scale_of(name: str, values: Iterable[float]) -> Scale:
     low, high = min(known), max(known)
     width = (high - low or 1.0) / LEVELS
     return Scale(name, name.replace("_", " "), "a number of the record.", tuple(low + width * i for i in range(1, 8)))
-
-
-def rounded(values: Iterable[float]) -> list[float]:
-    """The values in four digits, as a page holds them."""
-    return [float(f"{value:.4g}") for value in values]
 
 
 def written(value: float) -> str:

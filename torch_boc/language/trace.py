@@ -1,19 +1,26 @@
-"""A trace: the tokens of one or more sequences with their numbers, as a table and as a page."""
+"""A trace: the tokens of one or more sequences with their numbers, as a table, a Parquet file and a page."""
 
+import json
 import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from .._optional import require, require_pyarrow
 from ..data.atomic import check_file, replacing
+from ..data.parquet import ParquetFile
 from ..functional.checks import check_classes
-from .page import headline, page, short_page
-from .record import TokenRecord
+from .record import TextSequence, TokenRecord, columns_of
 from .responses import records_of_response
 from .scales import written
-from .sequence import TextSequence, sequence_of
-from .tables import frame, read_parquet, summary, write_parquet
+from .trace_page import headline, page, short_page
+
+KIND = "torch_boc.Trace"
+KNOWN = ("sequence", "position", "is_prompt", "token", "text")
+MORE = ("label", "rivals", "rival_log_probabilities", "rival_texts")  # what only the file has
 
 
 class Trace:
@@ -38,8 +45,6 @@ class Trace:
 
     def __init__(self, records: Sequence[TokenRecord], *, num_classes: int, tokenizer: Any = None) -> None:
         self.records, self.num_classes, self.tokenizer = list(records), check_classes(num_classes), tokenizer
-        for record in self.records:
-            _check(record)
         self._sequences: list[TextSequence] | None = None
 
     @classmethod
@@ -63,23 +68,46 @@ class Trace:
             tokenizer: only needed if the server returned token ids without texts.
         """
         records = records_of_response(response, num_classes=num_classes)
-        if choice is None:
-            return cls(records, num_classes=num_classes, tokenizer=tokenizer)
-        if not -len(records) <= choice < len(records):
-            raise ValueError(f"expected a choice from 0 to {len(records) - 1}, got {choice}")
-        return cls([records[choice]], num_classes=num_classes, tokenizer=tokenizer)
+        if choice is not None:
+            if not -len(records) <= choice < len(records):
+                raise ValueError(f"expected a choice from 0 to {len(records) - 1}, got {choice}")
+            records = [records[choice]]
+        return cls(records, num_classes=num_classes, tokenizer=tokenizer)
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike[str]) -> "Trace":
         """A trace that `to_parquet` wrote. It has the texts, so that it needs no tokenizer."""
-        records, num_classes = read_parquet(path)
-        return cls(records, num_classes=num_classes)
+        with Path(path).open("rb") as file:
+            table = require_pyarrow().parquet.read_table(file)
+        notes = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+        if notes.get("kind") != KIND:
+            raise ValueError(f"{path}: expected a table that Trace.to_parquet wrote, got another Parquet file")
+        records, start = [], 0
+        for ends in json.loads(notes["sequences"]):
+            length = ends["tokens"]
+            columns = {name: table.column(name).slice(start, length).to_pylist() for name in table.column_names}
+            numbers = {name: x for name, x in columns.items() if name not in (*KNOWN, *MORE)}
+            shape = (length, -1) if length else (0, 0)
+            record = TokenRecord(
+                torch.tensor(columns["token"], dtype=torch.int64),
+                {name: torch.tensor(values, dtype=torch.float64) for name, values in numbers.items()},
+                torch.tensor(columns["rivals"], dtype=torch.int64).reshape(shape),
+                torch.tensor(columns["rival_log_probabilities"], dtype=torch.float64).reshape(shape),
+                ends["prompt"],
+                columns["text"],
+                columns["rival_texts"],
+                ends["finish"],
+                columns["label"],
+            )
+            records.append(record)
+            start += length
+        return cls(records, num_classes=int(notes["num_classes"]))
 
     @property
     def sequences(self) -> list[TextSequence]:
         """The sequences with the texts of their tokens."""
         if self._sequences is None:
-            self._sequences = [sequence_of(record, self.tokenizer) for record in self.records]
+            self._sequences = [TextSequence.of(record, self.tokenizer) for record in self.records]
         return self._sequences
 
     def text(self, sequence: int = 0, *, prompt: bool = True) -> str:
@@ -89,7 +117,23 @@ class Trace:
 
     def to_frame(self) -> Any:
         """A pandas table with a row for each token: sequence, position, is_prompt, token, text, and its numbers."""
-        return frame(self.sequences)
+        pandas = require("pandas", purpose="tables of tokens need")
+        names = columns_of(self.sequences)
+        parts = [pandas.DataFrame({name: [] for name in (*KNOWN, *names)})] if not self.records else []
+        for number, sequence in enumerate(self.sequences):
+            record = sequence.record
+            place = torch.arange(len(record))
+            missing = torch.full((len(record),), math.nan, dtype=torch.float64)
+            columns = {
+                "sequence": torch.full_like(place, number).numpy(),
+                "position": place.numpy(),
+                "is_prompt": (place < record.prompt_length).numpy(),
+                "token": record.tokens.numpy(),
+                "text": sequence.texts,
+                **{name: record.numbers.get(name, missing).double().numpy() for name in names},
+            }
+            parts.append(pandas.DataFrame(columns))
+        return pandas.concat(parts, ignore_index=True)
 
     def summary(self) -> Any:
         """A pandas table with a row for each sequence: perplexity, and the means of the numbers.
@@ -97,7 +141,8 @@ class Trace:
         They are of the generated tokens, or of the prompt if nothing was generated. Tokens without numbers are left
         out.
         """
-        return summary(self.sequences)
+        rows = [{"sequence": i, **sequence.summary()} for i, sequence in enumerate(self.sequences)]
+        return require("pandas", purpose="tables of tokens need").DataFrame(rows)
 
     def headlines(self) -> list[str]:
         """A line for each sequence: how many tokens, perplexity, lost coins, and why it ended."""
@@ -105,7 +150,20 @@ class Trace:
 
     def to_parquet(self, path: str | os.PathLike[str]) -> Path:
         """Write the table and the likeliest tokens at each place to a Parquet file; returns its path."""
-        return write_parquet(self.sequences, path, self.num_classes)
+        columns = {name: column.to_numpy() for name, column in self.to_frame().items()}
+        for name in MORE:
+            columns[name] = []
+        for sequence in self.sequences:
+            record = sequence.record
+            columns["label"] += sequence.labels
+            columns["rivals"] += record.rivals.tolist()
+            columns["rival_log_probabilities"] += record.rival_log_probabilities.double().tolist()
+            columns["rival_texts"] += sequence.rival_labels
+        ends = [{"tokens": len(x), "prompt": x.prompt_length, "finish": x.finish} for x in self.records]
+        notes = {"kind": KIND, "num_classes": str(self.num_classes), "sequences": json.dumps(ends)}
+        with ParquetFile(path, notes) as file:
+            file.write_table(require_pyarrow().table(columns))
+        return file.path
 
     def html(self, quantity: str = "lost_coins", *, title: str = "") -> str:
         """A page in one file: the text with its tokens tinted by a quantity, and the numbers of each token.
@@ -130,10 +188,7 @@ class Trace:
 
     def __getitem__(self, place: int | slice) -> "Trace":
         chosen = self.records[place] if isinstance(place, slice) else [self.records[place]]
-        found = Trace(chosen, num_classes=self.num_classes, tokenizer=self.tokenizer)
-        if self._sequences is not None:
-            found._sequences = self._sequences[place] if isinstance(place, slice) else [self._sequences[place]]
-        return found
+        return Trace(chosen, num_classes=self.num_classes, tokenizer=self.tokenizer)
 
     def __iter__(self) -> Iterator["Trace"]:
         return (self[i] for i in range(len(self)))
@@ -144,18 +199,9 @@ class Trace:
         told = f"Trace of {count}, {total:,} tokens ({prompt:,} of the prompt), {self.num_classes:,} classes"
         if len(self) != 1:
             return f"<{told}>"
-        numbers = summary(self.sequences).iloc[0]
+        numbers = self.sequences[0].summary()
         known = {"perplexity": numbers["perplexity"], "mean lost coins": numbers["mean_lost_coins"]}
         return f"<{told}{''.join(f', {name} {written(x)}' for name, x in known.items() if not math.isnan(x))}>"
 
     def _repr_html_(self) -> str:
         return short_page(self.sequences, self.num_classes)
-
-
-def _check(record: TokenRecord) -> None:
-    """Raise if the parts of a record have different lengths."""
-    parts = {**record.numbers, "rivals": record.rivals, "rival_log_probabilities": record.rival_log_probabilities}
-    texts = {"texts": record.texts} if record.texts is not None else {}
-    for name, part in {**parts, **texts}.items():
-        if len(part) != len(record.tokens):
-            raise ValueError(f"expected {name} of {len(record.tokens)} tokens, got {len(part)}")

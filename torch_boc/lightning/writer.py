@@ -11,7 +11,7 @@ from torch.utils.data import DistributedSampler
 
 from .._optional import require_pyarrow
 from ..data.parquet import Column, ParquetFile
-from ..inference.ids import as_ids, check_id, take_id
+from ..inference.batches import as_ids, check_id, take_id
 from ..inference.order import count_kept
 from ..nn import ConformalTest
 from ..nn.screening import SampleColumns

@@ -120,7 +120,8 @@ class BoCSeparation(ProbeMetric):
         flags = _flat_flags(ood, evidence.coins.odds.shape, self.device)
         values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states([self._invalid]))
         if self.thresholds is not None:
-            add_histograms(*self._states([self._bins]), values, flags)
+            (histogram,) = self._states([self._bins])
+            add_histograms(histogram, values, flags)
         else:
             self._keep(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
 

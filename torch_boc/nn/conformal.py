@@ -312,7 +312,8 @@ class ConformalTest(nn.Module):
             raise ValueError(
                 f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
             )
-        looks = self.validate_args and kind not in self._looked_at and not torch.compiler.is_compiling()
+        # The compiler is asked first, so that it does not compile again after the first batch was looked at.
+        looks = not torch.compiler.is_compiling() and self.validate_args and kind not in self._looked_at
         if looks and isinstance(preds, Tensor) and preds.numel() > 0:
             self._looked_at[kind] = are_probabilities(preds, -1)
             if device.type == "cpu":

@@ -3,9 +3,7 @@
 Ray is imported when a function here is called.
 """
 
-from .folding import fold, is_ray_dataset
-from .predicting import BoCRayPredictor, predict
-from .runs import check_complete
+from .cluster import check_complete, predict
 from .summaries import calibrate, summarize
 
-__all__ = ["BoCRayPredictor", "calibrate", "check_complete", "fold", "is_ray_dataset", "predict", "summarize"]
+__all__ = ["calibrate", "check_complete", "predict", "summarize"]

@@ -1,86 +1,80 @@
 """The summary of the probe, and a calibrated test, over the rows of a Ray data set."""
 
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+import pickle
+import zlib
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from ..core.contract import COINS
+from ..data.sheets import numpy
 from ..functional.checks import check_trials
 from ..functional.columns import restore_evidence
 from ..functional.evidence import Evidence
 from ..functional.summary import summarize as summary_of
 from ..functional.tally import Tally, add_evidence, add_logits, empty_tally
+from ..inference.batch_predictor import Arrays, column_tensor
 from ..nn import ConformalTest
-from .arrays import column_tensor
-from .folding import fold
-from .grouping import fold_groups
+from .cluster import check_dataset
+
+State = TypeVar("State")
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where the evidence of the rows of a table is.
+def fold(
+    dataset: Any,
+    empty: Callable[[], State],
+    add: Callable[[State, Arrays], State],
+    merge: Callable[[State, State], State],
+) -> State:
+    """Fold the blocks of a Ray data set into one state.
 
-    Attributes:
-        logits: the name of the column of logits. A table without it has the columns of a predictor.
-        target: the name of the column of targets, which need not be there.
-        num_classes: the number of classes for tables without logits, or None to find it.
-        trials: the number of coin flips of p-values.
+    Each block becomes a state in the worker that has the block, which is `add(empty(), block)`. Only the states travel
+    to the program, which merges them one after the other. The data set need not fit in memory.
     """
+    check_dataset(dataset)
 
-    logits: str
-    target: str
-    num_classes: int | None = None
-    trials: int = 100
+    def state_of(block: Arrays) -> dict[str, Any]:
+        rows = len(next(iter(block.values()), ()))
+        state = pickle.dumps(add(empty(), block) if rows else empty(), pickle.HIGHEST_PROTOCOL)
+        return {"state": numpy().array([zlib.compress(state, 1)], object)}  # counts are mostly zeros
 
-    def targets(self, table: Any) -> Tensor | None:
-        """The targets, or None."""
-        return column_tensor(table, self.target) if self.target in table.column_names else None
-
-    def rows(self, table: Any) -> Tensor | None:
-        """The logits, or None if the table has none."""
-        return column_tensor(table, self.logits) if self.logits in table.column_names else None
-
-    def evidence(self, table: Any) -> Evidence:
-        """The evidence as far as it follows from the columns of a predictor."""
-        names = [name for name in (*COINS, "energy", "logit_gap") if name in table.column_names]
-        columns, target = {name: column_tensor(table, name) for name in names}, self.targets(table)
-        columns |= {} if target is None else {"target": target}
-        try:
-            return restore_evidence(columns, num_classes=self.num_classes, trials=self.trials)
-        except ValueError as error:
-            raise ValueError(f"expected a column {self.logits!r}, or those of a predictor: {error}") from error
-
-
-@dataclass(frozen=True)
-class Tallying:
-    """Adds tables to a tally."""
-
-    source: Source
-    alpha: float
-    ignore_index: int | None
-
-    def __call__(self, total: Tally, table: Any) -> Tally:
-        """The tally with the rows of a table."""
-        logits = self.source.rows(table)
-        how: dict[str, Any] = {"alpha": self.alpha}
-        if logits is None:
-            evidence = self.source.evidence(table)
-            if evidence.target is not None and self.ignore_index is not None:
-                evidence = evidence._replace(counted=evidence.target != self.ignore_index)
-            add_evidence(total, evidence, **how)
-        else:
-            how |= {"trials": self.source.trials, "ignore_index": self.ignore_index}
-            add_logits(total, logits, self.source.targets(table), **how)
-        return total
-
-
-def add_tallies(total: Tally, other: Tally) -> Tally:
-    """The tally of both, in place of the first."""
-    for x, y in zip(total, other, strict=True):
-        x.add_(y)
+    total = empty()
+    states = dataset.map_batches(state_of, batch_format="numpy", batch_size=None)
+    for block in states.iter_batches(batch_format="numpy", batch_size=None):
+        for state in block["state"]:
+            total = merge(total, pickle.loads(zlib.decompress(state)))
     return total
+
+
+def _evidence(
+    block: Arrays, logits: str, target: Tensor | None = None, num_classes: int | None = None, trials: int = 100
+) -> Evidence:
+    """The evidence of rows without logits, as far as it follows from the columns of a predictor."""
+    names = [name for name in (*COINS, "energy", "logit_gap") if name in block]
+    columns = {name: column_tensor(name, block[name]) for name in names}
+    columns |= {} if target is None else {"target": target}
+    try:
+        return restore_evidence(columns, num_classes=num_classes, trials=trials)
+    except ValueError as error:
+        raise ValueError(f"expected a column {logits!r}, or those of a predictor: {error}") from error
+
+
+def _groups(block: Arrays, by: str | None) -> dict[Any, Arrays]:
+    """The rows of each group, by the values of column `by`; all rows under None without such a column."""
+    if by is None:
+        return {None: block}
+    if by not in block:
+        raise ValueError(f"expected a column {by!r} to group by, got {', '.join(block)}")
+    places: dict[Any, list[int]] = {}
+    for place, key in enumerate(block[by].tolist()):
+        if key is None or key != key:
+            raise ValueError(
+                f"expected a group for each row in column {by!r}, got null or NaN; leave such rows out of the data set "
+                "with filter, or give them a value of their own"
+            )
+        places.setdefault(key, []).append(place)
+    return {key: {name: x[rows] for name, x in block.items()} for key, rows in places.items()}
 
 
 def summarize(
@@ -99,13 +93,13 @@ def summarize(
 
     The rows have logits, as lists or tensors of one length, or they are rows that a predictor has written, with
     `prediction`, `odds`, `loss`, `concentration` and `free_gap`. Each worker adds up the blocks that it has, and only
-    the tallies travel. Without logits, `nll` is NaN if there is a wrong
-    prediction, because the columns do not tell the target's logit.
+    the tallies travel. Without logits, `nll` is NaN if there is a wrong prediction, because the columns do not tell the
+    target's logit.
 
     Args:
         dataset: a `ray.data.Dataset`.
-        by: the name of a column: there is a summary for each of its values, by way of an `AggregateFnV2`.
-            Null and NaN are no values to group by, and are refused: leave such rows out, or give them a value.
+        by: the name of a column: there is a summary for each of its values. Null and NaN are refused: leave such rows
+            out, or give them a value.
         logits: the name of the column of logits.
         target: the name of the column of targets. Without it, the keys that need targets are NaN.
         num_classes: the number of classes, for rows without logits; by default it follows from the columns.
@@ -117,34 +111,32 @@ def summarize(
     Returns:
         A dict of scalar tensors in float64; with `by`, a dict of such dicts by the values of the column.
     """
-    source = Source(logits, target, num_classes, check_trials(trials))
-    how: Any = (partial(empty_tally, bins), Tallying(source, alpha, ignore_index), add_tallies)
-    if by is not None:
-        return {key: summary_of(total) for key, total in fold_groups(dataset, by, *how).items()}
-    return summary_of(fold(dataset, *how))
+    trials = check_trials(trials)
 
+    def add(totals: dict[Any, Tally], block: Arrays) -> dict[Any, Tally]:
+        for key, rows in _groups(block, by).items():
+            total, labels = empty_tally(bins), column_tensor(target, rows[target]) if target in rows else None
+            if logits in rows:
+                values = column_tensor(logits, rows[logits])
+                add_logits(total, values, labels, trials=trials, alpha=alpha, ignore_index=ignore_index)
+            else:
+                evidence = _evidence(rows, logits, labels, num_classes, trials)
+                if labels is not None and ignore_index is not None:
+                    evidence = evidence._replace(counted=labels != ignore_index)
+                add_evidence(total, evidence, alpha=alpha)
+            totals[key] = total
+        return totals
 
-@dataclass(frozen=True)
-class Counting:
-    """Adds tables of held-out samples to a test."""
+    def merge(totals: dict[Any, Tally], others: dict[Any, Tally]) -> dict[Any, Tally]:
+        for key, other in others.items():
+            for x, y in zip(totals.setdefault(key, empty_tally(bins)), other, strict=True):
+                x.add_(y)
+        return totals
 
-    source: Source
-    test: ConformalTest
-
-    def empty(self) -> ConformalTest:
-        """A test without held-out samples."""
-        return self.test.clone()
-
-    def __call__(self, test: ConformalTest, table: Any) -> ConformalTest:
-        """The test with the rows of a table."""
-        rows = self.source.rows(table)
-        test.update(self.source.evidence(table) if rows is None else rows)
-        return test
-
-
-def add_held_out(test: ConformalTest, other: ConformalTest) -> ConformalTest:
-    """The test with the held-out samples of both, in place of the first."""
-    return test.merge(other)
+    totals = fold(dataset, dict, add, merge)
+    if by is None:
+        return summary_of(totals.get(None, empty_tally(bins)))
+    return {key: summary_of(total) for key, total in totals.items()}
 
 
 def calibrate(
@@ -169,8 +161,15 @@ def calibrate(
         raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
     blank = ConformalTest() if test is None else test.clone().cpu()
     blank.reset()
-    counting = Counting(Source(logits, "target", num_classes), blank)
-    found: ConformalTest = fold(dataset, counting.empty, counting, add_held_out)
+
+    def add(found: ConformalTest, block: Arrays) -> ConformalTest:
+        if logits in block:
+            found.update(column_tensor(logits, block[logits]))
+        else:
+            found.update(_evidence(block, logits, num_classes=num_classes))
+        return found
+
+    found: ConformalTest = fold(dataset, blank.clone, add, lambda one, other: one.merge(other))
     if invalid := int(found.invalid):
         raise ValueError(f"expected held-out rows without NaN and +inf, got {invalid} such rows; leave them out")
     found.check_calibrated()

@@ -2,6 +2,6 @@
 
 from .comparison import Comparison
 from .report import Report
-from .results import Results
+from .tables import Results
 
 __all__ = ["Comparison", "Report", "Results"]

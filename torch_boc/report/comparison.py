@@ -9,17 +9,14 @@ from typing import Any
 from urllib.parse import quote
 
 from ..data.atomic import check_folder, printable
-from ..plots import notebook
-from .contrast import contrast_figure, difference_tables, ood_contrast
-from .measured import headline
-from .parts import Cell, ContrastRow, Table
-from .rendering import template
-from .report import FILES, Report, picture, strict, write
-from .results import Results, frame
-from .symbols import Introductions
-from .tables import DifferenceRow
-from .topics import captions, contrast_rows, glossary, key_sentences
-from .words import distinct_names, listed, number, value_text
+from ..plots import CYCLE, GREY, notebook
+from .axes import SETS, figure_text, finish, panels
+from .document import Picture, template
+from .parts import NOTHING, UPSIDE_DOWN, Cell, Table, first_cell, row_cell
+from .report import FILES, Report, strict, write
+from .tables import DifferenceRow, Results, frame
+from .topics import Introductions, captions, contrast_rows, glossary, headline, key_sentences
+from .words import BASELINE, COMPARED_SCORES, PAPER_SCORE, distinct_names, listed, number, symbol, value_text
 
 TITLE = "Bag-of-Coins: side by side"
 NOTE = "With 95 % intervals. ECE: lower is better. AUROC: higher is better, and 0.5 is chance."
@@ -28,6 +25,7 @@ INDEX = "index.html"
 # Names that no folder of a report may have: that of the page of all models, and the names of devices in Windows.
 RESERVED_FOLDERS = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
 LONGEST_SLUG = 150  # bytes
+MARKERS = "os^Dv<>"
 
 
 class Comparison:
@@ -56,8 +54,12 @@ class Comparison:
 
     def table(self) -> Table:
         """A table with a column for each model. A row without any value is left out."""
+        models = self._results().values()
         found = [
-            [title, *(cell(report.results) for report in self.reports.values())] for title, cell in comparison_rows()
+            [Cell("classes"), *(Cell(str(x.settings["classes"])) for x in models)],
+            [Cell("OOD set"), *(Cell(next(iter(distinct_names(x.ood["ood"])), "–")) for x in models)],
+            [Cell("accuracy"), *(Cell(number(float(x.settings["accuracy"]))) for x in models)],
+            *([title, *map(cell, models)] for title, cell in contrast_rows()),
         ]
         present = [row for row in found if any(cell.text != "–" for cell in row[1:])]
         return Table(self._caption(), ["", *self.reports], present)
@@ -105,12 +107,12 @@ class Comparison:
         """
         folder, places = check_folder(folder, comparison_files(self.reports)), slugs(self.reports)
         paths: list[Path] = []
-        drawn: dict[str, dict[str, Any]] = {}
+        shown: dict[str, dict[str, Picture]] = {}
         for name, report in self.reports.items():
-            figures = report.figures()
-            paths += report.save(folder / places[name], figures, up=f"../{INDEX}")
-            drawn[name] = {key: picture(figures[key]) for key in ("coherence", "roc") if key in figures}
-        return [write(folder / INDEX, self._page(drawn).encode()), *paths]
+            pictures = report.pictures()
+            paths += report.save(folder / places[name], pictures, up=f"../{INDEX}")
+            shown[name] = {key: pictures[key] for key in ("coherence", "roc") if key in pictures}
+        return [write(folder / INDEX, self._page(shown).encode()), *paths]
 
     def _page(self, drawn: Mapping[str, Mapping[str, Any]]) -> str:
         table = self.table()
@@ -137,13 +139,13 @@ class Comparison:
         """The tables, the sentences about each model and a figure, which notebooks show."""
         said = {name: self.sentences(name) for name in self.reports}
         whole = template("contrast.html.jinja").render(tables=[self.table(), *self.tables()], models=said)
-        return notebook(whole, self._figure)
 
-    def _figure(self) -> tuple[Any, str] | None:
-        """The figure for a notebook, and what it shows in words; None if there is nothing to show."""
-        drawn = contrast_figure(self._results())
-        alt = "A number of each model with its 95 % interval; the tables above have the numbers."
-        return None if drawn is None else (drawn, alt)
+        def draw() -> tuple[Any, str] | None:
+            drawn = contrast_figure(self._results())
+            alt = "A number of each model with its 95 % interval; the tables above have the numbers."
+            return None if drawn is None else (drawn, alt)
+
+        return notebook(whole, draw)
 
     def _model(self, name: str, report: Report, drawn: Mapping[str, Any], reader: Introductions) -> dict[str, Any]:
         """What the page says of one model."""
@@ -157,23 +159,6 @@ class Comparison:
             "symbols": reader.of(self.sentences(name)),
             "figures": [(captions(results, [key])[0], image) for key, image in drawn.items()],
         }
-
-
-def comparison_rows() -> list[ContrastRow]:
-    """The names of the rows, each with a function that gives the cell of a model."""
-    return [(Cell("classes"), _classes), (Cell("OOD set"), _ood_set), (Cell("accuracy"), _accuracy), *contrast_rows()]
-
-
-def _classes(results: Results) -> Cell:
-    return Cell(str(results.settings["classes"]))
-
-
-def _ood_set(results: Results) -> Cell:
-    return Cell(next(iter(distinct_names(results.ood["ood"])), "–"))
-
-
-def _accuracy(results: Results) -> Cell:
-    return Cell(number(float(results.settings["accuracy"])))
 
 
 def slugs(names: Iterable[str]) -> dict[str, str]:
@@ -223,3 +208,75 @@ def _by_printable_name(values: Mapping[str, Any]) -> dict[str, Any]:
 def _printable_names(differences: Any) -> Any:
     """The same rows, with the names of models and OOD sets as the reports have them."""
     return differences.assign(**{name: differences[name].map(printable) for name in ("model", "than", "ood")})
+
+
+def all_ood_sets(models: Mapping[str, Results]) -> list[str]:
+    """The names of the OOD sets of all models, in the order in which they come."""
+    return distinct_names([name for results in models.values() for name in results.ood["ood"]])
+
+
+def ood_contrast(models: Mapping[str, Results]) -> list[Table]:
+    """A table of AUROC for each OOD set, if a model has more than one; the table of all models has the first set."""
+    if all(len(distinct_names(results.ood["ood"])) < 2 for results in models.values()):
+        return []
+    found = []
+    for ood in all_ood_sets(models):
+        tables = [results.ood[results.ood["ood"] == ood] for results in models.values()]
+        own = distinct_names([score for table in tables for score in table[table["kind"] != "score"]["score"]])
+        rows = []
+        for score in dict.fromkeys((*COMPARED_SCORES, *own)):
+            cells = [first_cell(table[table["score"] == score], "auroc") for table in tables]
+            rows += [[_score_name(score), *cells]] if any(cell != NOTHING for cell in cells) else []
+        found.append(Table(f"AUROC against {ood}, with 95 % intervals", ["score", *models], rows))
+    return found
+
+
+def _score_name(score: str) -> Cell:
+    return Cell(symbol(score), mark=UPSIDE_DOWN if score == PAPER_SCORE else "")
+
+
+def difference_tables(differences: Any) -> list[Table]:
+    """The paired differences from the first model: a table for accuracy and ECE, and one for each OOD set.
+
+    A difference is emphasised if its interval is beyond 0.
+    """
+    found = []
+    for ood, table in differences.groupby("ood", sort=False):
+        models, than = distinct_names(table["model"]), table.iloc[0]["than"]
+        sure = (table["difference_low"] > 0) | (table["difference_high"] < 0)
+        cells = {
+            (row["what"], row["model"]): row_cell(row, "difference", sign=True, best=best)
+            for (_, row), best in zip(table.iterrows(), sure, strict=True)
+        }
+        rows = [
+            [_score_name(what), *(cells.get((what, model), NOTHING) for model in models)]
+            for what in distinct_names(table["what"])
+        ]
+        about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
+        caption = f"{about}: each model minus {than}, on the same samples, with 95 % intervals; bold if beyond 0"
+        found.append(Table(caption, ["score" if ood else "number", *models], rows))
+    return found
+
+
+def contrast_figure(models: Mapping[str, Results]) -> Any:
+    """The AUROC of confidence on each OOD set, or the ECE of each model if there is none; None without numbers."""
+    tables = {ood: {k: x.ood[(x.ood["ood"] == ood) & (x.ood["score"] == BASELINE)] for k, x in models.items()}
+              for ood in all_ood_sets(models)[:SETS]}  # fmt: skip
+    column, title = "auroc", f"AUROC of {symbol(BASELINE)}"
+    if not tables:
+        plain = {k: x.calibration[x.calibration["method"] == symbol(BASELINE)] for k, x in models.items()}
+        tables, column, title = {"": plain}, "ece", f"ECE of {symbol(BASELINE)}"
+    if not any(len(rows) for found in tables.values() for rows in found.values()):
+        return None
+    figure, axes = panels(len(tables), (4.8, 1.2 + 0.42 * len(models)))
+    for axis, (ood, found) in zip(axes, tables.items(), strict=True):
+        for place, rows in enumerate(found.values()):
+            if len(rows):
+                row, colour = rows.iloc[0], CYCLE[place % len(CYCLE)]
+                axis.plot([row[f"{column}_low"], row[f"{column}_high"]], [place, place], color=colour, linewidth=2)
+                axis.plot(row[column], place, MARKERS[place % len(MARKERS)], color=colour)
+        axis.set_yticks(range(len(found)), [figure_text(name) for name in found])
+        axis.set(xlabel=f"{title} against {figure_text(ood)}" if ood else title, ylim=(len(found) - 0.5, -0.5))
+        if column == "auroc":
+            axis.axvline(0.5, color=GREY, linewidth=1, linestyle=":")
+    return finish(figure, axes, None)

@@ -5,15 +5,47 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..pages import Cell as Cell
-from ..pages import Table as Table
-from .results import Results
+from .tables import Results
 from .words import interval_text, number
 
 UPSIDE_DOWN = "upside down"
 
 
+class Cell(NamedTuple):
+    """One cell of a table.
+
+    Attributes:
+        text: the value or the name.
+        small: an interval or a second name, in small type.
+        best: whether the cell is emphasised.
+        mark: a warning beside the text, such as "upside down".
+    """
+
+    text: str
+    small: str = ""
+    best: bool = False
+    mark: str = ""
+
+
 NOTHING = Cell("–")
+
+
+class Table(NamedTuple):
+    """A table, in which the first cell of each row is the name of the row.
+
+    Attributes:
+        caption: stands above the table on a page.
+        columns: the titles of the columns.
+        rows: the rows; each has a cell for each column.
+        heading: stands above the table in a terminal. A table without a heading is shown on pages only.
+        pages_only: the titles of the columns that a terminal has no room for.
+    """
+
+    caption: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    heading: str = ""
+    pages_only: tuple[str, ...] = ()
 
 
 class Caption(NamedTuple):
@@ -61,14 +93,6 @@ Sentences = Callable[[Results], Iterable[str]]
 ContrastRow = tuple[Cell, Callable[[Results], Cell]]
 
 
-def _no_tables(results: Results) -> list[Table]:
-    return []
-
-
-def _no_text(results: Results) -> str:
-    return ""
-
-
 @dataclass(frozen=True)
 class Topic:
     """One subject of a report, with everything that the outputs show of it. `topics.TOPICS` lists all topics.
@@ -80,23 +104,18 @@ class Topic:
         figures: the figures of the section.
         sentences: give sentences for the verdict, also for the comparison of several models.
         details: give further sentences for the verdict on one model.
-        contrast: gives rows for the table of several models: a name, and a function that gives the cell of a model.
+        contrast: rows for the table of several models: a name, and a function that gives the cell of a model.
         glossary: symbols and short names of this topic, with their meanings.
     """
 
     title: str = ""
-    text: Callable[[Results], str] = _no_text
-    tables: Callable[[Results], list[Table]] = _no_tables
+    text: Callable[[Results], str] = lambda results: ""
+    tables: Callable[[Results], list[Table]] = lambda results: []
     figures: tuple[Figure, ...] = ()
     sentences: tuple[Sentences, ...] = ()
     details: tuple[Sentences, ...] = ()
     contrast: Callable[[], Iterable[ContrastRow]] = tuple
     glossary: tuple[tuple[str, str], ...] = ()
-
-
-def present(*tables: Table | None) -> list[Table]:
-    """The tables without those that are None."""
-    return [table for table in tables if table is not None]
 
 
 def are_best(column: Any, choose: Callable[..., Any]) -> Sequence[bool]:
@@ -106,8 +125,11 @@ def are_best(column: Any, choose: Callable[..., Any]) -> Sequence[bool]:
     return [value == best for value in rounded]
 
 
-def value_cell(table: Any, column: str, *, sign: bool = False) -> Cell:
-    """The value of a column in the first row, with its interval."""
-    if not len(table):
-        return NOTHING
-    return Cell(number(table.iloc[0][column], sign=sign), interval_text(table.iloc[0], column, sign=sign))
+def row_cell(row: Any, column: str, *, sign: bool = False, best: bool = False) -> Cell:
+    """The value of a column in a row, with its interval."""
+    return Cell(number(row[column], sign=sign), interval_text(row, column, sign=sign), bool(best))
+
+
+def first_cell(table: Any, column: str) -> Cell:
+    """The value of a column in the first row of a table, with its interval."""
+    return row_cell(table.iloc[0], column) if len(table) else NOTHING

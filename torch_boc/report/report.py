@@ -6,23 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from .._optional import has
 from ..data.atomic import check_file, check_folder, replacing
-from ..plots import image as image
-from .axes import PANEL
+from .document import Picture, markdown, notebook, page, picture
 from .explore import explore_page
-from .html import Picture, notebook, page
-from .markdown import markdown
-from .measured import headline
-from .results import EXPLORED, ROW_TYPES, Results
-from .topics import all_figures, draw_figures, verdict
+from .tables import EXPLORED, ROW_TYPES, Results, frame
+from .topics import all_figures, draw_figures, headline, verdict
 
 DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability", "screening", "thresholds", "stream")
 EXPLORE = "explore.html"
 FILES = ("report.html", "report.md", "report.json", EXPLORE, *(f"{figure.name}.png" for figure in all_figures()))
-LARGEST_SVG = 200_000
 TABLES = tuple(name for name in ROW_TYPES if name not in EXPLORED)
 
 
@@ -81,11 +76,11 @@ class Report:
             The path.
         """
         check_file(path)  # an error comes before the work
-        return write(path, self._page(self.figures()))
+        return write(path, page(self.results, self.pictures()).encode())
 
-    def _page(self, drawn: Mapping[str, Any], up: str | None = None, explore: str | None = None) -> bytes:
-        pictures = {name: picture(figure) for name, figure in drawn.items()}
-        return page(self.results, pictures, up, explore).encode()
+    def pictures(self) -> dict[str, Picture]:
+        """The figures by name, drawn as they are on the page and in the files of `save`."""
+        return {name: picture(figure) for name, figure in self.figures().items()}
 
     def explore(self, path: str | os.PathLike[str]) -> Path:
         """Write the page to explore as one self-contained HTML file of about 5 MB, most of which is plotly's script.
@@ -126,7 +121,7 @@ class Report:
         return text
 
     def save(
-        self, folder: str | os.PathLike[str], drawn: Mapping[str, Any] | None = None, *, up: str | None = None
+        self, folder: str | os.PathLike[str], pictures: Mapping[str, Picture] | None = None, *, up: str | None = None
     ) -> list[Path]:
         """Write report.html, report.md, report.json, explore.html and a PNG file for each figure into `folder`.
 
@@ -134,21 +129,23 @@ class Report:
 
         Args:
             folder: the folder, which is made if it does not exist.
-            drawn: the result of `figures()`, if the figures are drawn already.
+            pictures: the result of `pictures()`, if the figures are drawn already.
             up: a link to the page of all models, if the report is one of several.
 
         Returns:
             The paths of the files, report.html first and explore.html last.
         """
         folder = check_folder(folder, FILES)
-        drawn = self.figures() if drawn is None else drawn
-        links = {name: f"{name}.png" for name in drawn}
+        pictures = self.pictures() if pictures is None else pictures
+        links = {name: f"{name}.png" for name in pictures}
         explored = EXPLORE if has("plotly") else None
-        paths = [write(folder / "report.html", self._page(drawn, up, explored))]
-        paths.append(write(folder / "report.md", markdown(self.results, links).encode()))
-        self.to_json(folder / "report.json")
-        paths.append(folder / "report.json")
-        paths += [write(folder / links[name], image(figure, "png")) for name, figure in drawn.items()]
+        files = {
+            "report.html": page(self.results, pictures, up, explored).encode(),
+            "report.md": markdown(self.results, links).encode(),
+            "report.json": self.to_json().encode(),
+            **{links[name]: drawn.content for name, drawn in pictures.items()},
+        }
+        paths = [write(folder / name, content) for name, content in files.items()]
         return paths + ([self.explore(folder / explored)] if explored else [])
 
     def __repr__(self) -> str:
@@ -157,14 +154,6 @@ class Report:
     def _repr_html_(self) -> str:
         """The verdict, the main tables and a figure, which notebooks show."""
         return notebook(self.results)
-
-
-def picture(figure: Any) -> Picture:
-    """A figure for the page: SVG, which is sharp at any size, or PNG if the SVG would be too large."""
-    wide, content = bool(figure.get_size_inches()[0] > PANEL[0]), image(figure, "svg")
-    if len(content) > LARGEST_SVG:
-        return Picture(image(figure, "png"), "image/png", wide)
-    return Picture(content, "image/svg+xml", wide)
 
 
 def write(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -185,3 +174,44 @@ def strict(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def read_report(path: str | os.PathLike[str]) -> Report:
+    """The report in a file that `Report.to_json` or `Report.save` has written, without the tables to explore.
+
+    Raises:
+        ValueError: if the file is not such a report.
+
+    >>> import tempfile
+    >>> from torch_boc.evaluation import evaluate
+    >>> path = Path(tempfile.mkdtemp()) / "report.json"
+    >>> report = evaluate(torch.randn(50, 3), replicates=5)
+    >>> _ = report.to_json(path)
+    >>> read_report(path).verdict == report.verdict
+    True
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: expected the JSON of a report, got a file that is not JSON ({error})") from None
+    tables = content.get("tables") if isinstance(content, dict) else None
+    settings = content.get("settings") if isinstance(content, dict) else None
+    if not isinstance(tables, dict) or not isinstance(settings, dict) or not {"samples", "classes"} <= set(settings):
+        raise ValueError(f"{path}: expected the JSON of one report, with settings and tables; got something else")
+    read = {name: _table(ROW_TYPES[name], tables.get(name, {}), f"{path}: table {name!r}") for name in TABLES}
+    accuracy = settings.get("accuracy")
+    settings = {"title": "", **settings, "accuracy": math.nan if accuracy is None else float(accuracy)}
+    return Report(Results(settings, **read))
+
+
+def _table(row: Any, columns: Any, what: str) -> Any:
+    """A table from its columns, in the types of its rows; null is NaN."""
+    missing = [name for name in row._fields if name not in columns]
+    if columns and missing:
+        raise ValueError(f"{what}: expected a column {missing[0]!r}, got none; write the report again")
+    made = frame(row, []) if not columns else frame(row, list(zip(*(columns[x] for x in row._fields), strict=True)))
+    numbers = {name: float for name, kind in get_type_hints(row).items() if kind is float}
+    try:
+        return made.astype(numbers)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what}: expected numbers, got {error}") from None

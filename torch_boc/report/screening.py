@@ -1,16 +1,27 @@
 """A test that holds: what a conformal test flags at a level, the paper's test beside it, and an alarm on a stream."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from .choices import TESTED_LEVELS
-from .claims import LEVEL
-from .parts import NOTHING, Cell, ContrastRow, Figure, Table, Topic, present
-from .results import Results
-from .stream import describe_stream, stream_figure, stream_sentences
-from .words import FEW, distinct_names, listed, number, p_text, percent, quoted, short_percent, symbol
+from ..plots import CYCLE, GREY
+from .axes import SETS, figure_text, finish, panels
+from .parts import NOTHING, Cell, ContrastRow, Figure, Table, Topic
+from .tables import Results
+from .words import (
+    FEW,
+    LEVEL,
+    TESTED_LEVELS,
+    distinct_names,
+    listed,
+    number,
+    p_text,
+    percent,
+    quoted,
+    short_percent,
+    symbol,
+)
 
 PAPER = "paper’s test"
 INTRODUCTION = (
@@ -24,15 +35,15 @@ TRUE_NULL = "The paper’s test finds nothing where there are two classes, becau
 
 def introduction(results: Results) -> str:
     """What the test is, and what it was calibrated on."""
-    rows = results.screening
     paper = FALSE_NULL if results.settings["classes"] > 2 else TRUE_NULL
-    where = f" Here the test is calibrated on {_held_out(results, rows.iloc[0])}." if len(rows) else ""
+    where = ""
+    if len(results.screening):
+        row = results.screening.iloc[0]
+        samples = f"{int(row['held_out_samples']):,} samples"
+        half = f"{samples}, a random half of {quoted(results.known)}"
+        split = f"the {samples} of {quoted(row['held_out'])}"
+        where = f" Here the test is calibrated on {split if row['held_out'] else half}."
     return f"{INTRODUCTION} {paper}{where}"
-
-
-def _held_out(results: Results, row: Any) -> str:
-    known, samples = quoted(results.known), f"{int(row['held_out_samples']):,} samples"
-    return f"the {samples} of {quoted(row['held_out'])}" if row["held_out"] else f"{samples}, a random half of {known}"
 
 
 def at_level(results: Results, alpha: float, test: str, score: str = "") -> Any:
@@ -46,11 +57,16 @@ def tested_scores(results: Results) -> list[str]:
     return distinct_names(results.screening["score"])
 
 
-def flagged_table(alpha: float, results: Results) -> Table | None:
+def screening_tables(results: Results) -> list[Table]:
+    """What is flagged at each level, and the thresholds."""
+    if not tested_scores(results):
+        return []
+    return [*(_flagged(alpha, results) for alpha in TESTED_LEVELS), _thresholds(results)]
+
+
+def _flagged(alpha: float, results: Results) -> Table:
     """The share of each set that each test flags at one level."""
     scores = tested_scores(results)
-    if not scores:
-        return None
     tests = [at_level(results, alpha, "conformal", score) for score in scores] + [at_level(results, alpha, "paper")]
     rows = []
     for place, (_, row) in enumerate(tests[-1].iterrows()):
@@ -70,11 +86,9 @@ def _interval(row: Any, column: str) -> str:
     return f"{number(low, 1)} to {number(high, 1)} %"
 
 
-def threshold_table(results: Results) -> Table | None:
+def _thresholds(results: Results) -> Table:
     """The thresholds of the first score at the common levels."""
     table = results.thresholds
-    if not len(table):
-        return None
     score = table.iloc[0]["score"]
     rows = []
     for alpha, pair in table[table["score"] == score].groupby("alpha", sort=False):
@@ -164,35 +178,108 @@ def broken_sentence(results: Results) -> Iterable[str]:
 def _contrast() -> Iterable[ContrastRow]:
     level = short_percent(TESTED_LEVELS[0])
     for title, kind in (("ID", "id"), ("OOD", "ood")):
-        yield Cell(f"flagged at {level}, {title}"), partial(_first, kind, _conformal)
-    yield Cell(f"{PAPER} at {level}, ID"), partial(_first, "id", _paper)
+        yield Cell(f"flagged at {level}, {title}"), partial(_first, "conformal", kind)
+    yield Cell(f"{PAPER} at {level}, ID"), partial(_first, "paper", "id")
 
 
-def _conformal(results: Results) -> Any:
-    return at_level(results, TESTED_LEVELS[0], "conformal", next(iter(tested_scores(results)), ""))
-
-
-def _paper(results: Results) -> Any:
-    return at_level(results, TESTED_LEVELS[0], "paper")
-
-
-def _first(kind: str, rows_of: Callable[[Results], Any], results: Results) -> Cell:
-    rows = rows_of(results)
+def _first(test: str, kind: str, results: Results) -> Cell:
+    """What is flagged of the first set of a kind, by the first score or by the paper's test."""
+    score = next(iter(tested_scores(results)), "") if test == "conformal" else ""
+    rows = at_level(results, TESTED_LEVELS[0], test, score)
     rows = rows[rows["kind"] == kind]
     return _cell(rows.iloc[0]) if len(rows) else NOTHING
+
+
+def _streams(results: Results) -> list[tuple[str, Any]]:
+    """The streams by OOD set."""
+    table = results.stream
+    return [(name, table[table["ood"] == name]) for name in distinct_names(table["ood"])[:SETS]]
+
+
+def _alarm(rows: Any) -> Any:
+    """The row of the alarm, or None."""
+    reached = rows[rows["evidence"] >= -rows["alpha"].map(math.log)]
+    return reached.iloc[0] if len(reached) else None
+
+
+def _course(results: Results, name: str, rows: Any) -> str:
+    """What happens in a stream, in words."""
+    known = int((rows["kind"] == "id").sum())
+    turn = f"turns from {quoted(results.known)} to {quoted(name)} after {known:,} samples"
+    alarm = _alarm(rows)
+    if alarm is None:
+        return f"{turn}, there is no alarm within the {len(rows) - known:,} samples that follow"
+    if alarm["kind"] == "id":
+        return f"{turn}, there is a false alarm at sample {int(alarm['sample']):,}"
+    later = int(alarm["sample"]) - known
+    return f"{turn}, the alarm comes {later:,} {'sample' if later == 1 else 'samples'} later"
+
+
+def stream_sentences(results: Results) -> Iterable[str]:
+    """When the alarm comes in a stream; one sentence for many OOD sets."""
+    streams = _streams(results)
+    if not streams:
+        return
+    chance = f"(chance of a false alarm: at most {short_percent(float(results.stream['alpha'].iloc[0]))})"
+    if len(streams) <= FEW:
+        yield from (f"In a stream that {_course(results, name, rows)} {chance}." for name, rows in streams)
+        return
+    delays = [delay for _, rows in streams if (delay := _delay(rows)) is not None]
+    which = f"streams that turn from {quoted(results.known)} to an OOD set"
+    if delays:
+        ends = dict.fromkeys([f"{min(delays):,}", f"{max(delays):,}"])
+        later = f"{' to '.join(ends)} samples later"
+        yield f"In {len(delays)} of {len(streams)} {which}, the alarm comes {later} {chance}."
+    else:
+        yield f"In none of {len(streams)} {which}, the alarm comes after the change {chance}."
+
+
+def _delay(rows: Any) -> int | None:
+    """How many samples after the change the alarm comes; None if it does not, or comes before."""
+    alarm = _alarm(rows)
+    return None if alarm is None or alarm["kind"] == "id" else int(alarm["sample"]) - int((rows["kind"] == "id").sum())
+
+
+def stream_figure(results: Results) -> Any:
+    """The evidence over a stream that turns from the test set to an OOD set."""
+    streams = _streams(results)
+    if not streams:
+        return None
+    figure, (axis,) = panels(1)
+    for (name, rows), colour in zip(streams, CYCLE, strict=False):
+        alarm, known = _alarm(rows), int((rows["kind"] == "id").sum())
+        late = "no alarm" if alarm is None else f"alarm at sample {int(alarm['sample']):,}"
+        evidence = rows["evidence"] / math.log(10)
+        axis.plot(rows["sample"], evidence, color=colour, linewidth=1.4, label=f"{figure_text(name)}: {late}")
+        if alarm is not None:
+            axis.plot([alarm["sample"]], [alarm["evidence"] / math.log(10)], "o", color=colour, markersize=6)
+    limit = -math.log10(rows["alpha"].iloc[0])
+    axis.axhline(limit, color=GREY, linewidth=1, linestyle="--", label=f"alarm line, 1/α = {10**limit:g}")
+    axis.axvline(known + 0.5, color=GREY, linewidth=1, linestyle=":", label=f"change after sample {known:,}")
+    axis.set(xlabel="sample of the stream", ylabel="evidence")
+    axis.locator_params(axis="y", integer=True)
+    axis.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:.0f}}}$")
+    # The legend is below the axis, because it would hide the alarm line.
+    return finish(figure, [axis], "upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+
+
+def _describe(results: Results) -> str:
+    """When the alarm comes in each stream, for people who cannot see the figure."""
+    parts = [f"in one that {_course(results, name, rows)}" for name, rows in _streams(results)]
+    return f"Evidence over streams of samples: {'; '.join(parts)}"
 
 
 SCREENING = Topic(
     "A test that holds",
     introduction,
-    lambda results: present(*(flagged_table(alpha, results) for alpha in TESTED_LEVELS), threshold_table(results)),
+    screening_tables,
     (
         Figure(
             "stream",
             stream_figure,
             "The evidence of a drift monitor over a stream that turns from the test set to an OOD set. Without drift "
             "it ever reaches the alarm line with a chance of at most α.",
-            describe_stream,
+            _describe,
         ),
     ),
     sentences=(flagged_sentence, broken_sentence),

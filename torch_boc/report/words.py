@@ -1,10 +1,39 @@
-"""Numbers and names as the report prints them."""
+"""What sentences and tables say: which scores are shown, numbers as they are printed, and what may be claimed.
+
+If there is no difference at all, one in twenty intervals of 95 % is still beyond 0. A sentence that picks from many
+comparisons must not pick that one. Holm's method keeps the chance of any false claim at 5 %.
+"""
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 from ..functional.registry import scores
 
+# All other scores are compared with the first score of the registry: `versus_msp` is the difference from it.
+BASELINE = next(iter(scores))
+# The paper's score is kept as published. These two rank in the same way, the right way up.
+PAPER_SCORE = next(name for name, score in scores.items() if score.upside_down)
+REMEDIES = ("log_p_value", "gap")
+# Simple scores, in the order of preference. Another score is recommended only if it is shown to be better.
+SIMPLE = (BASELINE, "energy", "max_logit", "entropy")
+# What figures and the comparison of models show, so that they stay readable; the tables have every score.
+ROC_SCORES = (BASELINE, "energy", "log_p_value", PAPER_SCORE)
+HISTOGRAM_SCORES = (BASELINE, "energy", "log_p_value", "dominance", "logit_gap", "concentration")
+COMPARED_SCORES = (
+    *(BASELINE, "energy", "gen", "logit_gap", "tempered_dominance", "log_p_value", "gap", "concentration", PAPER_SCORE),
+    *("odin", "mahalanobis"),
+)
+# The ROC curves of p-values lie close to the curve of the baseline, so they are dashed.
+DASHED = ("log_p_value", PAPER_SCORE)
+# What the conformal test compares, if the registry has it; sentences are about the first.
+TESTED_SCORES = tuple(name for name in ("log_odds", "energy", "gen", "tempered_dominance") if name in scores)
+# The levels at which shares are measured; sentences are about the first.
+TESTED_LEVELS = (0.05, 0.01)
+LEVEL = 0.05
+# How many standard errors an interval of 95 % reaches to each side.
+NORMAL_QUANTILE = NormalDist().inv_cdf(1 - LEVEL / 2)
+DIGITS = 4
 # The names of detectors in tables and figures. A score has its name there in the registry.
 DETECTORS = {"mahalanobis": "Mahalanobis", "odin": "ODIN"}
 # If there are more sets than this, one sentence is about all of them.
@@ -107,3 +136,47 @@ def value_text(row: Any, column: str, *, sign: bool = False) -> str:
     """A value with its interval."""
     value, around = number(row[column], sign=sign), interval_text(row, column, sign=sign)
     return f"{value} ({around})" if around else value
+
+
+def interval_p_value(row: Any, column: str, null: float = 0.0) -> float:
+    """The two-sided p-value that belongs to an interval of 95 %, if the value is normal; 1 without an interval.
+
+    >>> round(interval_p_value({"x": 1.96, "x_low": 0.0, "x_high": 4.0}, "x"), 2)
+    0.05
+    """
+    value = float(row[column])
+    width = abs(value - float(row[f"{column}_low" if value > null else f"{column}_high"]))
+    if math.isnan(width) or value == null:
+        return 1.0
+    return math.erfc(NORMAL_QUANTILE * abs(value - null) / width / math.sqrt(2)) if width else 0.0
+
+
+def shown(table: Any, column: str, null: float = 0.0) -> Any:
+    """For each row of a DataFrame: 1 if the column is shown to be above `null`, -1 if below, 0 if neither is shown.
+
+    All rows are corrected together: Holm's method takes the p-values in rising order, and stops at the first that is
+    above 0.05 / (the number of rows that are left). If the end of an interval looks like `null` when it is printed,
+    nothing is shown.
+    """
+    rows = table.to_dict("records")
+    values = [interval_p_value(row, column, null) for row in rows]
+    signs = [0] * len(rows)
+    for taken, place in enumerate(sorted(range(len(rows)), key=values.__getitem__)):
+        if values[place] > LEVEL / (len(rows) - taken):
+            break
+        above = rows[place][column] > null
+        end = rows[place][f"{column}_low" if above else f"{column}_high"]
+        signs[place] = 0 if round(end, DIGITS) == null else 1 if above else -1
+    return table[column].notna() * signs
+
+
+def over(comparisons: int, *, inside: bool = False) -> str:
+    """The note that a claim is based on several comparisons: in brackets, or to stand inside of brackets.
+
+    >>> over(12), over(12, inside=True), over(1)
+    (' (corrected for 12 comparisons)', '; corrected for 12 comparisons', '')
+    """
+    if comparisons < 2:
+        return ""
+    text = f"corrected for {comparisons} comparisons"
+    return f"; {text}" if inside else f" ({text})"

@@ -45,7 +45,7 @@ def find_causality(model: nn.Module) -> Causality:
     is known, the config says what it was made for. The head may still be another one, so the answer then holds for
     logits with a class for each word of the vocabulary only.
     """
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     inner = [] if config is None else [part for part in model.modules() if getattr(part, "config", None) is config]
     for part in (model, *inner):
         if (answer := is_causal(part)) is not None:

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -123,7 +124,7 @@ class _Sum:
         if self.metric.update_called:
             self.metric.merge_state(part.metric)
         else:
-            self.metric = part.metric.clone()
+            self.metric = deepcopy(part.metric)
         self.bytes += part.bytes
         self.documents += part.documents
 

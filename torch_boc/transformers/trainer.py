@@ -104,7 +104,8 @@ class BoCTrainerMetrics:
         self._causality = Causality()
         self.keys = check_keys(SHORT_KEYS if keys is None else keys)
         self.prefix = f"{prefix}_" if prefix else ""
-        self._finished, self._pass = True, (None, 0)
+        self._finished = True
+        self._pass: tuple[Any, int] = (None, 0)
 
     def arguments(self, model: nn.Module | None = None) -> dict[str, Any]:
         """The two arguments for Trainer: `Trainer(model, ..., **boc.arguments(model))`.

@@ -45,7 +45,10 @@
     const [low, middle, high] = [0, known.length >> 1, known.length - 1].map((i) => written(known[i] || 0));
     const told = known.length ? `${data.scales[name][0]} along the text: from ${low} to ${high}, median ${middle}.`
       : `No token has a number of ${data.scales[name][0]}.`;
-    section.querySelector("svg").setAttribute("aria-label", told);
+    const svg = section.querySelector("svg");
+    svg.setAttribute("aria-label", told);
+    svg.setAttribute("viewBox", `0 0 ${Math.max(1, list.length)} 100`);
+    section.querySelector(".strip").hidden = false;
   }
 
   function paint(name) {
@@ -198,6 +201,7 @@
     if (list.length) list[0].tabIndex = 0;
   });
   select.addEventListener("change", () => paint(select.value));
+  paint(select.value);
   document.getElementById("by").hidden = true;
   document.getElementById("choose").hidden = false;
   document.getElementById("help").hidden = false;

@@ -1,0 +1,167 @@
+"""What a user can correct is one line on stderr that says what is wrong, and exit code 2, before any work is done."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from tests.systems import unix_only
+from torch_boc.report.report import Report
+
+VAL = ("--calibration", "val.npz")
+REPORT = ("report", "--id", "test.npz")
+SCREEN = ("screen", "test.npz")
+
+USAGE = {
+    ("prob",): "No such command 'prob'. Did you mean 'probe'?",
+    ("probe",): "Missing argument 'PATH'",
+    ("report",): "Missing option '--id'",
+    ("probe", "a.npz", "--trials", "many"): "Invalid value for '--trials'",
+    ("probe", "a.npz", "--trials", "100000000"): "Invalid value for '--trials'",
+    ("probe", "a.npz", "--fast"): "No such option: --fast",
+    (*REPORT, "--seed", "-1"): "Invalid value for '--seed'",
+}
+BAD = {
+    # files
+    ("probe", "none.npz"): "none.npz: no such file",
+    ("probe", "junk.npz"): "junk.npz: expected a whole .npz file, got one that seems damaged or cut off",
+    ("probe", "junk.txt"): "junk.txt: expected a file that ends in .npz, .npy, ",
+    ("probe", "shares.npz"): "shares.npz: expected logits or log-probabilities, got probabilities",
+    ("probe", "test.npz", "--probabilities"): "test.npz: expected probabilities, not negative and of sum 1 within",
+    # outputs
+    ("probe", "test.npz", "-o", "out.txt"): "out.txt: expected an output that ends in .parquet or .csv, got '.txt'",
+    ("probe", "test.npz", "-o", "folder.csv"): "expected the path of a file, got the folder folder.csv",
+    ("probe", "test.npz", "-o", "test.npz/new/out.csv"): "expected test.npz/new/out.csv in a folder, got ",
+    (
+        "probe",
+        "one.parquet",
+        "-o",
+        "one.parquet",
+    ): "one.parquet: expected an output that is not the input, got",
+    (*REPORT, "--out", "test.npz"): "expected a folder, got the file test.npz; choose another path",
+    (*REPORT, "--out", "full"): "expected the path of a file, got the folder full/report.json",
+    ("demo", "vit-cifar10", "--out", "full"): "expected the path of a file, got the folder full/report.json",
+    ("demo", "--out", "index"): "expected the path of a file, got the folder index/index.html",
+    # sets of a report
+    ("demo", "../zoo/resnet20-cifar10"): "expected an entry among minilm-clinc150, ",
+    (*REPORT, "--ood", "junk.npz"): "junk.npz: expected a whole .npz file",
+    (*REPORT, "--train", "shares.npz"): "shares.npz: expected logits",
+    (*REPORT, "--ood", "three.npz"): "three.npz: expected 4 classes, as in --id, got 3",
+    (*REPORT, "--calibration", "bare.npy"): "bare.npy: expected targets beside the logits, got none",
+    (*REPORT, "--ood", "noise.npz", "--ood", "noise=val.npz"): "val.npz: expected another name for it, got 'noise' tw",
+    (*REPORT, "--ood", "id=noise.npz"): "noise.npz: expected another name for it, got 'id' which is reserved",
+    (*REPORT, "--ood", "far="): "expected NAME=PATH or PATH, got 'far='",
+    # models to compare
+    ("compare", "test.npz"): "expected at least two models to compare, got 1",
+    ("compare", "test.npz", "test.npz"): "test.npz: expected another name for it, got 'test' twice; use NAME=test.npz",
+    ("compare", "test.npz", "val.npz", "--ood", "a.npz"): "--ood: expected NAME=PATH,PATH, got 'a.npz'",
+    ("compare", "test.npz", "val.npz", "--ood", "far=a.npz"): "--ood far: expected a file for each of the 2 models",
+    (
+        *("compare", "test.npz", "val.npz", "--ood", "far=noise.npz,three.npz"),
+    ): "three.npz: expected 4 classes, as in the model val, got 3",
+    # tests
+    SCREEN: "expected --calibration PATH or --test PATH, which says what to compare with, got none",
+    (*SCREEN, *VAL, "--test", "t.pt"): "expected --calibration PATH or --test PATH",
+    (*SCREEN, *VAL, "--alpha", "0"): "expected --alpha in (0, 1), got 0.0",
+    (*SCREEN, *VAL, "--fdr", "1.5"): "expected --fdr in (0, 1), got 1.5",
+    (*SCREEN, *VAL, "--score", "best"): "expected score among msp,",
+    (*SCREEN, *VAL, "--groups", "colour"): "expected groups as None, 'prediction' or 'confidence'",
+    ("screen", "three.npz", *VAL): "three.npz: expected 4 classes, as in val, got 3",
+    (*SCREEN, "--calibration", "one.parquet", "-o", "one.parquet"): "one.parquet: expected an output that is not the",
+    (*SCREEN, "--test", "none.pt"): "none.pt: no such file",
+    (*SCREEN, "--test", "junk.npz"): "junk.npz: expected a file that torch-boc has written, got something else",
+    (*SCREEN, "--test", "other.pt"): "other.pt: expected a torch_boc.ConformalTest, got None",
+    (*SCREEN, "--test", "t.pt", "--score", "msp"): "expected --score with --calibration, got it with --test",
+    ("monitor", "test.npz", *VAL, "--alpha", "2"): "expected --alpha in (0, 1), got 2.0",
+}
+
+
+@pytest.fixture
+def odd(files, monkeypatch):
+    """Files and folders that cannot be used; no model is evaluated and nothing is drawn."""
+
+    def fail(*args, **kwargs):
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr("torch_boc.evaluation.evaluate", fail)
+    monkeypatch.setattr(Report, "figures", fail)
+    np.savez(files / "three.npz", logits=np.arange(12.0).reshape(4, 3), target=np.array([0, 1, 2, 0]))
+    np.savez(files / "shares.npz", logits=np.array([[0.5, 0.5, 0, 0], [0.1, 0.2, 0.3, 0.4]]), target=np.array([0, 1]))
+    np.save(files / "bare.npy", np.random.default_rng(0).normal(size=(20, 4)))
+    for name in ("junk.npz", "junk.txt"):
+        (files / name).write_bytes(b"junk")
+    parquet.write_table(pa.table({"logit_0": [1.0], "logit_1": [2.0]}), files / "one.parquet")
+    torch.save({"logits": torch.zeros(3)}, files / "other.pt")
+    for folder in ("folder.csv", "full/report.json", "index/index.html"):
+        (files / folder).mkdir(parents=True)
+    return files
+
+
+@pytest.mark.parametrize(
+    ("args", "message"), (USAGE | BAD).items(), ids=lambda x: " ".join(x) if type(x) is tuple else ""
+)
+def test_one_line(run, odd, args, message):
+    before = sorted(odd.rglob("*"))
+    code, out, err = run(*args)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"torch-boc: error: {message}")
+    assert err.endswith("--help)\n") == (args in USAGE)
+    assert err.count("\n") == 1
+    assert sorted(odd.rglob("*")) == before
+
+
+@unix_only
+def test_a_folder_that_does_not_let_this_user(run, files, monkeypatch):
+    allowed = __import__("os").access
+    monkeypatch.setattr("os.access", lambda path, mode: mode != 3 and allowed(path, mode))
+    assert "which does not let this user" in run("probe", "test.npz", "-o", "new/out.csv").err
+
+
+class TestMemory:
+    """Its own exit code, and no word of a damaged file."""
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            MemoryError("Unable to allocate 7 GiB"),
+            MemoryError(),
+            OSError(12, "Cannot allocate memory"),
+            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
+        ],
+    )
+    def test_too_little(self, run, files, monkeypatch, error):
+        def fail(*args, **kwargs):
+            raise error
+
+        monkeypatch.setattr("torch_boc.functional.columns.columns_of", fail)
+        code, out, err = run("probe", "test.npz", "-o", "out.csv")
+        assert (code, out) == (3, "")
+        assert err.startswith("torch-boc: error: too little memory")
+        assert err.count("\n") == 1
+        assert not [path for path in files.iterdir() if "out.csv" in path.name]
+
+    def test_a_file_of_that_name_is_no_lack_of_memory(self, run, files):
+        (files / "out of memory.npz").write_bytes(b"noise")
+        code, _, err = run("probe", "out of memory.npz")
+        assert code == 2
+        assert "damaged" in err
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory as on Linux")
+    def test_under_a_real_limit(self, tmp_path):
+        """A file of half a gigabyte, which takes no room on a disk that keeps no zeros; `probe` maps it into memory."""
+        path = tmp_path / "big.npy"
+        np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(2**19, 256)).flush()
+        code = (
+            "import resource, sys, numpy, torch_boc.metrics, torch_boc.cli.app as app\n"
+            "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+            "resource.setrlimit(resource.RLIMIT_DATA, (used + 2**28, used + 2**28))\n"
+            "sys.exit(app.run_command(sys.argv[1:]))\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code, "probe", path], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("big: 524,288 samples, 256 classes")

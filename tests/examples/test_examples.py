@@ -1,0 +1,85 @@
+"""The examples run without downloads, on models and data as small as they can be."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pyarrow.parquet as parquet
+import pytest
+import torch
+
+from tests.examples.conftest import EXAMPLES, SCRIPT
+
+pytestmark = SCRIPT
+OOD = {
+    "lightning_resnet_cifar10.py": "svhn",
+    "lightning_vit_cifar10.py": "svhn",
+    "lightning_roberta_agnews.py": "dbpedia",
+    "lightning_minilm_clinc150.py": "out-of-scope",
+}
+
+
+@pytest.mark.parametrize("name", OOD)
+def test_lightning(name, run, tmp_path):
+    printed = run(name, "--smoke", "--output-dir", tmp_path)
+    values = dict(line.split() for line in printed.splitlines() if line.startswith("val/boc/"))
+    assert 0 < float(values["val/boc/gap"]) < 1
+    assert 0 <= float(values[f"val/boc/{OOD[name]}/msp_auroc"]) <= 1
+    assert (tmp_path / "last.ckpt").exists()
+
+
+def test_a_run_goes_on_after_its_last_epoch(run, tmp_path):
+    for options in (("--epochs", "1"), ("--epochs", "2", "--resume")):
+        run("lightning_roberta_agnews.py", "--smoke", "--output-dir", tmp_path, *options)
+    epochs = []
+    for path in sorted(tmp_path.rglob("metrics.csv")):
+        with path.open(newline="") as file:
+            epochs.append({row["epoch"] for row in csv.DictReader(file)})
+    assert epochs == [{"0"}, {"1"}]
+
+
+def test_a_frozen_encoder_keeps_its_weights(run, tmp_path):
+    """The head learns, from embeddings; the encoder in the checkpoint is the one that the seed gives."""
+    for epochs in ("1", "3"):
+        options = ("--smoke", "--frozen", "--epochs", epochs, "--output-dir", tmp_path / epochs)
+        run("lightning_minilm_clinc150.py", *options)
+    first, last = (torch.load(tmp_path / n / "last.ckpt", weights_only=True)["state_dict"] for n in ("1", "3"))
+    assert {name for name in first if not torch.equal(first[name], last[name])} == {
+        "model.head.weight",
+        "model.head.bias",
+    }
+
+
+def test_trainer(run):
+    assert "\neval_boc_gap " in run("trainer_roberta_agnews.py", "--smoke")
+
+
+def test_generation(run, tmp_path):
+    printed = run("generate_with_coherence.py", "--smoke", "-o", tmp_path / "trace.html")
+    assert "stops where 8 tokens lose more than" in printed
+    assert "<html" in (tmp_path / "trace.html").read_text(encoding="utf-8")
+
+
+def test_batch_inference(run, tmp_path):
+    printed = run("batch_inference.py", "--smoke", "--output", tmp_path / "noise.parquet")
+    assert parquet.read_table(tmp_path / "noise.parquet")["index"].to_pylist() == list(range(96))
+    assert "highest concentration" in printed
+
+
+def test_metric_in_plain_loop(run):
+    lines = run("metric_in_plain_loop.py", "--smoke").splitlines()
+    assert [line.split(":")[0] for line in lines] == ["epoch 0", "epoch 1"]
+    assert "dominance_auroc" in lines[1]
+
+
+@pytest.mark.parametrize("engine", ["pyspark", "daft"])
+def test_other_engines(engine, tmp_path):
+    """Where they are installed, in a process of its own, whose workers find this copy of the package."""
+    pytest.importorskip(engine)
+    script = EXAMPLES / f"{engine.removeprefix('py')}_batch_inference.py"
+    command = [sys.executable, str(script), "--rows", "100", "--output", str(tmp_path / "rows")]
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent), "DO_NOT_TRACK": "true"}
+    subprocess.run(command, env=environment, timeout=300, check=True)
+    table = parquet.read_table(tmp_path / "rows").sort_by("path")
+    assert table["path"].to_pylist() == [f"{i:04}.png" for i in range(100)]

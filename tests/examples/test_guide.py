@@ -1,0 +1,171 @@
+"""Every block of code of the guide, the README and CONTRIBUTING is run, in the order of the page; every link holds."""
+
+import json
+import os
+import re
+import string
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from tests.data.cases import labelled
+from tests.examples.blocks import FENCE, GUIDE, PAGES, blocks, commands
+from tests.examples.conftest import SCRIPT
+from torch_boc.cli import main
+from torch_boc.functional import registry, scores
+
+ROOT = GUIDE.parents[1]
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+LINK = re.compile(r"\]\(([^)\s#:]*)(#[^)\s]*)?\)")
+CODE = re.compile(r"`[^`\n]*`")
+# All code that is not run. A block that is added here is shown to readers without a test: think twice.
+NOT_RUN = {
+    ("README.md", "make demo"),
+    ("index.md", "pip install ."),
+    ("index.md", "make demo"),
+    ("fleet.md", "torchrun --nproc-per-node 8 predict.py"),
+    ("fleet.md", "import ray"),
+    ("speed.md", "make bench"),
+    ("speed.md", "python -m pytest -m gpu"),
+    ("paper.md", "python -m benchmarks.paper vit"),
+}
+
+
+def run_page(path, names, monkeypatch):
+    """Run the blocks of a page: its Python in one namespace, its commands in this folder."""
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if block.not_run is None and block.language == "python":
+            # The lines before keep the numbers of lines in an error those of the page.
+            exec(compile("\n" * block.line + block.text, str(path), "exec"), names)
+        elif block.not_run is None and block.language == "bash":
+            run_commands(block.text, monkeypatch)
+
+
+def run_commands(text, monkeypatch):
+    """Run the commands of a block in this process, and compare their exit codes with what the page says."""
+    for words, source, code in commands(text):
+        assert words[0] == "torch-boc", f"cannot run {words}: mark the block with <!-- not run: why -->"
+        with Path(source or os.devnull).open() as given:
+            monkeypatch.setattr(sys, "stdin", given)
+            with pytest.raises(SystemExit) as ended:
+                main(words[1:])
+        assert (ended.value.code or 0) == code, words
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """An empty folder to run in; the random numbers of other tests do not depend on it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    state = torch.random.get_rng_state()
+    torch.manual_seed(0)
+    yield tmp_path
+    torch.random.set_rng_state(state)
+
+
+@SCRIPT
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(GUIDE).as_posix())
+def test_code_of_the_guide(path, folder, monkeypatch):
+    run_page(path, {"__name__": "__main__"}, monkeypatch)
+
+
+class Photos(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, i):
+        return {"x": torch.randn(8, generator=torch.Generator().manual_seed(i)), "path": f"{i:03}.jpg"}
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def language_model():
+    words = {character: i for i, character in enumerate(string.ascii_lowercase)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="z", eos_token="z", unk_token="a")
+    size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "bos_token_id": 25, "eos_token_id": 25}
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(words), pad_token_id=25, **size)).eval()
+    return {"model": model, "tokenizer": fast, "inputs": fast("abc", return_tensors="pt")}
+
+
+@SCRIPT
+def test_code_of_the_readme(folder, monkeypatch):
+    numbers = np.random.default_rng(0)
+    target = numbers.integers(5, size=300)
+    for name in ("test", "val", "small", "large", "svhn"):
+        logits = numbers.normal(size=(300, 5)).astype("float32") + 2 * np.eye(5, dtype="float32")[target]
+        np.savez(folder / f"{name}.npz", logits=logits, **({} if name == "svhn" else {"target": target}))
+    photos = Photos()
+    names = {
+        "validation_logits": torch.randn(500, 10),
+        "new_logits": torch.randn(50, 10),
+        "batches": [(torch.randn(20, 5), torch.randint(5, (20,)))],
+        "classifier": Classifier(),
+        "dataset": photos,
+        "loader": torch.utils.data.DataLoader(photos, batch_size=25),
+        **language_model(),
+    }
+    run_page(README, names, monkeypatch)
+    assert (folder / "trace.html").exists()
+    assert (folder / "samples.parquet").exists()
+
+
+def test_blocks_that_are_not_run_are_listed():
+    found = set()
+    for path in (README, *PAGES):
+        for block in blocks(path.read_text(encoding="utf-8")):
+            assert block.language in ("python", "bash", "text")
+            if block.not_run is not None:
+                first = next(line for line in block.text.splitlines() if not line.startswith("#"))
+                found.add((path.relative_to(GUIDE).as_posix() if path != README else path.name, first.split("  ")[0]))
+    assert found == NOT_RUN
+
+
+def anchors(text):
+    """The anchors of the headings of a page, as code hosts and the site make them."""
+    titles = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
+    words = (re.sub(r"[^\w\s-]", "", title).strip().lower() for title in titles)
+    return {re.sub(r"[-\s]+", "-", x) for x in words}
+
+
+def test_links_hold():
+    """A link names a file of the repository, and a heading that is there."""
+    for page in (README, CONTRIBUTING, *PAGES):
+        for link, anchor in LINK.findall(CODE.sub("", FENCE.sub("", page.read_text(encoding="utf-8")))):
+            target = (page.parent / link).resolve() if link else page
+            assert target.exists(), f"{page.name}: {link}"
+            assert target.is_relative_to(ROOT)
+            if anchor:
+                assert anchor[1:] in anchors(target.read_text(encoding="utf-8")), f"{page.name}: {link}{anchor}"
+
+
+def test_the_examples_of_additions(monkeypatch):
+    """The indented blocks of CONTRIBUTING that the page "Adding things" shows."""
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    shown = text[text.index("[start:additions]") : text.index("[end:additions]")]
+    monkeypatch.setitem(registry.registered, "halved", None)  # forgotten after the test
+    names = {"torch": torch, "Tensor": Tensor, "Any": Any, "json": json, "Path": Path}
+    for block in re.findall(r"\n\n((?: {4}.*\n|\n(?= {4}))+)", shown):
+        exec(textwrap.dedent(block), names)
+    logits, target = labelled()
+    assert scores["halved"](logits).amax() <= 0.5
+    assert names["Halfway"]().fit(logits, target).calibrate(logits).confidence.shape == target.shape
+    recorder = names["Recorder"]()
+    recorder.on_batch_end(logits, (None, target))
+    assert "boc_gap" in recorder.on_epoch_end()

@@ -1,0 +1,196 @@
+"""All public functions in one graph: compiled, mapped, differentiated, and on a device that has no values."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import gradcheck, gradgradcheck
+
+from tests.dispatch import MemoryMeter, NoHostSync, needs_fake_gpu
+from tests.functional.cases import FLOAT_FIELDS, as_dict, everything, random_logits
+from tests.kernels.cases import needs_native
+from torch_boc import kernels
+from torch_boc.functional import (
+    adjusted_p_values,
+    auroc,
+    bag_of_coins,
+    boc_summary,
+    choose_temperature,
+    coins_from_top_k,
+    compute_scores,
+    p_value,
+    place_bets,
+    scores,
+    tempered_dominance,
+)
+from torch_boc.functional.betting import empty_capital
+from torch_boc.functional.conformal import flagged_share
+from torch_boc.functional.screening import Scoring, place_samples
+
+PATHS = ["torch", pytest.param("native", marks=needs_native)]
+
+
+def of_sets(z):
+    """What takes a set of samples, and gives numbers of other shapes."""
+    p, places = z.sigmoid()[:, 0], place_samples(z, Scoring("energy", groups="confidence"))
+    counts = torch.ones(2, 9, dtype=torch.int64, device=z.device)
+    bounds = coins_from_top_k(z[:, :2].log_softmax(-1), num_classes=z.shape[-1])
+    return {
+        "adjusted": adjusted_p_values(p),
+        "auroc": auroc(z[:, 0], z[:, 1]),
+        "bets": place_bets(p.detach(), empty_capital(), torch.zeros((), dtype=torch.int64)).evidence,
+        "flagged": flagged_share(counts, counts, 0.05),
+        "lower": bounds.lower.loss,
+        "upper": bounds.upper.gap,
+        "place": places.place.double(),
+        **boc_summary(z, torch.zeros_like(z[:, 0], dtype=torch.int64)),
+    }
+
+
+def values_and_gradient(function, z):
+    """Every output, and the gradient of a random mixture of the floating-point ones."""
+    z = z.clone().requires_grad_()
+    found = function(z)
+    floats = torch.stack([x.double() for x in found.values() if x.requires_grad])
+    (grad,) = torch.autograd.grad(floats, z, random_logits(*floats.shape, seed=3))
+    return {name: x.detach() for name, x in found.items()}, grad
+
+
+def probe(z):
+    coins = bag_of_coins(z)
+    return {**as_dict(coins), **compute_scores(z, trials=2), "p": p_value(coins, 2)}
+
+
+@pytest.mark.parametrize(
+    ("path", "dynamic", "backend"),
+    [
+        pytest.param("torch", False, "inductor", marks=pytest.mark.slow),
+        ("torch", False, "aot_eager"),
+        ("torch", True, "aot_eager"),
+        pytest.param("native", True, "inductor", marks=needs_native),
+    ],
+)
+def test_one_compiled_graph_gives_what_eager_gives(path, dynamic, backend):
+    """With symbolic shapes, one compilation serves all shapes, or it is an error."""
+    torch.compiler.reset()
+    compiled = torch.compile(probe, fullgraph=True, dynamic=dynamic, backend=backend)
+    shapes = [(7, 33), (3, 129), (12, 5), (2, 2051)] if dynamic else [(8, 37)]
+    with torch._dynamo.config.patch(error_on_recompile=True), kernels.use(path):
+        for shape in shapes:
+            z = random_logits(*shape)
+            z[1, 2:4] = z[1].max()
+            (found, grad), (expected, expected_grad) = (values_and_gradient(f, z) for f in (compiled, probe))
+            for name, value in found.items():
+                torch.testing.assert_close(
+                    value, expected[name], rtol=1e-9, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}"
+                )
+            plain = [i for i in range(len(z)) if i != 1]  # a tie at the top has several gradients
+            torch.testing.assert_close(grad[plain], expected_grad[plain], rtol=1e-8, atol=1e-9)
+    torch.compiler.reset()
+
+
+def test_functions_of_sets_and_narrow_logits_compile():
+    torch.compiler.reset()
+    z = random_logits(9, 5, dtype=torch.bfloat16)
+    found = torch.compile(of_sets, fullgraph=True, backend="aot_eager")(z.float())
+    coins = torch.compile(lambda x: tuple(bag_of_coins(x)), fullgraph=True, backend="aot_eager")(z)
+    torch.compiler.reset()
+    expected = of_sets(z.float())
+    for name in found.keys() - {"place"}:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-6, equal_nan=True, msg=name)
+    torch.testing.assert_close(coins, tuple(bag_of_coins(z)), rtol=1e-5, atol=1e-6)
+
+
+def test_vmap_gives_what_a_batch_gives():
+    z = random_logits(3, 4, 5)
+    for in_dims in (0, 1):
+        mapped = torch.func.vmap(everything, in_dims=in_dims)(z)
+        torch.testing.assert_close(mapped, everything(z.movedim(in_dims, 0)), rtol=1e-10, atol=1e-12)
+    nested = torch.func.vmap(torch.func.vmap(lambda row: bag_of_coins(row).gap))(z)
+    torch.testing.assert_close(nested, bag_of_coins(z).gap, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_gradients_per_sample_and_hessians(path):
+    z = random_logits(4, 5)
+    with kernels.use(path):
+        for name in ("gap", "log_odds", "gen", "log p", "tempered", "class loss"):
+            each = torch.func.vmap(torch.func.grad(lambda row, n=name: everything(row)[n]))(z)
+            (whole,) = torch.autograd.grad(everything(z.requires_grad_())[name].sum(), z)
+            torch.testing.assert_close(each, whole, rtol=1e-10, atol=1e-12, msg=name)
+            z = z.detach()
+        hessian = torch.func.jacrev(torch.func.jacrev(lambda row: bag_of_coins(row).gap))(z[0])
+    expected = torch.autograd.functional.hessian(lambda row: bag_of_coins(row).gap, z[0])
+    torch.testing.assert_close(hessian, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_gradients_are_those_of_finite_differences(classes, path):
+    z = random_logits(3, classes, scale=1.5, seed=classes).requires_grad_()
+
+    def differentiable(x):
+        return tuple(value for value in everything(x).values() if value.requires_grad)
+
+    with kernels.use(path):
+        assert gradcheck(differentiable, z)
+        assert gradgradcheck(lambda x: tuple(as_dict(bag_of_coins(x))[name] for name in FLOAT_FIELDS), z[:2])
+        assert gradcheck(lambda x: coins_from_top_k(x.log_softmax(-1), num_classes=12, cap=x[:, 0] * 0).upper.loss, z)
+
+
+ROWS = {
+    "flat": [0.0] * 4,
+    "nearly flat": [5.0, 5.0, 5.0, 4.0],
+    "minus infinity": [1.0, 1.0, -torch.inf, 0.0],
+    "odds underflow in float32": [300.0, 0.0, 1.0, 2.0],
+    "odds underflow in float64": [900.0, 0.0, 0.0, 1.0],
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_gradients_of_scores_are_finite_for_every_row_that_has_a_geometry(dtype, row):
+    z = torch.tensor([row], dtype=dtype, requires_grad=True)
+    for name, value in compute_scores(z).items():
+        (grad,) = torch.autograd.grad(value.sum(), z, retain_graph=True)
+        assert grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("shape", [(7, 2), (7, 10), (3, 2099)])
+def test_no_value_is_read_back(shape, path):
+    z = random_logits(*shape, dtype=torch.float32).requires_grad_()
+    with kernels.use(path), NoHostSync():
+        found = everything(z)
+        sum(x.double().sum() for x in found.values() if x.requires_grad).backward()
+        of_sets(z.detach())
+        choose_temperature(z)
+    assert z.grad.isfinite().all()
+
+
+@needs_fake_gpu
+@pytest.mark.parametrize(("shape", "dim"), [((5, 10), -1), ((300, 128256), -1), ((3, 7, 4), 1), ((0, 10), -1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_everything_stays_on_the_device(shape, dim, dtype):
+    with FakeTensorMode(), NoHostSync():
+        z = torch.empty(shape, device="cuda", dtype=dtype)
+        found = everything(z, dim=dim)
+    lead = torch.empty(shape, device="meta").movedim(dim, -1).shape[:-1]
+    assert {(x.device.type, x.shape) for x in found.values()} == {("cuda", lead)}
+    narrow = torch.float64 if dtype == torch.float64 else torch.float32
+    assert {found[name].dtype for name in FLOAT_FIELDS if name not in scores} == {narrow}
+    assert {found[name].dtype for name in scores} == {torch.float64}
+
+
+def test_backward_needs_no_values():
+    """On the meta device there are none: whatever reads one fails."""
+    z = torch.empty(3, 7, 4, device="meta", requires_grad=True)
+    coins = bag_of_coins(z, dim=1)
+    sum(x.double().sum() for x in (*coins[1:], *compute_scores(z, dim=1, trials=20).values())).backward()
+    assert (z.grad.device.type, z.grad.shape, z.grad.dtype) == ("meta", z.shape, z.dtype)
+
+
+def test_the_memory_of_tempered_coins_is_that_of_a_piece():
+    z = torch.linspace(-30, 30, 128_256).to(torch.bfloat16).expand(128, -1).contiguous().requires_grad_()
+    with kernels.use("torch"), MemoryMeter() as meter:
+        tempered_dominance(z, 4.0).sum().backward()
+    assert meter.peak - z.grad.nbytes < 64e6

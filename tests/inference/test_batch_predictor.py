@@ -1,0 +1,145 @@
+"""The predictor of arrays computes what `BoCPredictor` computes, and can be sent to other processes."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from torch_boc import BoCPredictor, ConformalTest
+from torch_boc.inference import BoCBatchPredictor
+
+WIDTH = 6
+
+
+def make():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, 8), nn.Dropout(0.5), nn.Linear(8, 4))
+
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = make()
+
+    def forward(self, left, right):
+        return self.model(left - right)
+
+
+def batch(rows=12, seed=0):
+    random = np.random.default_rng(seed)
+    arrays = {"x": random.normal(size=(rows, WIDTH)).astype("float32"), "y": random.integers(0, 4, rows)}
+    arrays |= {"path": np.array([f"{i}.png" for i in range(rows)], object), "site": np.arange(rows) % 2}
+    for array in arrays.values():
+        array.flags.writeable = False  # as Ray's are
+    return arrays
+
+
+def plain(arrays, **options):
+    loader = [(torch.tensor(arrays["x"]), torch.tensor(arrays["y"]))]
+    (table,) = BoCPredictor(make(), progress=False, **options).predict(loader)
+    return table
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_the_values_are_those_of_the_predictor(dtype):
+    arrays = batch()
+    test = ConformalTest().calibrate(make().eval()(torch.randn(200, WIDTH)).detach())
+    predictor = BoCBatchPredictor(
+        make, inputs="x", target="y", id="path", keep=["site"], dtype=dtype, test=test, alpha=0.1
+    )
+    found, expected = predictor(arrays), plain(arrays, dtype=dtype, test=test, alpha=0.1)
+    assert tuple(found) == predictor.columns == ("path", "site", "target", *list(expected)[2:])
+    assert found["path"] is arrays["path"]
+    assert found["site"] is arrays["site"]
+    for name in list(expected)[1:]:
+        assert_close(torch.from_numpy(found[name]), expected[name], rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_only_column_that_remains_is_the_input():
+    arrays = batch()
+    expected = plain(arrays, columns=["gap"])["gap"].numpy()
+    found = BoCBatchPredictor(make, target="y", id="path", keep=["site"], columns=["gap"])(arrays)
+    np.testing.assert_array_equal(found["gap"], expected)
+    rows = np.empty(12, object)
+    rows[:] = list(arrays["x"])
+    found = BoCBatchPredictor(make, inputs="x", columns=["gap"])({"x": rows})  # arrays of arrays are stacked
+    np.testing.assert_array_equal(found["gap"], expected)
+    with pytest.raises(ValueError, match="expected inputs=, the column that the model gets, among x, y, path, site"):
+        BoCBatchPredictor(make, target="y", id="path")(arrays)
+
+
+def test_several_inputs_and_preprocessing():
+    arrays = batch() | {"zero": np.zeros((12, WIDTH), "float32")}
+    expected = plain(arrays, columns=["energy"])["energy"].numpy()
+    both = {"left": arrays["x"], "right": arrays["zero"]}
+    found = BoCBatchPredictor(TwoInputs, inputs=["left", "right"], columns=["energy"])(both)
+    np.testing.assert_array_equal(found["energy"], expected)
+
+    def halves(columns):
+        assert set(columns) == set(arrays)
+        columns["x"] /= 2  # may be changed in place
+        return torch.from_numpy(columns["x"]) * 2
+
+    found = BoCBatchPredictor(make, preprocess=halves, id="path", columns=["energy"])(arrays)
+    np.testing.assert_array_equal(found["energy"], expected)
+    for form in (lambda columns: {"input": torch.tensor(columns["x"])}, lambda columns: (torch.tensor(columns["x"]),)):
+        found = BoCBatchPredictor(make, inputs=["x"], preprocess=form, columns=["energy"])(arrays)
+        np.testing.assert_array_equal(found["energy"], expected)
+
+
+def test_a_pickle_holds_the_factory_and_not_the_model():
+    calls = []
+
+    def factory():
+        calls.append(1)
+        return make()
+
+    arrays, predictor = batch(), BoCBatchPredictor(make, inputs="x", columns=["gap"])
+    before = pickle.dumps(predictor)
+    expected = predictor(arrays)["gap"]
+    assert len(pickle.dumps(predictor)) == len(before)
+    np.testing.assert_array_equal(pickle.loads(before)(arrays)["gap"], expected)
+    counted = BoCBatchPredictor(factory, inputs="x")
+    assert calls == []
+    counted(arrays), counted(arrays)
+    assert calls == [1]
+
+
+def test_no_rows():
+    predictor = BoCBatchPredictor(make, inputs="x", target="y", id="path")
+    some, none = predictor(batch()), predictor(batch(0))
+    assert {name: x.dtype for name, x in none.items()} == {name: x.dtype for name, x in some.items()}
+    assert all(len(x) == 0 for x in none.values())
+
+
+class Softmax(nn.Module):
+    def forward(self, x):
+        return x.softmax(-1)
+
+
+KEEP = "expected keep as a list of different names"
+ERRORS = [
+    ({"inputs": "image"}, ValueError, "expected a column 'image' in the data, got x, y, path, site"),
+    ({"target": "label"}, ValueError, "expected a column 'label'"),
+    ({"id": "name"}, ValueError, "expected a column 'name'"),
+    ({"inputs": "path"}, TypeError, "expected numbers in column 'path', got <U6; give preprocess="),
+    ({"preprocess": lambda columns: torch.zeros(3, WIDTH)}, ValueError, "to return 12 samples.*got 3"),
+    ({"factory": Softmax}, ValueError, "got probabilities"),
+    ({"factory": lambda: 3}, TypeError, "expected a factory that returns a torch.nn.Module, got int"),
+    ({"factory": nn.Linear(2, 2)}, TypeError, "expected factory as a function that returns the model, got Linear"),
+    ({"id": "gap"}, ValueError, "expected id as the name of a new column"),
+    ({"keep": "site"}, ValueError, KEEP),
+    ({"keep": ["path"], "id": "path"}, ValueError, KEEP),
+    ({"keep": ["a", "a"]}, ValueError, KEEP),
+    ({"dtype": torch.float64}, ValueError, "expected dtype as torch.bfloat16"),
+    ({"columns": ["logits"]}, ValueError, "expected columns as a list of names among"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), ERRORS)
+def test_errors(options, error, message):
+    with pytest.raises(error, match=message):
+        BoCBatchPredictor(**{"factory": make, "inputs": "x"} | options)(batch())

@@ -1,0 +1,545 @@
+"""Tables appear whole; an interrupted run goes on where it stopped, and never with rows of another run."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as arrow
+import pyarrow.parquet as parquet
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, Subset
+
+from tests.inference import sharded
+from tests.inference.cases import Counting, Loader, assert_same, data, expected, files, predictor, read
+from tests.inference.sharded import BATCH, SAMPLES, Images
+from tests.systems import unix_only
+from torch_boc import BoCPredictor, ConformalTest
+from torch_boc.functional.columns import COLUMNS
+from torch_boc.inference import check_complete, part_files
+from torch_boc.inference.order import SharedData
+from torch_boc.inference.part_files import PartWriter, RunFolder, checksum, part_name
+
+ROOT = Path(__file__).parents[2]
+
+
+def changed(x, place, by):
+    x = x.clone()
+    x.view(torch.uint8)[place] ^= by
+    return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bool, torch.int64, torch.complex64], ids=str)
+def test_any_byte_changes_the_checksum(dtype, monkeypatch):
+    monkeypatch.setattr(part_files, "CHECKED_WORDS", 7)
+    x = torch.randint(2, (37,), generator=torch.Generator().manual_seed(0)).to(dtype)
+    whole = checksum([("w", x)])
+    assert checksum([("w", x.clone())]) == checksum([("w", torch.cat([x[:1], x])[1:])]) == whole
+    others = [[("v", x)], [("w", x[None])], [("w", x[1:])], [("w", x), ("w", x)], [("w", x.flip(0))], []]
+    others += [[("w", changed(x, place, 1))] for place in range(x.numel() * x.itemsize)]
+    assert len({whole, *map(checksum, others)}) == len(others) + 1
+
+
+def test_two_signs_that_change_are_noticed():
+    """A sum of products modulo a power of 2 is weak in its highest bit."""
+    x = torch.ones(8)
+    flipped = torch.tensor([-1.0, -1, 1, 1, 1, 1, 1, 1])
+    assert checksum([("w", x)]) != checksum([("w", flipped)]) != checksum([("w", flipped.flip(0))])
+
+
+def test_tensors_of_every_kind_have_a_checksum():
+    sparse, lazy = torch.eye(3).to_sparse(), nn.LazyLinear(2).weight
+    assert len({checksum([("w", x)]) for x in (sparse, 2 * sparse, lazy)}) == 3
+    assert checksum([("w", lazy)]) == checksum([("w", nn.LazyLinear(2).weight)])
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_the_file_holds_every_sample(tmp_path, resume):
+    model, path = Counting(), tmp_path / "deep" / "samples.parquet"
+    assert predictor(model).to_parquet(Loader(), str(path), resume=resume) == path
+    assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
+    assert files(path.parent) == ["samples.parquet"]
+    schema = parquet.read_schema(path)
+    assert schema.names == ["index", "target", *COLUMNS]
+    assert {str(schema.field(name).type) for name in ("index", "target", "prediction")} == {"int64"}
+    none = parquet.read_table(predictor(id="path").to_parquet([], tmp_path / "none.parquet", resume=resume))
+    assert (none.num_rows, none.column_names) == (0, ["index", "path", *COLUMNS])
+    assert str(none.schema.field("path").type) == "string"
+
+
+def test_an_interrupted_run_leaves_what_was_there(tmp_path):
+    path = tmp_path / "samples.parquet"
+    path.write_text("from before")
+    with pytest.raises(KeyboardInterrupt):
+        predictor().to_parquet(Loader(healthy=3), path)
+    assert path.read_text() == "from before"
+    assert files(tmp_path) == ["samples.parquet"]
+
+
+def test_a_resumed_run_gives_the_same_bytes_and_repeats_nothing(tmp_path):
+    whole, path = tmp_path / "whole.parquet", tmp_path / "samples.parquet"
+    predictor().to_parquet(Loader(), whole)
+    for healthy, calls in ((3, [4, 4, 4]), (3, []), (4, [4])):
+        model = Counting()
+        with pytest.raises(KeyboardInterrupt):
+            predictor(model).to_parquet(Loader(healthy), path, resume=True)
+        assert files(tmp_path) == ["samples.parquet.run", "whole.parquet"]
+        assert model.calls == calls
+    model = Counting()
+    predictor(model).to_parquet(Loader(), path, resume=True)
+    assert model.calls == [4, 3]
+    predictor(model).to_parquet(Loader(healthy=0), path, resume=True)  # finished: the loader is not even asked
+    assert path.read_bytes() == whole.read_bytes()
+    assert files(tmp_path) == ["samples.parquet", "whole.parquet"]
+
+
+def test_parts_are_closed_as_rows_and_time_go_by(tmp_path, monkeypatch):
+    monkeypatch.setattr(part_files, "PART_ROWS", 8)
+    path, folder = tmp_path / "samples.parquet", tmp_path / "samples.parquet.run"
+    with pytest.raises(KeyboardInterrupt):
+        predictor().to_parquet(Loader(healthy=5), path, resume=True)
+    names = [part_name(range(*x)) for x in ((0, 8), (8, 16), (16, 20))]
+    assert files(folder) == ["manifest.json", *names]
+    (folder / names[2]).rename(folder / f".{names[2]}.99.tmp")  # as if the process had been killed
+    monkeypatch.setattr(part_files, "PART_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        predictor().to_parquet(Loader(healthy=5), path, resume=True)
+    assert (folder / names[2]).exists()
+    model = Counting()
+    predictor(model).to_parquet(Loader(), path, resume=True)
+    assert model.calls == [3]
+    assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
+
+
+def test_an_interruption_in_the_middle_of_a_write(tmp_path, monkeypatch):
+    """Ctrl-C can come anywhere: a part whose rows may not agree with its name is given up."""
+    original, calls = part_files.ParquetFile.write, []
+
+    def stopping(self, columns):
+        original(self, columns)
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    path, model = tmp_path / "samples.parquet", Counting()
+    monkeypatch.setattr(part_files.ParquetFile, "write", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        predictor().to_parquet(Loader(), path, resume=True)
+    predictor(model).to_parquet(Loader(), path, resume=True)
+    assert sum(model.calls) == 23
+    assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
+
+
+def test_resuming_with_another_batch_size_and_a_shorter_loader(tmp_path):
+    path = tmp_path / "samples.parquet"
+    with pytest.raises(KeyboardInterrupt):
+        predictor().to_parquet(iter(Loader(healthy=3)), path, resume=True)
+    with pytest.raises(ValueError, match="expected a loader with at least the 12 samples that are already done, got 8"):
+        predictor().to_parquet((x for x in Loader().batches[:2]), path, resume=True)
+    model = Counting()
+    predictor(model).to_parquet((x for x in Loader(size=5).batches), path, resume=True)
+    assert model.calls == [3, 5, 3]
+    assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
+
+
+class Shifted(Counting):
+    def __init__(self, weight=0.0, shift=0.0):
+        super().__init__()
+        self.register_buffer("shift", torch.full((5,), shift), persistent=False)
+        with torch.no_grad():
+            self.layer.weight[-1, -1] += weight
+
+    def forward(self, x):
+        return super().forward(x) + self.shift
+
+
+def calibrated(seed=1):
+    logits = torch.randn(50, 5, generator=torch.Generator().manual_seed(seed))
+    return ConformalTest("energy").calibrate(logits)
+
+
+OTHERS = {
+    "weight": (lambda: predictor(Shifted(weight=1.0)), "checksum of the parameters='.*, got .*checksum"),
+    "buffer": (lambda: predictor(Shifted(shift=1.0)), "checksum of the parameters='"),
+    "trials": (lambda: predictor(Shifted(), trials=50), "with trials=100, got one with trials=50"),
+    "dtype": (lambda: predictor(Shifted(), dtype=torch.bfloat16), "dtype='None'.*bfloat16"),
+    "id": (lambda: predictor(Shifted(), id="path"), r"columns=\['index', 'pred.*columns=\['index', 'path'"),
+    "test": (lambda: predictor(Shifted(), test=calibrated()), "test=None"),
+}
+
+
+@pytest.mark.parametrize("healthy", [3, None])
+@pytest.mark.parametrize(("other", "message"), OTHERS.values(), ids=OTHERS.keys())
+def test_another_run_is_refused_by_what_differs(healthy, other, message, tmp_path):
+    path = tmp_path / "samples.parquet"
+    try:
+        predictor(Shifted()).to_parquet(Loader(healthy), path, resume=True)
+    except KeyboardInterrupt:
+        assert healthy
+    before = files(tmp_path)
+    with pytest.raises(ValueError, match=f"expected the run that wrote .*samples.parquet, .*{message}.*delete"):
+        other().to_parquet(Loader(), path, resume=True)
+    with pytest.raises(ValueError, match="batches=6, got one with batches=5"):
+        predictor(Shifted()).to_parquet(Loader(samples=19), path, resume=True)
+    assert files(tmp_path) == before
+    model = Shifted()
+    predictor(model).to_parquet(Loader(), path, resume=True)
+    assert model.calls == ([4, 4, 3] if healthy else [])
+
+
+def test_the_same_test_in_another_process(tmp_path):
+    path, again = tmp_path / "samples.parquet", ConformalTest("energy")
+    again.load_state_dict(calibrated().state_dict())
+    predictor(test=calibrated(), alpha=0.2).to_parquet(Loader(), path, resume=True)
+    predictor(test=again, alpha=0.2).to_parquet(Loader(healthy=0), path, resume=True)
+    for options in ({"test": calibrated(2), "alpha": 0.2}, {"test": calibrated(), "alpha": 0.3}):
+        with pytest.raises(ValueError, match=r"test=|alpha=0.2"):
+            predictor(**options).to_parquet(Loader(), path, resume=True)
+
+
+def test_a_run_id_replaces_the_checksum(tmp_path):
+    path = tmp_path / "samples.parquet"
+    with pytest.raises(KeyboardInterrupt):
+        predictor(Shifted()).to_parquet(Loader(healthy=3), path, resume=True, run_id="v1")
+    model = Shifted(weight=1.0)
+    predictor(model).to_parquet(Loader(), path, resume=True, run_id="v1")
+    assert model.calls == [4, 4, 3]
+    for run_id, message in (("v2", "run_id='v1', got one with run_id='v2'"), (None, "run_id='v1'.*run_id=None")):
+        with pytest.raises(ValueError, match=message):
+            predictor(model).to_parquet(Loader(), path, resume=True, run_id=run_id)
+
+
+def test_files_of_others_are_not_taken_for_a_run(tmp_path):
+    path = tmp_path / "samples.parquet"
+    path.write_text("not Parquet")
+    with pytest.raises(ValueError, match=r"expected a whole Parquet file, got .*samples.parquet .*leave resume=True"):
+        predictor().to_parquet(Loader(), path, resume=True)
+    parquet.write_table(arrow.table({"index": [1, 2]}), path)
+    with pytest.raises(ValueError, match=r"expected a file that says which run wrote it, got .*leave resume=True out"):
+        predictor().to_parquet(Loader(), path, resume=True)
+    predictor().to_parquet(Loader(), path)
+    assert len(read(path)["index"]) == 23
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_path_that_cannot_be_a_file_is_refused_before_the_work(resume, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "taken.parquet.run").touch()
+    cases = {"folder": IsADirectoryError, "file/samples.parquet": NotADirectoryError}
+    for name, error in (cases | ({"taken.parquet": NotADirectoryError} if resume else {})).items():
+        model = Counting()
+        with pytest.raises(error, match=name.partition("/")[0]):
+            predictor(model).to_parquet(Loader(), tmp_path / name, resume=resume)
+        assert model.calls == []
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def flip(path):
+    """A bit of a page, which the footer does not tell."""
+    content, column = bytearray(path.read_bytes()), parquet.read_metadata(path).row_group(0).column(0)
+    start = min(x for x in (column.dictionary_page_offset, column.data_page_offset) if x is not None)
+    content[start + column.total_compressed_size - 1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def shorten(path):
+    """Fewer rows than the name says."""
+    metadata = {"torch_boc": parquet.read_metadata(path).metadata[b"torch_boc"]}
+    parquet.write_table(parquet.read_table(path).slice(0, 1).replace_schema_metadata(metadata), path)
+
+
+PART = part_name(range(4, 8))
+DAMAGES = {
+    "empty manifest": ("manifest.json", lambda path: path.write_bytes(b""), r"got .*manifest.json, damaged. To start"),
+    "other manifest": ("manifest.json", lambda path: path.write_bytes(b"[]"), r"got .*manifest.json, damaged"),
+    "no manifest": ("manifest.json", Path.unlink, r"expected .*manifest.json beside the parts in .*, got none"),
+    "no part": (PART, Path.unlink, r"expected a part from row 4 on in .*, got range\(8, 12\)"),
+    "truncated": (PART, truncate, rf"expected a whole part, got .*{PART} .*To start over, delete .*parquet.run"),
+    "bit": (PART, flip, rf"expected a whole part, got .*{PART}"),
+    "fewer rows": (PART, shorten, rf"expected 4 rows in .*{PART}, got 1"),
+}
+
+
+@pytest.mark.parametrize(("name", "damage", "message"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_damaged_parts_are_named_with_a_remedy(name, damage, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(part_files, "PART_ROWS", 4)
+    path = tmp_path / "samples.parquet"
+    with pytest.raises(KeyboardInterrupt):
+        predictor().to_parquet(Loader(healthy=3), path, resume=True)
+    damage(tmp_path / "samples.parquet.run" / name)
+    with pytest.raises(ValueError, match=message):
+        predictor().to_parquet(Loader(), path, resume=True)
+    assert files(tmp_path) == ["samples.parquet.run"], "no lock stays"
+
+
+@unix_only
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_run_is_refused(resume, tmp_path):
+    """Both would write the file, and the last would replace the other's."""
+    path = tmp_path / "samples.parquet"
+
+    def batches():
+        yield from Loader().batches[:2]
+        with pytest.raises(BlockingIOError, match=r"nobody else writes .*samples.parquet, got another run"):
+            predictor().to_parquet(Loader(), path, resume=resume)
+        yield from Loader().batches[2:]
+
+    model = Counting()
+    predictor(model).to_parquet(batches(), path)
+    assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
+    assert files(tmp_path) == ["samples.parquet"]
+
+
+def test_a_lock_that_its_holder_has_deleted(tmp_path, monkeypatch):
+    """A second process opens the file, the first deletes it, and a third would make a new one."""
+    path = tmp_path / "samples.parquet"
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (tmp_path / "samples.parquet.lock").unlink())
+    with pytest.raises(BlockingIOError, match="nobody else"), part_files.one_writer(path):
+        pass
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError("no locks here")))
+    with part_files.one_writer(path):  # a file system without locks
+        pass
+
+
+def run(folder, ranks, world, data=None, **options):
+    """Some ranks, one after the other, in this process."""
+    for rank in ranks:
+        given = Images() if data is None else data
+        assert sharded.predictor((rank, world), **options).to_parquet(given, folder) == Path(folder)
+
+
+def assert_whole(folder, whole):
+    assert check_complete(folder) == SAMPLES
+    assert parquet.read_table(folder).equals(whole), "bit by bit"
+
+
+@pytest.fixture
+def complete(tmp_path):
+    run(tmp_path / "out", range(2), 2)
+    return tmp_path / "out"
+
+
+def launch(folder, rank, world, *options):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
+    command = [sys.executable, "-m", "tests.inference.sharded", str(folder), *map(str, options)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@unix_only
+def test_a_rank_is_killed_and_two_ranks_finish_what_three_began(tmp_path, whole):
+    """Blocks have 20 samples, and rank 1 has those from 20, 80, ... 500 on; it dies in the middle of that one."""
+    folder = tmp_path / "out"
+    with launch(folder, 1, 3, 515) as process:
+        try:
+            assert "waiting" in process.stdout.readline()
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert files(folder) == [part_name(range(x, x + 20)) for x in range(20, 500, 60)]
+    run(folder, [0, 2], 3)
+    with pytest.raises(ValueError, match=r"expected all 1001 samples in .*, got none of 500 to 519, 560 to 579, 620"):
+        check_complete(folder)
+    left = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    run(folder, range(2), 2)
+    assert {name: (folder / name).stat().st_mtime_ns for name in left} == left, "what was done is not done again"
+    assert_whole(folder, whole)
+
+
+@unix_only
+def test_a_process_is_killed_and_its_single_file_is_completed(tmp_path, whole):
+    path = tmp_path / "samples.parquet"
+    with launch(path, 0, 1, 515, "single") as process:
+        try:
+            assert "waiting" in process.stdout.readline()
+            with pytest.raises(BlockingIOError, match="nobody else"):
+                sharded.predictor(None).to_parquet(Images(), path, resume=True)
+        finally:
+            process.kill()
+    assert files(tmp_path) == ["samples.parquet.lock", "samples.parquet.run"]
+    assert sum(name.startswith("part-") for name in files(tmp_path / "samples.parquet.run")) == 5
+    sharded.predictor(None).to_parquet(Images(), path, resume=True)
+    assert parquet.read_table(path).equals(whole)
+    assert files(tmp_path) == ["samples.parquet"]
+
+
+LOADERS = {
+    "data set": (7, Images),
+    "workers": (2, lambda: DataLoader(Images(), BATCH, num_workers=1, prefetch_factor=1)),
+    "distributed": (150, lambda: DataLoader(Images(), BATCH, sampler=DistributedSampler(Images(), 4, 1))),
+}
+
+
+@pytest.mark.parametrize(("world", "loader"), LOADERS.values(), ids=LOADERS.keys())
+def test_any_number_of_ranks_in_any_order(world, loader, tmp_path, whole):
+    run(tmp_path / "out", reversed(range(world)), world, loader())
+    assert_whole(tmp_path / "out", whole)
+    assert files(tmp_path) == ["out", "out.run"]
+    assert files(tmp_path / "out.run") == ["manifest.json"]
+
+
+def test_fewer_samples_than_ranks_and_parts_of_data_sets(tmp_path, monkeypatch):
+    for samples in (3, 0):
+        folder = tmp_path / str(samples)
+        for _ in range(2):
+            run(folder, range(5), 5, Images(samples))
+        assert check_complete(folder) == samples
+        assert files(folder) == [part_name(range(samples))]
+    assert len(sharded.predictor((4, 5)).to_frame(Images(3))) == 0
+    (tmp_path / "subset").mkdir()
+    monkeypatch.chdir(tmp_path / "subset")
+    run(".", range(2), 2, Subset(Images(), range(100, 200)))
+    assert parquet.read_table(tmp_path / "subset")["path"].to_pylist() == [f"image {i}" for i in range(100, 200)]
+    BoCPredictor(sharded.model(), progress=False, shard=(0, 1)).to_parquet(Images().x, tmp_path / "tensor")
+    assert parquet.read_table(tmp_path / "tensor")["index"].to_pylist() == list(range(SAMPLES))
+
+
+def test_blocks_are_whole_batches_of_bounded_size():
+    for size, block in ((1, 11), (10, 20), (64, 64), (5000, 5000)):
+        assert SharedData(DataLoader(Images(), size), 64).block_size(3) == block
+    many = type("Many", (torch.utils.data.Dataset,), {"__len__": lambda self: 10**9})()
+    assert SharedData(many, 64).block_size(8) == 2**17
+
+
+def test_predict_gives_each_sample_to_one_rank():
+    parts = [list(sharded.predictor((rank, 3)).predict(Images())) for rank in range(3)]
+    indices = [[int(i) for table in tables for i in table["index"]] for tables in parts]
+    assert sorted(i for part in indices for i in part) == list(range(SAMPLES))
+    assert max(map(len, indices)) - min(map(len, indices)) <= 20
+
+
+def test_other_runs_and_other_batch_sizes(tmp_path):
+    folder = tmp_path / "out"
+    run(folder, [0], 2)
+    for options, given, message in (
+        ({"trials": 7}, None, "trials=100, got one with trials=7"),
+        ({}, Images(1000), "samples=1001, got one with samples=1000"),
+    ):
+        with pytest.raises(ValueError, match=rf"expected the run that wrote .*{message}.*delete .*out and .*out.run"):
+            run(folder, [1], 2, given, **options)
+    run(folder, range(3), 3, DataLoader(Images(), 7))
+    assert check_complete(folder) == SAMPLES
+
+
+def test_two_processes_on_the_same_block_write_equal_parts(tmp_path, whole):
+    """A job that was started twice: the second finds no part when it begins, and the first is done before it ends."""
+    folder, inner = tmp_path / "out", sharded.predictor((0, 1))
+
+    class Racing(Images):
+        def __getitem__(self, i):
+            if i == 500 and len(files(folder)) < 40:
+                inner.to_parquet(Images(), folder)
+            return super().__getitem__(i)
+
+    run(folder, [0], 1, Racing())
+    assert_whole(folder, whole)
+    assert files(tmp_path / "out.run") == ["manifest.json"]
+
+
+class Broken(Images):
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def __getitem__(self, i):
+        if i == 35:
+            raise self.error
+        return super().__getitem__(i)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [(OSError("no such image"), OSError, "no such image"), (StopIteration(), ValueError, "a StopIteration inside of")],
+    ids=["error", "stop"],
+)
+def test_an_error_leaves_the_finished_blocks(error, kind, message, tmp_path, whole):
+    folder = tmp_path / "out"
+    with pytest.raises(kind, match=message):
+        run(folder, [0], 1, Broken(error))
+    assert not files(folder) or max(files(folder)) < part_name(range(35, 36))
+    assert files(tmp_path / "out.run") == ["manifest.json"]
+    run(folder, range(3), 3)
+    assert_whole(folder, whole)
+
+
+def write_rows(folder, blocks, sizes):
+    with PartWriter(folder, blocks) as parts:
+        for size in sizes:
+            parts.write({"index": torch.arange(size)})
+
+
+def test_a_writer_without_all_of_its_rows_is_an_error(tmp_path):
+    folder, blocks = RunFolder(tmp_path / "out", {}, 4), [range(4), range(4, 8)]
+    for given, sizes in ((blocks, [4]), (blocks, [4, 3]), (blocks[1:], [])):
+        with pytest.raises(ValueError, match="expected the rows of all blocks"):
+            write_rows(folder, given, sizes)
+    assert files(folder.path) == [part_name(range(4))]
+    assert files(folder.scratch) == ["manifest.json"]
+
+
+def test_check_complete_names_what_is_wrong(complete, tmp_path):
+    first, second = (complete / part_name(range(x, x + 20)) for x in (0, 20))
+    with pytest.raises(ValueError, match=r"expected parts of a run in .*nothing, got none"):
+        check_complete(tmp_path / "nothing")
+    content = first.read_bytes()
+    for damage, message in (
+        (truncate, "a whole Parquet file, got .*part-0"),
+        (shorten, "expected 20 rows in"),
+    ):
+        damage(first)
+        with pytest.raises(ValueError, match=message):
+            check_complete(complete)
+        first.write_bytes(content)
+    first.unlink()
+    second.unlink()
+    (complete / part_name(range(1000, 1001))).unlink()
+    with pytest.raises(ValueError, match=r"got none of 0 to 39, 1000 to 1000; .*any number of processes"):
+        check_complete(complete)
+    first.write_bytes(content)
+    twice = complete / part_name(range(10, 30))
+    twice.write_bytes(content)
+    with pytest.raises(ValueError, match=r"expected each sample once in .*, got 10 and others twice"):
+        check_complete(complete)
+    twice.unlink()
+    sharded.predictor((0, 1), trials=7).to_parquet(Images(), tmp_path / "others")
+    next((tmp_path / "others").iterdir()).rename(second)
+    with pytest.raises(ValueError, match="expected parts of one run"):
+        check_complete(complete)
+
+
+@pytest.mark.parametrize("name", ["other.parquet", "copy/part-000000000000-000000000020.parquet"])
+def test_other_tables_in_the_folder_are_refused(name, complete):
+    """Readers take their rows too, so that samples would come twice."""
+    path = complete / name
+    path.parent.mkdir(exist_ok=True)
+    parquet.write_table(arrow.table({"a": [1]}), path)
+    for action in (lambda: run(complete, [0], 2), lambda: check_complete(complete)):
+        with pytest.raises(ValueError, match=f"expected parts of a run only in .*, got {name}; choose another folder"):
+            action()
+    path.unlink()
+    (complete / "_hidden").mkdir()
+    parquet.write_table(arrow.table({"a": [1]}), complete / "_hidden" / "other.parquet")
+    assert check_complete(complete) == SAMPLES == len(parquet.read_table(complete))
+
+
+def test_others_read_the_folder(complete, whole):
+    pandas, polars, duckdb = (pytest.importorskip(name) for name in ("pandas", "polars", "duckdb"))
+    assert pandas.read_parquet(complete)["path"].tolist() == whole["path"].to_pylist()
+    assert polars.read_parquet(complete)["index"].sort().to_list() == list(range(SAMPLES))
+    assert duckdb.sql(f"select count(distinct path) from '{complete}/*.parquet'").fetchall() == [(SAMPLES,)]
+
+
+def test_without_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    model = Counting()
+    with pytest.raises(ImportError, match=r"torch-boc\[eval\]"):
+        predictor(model).to_parquet(Loader(), tmp_path / "samples.parquet")
+    assert model.calls == []

@@ -1,0 +1,97 @@
+"""The texts of tokens: joined they are the decoded text, for byte-level BPE, for SentencePiece and for bytes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torch_boc.language.record import clean, id_label, token_label, token_texts
+from torch_boc.language.responses import texts_of_bytes
+
+LINES = ["The sky is blue.", "Naïve café, déjà vu!", "日本語のテキスト 🦜", "  two  spaces\n\nand lines\t"]
+
+
+def byte_level():
+    """A tokenizer whose tokens are bytes and a few pairs of bytes."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=320, initial_alphabet=alphabet, special_tokens=["<|end|>"])
+    made.train_from_iterator(LINES * 3, trainer)
+    fast = pytest.importorskip("transformers").PreTrainedTokenizerFast
+    return fast(tokenizer_object=made, eos_token="<|end|>")
+
+
+def sentence_pieces():
+    """A tokenizer with "▁" for spaces and bytes for characters that it does not have, as Llama's."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁The", "▁sky", "The", "a", "▁a", "é"]
+    scores = [(word, 0.0 if word.startswith("<") else -float(len(word))) for word in words]
+    made = tokenizers.Tokenizer(tokenizers.models.Unigram(scores, 0, byte_fallback=True))
+    decoders = tokenizers.decoders
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    made.decoder = decoders.Sequence(steps)
+    fast = pytest.importorskip("transformers").PreTrainedTokenizerFast
+    return fast(tokenizer_object=made, eos_token="</s>", unk_token="<unk>")
+
+
+TOKENIZERS = {"bytes": byte_level(), "pieces": sentence_pieces()}
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_joined_texts_are_the_decoded_text(kind, data):
+    """Also where bytes are no characters, for any order of tokens."""
+    tokenizer = TOKENIZERS[kind]
+    tokens = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=30))
+    texts = token_texts(tokenizer, tokens)
+    assert len(texts) == len(tokens)
+    assert "".join(texts) == clean(tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_texts_of_real_lines(line):
+    tokenizer = TOKENIZERS["bytes"]
+    texts = token_texts(tokenizer, [*tokenizer(line)["input_ids"], tokenizer.eos_token_id])
+    assert "".join(texts) == f"{line}<|end|>"
+    # A character is with the token that completes it, so that no part of it is seen.
+    assert not any("\ufffd" in text for text in texts)
+
+
+def test_labels():
+    tokenizer = TOKENIZERS["pieces"]
+    tokens = tokenizer.convert_tokens_to_ids(["▁The", "▁sky", "▁a", "<0xC3>", "<0xA9>", "a"])
+    assert token_texts(tokenizer, tokens) == ["The", " sky", " a", "", "é", "a"]
+    assert [token_label(tokenizer, token) for token in tokens] == [" The", " sky", " a", "⟨C3⟩", "⟨A9⟩", "a"]
+    tokenizer = TOKENIZERS["bytes"]
+    known = tokenizer.convert_tokens_to_ids(["<|end|>", "Ġ", "ã", "a"])
+    assert [token_label(tokenizer, token) for token in known] == ["<|end|>", " ", "⟨E3⟩", "a"]
+    assert (id_label(3), id_label(-1), clean("a\ud800")) == ("[3]", "?", "a?")
+
+
+class Cleaning:
+    """A tokenizer that changes the text before when more comes, so that no window gives the right text."""
+
+    def decode(self, tokens, **_):
+        return "".join("ab .!"[token] for token in tokens).replace(" .", ".").replace("a!", "!")
+
+
+@given(st.lists(st.integers(0, 4), max_size=12))
+def test_a_tokenizer_that_changes_what_it_said(tokens):
+    texts = token_texts(Cleaning(), tokens)
+    assert len(texts) == len(tokens)
+    assert "".join(texts) == Cleaning().decode(tokens)
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=20), st.data())
+def test_bytes_cut_anywhere(text, data):
+    whole = text.encode("utf-8", "replace")
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
+    parts = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    texts = texts_of_bytes(parts)
+    assert len(texts) == len(parts)
+    assert "".join(texts) == whole.decode()
+    assert texts_of_bytes([b"\xe2\x80"]) == ["\ufffd"]

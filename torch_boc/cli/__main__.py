@@ -1,5 +1,0 @@
-"""`python -m torch_boc.cli`."""
-
-from . import main
-
-main()

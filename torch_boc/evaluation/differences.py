@@ -1,0 +1,150 @@
+"""Several models side by side, with paired differences if they were given the same samples."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..functional.registry import scores
+from ..report.comparison import Comparison
+from ..report.report import Report, read_report
+from ..report.tables import DifferenceRow, frame
+from ..report.words import COMPARED_SCORES
+from .evaluate import evaluate
+from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate
+from .reliability import Judged, error_difference
+from .samples import TEST, ProbedSet, check_integers, labelled, probe_set, single_set
+from .separation import LOST, paired_difference, rank_scores, separate
+
+
+class Model(NamedTuple):
+    """The probed test set of a model, and its probed OOD sets."""
+
+    name: str
+    test: ProbedSet
+    ood: dict[str, ProbedSet]
+
+
+def compare(
+    models: Mapping[str, Any],
+    ood: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    trials: int = 100,
+    bins: int = 15,
+    replicates: int = 1000,
+    seed: int = 42,
+    progress: Callable[[str], object] | None = None,
+    from_probabilities: bool = False,
+) -> Comparison:
+    """Compare two or more models, on their reports or on their logits.
+
+    Models that are given as logits are evaluated. If their targets are equal, row by row, they are taken to have seen
+    the same samples. Then the comparison has the differences from the first such model, with paired intervals of
+    95 %: of the accuracy, of the ECE, and of the AUROC of each score on each OOD set that both have. Paired intervals
+    are much narrower than those of two reports that know nothing of each other.
+
+    Args:
+        models: by name: a `Report`, the path of a report.json, or the test set as anything that `logit_set` takes.
+        ood: OOD sets of the models that are given as logits: for each name of a set, the logits by the name of the
+            model. The rows of a set are taken to be the same samples for all models, in the same order.
+        trials: the number of coin flips, k.
+        bins: the number of equal bins of confidence.
+        replicates: the number of bootstrap samples for the intervals of 95 %.
+        seed: as for `evaluate`.
+        progress: called with a few words when a step begins.
+        from_probabilities: as for `evaluate`.
+
+    Returns:
+        A Comparison. Its `differences` are a DataFrame of `DifferenceRow`, which is empty if no samples are shared.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> target = torch.arange(300) % 3
+    >>> one = torch.randn(300, 3, generator=generator) + 2 * torch.eye(3)[target]
+    >>> comparison = compare({"one": (one, target), "two": (one + torch.eye(3)[target], target)}, replicates=50)
+    >>> print(comparison.differences[["model", "than", "what", "difference"]].head(1).round(3).to_string(index=False))
+    model than     what  difference
+      two  one accuracy       0.133
+    """
+    if len(models) < 2:
+        raise ValueError(f"expected at least two models to compare, got {len(models)}")
+    bins, replicates = check_integers(1, bins=bins, replicates=replicates)
+    (seed,) = check_integers(0, seed=seed)
+    say, ood = progress or (lambda message: None), ood or {}
+    given = {
+        name: read_report(x) if isinstance(x, str | os.PathLike) and Path(x).suffix.lower() == ".json" else x
+        for name, x in models.items()
+    }
+    _check_ood(ood, models, [name for name, x in given.items() if not isinstance(x, Report)])
+    reports, sets = {}, []
+    for name, source in given.items():
+        if isinstance(source, Report):
+            reports[name] = source
+            continue
+        kind = {"from_probabilities": from_probabilities}
+        test = single_set(source, TEST, **kind)
+        oods = {key: single_set(part[name], key, **kind) for key, part in ood.items() if name in part}
+        how: dict[str, Any] = {"trials": trials, "bins": bins, "replicates": replicates, "seed": seed}
+        how["progress"] = lambda message, name=name: say(f"{name}: {message}")
+        reports[name] = evaluate(test, oods, title=name, **how)
+        probed = {key: probe_set(data, trials) for key, data in oods.items()}
+        sets.append(Model(name, probe_set(test, trials), probed))
+    rows = [row for other in sets[1:] for row in _differences(sets[0], other, bins, replicates, seed)]
+    return Comparison(reports, differences=frame(DifferenceRow, rows))
+
+
+def _check_ood(ood: Mapping[str, Any], models: Mapping[str, Any], logits: list[str]) -> None:
+    """Raise unless each OOD set is a mapping from names of models that are given as logits."""
+    for name, part in ood.items():
+        if not isinstance(part, Mapping):
+            raise TypeError(f"{name}: expected a mapping from models to logits, got {type(part).__name__}")
+        for model in part:
+            if model not in models:
+                raise ValueError(f"{name}: expected models among {', '.join(models)}, got {model!r}")
+            if model not in logits:
+                raise ValueError(f"{name}: expected logits of models that are given as logits, got some for {model!r}")
+
+
+def _differences(base: Model, other: Model, bins: int, replicates: int, seed: int) -> Iterator[DifferenceRow]:
+    """`other` minus `base`, if both have the same targets; otherwise a warning says why there are none."""
+    lacking = [repr(x.name) for x in (base, other) if x.test.data.target is None]
+    reason = f"{' and '.join(lacking)} {'have' if len(lacking) > 1 else 'has'} no targets" if lacking else ""
+    if not lacking and not torch.equal(*(labelled(x.test.data)[1] for x in (base, other))):
+        reason = "their targets are not equal, row by row"
+    if reason:
+        message = f"no paired differences of {other.name!r} from {base.name!r}: {reason}"
+        warnings.warn(message, UserWarning, stacklevel=3)
+        return
+    about, numbers = (other.name, base.name), random_numbers(seed, "models", other.name, base.name)
+    yield DifferenceRow(*about, "accuracy", "", *accuracy_difference(other.test, base.test, replicates, numbers))
+    ours, theirs = (Judged(x.coins.confidence, _correct(x), x.coins.confidence[:0]) for x in (other.test, base.test))
+    yield DifferenceRow(*about, "ECE", "", *error_difference(ours, theirs, bins, replicates, numbers))
+    lost = LOST if base.test.data.from_probabilities else ()
+    for ood in (name for name in base.ood if name in other.ood):
+        sizes = [len(x.ood[ood].data) for x in (base, other)]
+        if sizes[0] != sizes[1]:
+            few = f"{base.name!r} has {sizes[0]} rows and {other.name!r} {sizes[1]}"
+            warnings.warn(f"no paired differences on {ood!r}: {few}", UserWarning, stacklevel=3)
+            continue
+        for score in (x for x in COMPARED_SCORES if x in scores and x not in lost):
+            pair = [separate(*(rank_scores(y.scores[score]) for y in (x.test, x.ood[ood]))) for x in (other, base)]
+            yield DifferenceRow(*about, score, ood, *paired_difference(*pair))
+
+
+def _correct(data: ProbedSet) -> Tensor:
+    assert data.correct is not None
+    return data.correct
+
+
+def accuracy_difference(one: ProbedSet, two: ProbedSet, replicates: int, numbers: Any) -> tuple[float, float, float]:
+    """The difference of the shares of right predictions, with a paired interval."""
+    differences = _correct(one).double() - _correct(two).double()
+    kinds = differences.new_tensor([-1.0, 0.0, 1.0])
+    counts = (differences.unsqueeze(1) == kinds).sum(0)
+    drawn = replicate(lambda drawn: drawn @ kinds / len(differences), [counts], replicates, numbers)
+    estimate, (lost, _, gained) = float(differences.mean()), counts.tolist()
+    around = bootstrap_interval(estimate, *drawn, (-1.0, 1.0))
+    return estimate, *paired_interval(around, gained, lost, len(differences))

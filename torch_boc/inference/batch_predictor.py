@@ -1,0 +1,165 @@
+"""A classifier as a function of batches of arrays, for engines that cut a data set into batches and send them out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..data.sheets import as_tensor, numpy
+from ..nn import ConformalTest
+from ..nn.screening import SampleColumns
+from .batches import check_id
+from .part_files import probe_settings
+from .predictor import BoCPredictor, check_dtype
+
+Arrays = Mapping[str, Any]  # NumPy arrays of one length, by the names of their columns
+REMEDY = "give preprocess=, a function that makes tensors of the batch"
+
+
+class BoCBatchPredictor:
+    """A callable that makes the columns of a batch: NumPy arrays by name in, NumPy arrays by name out.
+
+    It is small until it is called: it holds a function that makes the classifier, and not the classifier. So it can be
+    pickled and sent to the workers of Ray, Spark or Daft, and each worker makes the classifier once, at its first
+    batch. What it computes is what `BoCPredictor` computes, batch by batch: eval and inference mode, autocast, any
+    output that `torch_boc.data.find_logits` knows, no probabilities, and smaller pieces if a batch does not fit in
+    memory.
+
+    The result has a row for each row of the batch, in the same order: the `id` and the columns to `keep` as they came,
+    `target` if you name one, and the columns of `torch_boc.functional.sample_columns`; with a `test`, there are also
+    `p_in_distribution` and `review`. It never has the logits.
+
+    Args:
+        factory: a function without arguments that returns the classifier, a `torch.nn.Module`.
+        inputs: what the model gets: the name of a column, for its first argument, or a list of names, for arguments of
+            these names. By default the only column that is no id, no target and not kept. Arrays that are read-only are
+            copied, because torch has no such tensors. The dtype stays: a float64 column needs a float64 model.
+        target: the name of the column of targets, which are class indices.
+        id: the name of a column that says which sample a row is, such as "path".
+        keep: the names of further columns to pass on.
+        preprocess: a function of the batch, a dict of the arrays of `inputs` (by default of all columns), that returns
+            the model's arguments: a tensor, a tuple of tensors, or a dict of tensors by name.
+        device: where to run; the model is moved there. By default it stays where the factory puts it.
+        dtype: the dtype of autocast, `torch.bfloat16` or `torch.float16`; by default there is no autocast.
+        compile: whether to run the model through `torch.compile`.
+        columns: which columns of the probe to make, in this order; by default all.
+        trials: the number of coin flips of the p-value.
+        test: a `ConformalTest`, calibrated with held-out samples of this model.
+        alpha: the level of `review`: at most this share of in-distribution samples is expected to be flagged.
+
+    >>> import numpy
+    >>> predictor = BoCBatchPredictor(lambda: torch.nn.Linear(5, 3), id="path", columns=["prediction", "gap"])
+    >>> table = predictor({"x": numpy.zeros((2, 5), "float32"), "path": numpy.array(["a.png", "b.png"])})
+    >>> {name: column.shape for name, column in table.items()}
+    {'path': (2,), 'prediction': (2,), 'gap': (2,)}
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], nn.Module],
+        *,
+        inputs: str | Sequence[str] | None = None,
+        target: str | None = None,
+        id: str | None = None,
+        keep: Sequence[str] = (),
+        preprocess: Callable[[dict[str, Any]], Any] | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        compile: bool = False,
+        columns: Sequence[str] | None = None,
+        trials: int = 100,
+        test: ConformalTest | None = None,
+        alpha: float = 0.05,
+    ) -> None:
+        if isinstance(factory, nn.Module) or not callable(factory):
+            raise TypeError(
+                f"expected factory as a function that returns the model, got {type(factory).__name__}; "
+                "write a function that loads the model, so that each worker loads it for itself"
+            )
+        self.factory, self.preprocess = factory, preprocess
+        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
+        self._options: dict[str, Any] = {"device": device, "dtype": check_dtype(dtype), "compile": compile}
+        self._options |= {"columns": columns, "trials": trials, "test": self._probe.test, "alpha": alpha}
+        self.inputs, self.target, self.id = inputs, target, id
+        taken = ("target", *self._probe.names)
+        check_id(id, taken)
+        if isinstance(keep, str) or {*keep} & {*taken, id} or len({*keep}) < len(keep):
+            raise ValueError(
+                f"expected keep as a list of different names, not among {', '.join(taken)} or id, got {keep!r}"
+            )
+        self.keep = tuple(keep)
+        self._predictor: BoCPredictor | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of the result."""
+        return (*self._passed, *(() if self.target is None else ("target",)), *self._probe.names)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the values of the result depend on, beside the model and the samples."""
+        return probe_settings(self._probe, self.columns, self._options["dtype"])
+
+    def __call__(self, batch: Arrays) -> dict[str, Any]:
+        """The columns of a batch."""
+        inputs = () if self.inputs is None else (self.inputs,) if isinstance(self.inputs, str) else self.inputs
+        for name in (*self._passed, *(() if self.target is None else (self.target,)), *inputs):
+            if name not in batch:
+                raise ValueError(f"expected a column {name!r} in the data, got {', '.join(batch) or 'no columns'}")
+        size = len(next(iter(batch.values()), ()))
+        passed = {name: batch[name] for name in self._passed}
+        if size == 0:
+            none = {} if self.target is None else {"target": torch.arange(0)}
+            return passed | {name: x.numpy() for name, x in (none | self._probe.of_nothing()).items()}
+        if self._predictor is None:
+            model = self.factory()
+            if not isinstance(model, nn.Module):
+                raise TypeError(f"expected a factory that returns a torch.nn.Module, got {type(model).__name__}")
+            self._predictor = BoCPredictor(model, progress=False, **self._options)
+        target = None if self.target is None else column_tensor(self.target, batch[self.target])
+        table: dict[str, Tensor] = next(self._predictor.predict([(self._arguments(batch), target)]), {})
+        rows = len(table.pop("index", ()))
+        if rows != size:
+            raise ValueError(f"expected preprocess to return {size} samples, as many as the batch has, got {rows}")
+        return passed | {name: x.numpy() for name, x in table.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: everything but the classifier."""
+        return {**vars(self), "_predictor": None}
+
+    @property
+    def _passed(self) -> tuple[str, ...]:
+        return (*(() if self.id is None else (self.id,)), *self.keep)
+
+    def _arguments(self, batch: Arrays) -> Any:
+        """What the model gets: a tensor, a tuple of tensors or a dict of tensors."""
+        names = [self.inputs] if isinstance(self.inputs, str) else self.inputs
+        if self.preprocess is not None:
+            return self.preprocess({name: _writable(batch[name]) for name in (batch if names is None else names)})
+        if names is None:
+            names = [name for name in batch if name not in (*self._passed, self.target)]
+            if len(names) != 1:
+                raise ValueError(
+                    f"expected inputs=, the column that the model gets, among {', '.join(batch)}, got none"
+                )
+        tensors = {name: column_tensor(name, batch[name]) for name in names}
+        return tensors if isinstance(self.inputs, Sequence) and not isinstance(self.inputs, str) else tensors[names[0]]
+
+
+def _writable(array: Any) -> Any:
+    """The array with memory that may be written to: Ray's arrays are read-only."""
+    return numpy().require(array, requirements=["C", "W"])
+
+
+def column_tensor(name: str, array: Any) -> Tensor:
+    """A column as a tensor. Arrays of one shape, one for each row, are stacked."""
+    if getattr(getattr(array, "dtype", None), "kind", "") == "O":
+        try:
+            array = numpy().stack([numpy().asarray(x) for x in array])
+        except ValueError as error:
+            raise ValueError(f"expected arrays of one shape in column {name!r}, got {error}; {REMEDY}") from error
+    tensor = as_tensor(_writable(array))
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"expected numbers in column {name!r}, got {getattr(array, 'dtype', type(array))}; {REMEDY}")
+    return tensor

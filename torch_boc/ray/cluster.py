@@ -1,0 +1,194 @@
+"""Inference on a cluster: a Ray data set in, a folder of Parquet files and the manifest of their run out."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from .. import __version__
+from .._optional import require
+from ..inference.batch_predictor import BoCBatchPredictor
+from ..inference.part_files import check_settings
+
+NEWER = "resume=True needs a newer Ray, with checkpoints in two phases, as 2.60 has them: pip install -U 'ray[data]'"
+
+
+def check_dataset(dataset: Any) -> Any:
+    """Return the module `ray.data`, or raise if `dataset` is not one of its data sets."""
+    data = require("ray", "data", purpose="work on a cluster needs").data
+    if not isinstance(dataset, data.Dataset):
+        raise TypeError(
+            f"expected dataset as a ray.data.Dataset, got {type(dataset).__name__}; "
+            "make one with ray.data.read_parquet(...) or another function of ray.data"
+        )
+    return data
+
+
+def predict(
+    dataset: Any,
+    factory: Callable[[], nn.Module],
+    path: str | os.PathLike[str],
+    *,
+    num_gpus: float = 0,
+    workers: int | tuple[int, int] = 1,
+    batch_size: int = 256,
+    num_cpus: float = 1,
+    resume: bool = False,
+    **options: Any,
+) -> str:
+    """Predict all rows of a Ray data set on a cluster, and write their columns as a folder of Parquet files.
+
+    It is `dataset.map_batches` with `torch_boc.inference.BoCBatchPredictor`, and `write_parquet`. The values are those
+    of `BoCPredictor`, and the folder never has the logits. Rows have no order there, so name an `id`. If a node or a
+    worker dies, Ray gives its batches to others, and no row is lost or written twice.
+
+    `{path}.run` holds the manifest of the run. A run that fails or is killed leaves the rows that are written, perhaps
+    with half a file among them, and a manifest that says that the run has not finished; `check_complete` reads it. A
+    folder that is there already is refused.
+
+    With `resume`, Ray also notes there which ids are written. The next call with `resume` predicts the other rows, and
+    a call after the end does nothing. This needs an `id` that is different for each row, a data set that is read from
+    files (`ray.data.read_parquet` and others), and a Ray that has checkpoints: 2.60 has them, 2.51 has not. The
+    settings of the two calls must agree; the model and the samples are not compared, so give the same. One run at a
+    time may write to a folder: before you continue a run whose program was killed, make sure that its workers have
+    ended.
+
+    Args:
+        dataset: a `ray.data.Dataset`.
+        factory: a function without arguments that returns the classifier. Each worker calls it once.
+        path: the folder, as a path that all nodes share, or a URI such as "s3://bucket/folder".
+        num_gpus: the GPUs of each worker; the model is moved to "cuda" if there are any.
+        workers: how many workers there are, or (fewest, most). Leave at least 1 CPU of the cluster to Ray for reading,
+            and 2 when a run is resumed: otherwise Ray waits for ever.
+        batch_size: how many rows the model gets at once.
+        num_cpus: the CPUs of each worker. torch uses as many threads.
+        resume: whether this run can be continued, and continues an interrupted one.
+        options: the other arguments of `BoCBatchPredictor`: `inputs`, `target`, `id`, `keep`, `preprocess`, `dtype`,
+            `columns`, `test` and so on.
+
+    Returns:
+        The path of the folder.
+    """
+    data = check_dataset(dataset)
+    options = ({"device": "cuda"} if num_gpus else {}) | options
+    predictor = BoCBatchPredictor(factory, **options)  # bad options are refused here, before workers start
+    if resume and predictor.id is None:
+        raise ValueError("expected an id for resume=True, a column that is different for each row, got none")
+    run, settings = Run(path), {"torch_boc": __version__, **predictor.settings}
+    if run.check(settings, resume=resume):
+        return run.path
+    sizes = {"size": workers} if isinstance(workers, int) else dict(zip(("min_size", "max_size"), workers, strict=True))
+    table = dataset.map_batches(
+        BoCBatchPredictor,
+        fn_constructor_args=(factory,),
+        fn_constructor_kwargs=options,
+        compute=data.ActorPoolStrategy(**sizes),
+        batch_size=batch_size,
+        batch_format="numpy",
+        num_cpus=num_cpus,
+        num_gpus=num_gpus or None,
+    )
+    with run.checkpoints(table, str(predictor.id)) if resume else nullcontext():
+        run.write({"settings": settings, "resume": resume, "finished": False})
+        table.write_parquet(run.path)
+    run.write({"settings": settings, "resume": resume, "finished": True})
+    return run.path
+
+
+def check_complete(path: str | os.PathLike[str]) -> str:
+    """Return `path` if `torch_boc.ray.predict` has written all of its rows there, or raise.
+
+    >>> check_complete("/nowhere/predictions")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: expected a run at /nowhere/predictions, got none
+    """
+    run = Run(path)
+    manifest = run.read()
+    if manifest is None:
+        raise FileNotFoundError(f"expected a run at {run.path}, got none")
+    if not manifest["finished"]:
+        remedy = "call predict again with resume=True" if manifest["resume"] else "delete it, and start again"
+        raise ValueError(f"expected a finished run at {run.path}, got one that has not finished; {remedy}")
+    return run.path
+
+
+class Run:
+    """A folder of rows, and beside it the folder `{path}.run` with the manifest and Ray's checkpoint.
+
+    Args:
+        path: the folder of the rows: a path or a URI, such as "s3://bucket/folder".
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        text = os.fspath(path)
+        self.path = text.rstrip("/") if "://" in text else str(Path(text).absolute())
+        self._fs = require("pyarrow", "fs", purpose="runs on a cluster need").fs
+        uri = self.path if "://" in self.path else Path(self.path).as_uri()
+        self._files, self._rows = self._fs.FileSystem.from_uri(uri)
+        self._manifest = f"{self._rows}.run/manifest.json"
+
+    def read(self) -> dict[str, Any] | None:
+        """The manifest, or None if no run has begun."""
+        try:
+            with self._files.open_input_stream(self._manifest) as file:
+                found: dict[str, Any] = json.loads(file.read())
+                return found
+        except FileNotFoundError:
+            return None
+
+    def write(self, manifest: dict[str, Any]) -> None:
+        """Replace the manifest."""
+        self._files.create_dir(f"{self._rows}.run", recursive=True)
+        with self._files.open_output_stream(f"{self._manifest}.tmp") as file:
+            file.write(json.dumps(manifest, indent=1).encode())
+        self._files.move(f"{self._manifest}.tmp", self._manifest)
+
+    def check(self, settings: dict[str, Any], *, resume: bool) -> bool:
+        """Whether the run has finished already; raises if the folder is not one that this run may write to."""
+        found, remedy = self.read(), f"Choose another path, or delete {self.path} and {self.path}.run"
+        is_there = self._files.get_file_info(self._rows).type != self._fs.FileType.NotFound
+        if (found is None and is_there) or (found is not None and not resume):
+            hint = "" if found is None else ", or continue the run with resume=True"
+            raise FileExistsError(f"expected a new folder, got {self.path}. {remedy}{hint}")
+        if found is None:
+            return False
+        if not found["finished"] and not found["resume"]:
+            raise FileExistsError(f"expected a run that was started with resume=True, got {self.path}. {remedy}")
+        check_settings(settings, found["settings"], self.path, remedy)
+        return bool(found["finished"])
+
+    @contextmanager
+    def checkpoints(self, dataset: Any, id: str) -> Iterator[None]:
+        """Within the block, Ray notes which ids are written, and leaves out those that were noted by an earlier run."""
+        try:
+            names = ("data.checkpoint", "data.checkpoint.checkpoint_writer")
+            module = require("ray", *names, purpose="resume=True needs").data.checkpoint
+        except ImportError as error:
+            raise ImportError(NEWER) from error
+        if not hasattr(module.checkpoint_writer, "PENDING_CHECKPOINT_SUFFIX"):  # else a row could be written twice
+            raise ImportError(NEWER)
+        operators = [dataset._logical_plan.dag]
+        for operator in operators:  # the list grows in the loop
+            operators += operator.input_dependencies
+            source = type(operator).__name__
+            if not operator.input_dependencies and not source.startswith(("Read", "ListFiles")):
+                raise ValueError(  # Ray leaves out rows that are done only where it reads files
+                    "expected a data set that is read from files, as ray.data.read_parquet does, for resume=True, got "
+                    f"one that begins with {source}; write it with write_parquet first"
+                )
+        config = module.CheckpointConfig(
+            id_column=id,
+            checkpoint_path=f"{self.path}.run/checkpoint",
+            override_filesystem=self._files,
+            delete_checkpoint_on_success=False,  # the manifest must say first that the run has finished
+        )
+        before, dataset.context.checkpoint_config = dataset.context.checkpoint_config, config
+        try:
+            yield
+        finally:
+            dataset.context.checkpoint_config = before
