@@ -99,7 +99,7 @@ def test_backward_needs_no_values(shape, dim, dtype):
     z = torch.empty(shape, device="meta", dtype=dtype, requires_grad=True)
     with NoHostSync():
         coins = bag_of_coins(z, dim=dim)
-        outputs = [*coins[1:], coins.gap, p_value(coins, 20), *compute_scores(z, dim=dim, trials=20).values()]
+        outputs = [*coins[1:5], coins.gap, p_value(coins, 20), *compute_scores(z, dim=dim, trials=20).values()]
         sum(x.double().sum() for x in outputs).backward()
     assert z.grad.device.type == "meta"
     assert z.grad.shape == z.shape

@@ -14,7 +14,7 @@ from torch_boc.functional.tally import Counts, tally
 def float32_columns(classes, count=2000):
     """Coins as they come back from columns in float32, as on MPS: odds and loss are rounded apart."""
     coins = bag_of_coins(random_logits(count, classes))
-    return Coins(coins.prediction, *(x.float().double() for x in coins[1:]))
+    return Coins(coins.prediction, *(x.float().double() for x in coins[1:5]))
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

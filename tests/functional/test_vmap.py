@@ -8,9 +8,9 @@ from tests.functional.cases import SCORES, random_logits
 from torch_boc.functional import bag_of_coins, binomial_log_tail, compute_scores, dominance_bounds, log_p_value
 
 FUNCTIONS = {
-    "coins": lambda z: tuple(bag_of_coins(z)),
+    "coins": lambda z: tuple(bag_of_coins(z)[:5]),
     "gap": lambda z: bag_of_coins(z).gap,
-    "another axis": lambda z: tuple(bag_of_coins(z, dim=0)),
+    "another axis": lambda z: tuple(bag_of_coins(z, dim=0)[:5]),
     "bounds": lambda z: dominance_bounds(bag_of_coins(z).odds, 5),
     "log_p_value": lambda z: log_p_value(bag_of_coins(z), 20),
     "scores": lambda z: tuple(compute_scores(z, trials=20).values()),
@@ -44,7 +44,7 @@ def test_vmap_of_vmap(function):
 
 def test_vmap_with_many_classes():
     z = random_logits(3, 2051)
-    assert_equal(vmap(bag_of_coins)(z), bag_of_coins(z))
+    assert_equal(vmap(bag_of_coins)(z)[:5], bag_of_coins(z)[:5])
 
 
 def test_vmap_over_wins_or_odds_alone():
@@ -79,7 +79,7 @@ def test_grad_of_vmap():
 
 def test_jacobian():
     z = random_logits(5)
-    jacobian = torch.func.jacrev(lambda x: torch.stack(bag_of_coins(x)[1:]))(z)
+    jacobian = torch.func.jacrev(lambda x: torch.stack(bag_of_coins(x)[1:5]))(z)
     expected = torch.stack([grad(lambda x, i=i: bag_of_coins(x)[i])(z) for i in (1, 2, 3, 4)])
     assert_equal(jacobian, expected)
 
