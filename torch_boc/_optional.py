@@ -6,10 +6,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-# The name of each package in messages, and the extra that brings it; "" if no extra does.
+# The name of each package in messages, and the extra that brings it.
 PACKAGES = {
-    "datasets": ("datasets", ""),
-    "huggingface_hub": ("huggingface_hub", "transformers"),
     "matplotlib": ("matplotlib", "eval"),
     "numpy": ("NumPy", "eval"),
     "pandas": ("pandas", "eval"),
@@ -21,7 +19,6 @@ PACKAGES = {
     "safetensors": ("safetensors", "eval"),
     "scipy": ("SciPy", "eval"),
     "sklearn": ("scikit-learn", "eval"),
-    "torchvision": ("torchvision", "vision"),
     "tqdm": ("tqdm", "eval"),
     "transformers": ("transformers", "transformers"),
 }
@@ -43,10 +40,8 @@ def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -
         found, *_ = [import_module(name) for name in names]
     except ImportError as error:
         called, extra = PACKAGES[package]
-        install = f"'torch-boc[{extra}]'" if extra else package
-        raise ImportError(
-            f"{purpose} {called}: pip install {install}{f', or {otherwise}' if otherwise else ''}"
-        ) from error
+        also = f", or {otherwise}" if otherwise else ""
+        raise ImportError(f"{purpose} {called}: pip install 'torch-boc[{extra}]'{also}") from error
     return found
 
 

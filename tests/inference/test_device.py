@@ -1,6 +1,7 @@
 """Copies to and from a GPU are never read before they have arrived, and a batch that does not fit is halved."""
 
 import weakref
+from contextlib import closing
 
 import numpy
 import pytest
@@ -52,10 +53,11 @@ def test_an_event_behind_the_copies_of_each_device_is_awaited_before_they_are_re
         assert landing.wait().keys() == columns.keys()
     assert log[-2:] == ["awaited", "awaited"]
     assert landing.pinned == {"c0", "c1", "c2"}
-    there = Landing({"index": torch.arange(3), "gap": torch.zeros(3)}, [], {"gap"})
-    found = there.wait()
-    assert found["gap"].data_ptr() != there.columns["gap"].data_ptr(), "no pinned memory is handed out"
-    assert found["index"] is there.columns["index"]
+    index, gap = torch.arange(3), torch.ones(3)
+    found = Landing({"index": index, "gap": gap}, [], {"gap"}).wait()
+    assert torch.equal(found["gap"], gap)
+    assert found["gap"].data_ptr() != gap.data_ptr(), "no pinned memory is handed out"
+    assert found["index"] is index
     assert not land({"gap": torch.ones(2)}).events
 
 
@@ -177,15 +179,14 @@ def test_what_came_before_an_error_of_the_loader_is_handed_out(cuda):
 def test_the_batch_that_is_asked_for_is_delivered(cuda):
     """Not the copy of another one that is on its way; tensors of other layouts and devices are left to the model."""
     batch = Batch((torch.arange(6.0),), {}, None, 6)
-    with Prefetch(iter([Samples({}, batch)]), CUDA) as samples:
+    with closing(Prefetch(iter([Samples({}, batch)]), CUDA)) as samples:
         for piece in (batch.piece(2, 4), batch):
             samples.fetch()
             assert torch.equal(samples.deliver(piece).args[0].as_subclass(Tensor), piece.args[0])
     cuda.log.clear()
     other = {"mask": torch.zeros(3, device="meta"), "flag": True}
-    with Prefetch(
-        iter([Samples({}, Batch((torch.ones(3), torch.eye(3).to_sparse()), other, None, 3))]), CUDA
-    ) as samples:
+    batch = Batch((torch.ones(3), torch.eye(3).to_sparse()), other, None, 3)
+    with closing(Prefetch(iter([Samples({}, batch)]), CUDA)) as samples:
         samples.fetch()
         samples._copying[1].result()
     assert cuda.log == COPY

@@ -49,6 +49,10 @@ class Calibrator(ABC):
     num_classes: int | None = None  # None before it is fitted
     progress: Callable[[str], object] | None = None  # called with a few words during a long fit
 
+    def of_coins(self, coins: Coins) -> Tensor | None:
+        """The confidence, for a method that needs no logits; None for the others."""
+        return None
+
     @property
     def temperature(self) -> float:
         """The temperature that logits are divided by; NaN for a method without a temperature."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .._optional import require
+from ..core.coins import Coins
 from .base import Calibrated, Calibrator, coins_of
 
 
@@ -35,9 +36,13 @@ class Uncalibrated(_Unfitted):
     name = "MSP"
     in_diagram = True
 
+    def of_coins(self, coins: Coins) -> Tensor:
+        """The confidence of the coins."""
+        return coins.confidence
+
     def _calibrate(self, logits: Tensor) -> Calibrated:
         coins = coins_of(logits)
-        return Calibrated(coins.prediction, coins.confidence, logits)
+        return Calibrated(coins.prediction, self.of_coins(coins), logits)
 
 
 class DominanceConfidence(_Unfitted):
@@ -53,9 +58,13 @@ class DominanceConfidence(_Unfitted):
     gives_logits = False
     in_diagram = True
 
+    def of_coins(self, coins: Coins) -> Tensor:
+        """The dominance of the coins."""
+        return coins.dominance
+
     def _calibrate(self, logits: Tensor) -> Calibrated:
         coins = coins_of(logits)
-        return Calibrated(coins.prediction, coins.dominance, None)
+        return Calibrated(coins.prediction, self.of_coins(coins), None)
 
 
 class IsotonicCalibration(Calibrator):

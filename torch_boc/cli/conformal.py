@@ -50,7 +50,8 @@ class Ready(NamedTuple):
 
     def read(self, files: FileReader, path: Path) -> LogitSet:
         """The new samples in a file, which must have as many classes as the held-out ones."""
-        data, expected = files.read(path), self.test.num_classes
+        data: LogitSet = files.read(path)
+        expected = self.test.num_classes
         if data.num_classes != expected:
             raise ValueError(f"{path}: expected {expected} classes, as in {self.name}, got {data.num_classes}")
         return data

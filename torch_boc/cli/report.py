@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def report(
-    test: Annotated[str, typer.Option("--id", metavar="PATH", help=f"In-distribution test logits: {ENDINGS}.")],
+    test: Annotated[
+        str, typer.Option("--id", metavar="PATH", help=f"In-distribution test logits: {ENDINGS}; or a folder.")
+    ],
     ood: Annotated[
         list[str] | None,
         typer.Option("--ood", metavar="[NAME=]PATH", help="Out-of-distribution logits; may be repeated."),
@@ -35,6 +37,9 @@ def report(
     trials: Trials = 100,
     replicates: Replicates = 1000,
     seed: Seed = 42,
+    max_rows: Annotated[
+        int, typer.Option("--max-rows", metavar="N", min=1, help="Rows to read of each set; of more, random ones.")
+    ] = 1_000_000,
     out: Out = None,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print nothing; write the files.")] = False,
@@ -44,6 +49,10 @@ def report(
     A file holds "logits" (N, C), perhaps "target" (N), and perhaps further columns of scores (N), higher = more
     in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target; with --classes, the columns may
     have the names of the classes. Probabilities are refused without --probabilities. Pickles are always refused.
+
+    A folder of Parquet files, a pattern in quotes such as "out/part-*.parquet", or a URI such as s3://bucket/folder may
+    be larger than memory. Parquet may also hold the columns that BoCPredictor writes, without logits: the report names
+    what it leaves out then.
 
     Examples:
         torch-boc report --id test.npz
@@ -57,10 +66,10 @@ def report(
 
     folder = choose_folder(out, json=json, files=FILES)
     with working(f"reading {test}") as tell:
-        files = FileReader(probabilities, classes, tell)
-        known = files.read(Path(test))
-        others = files.read_named("--ood", ood or [], known)
-        splits = files.read_named("--calibration", calibration or [], known, labelled=True)
+        files = FileReader(probabilities, classes, tell, max_rows, seed)
+        known = files.read(test, columns=True)
+        others = files.read_named("--ood", ood or [], like=known, columns=True)
+        splits = files.read_named("--calibration", calibration or [], like=known, labelled=True)
         trained = None if train is None else files.read(train, like=known, labelled=True)
         from ..evaluation import evaluate
 
@@ -176,7 +185,8 @@ def _name_models(values: Sequence[str]) -> dict[str, Path]:
 
     found: dict[str, Path] = {}
     for value in values:
-        name, path = split_name(value)
+        name, source = split_name(value)
+        path = Path(source)
         if name == "report" and _is_report(path) and path.absolute().parent.name:
             name = printable(path.absolute().parent.name)
         if name in found:

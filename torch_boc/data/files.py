@@ -348,13 +348,15 @@ def _open(source: str, classes: Sequence[str] | None, shares: bool) -> Sheet | A
     return CsvSheet(path, classes, shares) if suffix == ".csv" else Arrays(READERS[suffix](path), shares)
 
 
-def _find(source: str) -> dict[str, Callable[[], Any]]:
+def _find(source: str) -> Mapping[str, Callable[[], Any]]:
     """The Parquet files of a folder, a pattern or a URI, in the order of their names. Hidden ones are left out."""
     if "://" not in source:
         path = Path(source).expanduser()
         base = path if path.is_dir() else Path()
         found = path.rglob("*.parquet") if path.is_dir() else map(Path, glob(str(path)))  # noqa: PTH207
-        files = {str(x): partial(x.open, "rb") for x in sorted(found) if x.is_file() and not _is_hidden(x, base)}
+        files: dict[str, Any] = {
+            str(x): partial(x.open, "rb") for x in sorted(found) if x.is_file() and not _is_hidden(x, base)
+        }
     else:
         fs = require_pyarrow().fs
         place, question, query = source.partition("?")  # of the options of a file system, such as endpoint_override

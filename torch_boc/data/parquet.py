@@ -42,7 +42,7 @@ class ParquetFile:
         scratch: Path | None = None,
     ) -> None:
         self.path = check_file(path)
-        self.rows = 0
+        self.rows = self._written = 0
         self._metadata = dict(metadata or {})
         self._temporary = temporary_name(self.path if scratch is None else check_file(scratch / self.path.name))
         self._writer: Any = None
@@ -51,7 +51,13 @@ class ParquetFile:
 
     def write(self, columns: Mapping[str, Column]) -> None:
         """Append one batch of tensors and lists of strings; the first batch sets the columns and their types."""
-        self.write_table(require_pyarrow().table({name: _as_array(column) for name, column in columns.items()}))
+        arrow, arrays = require_pyarrow(), {}
+        for name, column in columns.items():
+            if isinstance(column, Tensor):
+                arrays[name] = column.detach().cpu().numpy()
+            else:  # strings, also if the list is empty
+                arrays[name] = arrow.array(column, arrow.string())
+        self.write_table(arrow.table(arrays))
 
     def write_table(self, table: Any) -> None:
         """Append a pyarrow table."""
@@ -67,7 +73,7 @@ class ParquetFile:
             raise ValueError(f"expected columns {_signature(self._writer.schema)}, got {_signature(table.schema)}")
         self._waiting.append(table)
         self.rows += table.num_rows
-        if sum(x.num_rows for x in self._waiting) >= GROUP_ROWS:
+        if self.rows - self._written >= GROUP_ROWS:
             self._write_groups()
 
     def _write_groups(self, *, last: bool = False) -> None:
@@ -76,6 +82,7 @@ class ParquetFile:
         ready = table.num_rows if last else table.num_rows // GROUP_ROWS * GROUP_ROWS
         self._writer.write_table(table.slice(0, ready), row_group_size=GROUP_ROWS)
         self._waiting = [table.slice(ready)]
+        self._written += ready
 
     def close(self) -> None:
         """Finish the file and give it its name."""
@@ -112,14 +119,6 @@ class ParquetFile:
             self.close()
         else:
             self.discard()
-
-
-def _as_array(column: Column) -> Any:
-    """A column as Arrow or NumPy holds it; the type of a list is that of strings, also if it is empty."""
-    if isinstance(column, Tensor):
-        return column.detach().cpu().numpy()
-    arrow = require_pyarrow()
-    return arrow.array(column, arrow.string())
 
 
 def _signature(schema: Any) -> str:

@@ -4,11 +4,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ..core.coins import Coins
 from ..core.tally import is_class
 from ..functional.checks import are_probabilities, as_indices, check_logits, check_target, probabilities_message
 from ..functional.evidence import Evidence
@@ -64,6 +65,10 @@ class LogitSet:
         """The number of classes, C."""
         return self.logits.shape[1]
 
+    def rows(self, chosen: Tensor | slice) -> Tensor:
+        """Some of the samples, as tests and monitors take them."""
+        return self.logits[chosen]
+
 
 @dataclass(frozen=True, eq=False)
 class ColumnSet:
@@ -80,6 +85,7 @@ class ColumnSet:
     columns: Mapping[str, Tensor] = field(default_factory=dict)
     name: str = "columns"
     total: int | None = None
+    from_probabilities: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         with naming(self.name):
@@ -103,13 +109,19 @@ class ColumnSet:
         """(N,) class indices, or None."""
         return self.evidence.target
 
+    def rows(self, chosen: Tensor | slice) -> Evidence:
+        """Some of the samples, as tests and monitors take them."""
+        some = Evidence(*(x[chosen] if isinstance(x, Tensor) else x for x in self.evidence))  # type: ignore[arg-type]
+        return some._replace(coins=Coins(*(x[chosen] for x in self.evidence.coins)))
+
 
 def set_of_arrays(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
     """The same as `logit_set`, but `source` cannot be a path, and `name` must be printable."""
     if isinstance(source, LogitSet):
         return replace(source, name=name, columns=printable_keys(source.columns))
     with naming(name):
-        target, columns = None, {}
+        target: Tensor | None = None
+        columns: Mapping[str, Tensor] = {}
         if isinstance(source, Mapping):
             source, target, columns = _from_mapping(source)
         elif isinstance(source, tuple) and len(source) == 2:

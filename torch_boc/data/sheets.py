@@ -118,7 +118,8 @@ def layout_of(
     known = {*logits, target, *(COLUMNS if predicted else ())}
     rest = [name for name in names if name not in known and _folded(name) not in IGNORED]
     scores = [name for name in rest if name in numbers and not NUMBERED.fullmatch(_folded(name))]
-    return Layout(tuple(logits), target, tuple(scores), tuple(name for name in rest if name not in scores))
+    left = [name for name in rest if name not in scores and not predicted]  # a predictor also writes names of files
+    return Layout(tuple(logits), target, tuple(scores), tuple(left))
 
 
 def _logit_names(names: Sequence[str], classes: Sequence[str] | None, word: str) -> list[str]:

@@ -12,14 +12,26 @@ from .._optional import require
 from ..calibration import LeakWarning, OverlapWarning, calibrators, leak_test, overlap_test
 from ..calibration.leaks import overlap_message
 from ..data.atomic import printable
-from ..data.sets import LogitSet
+from ..data.sets import ColumnSet
 from ..functional.checks import check_trials
 from ..functional.coins import bag_of_coins
+from ..functional.registry import scores
 from ..report.report import Report
 from ..report.tables import LeakRow, OverlapRow, results_of
 from .gaps import coherence_rows, gap_rows, trial_rows
 from .reliability import calibration_tables
-from .samples import TEST, ProbedSet, check_integers, check_sets, labelled, probe_set, several_sets, single_set
+from .samples import (
+    MAX_ROWS,
+    TEST,
+    AnySet,
+    ProbedSet,
+    check_integers,
+    check_sets,
+    labelled,
+    probe_set,
+    several_sets,
+    single_set,
+)
 from .screening import arrange, sample_rows, screening_tables
 from .separation import alarm_rows, collect_scores, detection_tables
 
@@ -40,12 +52,14 @@ def evaluate(
     progress: Callable[[str], object] | None = None,
     title: str = "",
     from_probabilities: bool = False,
+    max_rows: int = MAX_ROWS,
 ) -> Report:
     """Calibration, out-of-distribution detection and the coherence gap of a classifier, from its logits.
 
     Args:
-        id: the test set, as anything that `logit_set` takes: logits, (logits, target), a mapping, or a file. Without
-            targets nothing is said of calibration.
+        id: the test set: logits, (logits, target), a mapping, or what `LogitReader` reads: a file, or Parquet files in
+            a folder, under a pattern or at a URI. Without targets nothing is said of calibration. Tables may hold the
+            columns that `BoCPredictor` writes instead of logits; the report names what it leaves out then.
         ood: the out-of-distribution sets: one set, or a mapping from names to sets.
         calibration: held-out logits with targets, on which calibrators are fitted: one set, or a mapping from names to
             sets. The conformal test is calibrated on the first that does not look like training data, or on a random
@@ -59,13 +73,16 @@ def evaluate(
             Vector scaling takes the longest if there are many classes.
         bins: the number of equal bins of confidence.
         replicates: the number of bootstrap samples for the intervals of 95 %.
-        seed: the seed of the bootstrap, of the Monte Carlo trials, and of the order of samples for the conformal test.
-            Nothing else is random.
+        seed: the seed of the bootstrap, of the Monte Carlo trials, of the order of samples for the conformal test, and
+            of the rows that `max_rows` chooses. Nothing else is random.
         trial_counts: the numbers of coin flips to compare.
         progress: called with a few words when a step begins.
         title: what is evaluated, for the head of the report.
         from_probabilities: whether the sets hold probabilities instead of logits, which are refused otherwise. Their
             logarithms are the logits, see `logit_set`. The energy is left out, because it is always 0 after a softmax.
+        max_rows: of a file, folder or URI with more rows, so many are drawn uniformly without replacement. The report
+            says so, and its numbers and intervals are those of these rows. For sums over all rows there are `BoCMetric`
+            and `torch_boc.ray.summarize`.
 
     Returns:
         A Report. Columns that `id` and an OOD set both have are compared as scores: higher = more in-distribution.
@@ -85,11 +102,15 @@ def evaluate(
     unknown = [methods] if isinstance(methods, str) else [name for name in methods if name not in known]
     if unknown:
         raise ValueError(f"expected methods as a list of names among {', '.join(known)}, got {unknown[0]!r}")
-    kind = {"from_probabilities": from_probabilities}
+    (max_rows,) = check_integers(1, max_rows=max_rows)
+    kind: dict[str, Any] = {"from_probabilities": from_probabilities, "max_rows": max_rows, "seed": seed}
     test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind)
     splits = several_sets(calibration, "calibration", **kind)
     training = {} if train is None else {"train": single_set(train, "train", **kind)}
     check_sets(test, oods, splits, training)
+    bare = [data.name for data in (test, *oods.values()) if isinstance(data, ColumnSet)]
+    if bare and (train is not None or detectors):
+        raise ValueError(f"{bare[0]}: expected logits for detectors and Mahalanobis, got the columns of a predictor")
     sets = []
     for data in (test, *oods.values()):
         say(f"probing {data.name}")
@@ -124,21 +145,37 @@ def evaluate(
     }
     settings: dict[str, Any] = {"title": printable(str(title)), "trials": trials, "bins": bins}
     settings |= {"replicates": replicates, "seed": seed, "classes": test.num_classes}
-    settings["samples"] = {data.name: len(data) for group in ({TEST: test}, oods, splits, training)
-                           for data in group.values()}  # fmt: skip
+    everything = test, *oods.values(), *splits.values(), *training.values()
+    settings["samples"] = {data.name: len(data) for data in everything}
     correct = sets[0].correct
     settings["accuracy"] = float("nan") if correct is None else float(correct.double().mean())
     settings["from_probabilities"] = test.from_probabilities
+    drawn = {data.name: data.total for data in everything if data.total is not None}
+    settings |= {"sampled": drawn} if drawn else {}
+    if bare:
+        settings |= {"from_columns": True, "left_out": _left_out(sets)}
     settings["date"] = date.today().isoformat()
     settings["versions"] = {"torch_boc": __version__, "torch": str(torch.__version__)}
     return Report(results_of(settings, rows))
 
 
-def _overlap_rows(test: LogitSet, groups: Mapping[str, Mapping[str, LogitSet]]) -> list[OverlapRow]:
+def _left_out(sets: Sequence[ProbedSet]) -> list[str]:
+    """What a report on columns cannot have, in words."""
+    words = ["the search for samples in several sets"]
+    missing = [score.symbol for name, score in scores.items() if any(name not in data.scores for data in sets)]
+    words += [f"the scores {', '.join(missing)}"] if missing else []
+    if sets[0].correct is not None and isinstance(sets[0].data, ColumnSet):
+        words += ["the NLL", "fitted calibrators"]
+    return words
+
+
+def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> list[OverlapRow]:
     """Rows of the table `overlaps`, with a warning if more samples are shared than chance explains."""
     rows = []
     for kind, sets in groups.items():
         for name, data in sets.items():
+            if isinstance(test, ColumnSet) or isinstance(data, ColumnSet):
+                continue
             found = overlap_test(test.logits, data.logits, test.target, data.target)
             share = found.shared / len(test)
             rows.append(OverlapRow(set=name, kind=kind, samples=len(data), share=share, **found._asdict()))
@@ -148,7 +185,7 @@ def _overlap_rows(test: LogitSet, groups: Mapping[str, Mapping[str, LogitSet]]) 
     return rows
 
 
-def _leak_rows(test: ProbedSet, splits: Mapping[str, LogitSet]) -> list[LeakRow]:
+def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[LeakRow]:
     """Rows of the table `leaks`, with a warning for each split whose accuracy is too high for unseen data."""
     if test.correct is None:
         return []

@@ -20,14 +20,14 @@ from torch import Tensor
 
 from ..calibration import Calibrator, calibrators
 from ..core.tally import log_loss
-from ..data.sets import LogitSet
+from ..data.sets import ColumnSet
 from ..functional.evidence import gather
 from ..functional.histogram import count, equal_bin
 from ..functional.summary import error_of_bins
 from ..report.tables import CalibrationRow, ReliabilityRow
 from ..report.words import NORMAL_QUANTILE
 from .intervals import Interval, bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
-from .samples import ProbedSet, labelled, row_blocks
+from .samples import AnySet, ProbedSet, labelled, row_blocks
 
 # The number of cells in each bin of confidence, for right and for wrong predictions. The bootstrap draws cells.
 SUB_CELLS = 64
@@ -76,7 +76,7 @@ class BinErrors(NamedTuple):
 
 def calibration_tables(
     test: ProbedSet,
-    splits: Mapping[str, LogitSet],
+    splits: Mapping[str, AnySet],
     *,
     seen: Collection[str] = (),
     methods: Collection[str],
@@ -94,8 +94,11 @@ def calibration_tables(
     table: list[dict[str, Any]] = []
     curves: list[ReliabilityRow] = []
     kept: list[Judged] = []
-    for split, method in _fitted_methods(splits, methods, progress):
+    bare = isinstance(test.data, ColumnSet)
+    for split, method in _fitted_methods({} if bare else splits, methods, progress):
         judged = _apply(method, test)
+        if judged is None:
+            continue
         row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", split, method.name))
         table.append({"split": split, "method": method.name, **row, "temperature": method.temperature})
         curves += [ReliabilityRow(split, method.name, **point) for point in curve]
@@ -120,7 +123,7 @@ def calibration_tables(
 
 
 def _fitted_methods(
-    splits: Mapping[str, LogitSet], methods: Collection[str], progress: Callable[[str], object]
+    splits: Mapping[str, AnySet], methods: Collection[str], progress: Callable[[str], object]
 ) -> Iterator[tuple[str, Calibrator]]:
     """The calibrators with the names of their splits. A warning says which of them cannot be fitted."""
     first, *rest = (("", method) for method in calibrators() if not method.needs_fit)
@@ -138,9 +141,16 @@ def _fitted_methods(
         yield split, method
 
 
-def _apply(method: Calibrator, test: ProbedSet) -> Judged:
-    """Apply the method to the test set, block by block. If it gives no logits, the loss is that of the raw logits."""
+def _apply(method: Calibrator, test: ProbedSet) -> Judged | None:
+    """Apply the method to the test set, block by block. If it gives no logits, the loss is that of the raw logits.
+
+    Columns in place of logits are enough for methods that need the coins only. For the others it is None.
+    """
     assert test.nll is not None
+    if isinstance(test.data, ColumnSet):
+        assert test.correct is not None
+        confidence = method.of_coins(test.coins)
+        return None if confidence is None else Judged(confidence, test.correct, test.nll)
     parts, start = [], 0
     for logits, target in row_blocks(test.data):
         assert target is not None

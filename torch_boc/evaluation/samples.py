@@ -1,8 +1,11 @@
 """The sets of an evaluation, checked, and the numbers that are kept of each sample from one pass over the logits."""
 
 import operator
+import os
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,14 +13,19 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.tally import log_loss
-from ..data.files import logit_set
-from ..data.sets import LogitSet
+from ..data.files import LogitReader, logit_set
+from ..data.sets import ColumnSet, LogitSet
 from ..functional.evidence import gather
 from ..functional.registry import scores
+from ..inference import check_complete
+from ..ray import check_complete as ray_complete
 
 TEST = "id"
 # How many logits are computed at once. For ten classes these are 200,000 rows.
 BLOCK_ELEMENTS = 2**21
+# The rows of a file that are read; of more rows a random sample.
+MAX_ROWS = 1_000_000
+AnySet = LogitSet | ColumnSet
 
 
 @dataclass(frozen=True)
@@ -27,12 +35,12 @@ class ProbedSet:
     Attributes:
         data: the set itself.
         coins: the coins of each sample.
-        scores: every score of the registry, by name.
+        scores: every score of the registry by name, without those that columns in place of logits do not tell.
         trials: the number of coin flips of the scores that are p-values.
         nll: the negative log-likelihood of the target; None without targets.
     """
 
-    data: LogitSet
+    data: AnySet
     coins: Coins
     scores: dict[str, Tensor]
     trials: int
@@ -49,13 +57,15 @@ class ProbedSet:
         return None if self.data.target is None else self.coins.prediction == self.data.target
 
 
-def probe_set(data: LogitSet, trials: int = 100) -> ProbedSet:
+def probe_set(data: AnySet, trials: int = 100) -> ProbedSet:
     """The columns of `data`, computed block by block.
 
     >>> probed = probe_set(LogitSet(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0])))
     >>> probed.correct, probed.nll.round(decimals=3)
     (tensor([ True, False]), tensor([0.1270, 1.3130], dtype=torch.float64))
     """
+    if isinstance(data, ColumnSet):
+        return _probe_columns(data, trials)
     coins: list[Coins] = []
     losses: list[Tensor] = []
     columns: dict[str, list[Tensor]] = {name: [] for name in scores}
@@ -70,6 +80,17 @@ def probe_set(data: LogitSet, trials: int = 100) -> ProbedSet:
     nll = torch.cat(losses) if losses else None
     whole = Coins(*map(torch.cat, zip(*(found[:5] for found in coins), strict=True)))
     return ProbedSet(data, whole, joined, trials, nll)
+
+
+def _probe_columns(data: ColumnSet, trials: int) -> ProbedSet:
+    evidence, known = data.evidence._replace(trials=trials), {}
+    for name, score in scores.items():
+        try:
+            known[name] = score.function(evidence)
+        except ValueError:  # it needs a number that columns do not have
+            continue
+    nll = None if data.target is None else torch.full_like(evidence.coins.odds, torch.nan)
+    return ProbedSet(data, evidence.coins, known, trials, nll)
 
 
 def row_blocks(data: LogitSet) -> Iterator[tuple[Tensor, Tensor | None]]:
@@ -87,33 +108,53 @@ def ordered(values: Tensor) -> Tensor:
     return torch.from_numpy(array)
 
 
-def single_set(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
-    """The set as a LogitSet on the CPU, where all the work is done."""
+def single_set(
+    source: Any, name: str, *, from_probabilities: bool = False, max_rows: int | None = MAX_ROWS, seed: int = 42
+) -> AnySet:
+    """The set as a LogitSet on the CPU, where all the work is done, or as the columns of a predictor."""
+    if isinstance(source, ColumnSet):
+        return replace(source, name=name)
+    if isinstance(source, str | os.PathLike):
+        warn_of_gaps(source)
+        reader = LogitReader(source, name, from_probabilities=from_probabilities)
+        if not reader.has_logits:
+            return reader.read_columns(max_rows, seed)
+        source = reader.read(max_rows, seed)
     data = logit_set(source, name, from_probabilities=from_probabilities)
     target = None if data.target is None else data.target.detach().cpu().long()
     columns = {key: column.detach().cpu() for key, column in data.columns.items()}
     return replace(data, logits=data.logits.detach().cpu(), target=target, columns=columns)
 
 
-def several_sets(source: Any, name: str, *, from_probabilities: bool = False) -> dict[str, LogitSet]:
+def warn_of_gaps(source: str | os.PathLike[str]) -> None:
+    """Warn if a predictor has not finished the rows of this folder, as the manifest beside the folder tells."""
+    folder = Path(source).absolute()
+    if "://" not in str(source) and folder.is_dir() and Path(f"{folder}.run").is_dir():
+        try:
+            (check_complete if any(folder.glob("part-*.parquet")) else ray_complete)(folder)
+        except (ValueError, FileNotFoundError) as error:
+            warnings.warn(f"the report is on a part of the samples: {error}", stacklevel=4)
+
+
+def several_sets(source: Any, name: str, **how: Any) -> dict[str, AnySet]:
     """The sets by name: a single set is called `name`, and the keys of a mapping are the names of its sets."""
     if source is None:
         return {}
     # A mapping whose "logits" are an array is one set. Otherwise there is a set that is called "logits".
     if not isinstance(source, Mapping) or hasattr(x := source.get("logits"), "shape") or isinstance(x, list):
-        return {name: single_set(source, name, from_probabilities=from_probabilities)}
-    found: dict[str, LogitSet] = {}
+        return {name: single_set(source, name, **how)}
+    found: dict[str, AnySet] = {}
     for key, value in source.items():
         if not isinstance(key, str) or not key:
             raise ValueError(f"{name}: expected names of sets as strings, got {key!r}")
-        data = single_set(value, key, from_probabilities=from_probabilities)
+        data = single_set(value, key, **how)
         if data.name in found:
             raise ValueError(f"{name}: expected names that differ when they are printed, got {data.name!r} twice")
         found[data.name] = data
     return found
 
 
-def check_sets(test: LogitSet, *groups: Mapping[str, LogitSet]) -> None:
+def check_sets(test: AnySet, *groups: Mapping[str, AnySet]) -> None:
     """Raise unless all sets have different names and as many classes as the test set, and the needed targets.
 
     Args:
@@ -137,12 +178,13 @@ def check_sets(test: LogitSet, *groups: Mapping[str, LogitSet]) -> None:
                     f"expected all sets as logits or all as probabilities, got {kinds[0]} in {TEST!r} and {kinds[1]} "
                     f"in {name!r}; a softmax changes what scores of several sets are compared by"
                 )
-            if group is not groups[0] and data.target is None:
+            if group is not groups[0] and (data.target is None or isinstance(data, ColumnSet)):
                 raise ValueError(f"{name}: expected logits with targets, got none; give (logits, target)")
 
 
-def labelled(data: LogitSet) -> tuple[Tensor, Tensor]:
-    """The logits and the targets of a set that was checked to have targets."""
+def labelled(data: AnySet) -> tuple[Tensor, Tensor]:
+    """The logits and the targets of a set that was checked to have both."""
+    assert isinstance(data, LogitSet)
     assert data.target is not None
     return data.logits, data.target
 

@@ -4,19 +4,18 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..data.sets import LogitSet
 from ..functional.conformal import rate_quantile, threshold_rank
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
 from ..report.tables import SampleRow, ScreenRow, StreamRow, ThresholdRow
 from ..report.words import TESTED_LEVELS, TESTED_SCORES
 from .intervals import LEVELS, binomial_interval
-from .samples import ProbedSet
+from .samples import AnySet, ProbedSet
 from .separation import LOST
 
 THRESHOLD_LEVELS = (0.1, 0.05, 0.01, 0.001)
@@ -34,16 +33,18 @@ class Arranged(NamedTuple):
 
     Attributes:
         name: the split that the test is calibrated on, or "" for a half of the test set.
-        held_out: the logits that it is calibrated on.
+        held_out: the logits that it is calibrated on, or the evidence of columns.
+        samples: how many these are.
         known: the places of the samples of the test set that it is measured on, in random order.
     """
 
     name: str
-    held_out: Tensor
+    held_out: Any
+    samples: int
     known: Tensor
 
 
-def arrange(test: LogitSet, trusted: Mapping[str, LogitSet], seed: int) -> Arranged:
+def arrange(test: AnySet, trusted: Mapping[str, AnySet], seed: int) -> Arranged:
     """The first trusted split and the whole test set, or two random halves of the test set.
 
     The halves do not depend on the samples, whose order in a file may be that of their classes.
@@ -55,9 +56,13 @@ def arrange(test: LogitSet, trusted: Mapping[str, LogitSet], seed: int) -> Arran
     """
     order = _order(len(test), seed)
     for name, data in trusted.items():
-        return Arranged(name, data.logits, order)
+        return Arranged(name, data.rows(slice(None)), len(data), order)
     half = len(order) // 2
-    return Arranged("", test.logits[order[:half]], order[half:])
+    return Arranged("", test.rows(order[:half]), half, order[half:])
+
+
+def _p_values(test: ConformalTest, data: ProbedSet, rows: Tensor | slice = slice(None)) -> Tensor:
+    return test.p_values_at(test.place(data.data.rows(rows)))
 
 
 def _order(samples: int, seed: int) -> Tensor:
@@ -72,17 +77,18 @@ def screening_tables(
     progress: Callable[[str], object] = lambda message: None,
 ) -> tuple[list[ScreenRow], list[ThresholdRow], list[StreamRow]]:
     """The rows of the tables `screening`, `thresholds` and `stream`, for the test set and the OOD sets."""
-    if not len(arranged.held_out) or not len(arranged.known):
+    if not arranged.samples or not len(arranged.known):
         return [], [], []
     lost = LOST if sets[0].data.from_probabilities else ()
+    tested = [x for x in TESTED_SCORES if x not in lost and all(x in data.scores for data in sets)]
     rejected = [data.scores["log_p_value"].exp() for data in sets]
     screened = list(_screen_rows(sets, arranged, ("paper", ""), rejected))
     thresholds: list[ThresholdRow] = []
     stream: list[StreamRow] = []
-    for score in (name for name in TESTED_SCORES if name not in lost):
+    for score in tested:
         progress(f"conformal test, {score}")
         test = ConformalTest(score, validate_args=False).calibrate(arranged.held_out)
-        screened += _screen_rows(sets, arranged, ("conformal", score), [test(data.data.logits) for data in sets])
+        screened += _screen_rows(sets, arranged, ("conformal", score), [_p_values(test, data) for data in sets])
         thresholds += threshold_rows(test, score)
         stream = stream or _stream_rows(sets, arranged, test, score, seed)
     return screened, thresholds, stream
@@ -92,7 +98,7 @@ def _screen_rows(
     sets: Sequence[ProbedSet], arranged: Arranged, test: tuple[str, str], p_values: Sequence[Tensor]
 ) -> Iterator[ScreenRow]:
     """What a test flags at each level. Of the test set, only the samples that it was not calibrated on count."""
-    held_out = len(arranged.held_out)
+    held_out = arranged.samples
     for alpha in TESTED_LEVELS:
         rank = threshold_rank(held_out, alpha)
         for place, (data, p) in enumerate(zip(sets, p_values, strict=True)):
@@ -157,14 +163,15 @@ def _stream_rows(
     sets: Sequence[ProbedSet], arranged: Arranged, test: ConformalTest, score: str, seed: int
 ) -> list[StreamRow]:
     """The evidence after each sample of a stream that turns from the test set to each OOD set."""
-    known = sets[0].data.logits[arranged.known[:STREAM_KNOWN]]
+    first = arranged.known[:STREAM_KNOWN]
     rows = []
     for data in sets[1:]:
-        others = data.data.logits[_order(len(data.data), seed)[:STREAM_OTHER]]
+        others = _order(len(data.data), seed)[:STREAM_OTHER]
         monitor = DriftMonitor(test, STREAM_ALPHA, seed=seed)
-        evidence = monitor.update(torch.cat([known, others.to(known.dtype)])).tolist()
+        parts = sets[0].data.rows(first), data.data.rows(others)
+        evidence = torch.cat([monitor.update(part) for part in parts]).tolist()
         rows += [
-            StreamRow(data.name, score, STREAM_ALPHA, i, "id" if i <= len(known) else "ood", value)
+            StreamRow(data.name, score, STREAM_ALPHA, i, "id" if i <= len(first) else "ood", value)
             for i, value in enumerate(evidence, start=1)
         ]
     return rows
@@ -177,7 +184,7 @@ def sample_rows(sets: Sequence[ProbedSet], arranged: Arranged, *, seed: int = 42
     are those of that test, and NaN for the samples that it was calibrated on.
     """
     test = ConformalTest(TESTED_SCORES[0], validate_args=False)
-    if len(arranged.held_out):
+    if arranged.samples:
         test.calibrate(arranged.held_out)
     rows = []
     for place, data in enumerate(sets):
@@ -185,7 +192,7 @@ def sample_rows(sets: Sequence[ProbedSet], arranged: Arranged, *, seed: int = 42
         first, rest = rising[:SUSPICIOUS], rising[SUSPICIOUS:]
         chosen = torch.cat([first, rest[_order(len(rest), seed)[:OTHERS]].sort().values])
         known = chosen if place else arranged.known
-        p = test(data.data.logits[chosen]) if len(known) and len(arranged.held_out) else torch.tensor(torch.nan)
+        p = _p_values(test, data, chosen) if len(known) and arranged.samples else torch.tensor(torch.nan)
         columns = {
             "row": chosen,
             "suspicious": torch.arange(len(chosen)) < len(first),

@@ -32,7 +32,7 @@ from .intervals import (
     replicate,
     with_intervals,
 )
-from .samples import ProbedSet, ordered
+from .samples import AnySet, ProbedSet, ordered
 
 MAHALANOBIS = "mahalanobis"
 # After a softmax these scores are the same for every sample, but for rounding.
@@ -84,7 +84,7 @@ class Separation(NamedTuple):
 
 
 def collect_scores(
-    sets: Sequence[ProbedSet], train: LogitSet | None = None, detectors: Mapping[str, Any] | None = None
+    sets: Sequence[ProbedSet], train: AnySet | None = None, detectors: Mapping[str, Any] | None = None
 ) -> list[ScoredSets]:
     """The scores to compare: those of the registry, Mahalanobis if there is training data, detectors, and columns."""
     if detectors is not None and not isinstance(detectors, Mapping):
@@ -92,12 +92,17 @@ def collect_scores(
     detectors = {printable(k) if isinstance(k, str) else k: x for k, x in (detectors or {}).items()}
     _check_names(sets, train, detectors)
     lost = LOST if sets[0].data.from_probabilities else ()
-    found = [ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}) for name in scores if name not in lost]
-    if train is not None:
-        distances = mahalanobis_scores(train, *(x.data.logits for x in sets))
+    found = [
+        ScoredSets(name, "score", {x.name: x.scores[name] for x in sets})
+        for name in scores
+        if name not in lost and all(name in x.scores for x in sets)
+    ]
+    logits = {x.name: x.data.logits for x in sets if isinstance(x.data, LogitSet)}
+    if isinstance(train, LogitSet):
+        distances = mahalanobis_scores(train, *logits.values())
         found.append(ScoredSets(MAHALANOBIS, "detector", {x.name: y for x, y in zip(sets, distances, strict=True)}))
     for name, detector in detectors.items():
-        values = {x.name: detector_scores(detector, x.data.logits, name) for x in sets}
+        values = {set_name: detector_scores(detector, rows, name) for set_name, rows in logits.items()}
         found.append(ScoredSets(name, "detector", values))
     test, *others = sets
     for other in others:
@@ -113,7 +118,7 @@ def collect_scores(
     ]
 
 
-def _check_names(sets: Sequence[ProbedSet], train: LogitSet | None, detectors: Mapping[str, Any]) -> None:
+def _check_names(sets: Sequence[ProbedSet], train: AnySet | None, detectors: Mapping[str, Any]) -> None:
     """Raise unless detectors and columns have names that no other score has."""
     taken = dict.fromkeys(scores, "score") | ({} if train is None else {MAHALANOBIS: "detector"})
     for name in detectors:

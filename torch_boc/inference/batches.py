@@ -26,11 +26,10 @@ class Batch:
     size: int
     ids: Column | None = None
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        """A copy with `function` applied to every tensor among the model's arguments."""
-        args = tuple(function(x) if isinstance(x, Tensor) else x for x in self.args)
-        kwargs = {name: function(x) if isinstance(x, Tensor) else x for name, x in self.kwargs.items()}
-        return Batch(args, kwargs, self.target, self.size, self.ids)
+    def map(self, function: Callable[[Any], Any]) -> "Batch":
+        """A copy with `function` applied to each of the model's arguments."""
+        kwargs = dict(zip(self.kwargs, map(function, self.kwargs.values()), strict=True))
+        return Batch(tuple(map(function, self.args)), kwargs, self.target, self.size, self.ids)
 
     def piece(self, start: int, stop: int) -> "Batch":
         """The samples from `start` up to `stop`.

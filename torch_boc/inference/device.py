@@ -58,9 +58,9 @@ class Landing(NamedTuple):
         """Wait for the copies, and return the columns, of which none is in pinned memory: users may keep many."""
         for event in self.events:
             event.synchronize()
-        return {
-            name: x.clone() if name in self.pinned and isinstance(x, Tensor) else x for name, x in self.columns.items()
-        }
+        for name in self.pinned:
+            self.columns[name] = self.columns[name].clone()  # type: ignore[union-attr]
+        return self.columns
 
 
 def land(columns: Mapping[str, Column]) -> Landing:
@@ -126,7 +126,9 @@ def can_be_pinned(x: Tensor) -> bool:
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch with the model's arguments on `device`; the host does not wait for a CUDA device."""
 
-    def copied(x: Tensor) -> Tensor:
+    def copied(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
         if device.type != "cuda":
             return x.to(device)
         if not can_be_pinned(x):
@@ -165,21 +167,17 @@ class Prefetch:
         self._next: Samples | Exception | None = None
         self._copying: tuple[Batch, Future[_Copy | None]] | None = None
 
-    def __enter__(self) -> "Prefetch":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the thread."""
         if self._thread is not None:
             self._thread.shutdown()
 
-    def __iter__(self) -> "Prefetch":
-        return self
-
-    def __next__(self) -> Samples:
+    def take(self) -> Samples | None:
+        """The next samples; None at the end."""
         found, self._next = self._next, None
         if isinstance(found, Exception):
             raise found
-        return next(self._samples) if found is None else found
+        return next(self._samples, None) if found is None else found
 
     def fetch(self) -> None:
         """Read the next samples, and start the copy of their batch to the device.
@@ -189,12 +187,11 @@ class Prefetch:
         if self._thread is None:
             return
         try:
-            self._next = next(self._samples)
-        except Exception as error:  # StopIteration as well
+            self._next = next(self._samples, None)
+        except Exception as error:
             self._next = error
-        else:
-            batch = self._next.batch
-            self._copying = batch, self._thread.submit(_copy, batch, self._device)
+        if isinstance(self._next, Samples):
+            self._copying = self._next.batch, self._thread.submit(_copy, self._next.batch, self._device)
 
     @torch.inference_mode()
     def deliver(self, batch: Batch) -> Batch:
@@ -217,9 +214,9 @@ def _copy(batch: Batch, device: torch.device) -> _Copy | None:
     tensors: list[Tensor] = []
     waits = False
 
-    def copied(x: Tensor) -> Tensor:
+    def copied(x: Any) -> Any:
         nonlocal waits
-        if not can_be_pinned(x):
+        if not isinstance(x, Tensor) or not can_be_pinned(x):
             return x
         waits = waits or x.is_pinned()
         tensors.append((x if x.is_pinned() else x.pin_memory()).to(device, non_blocking=True))

@@ -1,7 +1,6 @@
 """Which sample each row is: known for loaders that keep the order of their data set, and never guessed."""
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -195,21 +194,11 @@ def _keeps_order(loader: DataLoader[Any]) -> bool:
 
 def distributed_sampler(loader: Any) -> DistributedSampler[Any] | None:
     """The `DistributedSampler` of a loader, also if a batch sampler has it; None if there is none."""
-    batches = getattr(loader, "batch_sampler", None)
-    sampler = getattr(loader, "sampler", None)
-    found = (sampler, getattr(batches, "sampler", None), getattr(sampler, "sampler", None))
-    return next((x for x in found if isinstance(x, DistributedSampler)), None)
-
-
-def warn_of_other_processes(loader: Any) -> None:
-    """Warn the caller of `to_parquet` that a file has the samples of one process only."""
-    sampler = distributed_sampler(loader)
-    if sampler is not None and sampler.num_replicas > 1:
-        warnings.warn(
-            f"this file has the samples of process {sampler.rank + 1} of {sampler.num_replicas} only; with "
-            "shard='auto' all processes write one folder",
-            stacklevel=3,
-        )
+    batches, sampler = getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)
+    for found in (sampler, getattr(batches, "sampler", None), getattr(sampler, "sampler", None)):
+        if isinstance(found, DistributedSampler):
+            return found
+    return None
 
 
 class BlockBatches:

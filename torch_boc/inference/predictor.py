@@ -2,9 +2,10 @@
 
 import os
 import sys
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import chain
 from operator import length_hint
 from pathlib import Path
@@ -22,7 +23,7 @@ from ..nn import ConformalTest, find_logits
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader, check_id
 from .device import Landing, Prefetch, Samples, device_of, evaluating, in_fitting_pieces, land
-from .order import Numbered, SharedData, as_loader, count_samples, number, warn_of_other_processes
+from .order import Numbered, SharedData, as_loader, count_samples, distributed_sampler, number
 from .part_files import (
     PartWriter,
     RunFolder,
@@ -183,7 +184,13 @@ class BoCPredictor:
             return self._to_folder(SharedData(loader, self.batch_size), Path(path), run_id)
         path, loader = check_file(path), as_loader(loader, self.batch_size)
         batches, samples = number(loader, self._reader), count_samples(loader)
-        warn_of_other_processes(loader)
+        sampler = distributed_sampler(loader)
+        if sampler is not None and sampler.num_replicas > 1:
+            warnings.warn(
+                f"this file has the samples of process {sampler.rank + 1} of {sampler.num_replicas} only; with "
+                "shard='auto' all processes write one folder",
+                stacklevel=2,
+            )
         settings = self._settings(samples, run_id)
         if samples is None:
             settings["batches"] = length_hint(loader, -1)
@@ -228,11 +235,21 @@ class BoCPredictor:
         return settings | {"checksum of the parameters": checksum(tensors)}
 
     def _tables(self, batches: Iterable[Numbered], total: int | None, start: int = 0) -> Iterator[dict[str, Column]]:
-        """The tables of the samples after the first `start`. On CUDA, the next batch starts before a table is read."""
+        """The tables of the samples after the first `start`.
+
+        On CUDA, the next batch is copied to the device and started before a table is read.
+        """
+        self._are_probabilities = None
         landing: deque[Landing] = deque()
-        with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
-            for table in self._launch(self._samples(batches, start)):
-                landing.append(table)
+        prefetch = Prefetch(self._samples(batches, start), self.device)
+        with evaluating(self.model), progress_bar(self.progress, total, start) as bar, closing(prefetch):
+            while (samples := prefetch.take()) is not None:
+                columns, self._limit = in_fitting_pieces(
+                    lambda piece: self._columns(prefetch.deliver(piece)), samples.batch, self._limit
+                )
+                landing.append(land({**samples.known, **columns}))
+                if self._limit is None:  # else the memory is short
+                    prefetch.fetch()
                 if len(landing) > self._ahead:
                     yield self._arrive(landing, bar)
             while landing:
@@ -250,21 +267,8 @@ class BoCPredictor:
             bar.update(len(columns[self.columns[0]]))
         return columns
 
-    def _launch(self, samples: Iterator[Samples]) -> Iterator[Landing]:
-        """Start the computation of each batch; on CUDA, the copy of the next batch to the device starts after it."""
-        self._are_probabilities = None
-        with Prefetch(samples, self.device) as prefetch:
-            for some in prefetch:
-                columns, self._limit = in_fitting_pieces(
-                    lambda piece: self._columns(prefetch.deliver(piece)), some.batch, self._limit
-                )
-                landing = land({**some.known, **columns})
-                if self._limit is None:  # else the memory is short
-                    prefetch.fetch()
-                yield landing
-
     def _samples(self, batches: Iterable[Numbered], start: int) -> Iterator[Samples]:
-        """The samples after the first `start`, which are read and left out."""
+        """The samples after the first `start`, which are read and left out, with the columns that need no model."""
         seen = 0
         for index, batch in batches:
             skipped = min(max(start - seen, 0), batch.size)
@@ -272,18 +276,16 @@ class BoCPredictor:
             if skipped:
                 batch = batch.piece(skipped, batch.size)
                 index = None if index is None else index[skipped:]
+            known: dict[str, Column] = {} if index is None else {"index": index}
+            # Copies, because the loader may use the same memory for the next batch. An id may be called `index`.
+            if self.id is not None and batch.ids is not None:
+                known[self.id] = batch.ids.clone() if isinstance(batch.ids, Tensor) else list(batch.ids)
+            if batch.target is not None:
+                known["target"] = batch.target.clone()
             if batch.size:
-                yield Samples(self._known(index, batch), batch)
+                yield Samples(known, batch)
         if seen < start:
             raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
-
-    def _known(self, index: Tensor | None, batch: Batch) -> dict[str, Column]:
-        """The columns of the table that the model has no part in. An id called `index` takes the place of ours."""
-        known: dict[str, Column] = {} if index is None else {"index": index}
-        # Copies, because the loader may use the same memory for the next batch.
-        if self.id is not None and batch.ids is not None:
-            known[self.id] = batch.ids.clone() if isinstance(batch.ids, Tensor) else list(batch.ids)
-        return known if batch.target is None else known | {"target": batch.target.clone()}
 
     def _columns(self, batch: Batch) -> dict[str, Tensor]:
         """The computation, on the device from beginning to end."""

@@ -58,7 +58,15 @@ def column_sentence(results: Results) -> Iterable[str]:
         )
 
 
-CAVEATS = Topic(sentences=(small_set_sentence, overlap_sentences, column_sentence))
+def sampled_sentence(results: Results) -> Iterable[str]:
+    """That random rows were read of large sets."""
+    sizes, totals = results.settings["samples"], results.settings.get("sampled", {})
+    drawn = [f"{sizes[name]:,} of the {total:,} rows of {quoted(name)}" for name, total in totals.items()]
+    if drawn:
+        yield f"A random sample was read: {listed(drawn)}. All numbers and intervals are those of the sample."
+
+
+CAVEATS = Topic(sentences=(small_set_sentence, overlap_sentences, column_sentence, sampled_sentence))
 TOPICS = (CAVEATS, CALIBRATION, DETECTION, SCREENING, GAP, FLIPS)
 
 
