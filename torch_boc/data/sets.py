@@ -112,7 +112,7 @@ class ColumnSet:
     def rows(self, chosen: Tensor | slice) -> Evidence:
         """Some of the samples, as tests and monitors take them."""
         some = Evidence(*(x[chosen] if isinstance(x, Tensor) else x for x in self.evidence))  # type: ignore[arg-type]
-        return some._replace(coins=Coins(*(x[chosen] for x in self.evidence.coins)))
+        return some._replace(coins=Coins(*(x[chosen] for x in self.evidence.coins[:5])))
 
 
 def set_of_arrays(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
