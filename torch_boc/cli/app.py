@@ -73,7 +73,7 @@ def _with_torch(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _help(text: str) -> dict[str, str]:
+def _help(text: str) -> dict[str, Any]:
     """The help and the examples of a docstring; paragraphs are broken at the width of the terminal."""
     paragraphs, _, examples = text.partition("Examples:\n")
     lines = [f"[cyan]  {line.strip()}[/cyan]" for line in examples.strip().splitlines()]

@@ -90,7 +90,7 @@ def monitor(
     options: dict[str, Any] = {"probabilities": probabilities, "stop": until_alarm, "json": json}
     stream = Stream(ready, alpha, state, every=every, **options)
     for path in paths or [STANDARD_INPUT]:
-        if stream.ended:
+        if stream.ended():
             break
         if path != STANDARD_INPUT:
             data = stream.ready.read(files, path)
@@ -107,7 +107,7 @@ def monitor(
         stream.every = every or EVERY
         for logits in read_lines(sys.stdin.buffer, stream.ready.test.num_classes or 0, probabilities=probabilities):
             stream.add(logits)
-            if stream.ended:
+            if stream.ended():
                 break
     stream.end()
     if bool(stream.monitor.alarm):

@@ -94,7 +94,7 @@ def screen(
                 tell(f"testing {data.name}")
                 ready.warn_of_samples(data)
                 names = {"file": [data.name] * len(data)} if len(sets) > 1 else {}
-                target = {"target": data.target} if labelled else {}
+                target = {"target": data.target} if labelled and data.target is not None else {}
                 columns = sample_columns(data.logits, trials=trials, columns=["prediction", "confidence", "p_value"])
                 paper = columns.pop("p_value") <= alpha
                 columns["p_in_distribution"] = p = ready.test(data.logits)

@@ -66,7 +66,6 @@ class Stream:
         """How many samples the monitor has seen."""
         return int(self.monitor.seen)
 
-    @property
     def ended(self) -> bool:
         """Whether no further sample is wanted."""
         return self.stop and bool(self.monitor.alarm)
@@ -78,7 +77,7 @@ class Stream:
             logits: (N, C).
             source: the digest of the file that they are from, or "".
         """
-        while len(logits) and not self.ended:
+        while len(logits) and not self.ended():
             position = int(self.monitor.seen + self.monitor.skipped)
             left = BATCH if self.every is None else min(BATCH, self.every - position % self.every)
             batch, logits = logits[:left], logits[left:]
