@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,8 +11,7 @@ import torch
 
 from tests.browser import Watched, browser, contrast  # noqa: F401
 from tests.language.cases import make_record, make_trace
-from torch_boc.functional.tokens import token_numbers
-from torch_boc.language import TokenRecord, Trace, trace_page
+from torch_boc.language import Trace, trace_page
 from torch_boc.language.scales import LEVELS, SCALES, scale_of
 
 HOSTILE = ["</script><b>", "<img src=x onerror=alert(1)>", "' onload='x", '"', "{{ 7 + 7 }}", "\u2028", "\ud800"]
@@ -30,22 +30,13 @@ class Parsed(HTMLParser):
 
     def __init__(self, source):
         super().__init__()
-        self.tags, self.text, self.inside = [], "", False
+        self.tags = []
         self.feed(source)
-
-    @property
-    def data(self):
-        return json.loads(self.text)
+        found = re.search("id='data'>(.*?)</script>", source, re.DOTALL)
+        self.data = json.loads(found[1]) if found else None
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, sorted(name for name, _ in attributes)))
-        self.inside = dict(attributes).get("id") == "data"
-
-    def handle_endtag(self, tag):
-        self.inside = False
-
-    def handle_data(self, data):
-        self.text += data if self.inside else ""
 
 
 def test_whatever_the_model_writes_stays_text():
@@ -73,17 +64,9 @@ def test_what_is_shown():
     record = make_record(6)
     more = {**record.numbers, "masked": torch.zeros(6), "p_in_distribution": torch.rand(6), "own": torch.arange(6.0)}
     more |= {"lost_coins_lower": more["lost_coins"] - 0.1, "lost_coins_upper": more["lost_coins"] + 0.1}
-    record = TokenRecord(record.tokens, more, record.rivals, record.rival_log_probabilities)
-    data = Parsed(Trace([record], num_classes=50).html()).data
+    data = Parsed(Trace([replace(record, numbers=more)], num_classes=50).html()).data
     assert list(data["scales"])[5:] == ["p_in_distribution", "own"]
     assert "lost_coins_lower" in data["sequences"][0]["numbers"]
-
-
-@pytest.mark.parametrize("classes", [2, 5000])
-def test_what_the_page_says_of_the_gap_is_so(classes):
-    numbers = token_numbers(torch.randn(20, classes, dtype=torch.float64), torch.zeros(20, dtype=torch.int64))
-    rest = 1 - numbers.confidence - numbers.lost_coins / (classes - 1)
-    torch.testing.assert_close(numbers.gap, rest, rtol=0, atol=1e-9)
 
 
 def test_sizes():
@@ -152,10 +135,9 @@ def _point(page, tip, trace):
     shown = dict(zip(*(page.locator(f"#tip {tag}").all_inner_texts() for tag in ("dt", "dd")), strict=True))
     assert list(shown) == ["lost coins", "confidence", "entropy", "rank", "log-probability"]
     numbers = trace[1].to_frame().iloc[20]
-    for title, name in (("lost coins", "lost_coins"), ("rank", "rank"), ("log-probability", "log_probability")):
-        assert float(shown[title]) == pytest.approx(numbers[name], rel=1e-3)
+    for title, value in shown.items():
+        assert float(value) == pytest.approx(numbers[re.sub("[ -]", "_", title)], rel=1e-3)
     assert tip.locator("li.emitted").count() == 1
-    assert tip.locator("li").count() >= 5
     page.mouse.move(5, 5)
     tip.wait_for(state="hidden")
 
@@ -164,8 +146,7 @@ def _press_keys(page, tip):
     def focused():
         return page.evaluate("[...document.querySelectorAll('.text span')].indexOf(document.activeElement)")
 
-    stops = page.locator(".text span[tabindex='0']").count()
-    assert stops == 2  # one for each sequence
+    assert page.locator(".text span[tabindex='0']").count() == 2  # one for each sequence
     page.locator("#quantity").focus()
     page.keyboard.press("Tab")
     assert focused() == 0
@@ -174,13 +155,11 @@ def _press_keys(page, tip):
         assert focused() == place
         assert tip.is_visible()
     page.keyboard.press("ArrowDown")
-    below = focused()
-    assert below > 3
+    assert (below := focused()) > 3
     page.keyboard.press("ArrowUp")
     assert focused() < below
     page.keyboard.press("Escape")
     assert not tip.is_visible()
-    assert page.locator(".text span[tabindex='0']").count() == stops
     page.keyboard.press("Tab")
     assert focused() >= 120
 
@@ -189,25 +168,29 @@ def _choose_a_quantity(page):
     """The select changes tint, strip and legend; the tint is that of Python."""
 
     def state():
+        drawn = (("svg", "aria-label"), (".area", "d"), (".mean", "d"))
         return [
             page.locator(TOKEN).evaluate_all("x => x.map(y => y.className.replace(' now', ''))"),
-            page.locator(".area").first.get_attribute("d"),
-            page.locator(".mean").first.get_attribute("d"),
             page.locator(".legend small").all_inner_texts(),
-            page.locator("svg").first.get_attribute("aria-label"),
+            *(page.locator(name).first.get_attribute(attribute) for name, attribute in drawn),
         ]
 
     before = state()
-    assert before[1].count("V") == 120 + 1
-    assert before[4].startswith("lost coins along the text: from ")
+    assert before[2].startswith("lost coins along the text: from ")
+    assert before[3].count("V") == 120 + 1
     page.locator("#quantity").select_option("rank")
     after = state()
     assert all(one != other for one, other in zip(before, after, strict=True))
-    assert after[3][:2] == ["<2", "≥2"]
+    assert after[1][:2] == ["<2", "≥2"]
     source = make_trace(120, 60, prompt=4).html("rank")
     assert after[0][:5] == re.findall("<span class='(q[^']*)'", source.split("class='answer'")[1])[:5]
     page.locator("#quantity").select_option("lost_coins")
     assert state() == before
+
+
+def assert_readable(found):
+    for ink, ground, kind in found:
+        assert contrast(ink, ground) >= 4.5, (kind, ink, ground)
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1100), (True, 360)])
@@ -218,8 +201,7 @@ def test_all_of_it_can_be_read(browser, path, dark, width):  # noqa: F811
         found = watched.page.evaluate(COLOURS, selector)
         assert {f"q{level}" for level in range(8)} <= {kind.split()[0] for *_, kind in found if kind}
         watched.page.locator(TOKEN).nth(30).hover()
-        for ink, ground, kind in [*found, *watched.page.evaluate(COLOURS, "#tip :not(i)")]:
-            assert contrast(ink, ground) >= 4.5, (kind, ink, ground)
+        assert_readable([*found, *watched.page.evaluate(COLOURS, "#tip :not(i)")])
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
         watched.page.locator("#quantity").focus()
         watched.page.keyboard.press("Tab")
@@ -249,6 +231,5 @@ def test_in_a_notebook_of_any_theme(browser, tmp_path, ground, dark):  # noqa: F
     with Watched(browser, path, dark=dark) as watched:
         found = watched.page.evaluate(COLOURS, ".boc .text span, .boc .legend span, .boc p")
         assert len(found) > 60
-        for colour, behind, kind in found:
-            assert contrast(colour, behind) >= 4.5, (kind, colour, behind)
+        assert_readable(found)
         assert watched.page.locator("p.text").evaluate("x => getComputedStyle(x).whiteSpace") == "normal"

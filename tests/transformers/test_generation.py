@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
+from transformers import GenerationConfig, LogitsProcessorList, TopKLogitsWarper
 
 from tests.dispatch import MemoryMeter, NoHostSync
 from tests.transformers.cases import EOS, PAD, VOCABULARY, forward, generating, gpt2, llama, prompts, t5
@@ -26,12 +26,6 @@ IDS, SCORES = torch.zeros(2, 3, dtype=torch.long), torch.randn(2, 9)
 
 @pytest.fixture(scope="module")
 def model():
-    return generating(gpt2())
-
-
-@pytest.fixture
-def own_model():
-    """One whose settings a test may change."""
     return generating(gpt2())
 
 
@@ -93,50 +87,47 @@ def test_a_model_with_an_encoder(options):
         torch.testing.assert_close(record.numbers["odds"][1:], expected.odds, rtol=3e-5, atol=1e-6)
 
 
-def test_in_inference_mode(model):
-    g = BoCGeneration(model, eos_token_id=[])
-    with torch.inference_mode():
-        output = run(model, g, True, **prompts(), eos_token_id=None)
-    assert_numbers(g.trace.records[0], forward(model, output[0])[4:-1])
-
-
 def test_a_second_generate_replaces_the_first(model):
+    """Also in inference mode, and with a prompt that is as long as what came before."""
     g = BoCGeneration(model, eos_token_id=[])
-    first = run(model, g, True, **prompts((4, 4)), **SHORT, eos_token_id=None)
-    again = {"input_ids": first.clone(), "attention_mask": torch.ones_like(first)}  # as long as what came before
-    output = run(model, g, True, **again, **{**SHORT, "max_new_tokens": 3}, eos_token_id=None)
-    assert [record.tokens.tolist() for record in g.trace.records] == output[:, -3:].tolist()
+
+    def generated(ids):
+        options = {**SHORT, "input_ids": ids, "attention_mask": torch.ones_like(ids), "eos_token_id": None}
+        output = run(model, g, True, **options)
+        assert [record.tokens.tolist() for record in g.trace.records] == output[:, -4:].tolist()
+        assert_numbers(g.trace.records[0], forward(model, output[0])[ids.shape[1] - 1 : -1])
+        return output
+
+    with torch.inference_mode():
+        first = generated(prompts((4, 4))["input_ids"])
+    output = generated(first.clone())
     g.reset()
     with pytest.raises(ValueError, match=r"expected a recorded call of generate, got none; use g.generate"):
         _ = g.trace
-    again["input_ids"] = output  # the very tensor of the last output needs a reset
-    last = run(model, g, True, **{**again, "attention_mask": torch.ones_like(output)}, **SHORT, eos_token_id=None)
-    assert [record.tokens.tolist() for record in g.trace.records] == last[:, -4:].tolist()
+    generated(output)  # the very tensor of the last output needs a reset
 
 
-@pytest.mark.parametrize("form", ["arguments", "config", "positional", "model"])
-def test_what_ends_a_sequence(own_model, form):
+def test_what_ends_a_sequence():
     """The settings of the call, of its config or of the model say which token does, and how many are allowed."""
-    free = own_model.generate(**prompts(), max_new_tokens=9, pad_token_id=PAD, eos_token_id=None)
-    eos = int(free[0, 7])
+    model, options, given = generating(gpt2()), {"max_new_tokens": 9, "pad_token_id": PAD}, prompts()
+    free = model.generate(**given, **options, eos_token_id=None)
+    eos = options["eos_token_id"] = int(free[0, 7])
     length = free[0, 5:].tolist().index(eos) + 1
-    options, given, g = {"max_new_tokens": 9, "pad_token_id": PAD, "eos_token_id": eos}, prompts(), BoCGeneration()
-    if form == "positional":
-        g.generate(own_model, given.pop("input_ids"), GenerationConfig(**options), **given)
-    elif form == "model":
-        own_model.generation_config.update(**options)
-        g = BoCGeneration(own_model)
-        own_model.generate(**given, logits_processor=[g], stopping_criteria=[g])
-    else:
-        named = options if form == "arguments" else {"generation_config": GenerationConfig(**options)}
-        g.generate(own_model, **given, **named)
-    found = [(len(record), record.finish) for record in g.trace.records]
-    assert found[0] == (length, "eos")
-    assert all(x == (9, "length") or x[1] == "eos" for x in found)
-    if form == "model":  # no end in the call wins over that of the model
-        output = g.generate(**given, **{**options, "eos_token_id": None})
-        assert torch.equal(output, free)
-        assert [len(record) for record in g.trace.records] == [9] * 3
+    g, config, mask = BoCGeneration(model), GenerationConfig(**options), {"attention_mask": given["attention_mask"]}
+    calls = [
+        lambda: g.generate(**given, **options),
+        lambda: g.generate(**given, generation_config=config),
+        lambda: g.generate(model, given["input_ids"], config, **mask),
+        lambda: model.generation_config.update(**options) or run(model, g, True, **given, **options),
+    ]
+    for call in calls:
+        call()
+        found = [(len(record), record.finish) for record in g.trace.records]
+        assert found[0] == (length, "eos")
+        assert all(x == (9, "length") or x[1] == "eos" for x in found)
+    output = g.generate(**given, **{**options, "eos_token_id": None})  # which wins over the end of the model
+    assert torch.equal(output, free)
+    assert [len(record) for record in g.trace.records] == [9] * 3
 
 
 @pytest.mark.parametrize("limit", [{"max_new_tokens": 4}, {"max_length": 9}, {"max_new_tokens": 4, "max_length": 30}])
@@ -183,18 +174,16 @@ def test_prompts(model, options):
 
 
 @pytest.mark.parametrize(("kept", "spoiled"), [(24, True), (25, False)])
-def test_masks(model, kept, spoiled):
+def test_masks(model, kept, spoiled, recwarn):
     """A few suppressed tokens are normal; a mask on most of them makes the numbers of all classes meaningless."""
     g = BoCGeneration(model, test=ConformalTest().calibrate(torch.randn(99, 50)), eos_token_id=[])
     options = {**prompts(), **SHORT, "eos_token_id": None}
     model.generate(**options, logits_processor=[TopKLogitsWarper(kept), g], stopping_criteria=[g])
-    if spoiled:
-        with pytest.warns(UserWarning, match=r"12 tokens were chosen from scores of which more than half were masked"):
-            _ = g.trace
-    with warnings.catch_warnings():  # it is said once
-        warnings.simplefilter("error")
-        trace = g.trace
-    for record in trace.records:
+    warnings.simplefilter("always")
+    records = [g.trace, g.trace][1].records
+    said = [str(warning.message) for warning in recwarn if "masked with -inf" in str(warning.message)]
+    assert [text[:9] for text in said] == ["12 tokens"] * spoiled  # once
+    for record in records:
         assert record.numbers["masked"].tolist() == [50 - kept] * 4
         for name, column in record.numbers.items():
             about_all = name in ("gap", "lost_coins", "concentration", "p_in_distribution")
@@ -219,13 +208,12 @@ def calibrated():
 @pytest.mark.parametrize("stop", [None, Stop("rank", above=30.0, window=3)], ids=str)
 def test_nothing_is_read_back(stop):
     """Fake tensors have no values: whatever asks for one fails."""
+    test = calibrated()
     with NoHostSync():
         steps(BoCGeneration(eos_token_id=[], stop=stop), 5)
+        steps(BoCGeneration(eos_token_id=[], test=test, stop=Stop("p_in_distribution", below=0.1, window=2)), 5)
     with FakeTensorMode(), NoHostSync():
         steps(BoCGeneration(eos_token_id=[], stop=stop), 3, device="cuda")
-    g = BoCGeneration(eos_token_id=[], test=calibrated(), stop=Stop("p_in_distribution", below=0.1, window=2))
-    with NoHostSync():
-        steps(g, 5)
 
 
 @pytest.mark.parametrize(("rivals", "test", "size"), [(5, False, 80), (5, True, 84), (10, False, 120)])
@@ -260,35 +248,23 @@ def test_bad_arguments(options, error, message):
         BoCGeneration(**options)
 
 
-class InPlace(LogitsProcessor):
-    """What a later processor must not do."""
-
-    def __call__(self, input_ids, scores):
-        return scores.mul_(2)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"processors": 1}, r"give this object as stopping_criteria=\[g\] as well as logits_processor"),
-        ({"criteria": 1}, r"expected scores before their tokens.*logits_processor=\[g\]"),
+        ({"stopping_criteria": None}, r"give this object as stopping_criteria=\[g\] as well as logits_processor"),
+        ({"logits_processor": None}, r"expected scores before their tokens.*logits_processor=\[g\]"),
         ({"num_beams": 2}, "beam search cannot be recorded; use greedy decoding or sampling"),
         ({"num_beams": 2, "do_sample": True}, "beam search cannot be recorded; use greedy decoding or sampling"),
         ({"assistant_model": gpt2().eval(), **prompts((5,))}, r"Assisted \(speculative\) decoding cannot be recorded"),
-        ({"later": InPlace()}, "expected scores that no later logits processor changes in place"),
+        ({"later": lambda ids, scores: scores.mul_(2)}, "scores that no later logits processor changes in place"),
     ],
 )
 def test_what_cannot_be_recorded(model, options, message):
     g, options = BoCGeneration(eos_token_id=[]), dict(options)
-    parts = {"logits_processor": [g], "stopping_criteria": [g]}
-    if options.pop("processors", None):
-        del parts["stopping_criteria"]
-    if options.pop("criteria", None):
-        del parts["logits_processor"]
-    if later := options.pop("later", None):
-        parts["logits_processor"].append(later)
+    later = [options.pop("later")] if "later" in options else []
+    parts = {"logits_processor": [g, *later], "stopping_criteria": [g], **options}
     with pytest.raises(ValueError, match=message):
-        model.generate(**{**prompts(), **SHORT, "eos_token_id": None, **parts, **options})
+        model.generate(**{**prompts(), **SHORT, "eos_token_id": None, **parts})
     g.reset()  # after which it records as before
     g.generate(model, **prompts(), **SHORT)
     assert len(g.trace) == 3
@@ -307,23 +283,22 @@ def test_what_does_not_fit():
     g(torch.cat([first[[1, 1]], first[:, -1:]], 1), None)  # as a loop of somebody else may do
     with pytest.raises(ValueError, match=r"expected rows that stay in their places.*got reordered rows"):
         _ = g.trace
-    with pytest.raises(ValueError, match="expected a model, got none; give it here or to BoCGeneration"):
-        BoCGeneration().generate(input_ids=IDS)
-    for given in (IDS, torch.nn.Linear(2, 2)):
-        with pytest.raises(TypeError, match=r"expected a model first, got .*; use g.generate\(input_ids=...\)"):
-            BoCGeneration().generate(given)
 
 
-def test_prompts_that_cannot_be_scored(own_model):
-    g = BoCGeneration(own_model, score_prompt=True)
-    with pytest.raises(ValueError, match=r"expected g.generate\(model, ...\) for score_prompt=True"):
-        run(own_model, g, True, **SHORT)
-    embedded = {"inputs_embeds": own_model.get_input_embeddings()(prompts()["input_ids"])}
-    cases = ((t5(), prompts(), "got a model with one; take prompt=True"), (own_model, embedded, "got no input_ids"))
-    for other, inputs, message in cases:
-        other.generate = lambda *args, **options: pytest.fail("the call has begun")
-        with pytest.raises(ValueError, match=f"expected input_ids for a model without an encoder .*{message}"):
-            BoCGeneration(score_prompt=True).generate(other, **inputs, **SHORT)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda g, model: BoCGeneration().generate(input_ids=IDS), "expected a model, got none; give it here or to"),
+        (lambda g, model: g.generate(IDS), r"expected a model first, got .*; use g.generate\(input_ids=...\)"),
+        (lambda g, model: g.generate(torch.nn.Linear(2, 2)), "expected a model first, got"),
+        (lambda g, model: run(model, g, True, **SHORT), r"expected g.generate\(model, ...\) for score_prompt=True"),
+        (lambda g, model: g.generate(t5(), **prompts()), "without an encoder .*got a model with one; take prompt=True"),
+        (lambda g, model: g.generate(inputs_embeds=torch.zeros(1, 3, 16)), "expected input_ids .*got no input_ids"),
+    ],
+)
+def test_calls_that_are_refused(model, call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(BoCGeneration(model, score_prompt=True), model)
 
 
 def test_continuous_batching():

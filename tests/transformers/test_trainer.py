@@ -55,8 +55,7 @@ def test_classification(tmp_path, make, data, loop):
         boc = BoCTrainerMetrics(keep_logits=keep_logits)
         found = make_trainer(model, data(), boc, tmp_path, **options).predict(data()).predictions
         np.testing.assert_array_equal(np.argmax(found, axis=-1), logits.argmax(-1))
-    assert (found.shape, found.dtype) == (logits.shape, logits.dtype)
-    np.testing.assert_array_equal(np.asarray(found), logits)
+    np.testing.assert_array_equal(np.asarray(found), logits, strict=True)
 
 
 @pytest.mark.parametrize("make", [gpt2, llama])
@@ -65,22 +64,19 @@ def test_causal_language_model(tmp_path, make):
     assert_results(trainer.evaluate(), by_hand(trainer, causal=True), EVERY)
 
 
-def first_accuracy(outcome):
-    """As users write it for models that return more than logits."""
-    logits = outcome.predictions[0]
-    return {"accuracy": (np.argmax(logits, -1) == outcome.label_ids).mean(), "outputs": len(outcome.predictions)}
-
-
 @pytest.mark.parametrize("keep_logits", [None, False])
 def test_several_outputs_stay_a_tuple(tmp_path, keep_logits):
     """As from Trainer itself; if the logits are not kept, nothing else is."""
+
+    def own(outcome):
+        return {**accuracy(outcome, outcome.predictions[0]), "outputs": len(outcome.predictions)}
+
     model = roberta(output_hidden_states=True)
-    boc = BoCTrainerMetrics(compute_metrics=first_accuracy, keep_logits=keep_logits, keys=["accuracy"])
+    boc = BoCTrainerMetrics(compute_metrics=own, keep_logits=keep_logits, keys=["accuracy"])
     trainer = make_trainer(model, texts(), boc, tmp_path)
     results, predictions = trainer.evaluate(), trainer.predict(texts()).predictions
-    assert results["eval_accuracy"] == results["eval_boc_accuracy"] == by_hand(trainer)["accuracy"]
+    assert results["eval_hits"] == results["eval_boc_accuracy"] == by_hand(trainer)["accuracy"]
     plain = make_trainer(model, texts(), None, tmp_path).predict(texts()).predictions
-    np.testing.assert_array_equal(predictions[0].argmax(-1), plain[0].argmax(-1))
     assert results["eval_outputs"] == len(predictions) == (1 if keep_logits is False else len(plain))
     if keep_logits is None:
         np.testing.assert_array_equal(predictions[1][0], plain[1][0])
@@ -114,10 +110,11 @@ def test_without_labels(tmp_path, make):
     assert results["boc_samples"] == (predicted != -100).sum()
 
 
-def accuracy(outcome, compute_result=None):
+def accuracy(outcome, predictions=None):
     """As in the documentation of transformers."""
-    predictions, labels = np.argmax(outcome.predictions, axis=-1), outcome.label_ids
-    return {"hits": (predictions == labels)[labels != -100].mean()}
+    predictions = outcome.predictions if predictions is None else predictions
+    labels = outcome.label_ids
+    return {"hits": (np.argmax(predictions, axis=-1) == labels)[labels != -100].mean()}
 
 
 def log_loss(outcome):
@@ -128,16 +125,16 @@ def log_loss(outcome):
 
 
 def test_own_metrics_are_right_or_refused(tmp_path):
-    model, data = bert_tagger(), tagged()
-    for keep_logits in (None, False):
-        boc = BoCTrainerMetrics(compute_metrics=accuracy, keys=["accuracy"], keep_logits=keep_logits)
-        results = make_trainer(model, data, boc, tmp_path).evaluate()
-        assert results["eval_hits"] == pytest.approx(results["eval_boc_accuracy"])
-    results = make_trainer(model, data, BoCTrainerMetrics(compute_metrics=log_loss, keys=["nll"]), tmp_path).evaluate()
-    assert results["eval_nll"] == pytest.approx(results["eval_boc_nll"], rel=1e-5)
-    boc = BoCTrainerMetrics(compute_metrics=log_loss, keep_logits=False)
+    def evaluated(own, key, keep_logits):
+        boc = BoCTrainerMetrics(compute_metrics=own, keys=[key], keep_logits=keep_logits)
+        return make_trainer(bert_tagger(), tagged(), boc, tmp_path).evaluate()
+
+    for own, key, keep_logits in ((accuracy, "accuracy", None), (accuracy, "accuracy", False), (log_loss, "nll", None)):
+        results = evaluated(own, key, keep_logits)
+        name = "eval_hits" if own is accuracy else "eval_nll"
+        assert results[name] == pytest.approx(results[f"eval_boc_{key}"], rel=1e-5)
     with pytest.raises(TypeError, match=r"not kept, to save memory: .*BoCTrainerMetrics\(keep_logits=True\)"):
-        make_trainer(model, data, boc, tmp_path).evaluate()
+        evaluated(log_loss, "nll", False)
 
 
 def test_own_metrics_by_batch_see_inputs_and_losses(tmp_path):
@@ -160,22 +157,22 @@ def test_own_metrics_by_batch_see_inputs_and_losses(tmp_path):
 class Interrupted(nn.Module):
     """A model whose call with this number, counted from 1, is interrupted."""
 
-    def __init__(self, model, call, error):
+    def __init__(self, model, call=0):
         super().__init__()
-        self.model, self.call, self.error = model, call, error
+        self.model, self.call = model, call
 
     def forward(self, input_ids, labels=None):
         """What the model returns."""
         self.call -= 1
         if self.call == 0:
-            raise self.error
+            raise KeyboardInterrupt
         return self.model(input_ids=input_ids, labels=labels)
 
 
 @pytest.mark.parametrize("workers", [{}, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}], ids=str)
 def test_an_interrupted_evaluation_leaves_nothing_behind(tmp_path, workers):
     """Persistent workers keep one loader for all evaluations."""
-    model = Interrupted(roberta(), 3, KeyboardInterrupt())
+    model = Interrupted(roberta())
     boc = BoCTrainerMetrics(keys=["samples", "gap"])
     trainer = make_trainer(model, texts(), boc, tmp_path, batch_eval_metrics=True, **workers)
     held = []
@@ -186,12 +183,11 @@ def test_an_interrupted_evaluation_leaves_nothing_behind(tmp_path, workers):
         held.append(raised)  # as a notebook does, and with it the frames of the interrupted loop
     results = trainer.evaluate()
     trainer.model = roberta()
-    assert results["eval_boc_samples"] == 21
-    assert results["eval_boc_gap"] == pytest.approx(by_hand(trainer)["gap"], rel=1e-6)
+    assert_results(results, by_hand(trainer) | {"samples": 21}, ["samples", "gap"])
 
 
 def test_a_model_of_an_unknown_kind_must_be_explained(tmp_path):
-    model = Interrupted(gpt2(), 0, ValueError())
+    model = Interrupted(gpt2())
     model.model.config.use_cache = False
     with pytest.raises(ValueError, match=r"expected causal=True or causal=False for logits of shape \(4, 13, 50\)"):
         make_trainer(model, tagged(classes=None), BoCTrainerMetrics(), tmp_path).evaluate()
@@ -207,15 +203,9 @@ def test_a_model_of_an_unknown_kind_must_be_explained(tmp_path):
 
 
 def test_training_is_steered_by_the_probe(tmp_path):
-    options = {
-        "num_train_epochs": 2,
-        "learning_rate": 1e-2,
-        **dict.fromkeys(["eval_strategy", "save_strategy"], "epoch"),
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "boc_free_gap",
-        "greater_is_better": False,
-        "logging_strategy": "no",
-    }
+    options = dict.fromkeys(["eval_strategy", "save_strategy"], "epoch")
+    options |= {"load_best_model_at_end": True, "metric_for_best_model": "boc_free_gap", "greater_is_better": False}
+    options |= {"num_train_epochs": 2, "learning_rate": 1e-2, "logging_strategy": "no"}
     trainer = make_trainer(roberta(), texts(), BoCTrainerMetrics(), tmp_path, train_dataset=texts(24), **options)
     trainer.train()
     logged = [row for row in trainer.state.log_history if "eval_boc_gap" in row]
@@ -224,9 +214,9 @@ def test_training_is_steered_by_the_probe(tmp_path):
     assert_results(best, by_hand(trainer))
 
 
-def outcome(predictions, labels=None):
-    """As Trainer hands it over."""
-    return EvalPrediction(nested_numpify(predictions), None if labels is None else labels.numpy())
+def called(boc, predictions, **options):
+    """The call of Trainer after an evaluation, which has arrays."""
+    return boc(EvalPrediction(nested_numpify(predictions), None), **options)
 
 
 def assert_summary(results, expected):
@@ -241,13 +231,11 @@ def test_columns_tell_all_that_the_logits_do(shape, dtype, monkeypatch):
     monkeypatch.setattr("torch_boc.transformers.trainer.BLOCK_SAMPLES", 7)
     logits, target = labelled_batches(60, dtype=dtype)[0]
     logits, target = logits.reshape(*shape, 7), target.reshape(shape)
-    boc = BoCTrainerMetrics(keys=EVERY, trials=30, bins=8, alpha=0.2, causal=False)
-    predictions, expected = (
-        boc.preprocess(logits, target),
-        boc_summary(logits, target, dim=-1, trials=30, bins=8, alpha=0.2),
-    )
+    options = {"trials": 30, "bins": 8, "alpha": 0.2}
+    boc = BoCTrainerMetrics(keys=EVERY, causal=False, **options)
+    predictions, expected = boc.preprocess(logits, target), boc_summary(logits, target, dim=-1, **options)
     assert predictions["columns"].dtype == torch.float64
-    assert_summary(boc(outcome(predictions, target)), expected)
+    assert_summary(called(boc, predictions), expected)
     torch.testing.assert_close(boc.metric.compute(), expected, rtol=1e-12, atol=1e-15)
 
 
@@ -261,38 +249,36 @@ def test_what_does_not_count(ignore_index, causal):
     boc = BoCTrainerMetrics(keys=EVERY, ignore_index=ignore_index, causal=causal)
     predictions = boc.preprocess(logits, target)
     assert predictions.argmax(-1).equal(logits.argmax(-1))  # also of what does not count
-    padded = torch.nn.functional.pad(predictions["columns"], (0, 0, 0, 3), value=-100)
-    padded = Predictions({"columns": padded, "classes": predictions["classes"]})
+    padded = nn.functional.pad(predictions["columns"], (0, 0, 0, 3), value=-100)
     if causal:
         logits, target = logits[:, :-1], target[:, 1:]
     keep = (target != -100) & (target != ignore_index)
-    for each in (predictions, padded):
-        assert_summary(boc(outcome(each)), boc_summary(logits[keep], target[keep]))
+    for each in (predictions, Predictions(dict(predictions.items()) | {"columns": padded})):
+        assert_summary(called(boc, each), boc_summary(logits[keep], target[keep]))
 
 
 def test_preprocess_reads_nothing_back():
     logits, target = labelled_batches(60, dtype=torch.float32)[0]
     logits[3], target[::7] = torch.nan, -100
+    boc = BoCTrainerMetrics(causal=True, keep_logits=True)
     with NoHostSync():
         BoCTrainerMetrics(ignore_index=2).preprocess(logits, target)
-        BoCTrainerMetrics(causal=True).preprocess(logits.reshape(12, 5, 7), target.reshape(12, 5))
-    logits, target = torch.randn(4, 6, 9, device="meta"), torch.zeros(4, 6, dtype=torch.long, device="meta")
-    boc = BoCTrainerMetrics(causal=True, keep_logits=True)
-    assert {part.device.type for part in boc.preprocess(logits, target).values()} == {"meta"}
+        boc.preprocess(logits.reshape(12, 5, 7), target.reshape(12, 5))
+    on_meta = boc.preprocess(logits.reshape(12, 5, 7).to("meta"), target.reshape(12, 5).to("meta"))
+    assert {part.device.type for part in on_meta.values()} == {"meta"}
 
 
 def test_batches_add_up_and_the_next_evaluation_starts_anew():
     boc = BoCTrainerMetrics(keys=EVERY)
     for sizes in ((20, 7, 31), (5,), (8, 8)):
         batches = labelled_batches(*sizes)
-        logits, target = (torch.cat(x) for x in zip(*batches, strict=True))
         for place, batch in enumerate(batches, 1):
-            results = boc(EvalPrediction(boc.preprocess(*batch), batch[1]), compute_result=place == len(batches))
+            results = called(boc, boc.preprocess(*batch), compute_result=place == len(batches))
             assert place == len(batches) or results == {}
-        assert_summary(results, boc_summary(logits, target))
-    boc(outcome(boc.preprocess(*batches[0])), compute_result=False)
+        assert_summary(results, boc_summary(*(torch.cat(x) for x in zip(*batches, strict=True))))
+    called(boc, boc.preprocess(*batches[0]), compute_result=False)
     boc.reset()
-    assert boc(outcome(boc.preprocess(*batches[0])), compute_result=True)["boc_samples"] == 8
+    assert called(boc, boc.preprocess(*batches[0]), compute_result=True)["boc_samples"] == 8
 
 
 def test_bad_rows_and_labels_are_reported():
@@ -301,21 +287,24 @@ def test_bad_rows_and_labels_are_reported():
     bad[:2] = 7
     boc = BoCTrainerMetrics(keys=["samples", "invalid"])
     with pytest.raises(ValueError, match=r"targets in \[0, 7\), got 2 outside"):
-        boc(outcome(boc.preprocess(logits, bad)))
+        called(boc, boc.preprocess(logits, bad))
     logits[:5] = torch.nan
     with pytest.warns(UserWarning, match="5 rows of logits with NaN"):
-        assert boc(outcome(boc.preprocess(logits, target))) == {"boc_samples": 55, "boc_invalid": 5}
+        assert called(boc, boc.preprocess(logits, target)) == {"boc_samples": 55, "boc_invalid": 5}
 
 
 def test_predictions_know_their_number_of_classes():
     """Another evaluation, of a model with other classes, comes between; or another object asks."""
-    boc = BoCTrainerMetrics(keys=["forced_gap"])
-    predictions = nested_numpify(boc.preprocess(torch.randn(4, 5)))
-    before = boc(EvalPrediction(predictions, None))
-    boc(EvalPrediction(nested_numpify(boc.preprocess(torch.randn(4, 9))), None))
-    assert boc(EvalPrediction(predictions, None)) == before
-    other = BoCTrainerMetrics(keys=["forced_gap"], prefix="")
-    assert list(other(EvalPrediction(predictions, None)).values()) == list(before.values())
+    boc, other = (BoCTrainerMetrics(keys=["forced_gap"], prefix=prefix) for prefix in ("boc", ""))
+    predictions = boc.preprocess(torch.randn(4, 5))
+    before = called(boc, predictions)
+    called(boc, boc.preprocess(torch.randn(4, 9)))
+    assert called(boc, predictions) == before
+    assert called(other, predictions) == {"forced_gap": before["boc_forced_gap"]}
+
+
+def refused(*given, **options):
+    return lambda: BoCTrainerMetrics(**options).preprocess(*given)
 
 
 LABELS = torch.zeros(4, dtype=torch.long)
@@ -325,14 +314,11 @@ LABELS = torch.zeros(4, dtype=torch.long)
     ("call", "message"),
     [
         (lambda: BoCTrainerMetrics(keys=["gap", "magic"]), "among samples, invalid, confidence"),
-        (lambda: BoCTrainerMetrics().preprocess(torch.randn(4, 1), LABELS), "at least 2 classes"),
-        (lambda: BoCTrainerMetrics().preprocess(torch.randn(4, 3), torch.randn(4, 3)), "integer class indices"),
-        (
-            lambda: BoCTrainerMetrics(causal=False).preprocess(torch.randn(4, 6, 3), LABELS),
-            r"target of shape \(4, 6\)",
-        ),
-        (lambda: BoCTrainerMetrics(causal=True).preprocess(torch.randn(4, 3), LABELS), r"\(N, T\) with causal"),
-        (lambda: BoCTrainerMetrics().preprocess(torch.zeros(4, 6, dtype=torch.long)), "with predict_with_generate"),
+        (refused(torch.randn(4, 1), LABELS), "at least 2 classes"),
+        (refused(torch.randn(4, 3), torch.randn(4, 3)), "integer class indices"),
+        (refused(torch.randn(4, 6, 3), LABELS, causal=False), r"target of shape \(4, 6\)"),
+        (refused(torch.randn(4, 3), LABELS, causal=True), r"\(N, T\) with causal"),
+        (refused(torch.zeros(4, 6, dtype=torch.long)), "with predict_with_generate"),
         (
             lambda: BoCTrainerMetrics()(EvalPrediction(torch.randn(10, 6), None)),
             r"got a Tensor \(10, 6\); .*Trainer\(model, ..., \*\*boc.arguments\(model\)\)",
@@ -352,30 +338,25 @@ def test_missing_library_names_the_extra(monkeypatch):
         import torch_boc.transformers  # noqa: F401
 
 
-def made(keep_logits, shape=(20,), kind=nested_numpify):
-    """Logits, and the predictions made of them: of arrays as after an evaluation, or of tensors."""
-    logits, target = labelled_batches(20)[0]
-    size = torch.Size(shape).numel()
-    logits, target = logits[:size].reshape(*shape, 7), target[:size].reshape(shape)
-    return logits, kind(BoCTrainerMetrics(keep_logits=keep_logits, causal=False).preprocess(logits, target))
+def made(keep_logits, shape=(20,)):
+    """Logits, and the predictions made of them: of tensors, and of arrays as after an evaluation."""
+    logits = torch.randn(*shape, 7, generator=torch.Generator().manual_seed(0))
+    tensors = BoCTrainerMetrics(keep_logits=keep_logits).preprocess(logits)
+    return logits, tensors, nested_numpify(tensors)
 
 
 @pytest.mark.parametrize("keep_logits", [False, True])
 @pytest.mark.parametrize("shape", [(20,), (4, 5)], ids=str)
 def test_argmax_is_that_of_the_logits(shape, keep_logits):
-    logits, arrays = made(keep_logits, shape)
-    for classes in (arrays.argmax(-1), arrays.argmax(axis=len(shape)), np.argmax(arrays, -1)):
-        assert classes.dtype == np.int64
-        np.testing.assert_array_equal(classes, logits.numpy().argmax(-1))
-    _, tensors = made(keep_logits, shape, kind=lambda x: x)
+    logits, tensors, arrays = made(keep_logits, shape)
+    copies = [copy.deepcopy(arrays).argmax(-1), pickle.loads(pickle.dumps(arrays)).argmax(-1)]
+    for classes in (arrays.argmax(axis=len(shape)), np.argmax(arrays, -1), *copies):
+        np.testing.assert_array_equal(classes, logits.numpy().argmax(-1), strict=True)
     for classes in (tensors.argmax(dim=-1), torch.argmax(tensors, -1)):
         assert classes.equal(logits.argmax(-1))
-    for duplicate in (copy.deepcopy(arrays), pickle.loads(pickle.dumps(arrays))):
-        np.testing.assert_array_equal(duplicate.argmax(-1), arrays.argmax(-1))
     # Trainer pads the second axis with -100, a row of which has its first top in class 0.
     if len(shape) == 2:
-        _, short = made(keep_logits, (4, 2), kind=lambda x: x)
-        joined = nested_concat(short, tensors)
+        joined = nested_concat(made(keep_logits, (4, 2))[1], tensors)
         assert isinstance(joined, Predictions)
         assert joined.argmax(-1)[:4, 2:].eq(0).all()
 
@@ -383,44 +364,40 @@ def test_argmax_is_that_of_the_logits(shape, keep_logits):
 QUESTIONS = {
     "softmax": lambda x: scipy.special.softmax(x, axis=-1),
     "array": lambda x: np.array(x),
-    "max": lambda x: np.max(x, -1),
     "slice": lambda x: x[:, :-1],
     "rows": list,
     "comparison": lambda x: x == np.zeros((20, 1)),
-    "difference": lambda x: x - 1,
     "from an array": lambda x: np.zeros((20, 7)) + x,
     "search": lambda x: 3.0 in x,
-    "concatenated": lambda x: np.concatenate([x, x]),
     "method": lambda x: x.max(-1),
-    "shape": lambda x: x.shape,
 }
 
 
 @pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
 def test_other_questions_are_answered_by_the_logits_or_refused(ask):
-    logits, kept = made(True)
+    logits, _, kept = made(True)
     np.testing.assert_array_equal(ask(kept), ask(logits.numpy()))
     with pytest.raises((TypeError, AttributeError), match=r"needs the logits: .*BoCTrainerMetrics\(keep_logits=True\)"):
-        ask(made(False)[1])
+        ask(made(False)[2])
 
 
 def test_what_predictions_refuse_and_say():
-    logits, kept = made(True)
+    logits, tensors, kept = made(True)
+    bare = made(False)[2]
     np.testing.assert_array_equal(kept.argmax(axis=0), logits.numpy().argmax(axis=0))
     with pytest.raises(ValueError, match=r"expected argmax\(-1\).*keep_logits=True"):
-        made(False)[1].argmax(axis=0)
+        bare.argmax(axis=0)
     with pytest.raises(TypeError, match=r"takes tensors, got Predictions; .*keep_logits=True"):
-        torch.softmax(made(True, kind=lambda x: x)[1], -1)
-    assert repr(made(False)[1]) == "Predictions(20 samples, argmax(-1) alone)"
+        torch.softmax(tensors, -1)
+    assert repr(bare) == "Predictions(20 samples, argmax(-1) alone)"
     assert repr(kept) == "Predictions(20 samples, logits of shape (20, 7))"
 
 
 @pytest.mark.parametrize(
     ("own", "keep_logits", "classes", "kept"),
-    [(False, None, 7, False), (True, None, 1024, True), (True, None, 1025, False), (True, True, 1025, True)],
+    [(None, None, 7, False), (accuracy, None, 1024, True), (accuracy, None, 1025, False), (accuracy, True, 1025, True)],
 )
 def test_logits_are_kept_where_the_docstring_says(own, keep_logits, classes, kept):
-    boc = BoCTrainerMetrics(compute_metrics=accuracy if own else None, keep_logits=keep_logits)
+    boc = BoCTrainerMetrics(compute_metrics=own, keep_logits=keep_logits)
     predictions = boc.preprocess(torch.randn(4, classes), torch.arange(4))
-    assert predictions.has_logits == kept
     assert list(predictions.keys()) == ["columns", "classes", *(["logits"] if kept else [])]
