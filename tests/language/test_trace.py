@@ -57,16 +57,12 @@ def test_without_numbers_and_without_tokens():
         assert "<table" not in trace._repr_html_()
 
 
-def test_one_sequence_is_a_trace():
+def test_texts_and_single_sequences():
     trace = make_trace(7, 5, 3)
     assert [one.text() for one in trace] == [trace.text(i) for i in range(3)]
-    assert trace[-1].records == [trace.records[2]]
-    assert len(trace[1:]) == 2
+    assert (trace[-1].records, trace[1:].records) == (trace.records[2:], trace.records[1:])
     with pytest.raises(IndexError):
         trace[3]
-
-
-def test_texts():
     trace = make_trace(6, prompt=2)
     assert trace.text() == "".join(WORDS[:6])
     assert trace.text(prompt=False) == "".join(WORDS[2:6])
@@ -91,13 +87,10 @@ def test_a_file_and_back(tmp_path, prompt):
     assert len(Trace.from_parquet(tmp_path / "empty.parquet")) == 0
 
 
-def test_another_file_is_refused(tmp_path):
+def test_files_that_are_refused(tmp_path):
     make_trace(3).to_frame().to_parquet(tmp_path / "other.parquet")
     with pytest.raises(ValueError, match=r"other.parquet: expected a table that Trace.to_parquet wrote"):
         Trace.from_parquet(tmp_path / "other.parquet")
-
-
-def test_a_page_that_cannot_be_written(tmp_path):
     (tmp_path / "page.html").write_text("older")
     with pytest.raises(ValueError, match=r"expected a quantity among log_probability, rank, .*, got 'beauty'"):
         make_trace(3).save(tmp_path / "page.html", "beauty")

@@ -235,8 +235,8 @@ def test_bytes_of_a_token(rivals, test, size, monkeypatch):
     ("options", "error", "message"),
     [
         ({"rivals": 0}, ValueError, "expected rivals as a positive integer, got 0"),
-        ({"stop": 0.5}, TypeError, "expected stop as a torch_boc.transformers.Stop, got float"),
-        ({"test": 0.5}, TypeError, "expected test as a torch_boc.ConformalTest, got float"),
+        ({"stop": 0.5}, TypeError, "expected stop as a Stop, got float"),
+        ({"test": 0.5}, TypeError, "expected test as a ConformalTest, got float"),
         ({"test": ConformalTest()}, ValueError, "expected held-out samples to compare with, got none"),
         ({"stop": Stop("p_in_distribution", below=0.1)}, ValueError, "expected a test to stop by p_in_distribution"),
         ({"eos_token_id": "2"}, TypeError, "expected eos_token_id as an integer or a list of integers, got '2'"),

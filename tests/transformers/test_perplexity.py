@@ -135,8 +135,3 @@ def test_peak_memory(monkeypatch):
 def test_what_is_refused(model, texts, message):
     with pytest.raises((ValueError, TypeError), match=message):
         evaluate_text(model, TOKENIZER, texts)
-
-
-def test_models_that_are_refused():
-    with pytest.raises(TypeError, match="expected a causal language model of transformers, got Linear"):
-        evaluate_text(torch.nn.Linear(2, 2), TOKENIZER, "text")

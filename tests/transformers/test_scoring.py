@@ -178,10 +178,7 @@ def test_windows_score_every_token_once(sizes, context, stride, before):
         (lambda: score_tokens(gpt2(), ids(1, 2), context=1), "at least 2 tokens"),
         (lambda: score_tokens(gpt2(), ids(1, 2), context=8, stride=8), "expected a stride from 1 to 7"),
         (lambda: check_windows(5, 4, gpt2().config, before=2), "expected a stride from 1 to 3, below the context of 5"),
-        (
-            lambda: check_windows(2, None, gpt2().config, before=2),
-            "expected a context of at least 3 tokens and",
-        ),
+        (lambda: check_windows(2, None, gpt2().config, before=2), "expected a context of at least 3 tokens and"),
         (lambda: score_tokens(bert(), ids(1, 9)), "got BertLMHeadModel, whose predictions change with later tokens"),
         (lambda: score_tokens(t5(), ids(1, 9)), "got T5ForConditionalGeneration, which has an encoder as well"),
         (lambda: score_tokens(nn.Linear(2, 2), ids(1, 9)), "expected a causal language model of .*, got Linear"),
@@ -193,16 +190,13 @@ def test_what_is_refused(call, message):
 
 
 def test_tokens_that_a_model_rules_out_do_not_hide_that_it_is_not_causal():
-    never = torch.zeros(VOCABULARY)
-    never[7] = -torch.inf
-    for make in (bert, gpt2):
-        model = make()
-        model.get_output_embeddings().register_forward_hook(lambda module, args, found: found + never)
-        if make is bert:
-            with pytest.raises(ValueError, match="whose predictions change with later tokens"):
-                score_tokens(model, ids(1, 9))
-        else:
-            assert score_tokens(model, ids(1, 9))[0].numbers["confidence"][1:].isfinite().all()
+    never = torch.zeros(VOCABULARY).index_fill(0, torch.tensor([7]), -torch.inf)
+    other, model = bert(), gpt2()
+    for each in (other, model):
+        each.get_output_embeddings().register_forward_hook(lambda module, args, found: found + never)
+    with pytest.raises(ValueError, match="whose predictions change with later tokens"):
+        score_tokens(other, ids(1, 9))
+    assert score_tokens(model, ids(1, 9))[0].numbers["confidence"][1:].isfinite().all()
     model.lm_head.weight.detach()[5] = torch.nan
     with pytest.raises(ValueError, match="expected logits that are numbers, got NaN or infinity from GPT2LMHeadModel"):
         score_tokens(model, ids(1, 9))

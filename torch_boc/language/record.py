@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,6 +12,10 @@ from torch import Tensor
 from ..functional.tokens import TOKEN_COLUMNS
 
 UNKNOWN = "\ufffd"  # what a decoder shows for bytes that are no character, or not yet one
+# The characters by which byte-level BPE writes bytes: those that can be seen stand for themselves.
+SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
+HIDDEN = [byte for byte in range(256) if byte not in SEEN]
+BYTES = {chr(byte): byte for byte in SEEN} | {chr(256 + place): byte for place, byte in enumerate(HIDDEN)}
 LONGEST = 4  # bytes of a character in UTF-8, and so the most tokens that one character may be spread over
 
 
@@ -186,20 +189,12 @@ def token_label(tokenizer: Any, token: int) -> str:
     names = tokenizer.convert_ids_to_tokens([token]) if hasattr(tokenizer, "convert_ids_to_tokens") else [text]
     name = clean(names[0]) if isinstance(names[0], str) else text
     if UNKNOWN in text:
-        data, alphabet = b"", _byte_alphabet()
+        data = b""
         if found := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", name):  # as byte fallback names it
             data = bytes.fromhex(found[1])
-        elif all(x in alphabet for x in name):
-            data = bytes(alphabet[x] for x in name)
+        elif all(x in BYTES for x in name):
+            data = bytes(BYTES[x] for x in name)
         return f"⟨{data.hex(' ').upper()}⟩" if data else text
     if name.startswith("▁") and not text.startswith(" "):  # SentencePiece strips the space at the beginning of a text
         return f" {text}"
     return text or name
-
-
-@lru_cache
-def _byte_alphabet() -> dict[str, int]:
-    """The characters by which byte-level BPE writes bytes: those that can be seen stand for themselves."""
-    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {chr(256 + place): byte for place, byte in enumerate(hidden)}

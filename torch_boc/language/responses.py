@@ -136,19 +136,18 @@ def read_response(response: Any) -> list[ResponseTokens]:
             "expected a response with `choices` (OpenAI) or `outputs` (vLLM's RequestOutput), got "
             f"{type(response).__name__} with {fields}"
         )
-    return [_openai(choice) for choice in choices]
-
-
-def _openai(choice: Any) -> ResponseTokens:
-    logprobs = _get(choice, "logprobs")
-    content, tokens = _get(logprobs, "content"), _get(logprobs, "tokens")
-    if content is None and tokens is None:
-        raise ValueError(
-            "expected log-probabilities in each choice, got none; ask the server for them, for instance with "
-            "logprobs=True and top_logprobs=20 (chat) or logprobs=5 (completions)"
-        )
-    steps = _completion_steps(logprobs, tokens) if content is None else [_chat_step(item) for item in content]
-    return ResponseTokens(steps, 0, str(_get(choice, "finish_reason") or ""))
+    found = []
+    for choice in choices:
+        logprobs = _get(choice, "logprobs")
+        content, tokens = _get(logprobs, "content"), _get(logprobs, "tokens")
+        if content is None and tokens is None:
+            raise ValueError(
+                "expected log-probabilities in each choice, got none; ask the server for them, for instance with "
+                "logprobs=True and top_logprobs=20 (chat) or logprobs=5 (completions)"
+            )
+        steps = _completion_steps(logprobs, tokens) if content is None else [_chat_step(item) for item in content]
+        found.append(ResponseTokens(steps, 0, str(_get(choice, "finish_reason") or "")))
+    return found
 
 
 def _chat_step(item: Any) -> Step:
@@ -188,11 +187,12 @@ def _vllm(response: Any, output: Any) -> ResponseTokens:
         raise ValueError("expected log-probabilities in each output, got none; set SamplingParams(logprobs=20)")
     steps = []
     for token, given in (*zip(before, prompt or [], strict=True), *zip(after, logprobs, strict=True)):
-        found = {int(key): value for key, value in _items(given)}  # its keys are texts if it was in JSON
-        own = found.pop(token, None)
-        emitted = Candidate(token, _text(own), _number(_get(own, "logprob"), known=False))
-        others = [Candidate(key, _text(x), _number(_get(x, "logprob"))) for key, x in found.items()]
-        steps.append(_step(emitted, others, rank=_get(own, "rank")))
+        found, rank = {token: Candidate(token, "", math.nan)}, None
+        for key, value in ((int(key), value) for key, value in _items(given)):  # the keys are texts if it was in JSON
+            chance = _number(_get(value, "logprob"), known=key != token)
+            found[key] = Candidate(key, str(_get(value, "decoded_token") or ""), chance)
+            rank = _get(value, "rank") if key == token else rank
+        steps.append(_step(found.pop(token), list(found.values()), rank=rank))
     return ResponseTokens(steps, len(before), str(_get(output, "finish_reason") or ""))
 
 
@@ -240,10 +240,6 @@ def _named(text: str) -> tuple[int, str]:
     return (int(found[1]), "") if found else (-1, text)
 
 
-def _text(item: Any) -> str:
-    return str(_get(item, "decoded_token") or "")
-
-
 def _number(value: Any, *, known: bool = True) -> float:
     """A log-probability, or an error; rounding may make it a little larger than 0. NaN for None, if it may be that."""
     if value is None and not known:
@@ -263,11 +259,9 @@ def _get(source: Any, name: str) -> Any:
 
 def _items(source: Any) -> list[tuple[Any, Any]]:
     """The pairs of a dictionary, of an object with fields (as OpenAI's client makes of some), or of nothing."""
-    if source is None:
-        return []
-    if isinstance(source, Mapping):
-        return list(source.items())
-    return list(source.model_dump().items()) if hasattr(source, "model_dump") else list(vars(source).items())
+    if hasattr(source, "model_dump"):
+        source = source.model_dump()
+    return [] if source is None else list((source if isinstance(source, Mapping) else vars(source)).items())
 
 
 def texts_of_bytes(parts: Iterable[bytes]) -> list[str]:

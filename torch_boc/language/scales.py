@@ -47,26 +47,18 @@ _SCALES = (
         "lost coins",
         "how many of its coin flips, one against each other token, the likeliest token is expected to lose. A token "
         "that is as likely adds 0.5, and one that is hardly likely adds next to nothing.",
-        (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+        (0.125, 0.25, 0.5, 1, 2, 4, 8),
     ),
     Scale(
-        "confidence",
-        "confidence",
-        "the probability of the likeliest token.",
-        (0.98, 0.9, 0.75, 0.6, 0.45, 0.3, 0.15),
+        "confidence", "confidence", "the probability of the likeliest token.", (0.98, 0.9, 0.75, 0.6, 0.45, 0.3, 0.15)
     ),
-    Scale("entropy", "entropy", "of all probabilities, in nats.", (0.1, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)),
-    Scale(
-        "rank",
-        "rank",
-        "the place of the emitted token, 1 for the likeliest.",
-        (2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1000.0),
-    ),
+    Scale("entropy", "entropy", "of all probabilities, in nats.", (0.1, 0.5, 1, 2, 3, 4, 5)),
+    Scale("rank", "rank", "the place of the emitted token, 1 for the likeliest.", (2, 3, 5, 10, 30, 100, 1000)),
     Scale(
         "log_probability",
         "log-probability",
         "the logarithm of the probability of the emitted token.",
-        (-0.1, -0.5, -1.0, -2.0, -4.0, -6.0, -9.0),
+        (-0.1, -0.5, -1, -2, -4, -6, -9),
     ),
     Scale(
         "p_in_distribution",
@@ -78,7 +70,7 @@ _SCALES = (
         "masked",
         "masked",
         "how many tokens a filter had removed before; then confidence and gap are of those that were left.",
-        (1.0, 3.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0),
+        (1, 3, 10, 100, 1000, 10_000, 100_000),
     ),
     Scale("odds", "odds", "the odds against the likeliest token.", (0.02, 0.1, 0.3, 0.7, 1.2, 2.3, 5.7)),
     Scale(

@@ -52,7 +52,14 @@ def find_causality(model: nn.Module) -> Causality:
             return Causality(answer)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     classes = getattr(text, "vocab_size", None)
-    return Causality() if classes is None else Causality(_config_is_causal(config), classes)
+    if classes is None:
+        return Causality()
+    names = getattr(config, "architectures", None)  # the classes it was made for, or that its family has decoders only
+    kind = getattr(config, "model_type", None)
+    others = (MODEL_FOR_MASKED_LM_MAPPING_NAMES, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+    if not names and not any(kind in known for known in others):
+        names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)
+    return Causality(_names_are_causal([names] if isinstance(names, str) else names or ()), classes)
 
 
 def is_causal(model: Any) -> bool | None:
@@ -74,15 +81,3 @@ def _names_are_causal(names: Iterable[str]) -> bool | None:
     if any(name.endswith(OWN_LABEL) or name in UNSHIFTED for name in names):
         return False
     return True if any(name.endswith(NEXT_LABEL) for name in names) else None
-
-
-def _config_is_causal(config: Any) -> bool | None:
-    """What a config says: the classes it was made for, or that its family has decoders only."""
-    if architectures := getattr(config, "architectures", None):
-        return _names_are_causal(architectures)
-    kind = getattr(config, "model_type", None)
-    others = (MODEL_FOR_MASKED_LM_MAPPING_NAMES, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
-    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or any(kind in names for names in others):
-        return None
-    names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]
-    return _names_are_causal([names] if isinstance(names, str) else names)

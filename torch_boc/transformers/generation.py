@@ -95,10 +95,9 @@ class BoCGeneration:
     ) -> None:
         if isinstance(rivals, bool) or not isinstance(rivals, int) or rivals < 1:
             raise ValueError(f"expected rivals as a positive integer, got {rivals!r}")
-        if not (stop is None or isinstance(stop, Stop)):
-            raise TypeError(f"expected stop as a torch_boc.transformers.Stop, got {type(stop).__name__}")
-        if not (test is None or isinstance(test, ConformalTest)):
-            raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
+        for name, given, kind in (("stop", stop, Stop), ("test", test, ConformalTest)):
+            if not (given is None or isinstance(given, kind)):
+                raise TypeError(f"expected {name} as a {kind.__name__}, got {type(given).__name__}")
         if test is not None:
             test.check_calibrated()
         elif stop is not None and stop.quantity == "p_in_distribution":
@@ -115,15 +114,29 @@ class BoCGeneration:
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """As a logits processor, return the scores; as a stopping criterion, return which sequences are stopped."""
-        if isinstance(scores, Tensor):
-            self._take(input_ids, scores)
+        waits = self._recording is not None and self._recording.waits
+        if not isinstance(scores, Tensor):
+            if self._recording is None or not waits:
+                raise ValueError(
+                    "expected scores before their tokens, got tokens alone; give this object to generate twice: "
+                    "logits_processor=[g], stopping_criteria=[g]"
+                )
+            return self._recording.step(input_ids)
+        if input_ids.ndim == 1:
+            if not self._warned:
+                warnings.warn("nothing is recorded in continuous batching: its rows have no identity", stacklevel=2)
+            self._warned = True
             return scores
-        if self._recording is None or not self._recording.waits:
+        if waits:
             raise ValueError(
-                "expected scores before their tokens, got tokens alone; give this object to generate twice: "
-                "logits_processor=[g], stopping_criteria=[g]"
+                "expected the token of the last scores, got more scores; give this object as stopping_criteria=[g] as "
+                "well as logits_processor=[g]. Assisted (speculative) decoding cannot be recorded. If the last "
+                "generate was interrupted, call g.reset()"
             )
-        return self._recording.step(input_ids)
+        if self._recording is None or not self._recording.continues(input_ids, scores.shape[-1]):
+            self._recording = self._begin(input_ids, scores.shape[-1])
+        self._recording.take(input_ids, scores)
+        return scores
 
     def generate(self, model: Any = None, *args: Any, **kwargs: Any) -> Any:
         """What `model.generate(...)` returns, recorded.
@@ -166,25 +179,7 @@ class BoCGeneration:
         """The tokens of the last call of `generate` with their numbers. Reading it waits for the device."""
         return self._trace or self._make_trace()
 
-    def _take(self, ids: Tensor, scores: Tensor) -> None:
-        """Keep the scores of a step until its token is known."""
-        if ids.ndim == 1:
-            if not self._warned:
-                warnings.warn("nothing is recorded in continuous batching: its rows have no identity", stacklevel=3)
-            self._warned = True
-            return
-        recording = self._recording
-        if recording is not None and recording.waits:
-            raise ValueError(
-                "expected the token of the last scores, got more scores; give this object as stopping_criteria=[g] as "
-                "well as logits_processor=[g]. Assisted (speculative) decoding cannot be recorded. If the last "
-                "generate was interrupted, call g.reset()"
-            )
-        if recording is None or not recording.continues(ids, scores.shape[-1]):
-            recording = self._recording = self._begin(ids, scores)
-        recording.take(ids, scores)
-
-    def _begin(self, ids: Tensor, scores: Tensor) -> "Recording":
+    def _begin(self, ids: Tensor, num_classes: int) -> "Recording":
         """The recording of a call of `generate` that has just begun."""
         if self.score_prompt and self._call is None:
             raise ValueError("expected g.generate(model, ...) for score_prompt=True, got model.generate(...)")
@@ -196,10 +191,10 @@ class BoCGeneration:
                 "expected the tokens that end the sequences of a batch, got none: padding after the end of a sequence "
                 "counts as its text; use g.generate(...) in place of model.generate(...), or give BoCGeneration the "
                 "model or eos_token_id=, which is [] if no token ends a sequence",
-                stacklevel=4,
+                stacklevel=3,
             )
         self._trace = None
-        return Recording(ids, scores.shape[-1], min(self.rivals, scores.shape[-1]), self.stop, self.test)
+        return Recording(ids, num_classes, min(self.rivals, num_classes), self.stop, self.test)
 
     def _make_trace(self, sequences: Tensor | None = None) -> Trace:
         """The trace of all rows."""
@@ -228,13 +223,14 @@ class BoCGeneration:
     def _prompt_records(self, recording: "Recording") -> list[TokenRecord]:
         """The prompts of the call without their padding; or as `generate` saw them, if the call is not known."""
         prompts = _prompts(self._call) if self._call is not None else None
-        if prompts is None:
-            return [_unscored(row, recording.rivals) for row in recording.prompt.cpu()]
-        ids, mask = prompts
+        ids, mask = prompts or (recording.prompt, torch.ones_like(recording.prompt))
         if self.score_prompt and self._call is not None:
             return score_tokens(self._call["model"], ids, attention_mask=mask, rivals=recording.rivals)
-        pairs = zip(ids.cpu(), mask.cpu(), strict=True)
-        return [_unscored(row[present != 0], recording.rivals) for row, present in pairs]
+        records = []
+        for row, present in zip(ids.cpu(), mask.cpu(), strict=True):
+            nothing = torch.full((int((present != 0).sum()), recording.rivals), -1)
+            records.append(TokenRecord(row[present != 0], {}, nothing, nothing.double() * torch.nan))
+        return records
 
 
 def _prompts(call: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
@@ -244,12 +240,6 @@ def _prompts(call: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         return None
     mask = call.get("attention_mask")
     return ids, torch.ones_like(ids) if mask is None else mask
-
-
-def _unscored(tokens: Tensor, rivals: int) -> TokenRecord:
-    """The record of a prompt without numbers."""
-    nothing = torch.full((len(tokens), rivals), -1)
-    return TokenRecord(tokens, {}, nothing, nothing.double() * torch.nan)
 
 
 def _joined(prompt: TokenRecord, record: TokenRecord) -> TokenRecord:
@@ -354,9 +344,9 @@ class Recording:
     ) -> None:
         self.prompt, self.num_classes, self.rivals = ids, num_classes, rivals
         self.floats, self.integers = Buffer(torch.float32), Buffer(torch.int32)
-        self._test = None
-        if test is not None:
-            self._test = test.clone().to(ids.device)
+        self._test = None if test is None else test.clone().to(ids.device)
+        self._names = FLOATS if test is None else (*FLOATS, "p_in_distribution")
+        if self._test is not None:
             self._test.validate_args = False  # whether logits are probabilities would be read from the first batch
         self._watch = None if stop is None else Watch(stop, len(ids), ids.device)
         self._scored: tuple[Tensor, Tensor, int | None] | None = None
@@ -397,22 +387,17 @@ class Recording:
                 "return a new tensor, or put the recorder after it"
             )
         self._last, self._moved = ids, self._moved | (ids[:, :-1] != before).any()
-        return self._append(rows, ids[:, -1])
-
-    def _append(self, rows: Tensor, token: Tensor) -> Tensor:
-        """Add one step to the buffers, and return which sequences are stopped."""
+        token = ids[:, -1]
         numbers = token_numbers(rows, token.clamp(0, self.num_classes - 1), rivals=self.rivals)
         masked = rows.isneginf().count_nonzero(-1)
-        columns = {name: getattr(numbers, name) for name in FLOATS}
-        if self._test is not None:
-            columns["p_in_distribution"] = self._test(rows)
-        stacked = torch.stack(list(columns.values()), -1)
+        p_value = [] if self._test is None else [self._test(rows)]
+        stacked = torch.stack([*(getattr(numbers, name) for name in FLOATS), *p_value], -1)
         spoiled = (masked * 2 > self.num_classes).unsqueeze(-1)
         stacked[:, OF_SOME_CLASSES:].masked_fill_(spoiled, torch.nan)
         stopped = torch.zeros_like(token, dtype=torch.bool)
         if self._watch is not None:
             name = self._watch.rule.quantity
-            watched = stacked[:, list(columns).index(name)] if name in columns else getattr(numbers, name)
+            watched = stacked[:, self._names.index(name)] if name in self._names else getattr(numbers, name)
             stopped = self._watch.look(watched.float())
         self.floats.append(torch.cat([stacked, numbers.rival_log_probabilities], -1))
         integers = torch.stack([token, numbers.rank, masked, stopped.long()], -1)
@@ -427,12 +412,11 @@ class Recording:
                 "decoding cannot be recorded"
             )
         floats, integers = self.floats.read()[:length].double(), self.integers.read()[:length].long()
-        names = FLOATS if self._test is None else (*FLOATS, "p_in_distribution")
-        columns = {name: floats[..., i] for i, name in enumerate(names)}
+        columns = {name: floats[..., i] for i, name in enumerate(self._names)}
         columns |= {name: integers[..., i] for i, name in enumerate(INTEGERS)}
         columns["confidence"] = (1.0 + columns["odds"]).reciprocal()
-        kept = (*TOKEN_COLUMNS, "masked", *names[len(FLOATS) :])
-        rivals, chances = integers[..., len(INTEGERS) :], floats[..., len(names) :]
+        kept = (*TOKEN_COLUMNS, "masked", *self._names[len(FLOATS) :])
+        rivals, chances = integers[..., len(INTEGERS) :], floats[..., len(self._names) :]
         records = []
         for row, (token, stopped) in enumerate(zip(columns["token"].T, columns["stopped"].T, strict=True)):
             end, finish = endings.of(token.tolist(), stopped.tolist())

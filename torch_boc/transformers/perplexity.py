@@ -74,15 +74,22 @@ def evaluate_text(
     """
     classes, before = vocabulary(model), first_tokens(tokenizer, bos)
     context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
-    named = _named(texts)
+    named = dict(texts) if isinstance(texts, Mapping) else {SINGLE: texts}
+    if not named:
+        raise ValueError("expected at least one text, got an empty mapping")
+    if len(named) > 1 and ALL in named:
+        raise ValueError(
+            f"{ALL}: expected another name for a text among several, because the row of all texts together has this "
+            "one; rename the text"
+        )
+    listed = {name: _listed(x, name) for name, x in named.items()}  # or an error before the work begins
     found, whole = TextNumbers(), _Sum(classes)
     with causal_model(model):
-        for name, documents in named.items():
+        for name, documents in listed.items():
             part = _Sum(classes)
             for document in documents:
                 part.documents += 1
-                pieces = [document] if isinstance(document, str) else _iterable(document, name)
-                tokens = part.tokenised(pieces, tokenizer, name, predicted=bool(before))
+                tokens = part.tokenised(_listed(document, name), tokenizer, name, predicted=bool(before))
                 for window, first in token_windows(tokens, context, stride, before):
                     part.read(model, window, first)
             whole.add(part)
@@ -147,26 +154,10 @@ class _Sum:
         }
 
 
-def _named(texts: Texts) -> dict[str, Iterable[Document]]:
-    """The texts of each name, or an error before the work begins."""
-    named = dict(texts) if isinstance(texts, Mapping) else {SINGLE: texts}
-    if not named:
-        raise ValueError("expected at least one text, got an empty mapping")
-    check_names(list(named))
-    return {name: [x] if isinstance(x, str) else _iterable(x, name) for name, x in named.items()}
-
-
-def check_names(names: list[str]) -> None:
-    """Raise if a text among several has the name of the row of all texts together."""
-    if len(names) > 1 and ALL in names:
-        raise ValueError(
-            f"{ALL}: expected another name for a text among several, because the row of all texts together has this "
-            "one; rename the text"
-        )
-
-
-def _iterable(found: Any, name: str) -> Iterable[Any]:
-    """A list of texts or the pieces of one, or an error for what is neither."""
+def _listed(found: Any, name: str) -> Iterable[Any]:
+    """Several texts or the pieces of one, or an error for what is neither; a str is one of one."""
+    if isinstance(found, str):
+        return [found]
     if isinstance(found, bytes | Mapping) or not isinstance(found, Iterable):
         remedy = "; read it first, with path.read_text()" if isinstance(found, os.PathLike) else ""
         raise TypeError(f"{name}: expected a text as str, or an iterable of texts, got {type(found).__name__}{remedy}")

@@ -87,9 +87,30 @@ class Stop:
         if side not in ("above", "below"):
             raise ValueError(f"expected side as 'above' or 'below', got {side!r}")
         cls(quantity, **{side: 0.0}, window=window)  # raises for a bad quantity or window
-        sign = 1.0 if side == "above" else -1.0
-        highest = [_highest_mean(sign * _values(record, quantity), window) for record in _records(trusted)]
-        return cls(quantity, window=window, **{side: sign * _threshold(highest, alpha)})
+        check_share("alpha", alpha)
+        sign, highest = 1.0 if side == "above" else -1.0, []
+        for part in [trusted] if isinstance(trusted, Trace | TokenRecord) else trusted:
+            if not isinstance(part, Trace | TokenRecord):
+                raise TypeError(f"expected trusted as traces or records of tokens, got {type(part).__name__}")
+            for record in part.records if isinstance(part, Trace) else [part]:
+                if quantity not in record.numbers:
+                    raise ValueError(f"expected records with {quantity!r}, got {', '.join(record.numbers)}")
+                means = sign * running_means(record.numbers[quantity][record.prompt_length :], window)
+                highest.append(max(means[~means.isnan()].tolist(), default=-math.inf))
+        # A new number that is exchangeable with these n is above the k-th highest with a chance of at most k / (n + 1).
+        rank = threshold_rank(len(highest), alpha)
+        if rank == 0:
+            raise ValueError(
+                f"expected at least {math.ceil(1 / alpha - 1e-9) - 1} sequences for alpha={alpha}, got {len(highest)}; "
+                "give more of them, or a larger alpha"
+            )
+        found = sorted(highest, reverse=True)[rank - 1]
+        if math.isinf(found):
+            raise ValueError(
+                f"expected at least {rank} sequences that are as long as the window and have no NaN, got "
+                f"{sum(map(math.isfinite, highest))}; give longer ones, or a smaller window"
+            )
+        return cls(quantity, window=window, **{side: sign * found})
 
 
 def running_means(values: Tensor, window: int) -> Tensor:
@@ -102,52 +123,6 @@ def running_means(values: Tensor, window: int) -> Tensor:
     """
     values = widen(values)
     return values.unfold(-1, window, 1).mean(-1) if values.shape[-1] >= window else values[..., :0]
-
-
-def _highest_mean(values: Tensor, window: int) -> float:
-    """The highest running mean of one sequence; -inf if no window is without NaN."""
-    means = running_means(values, window)
-    return max(means[~means.isnan()].tolist(), default=-math.inf)
-
-
-def _threshold(highest: list[float], alpha: float) -> float:
-    """The threshold that a new sequence ever crosses with a chance of at most `alpha`.
-
-    Let X be the k-th highest of the n numbers, with k = floor(alpha (n + 1)). If the number of a new sequence is
-    exchangeable with them, it is higher than X with a chance of at most k / (n + 1).
-    """
-    check_share("alpha", alpha)
-    rank = threshold_rank(len(highest), alpha)
-    if rank == 0:
-        raise ValueError(
-            f"expected at least {math.ceil(1 / alpha - 1e-9) - 1} sequences for alpha={alpha}, got {len(highest)}; "
-            "give more of them, or a larger alpha"
-        )
-    found = sorted(highest, reverse=True)[rank - 1]
-    if math.isinf(found):
-        enough = sum(map(math.isfinite, highest))
-        raise ValueError(
-            f"expected at least {rank} sequences that are as long as the window and have no NaN, got {enough}; "
-            "give longer ones, or a smaller window"
-        )
-    return found
-
-
-def _records(trusted: Trace | Iterable[Trace | TokenRecord]) -> list[TokenRecord]:
-    found: list[TokenRecord] = []
-    for part in [trusted] if isinstance(trusted, Trace | TokenRecord) else trusted:
-        if not isinstance(part, Trace | TokenRecord):
-            raise TypeError(f"expected trusted as traces or records of tokens, got {type(part).__name__}")
-        found += part.records if isinstance(part, Trace) else [part]
-    return found
-
-
-def _values(record: TokenRecord, quantity: str) -> Tensor:
-    """The values of the generated tokens, or of a whole text without its first token, which has none."""
-    if quantity not in record.numbers:
-        raise ValueError(f"expected records with {quantity!r}, got {', '.join(record.numbers)}")
-    values = record.numbers[quantity][record.prompt_length :]
-    return values[1:] if len(values) and bool(values[0].isnan()) else values
 
 
 class Watch:

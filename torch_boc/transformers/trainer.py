@@ -150,8 +150,15 @@ class BoCTrainerMetrics:
             A dict of floats under prefix and key, and the results of your own `compute_metrics`. With
             `batch_eval_metrics=True` it is empty before the last batch.
         """
-        if self._begins(compute_result):
+        # An evaluation by batches that was interrupted had no last call. The next one is recognised by its pass over
+        # the data: accelerate, from which Trainer learns which batch is the last, lists the loaders that are being
+        # iterated over. A loader is listed once for each pass that began and did not end.
+        loaders = GradientState().dataloader_references
+        active = loaders[-1]
+        current = (None, 0) if active is None else (weakref.ref(active), sum(x is active for x in loaders))
+        if self._finished or compute_result is None or current != self._pass:
             self.metric.reset()
+        self._finished, self._pass = compute_result is not False, current
         batches = outcome.predictions if isinstance(outcome.predictions, list) else [outcome.predictions]
         for batch in map(first_of, batches):  # several with `eval_do_concat_batches=False`
             if not isinstance(batch, Predictions):
@@ -178,20 +185,6 @@ class BoCTrainerMetrics:
     def reset(self) -> None:
         """Forget an interrupted evaluation with `batch_eval_metrics=True`. With Trainer itself this is never needed."""
         self._finished, self._pass = True, (None, 0)
-
-    def _begins(self, compute_result: bool | None) -> bool:
-        """Whether a call with this `compute_result` is the first of an evaluation.
-
-        An evaluation by batches that was interrupted had no last call. The next one is recognised by its pass over the
-        data: accelerate, from which Trainer also learns which batch is the last, lists the loaders that are being
-        iterated over. A loader is listed once for each pass that began and did not end.
-        """
-        loaders = GradientState().dataloader_references
-        active = loaders[-1]
-        current = (None, 0) if active is None else (weakref.ref(active), sum(x is active for x in loaders))
-        first = self._finished or compute_result is None or current != self._pass
-        self._finished, self._pass = compute_result is not False, current
-        return first
 
     def _target(self, logits: Tensor, labels: Tensor | None) -> Tensor | None:
         """The label of each row of logits, or -100."""
