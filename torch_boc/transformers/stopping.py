@@ -88,7 +88,8 @@ class Stop:
             raise ValueError(f"expected side as 'above' or 'below', got {side!r}")
         cls(quantity, **{side: 0.0}, window=window)  # raises for a bad quantity or window
         check_share("alpha", alpha)
-        sign, highest = 1.0 if side == "above" else -1.0, []
+        sign = 1.0 if side == "above" else -1.0
+        highest: list[float] = []
         for part in [trusted] if isinstance(trusted, Trace | TokenRecord) else trusted:
             if not isinstance(part, Trace | TokenRecord):
                 raise TypeError(f"expected trusted as traces or records of tokens, got {type(part).__name__}")
