@@ -12,7 +12,6 @@ from tests.language import servers
 from tests.transformers.cases import byte_model, byte_tokenizer, prose
 from torch_boc.cli import language_model as command
 from torch_boc.cli.language_model import UNKNOWN
-from torch_boc.data import texts
 from torch_boc.language import Trace
 from torch_boc.language.scales import SCALES
 from torch_boc.transformers import evaluate_text
@@ -60,7 +59,7 @@ def test_the_numbers_of_texts(run, folder, book):
 
 
 def test_json_is_alone_on_stdout_and_a_file_is_read_in_pieces(run, folder, book, monkeypatch):
-    monkeypatch.setattr(command, "text_pieces", lambda path: texts.text_pieces(path, 50))
+    monkeypatch.setattr(command, "PIECE", 50)
     options = ("--context", "32", "--stride", "5", "--bos", "--dtype", "float32", "--json")
     code, out, err = run("text", "--model", folder, "book.txt", *options)
     assert (code, err) == (0, "")

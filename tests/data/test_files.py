@@ -143,6 +143,7 @@ def test_columns_of_a_predictor(tmp_path):
         reader.read()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path):
     """Files of 80 MB, Parquet in one row group, of which a few rows are read, and blocks."""
     logits = np.random.default_rng(0).normal(size=(200_000, 50))

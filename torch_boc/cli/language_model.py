@@ -13,7 +13,6 @@ import typer
 
 from .._optional import quiet_transformers, require
 from ..data.atomic import check_file, printable, replacing
-from ..data.texts import text_pieces
 from .options import Json, Seed
 from .output import counting, list_files, print_json, put, screen, working
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from ..language import Trace
 
 HUB_NAME = r"[\w.-]+/[\w.-]+"
+PIECE = 2**16  # the characters of a text that are read at once
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 # The numbers of a text that are printed: their title, key and format.
 SHOWN = (
@@ -125,10 +125,24 @@ def _check_texts(paths: Sequence[Path], dtype: str) -> list[str]:
 
 
 def _pieces(path: Path, advance: Callable[[int], None]) -> Iterator[str]:
-    """The pieces of a file; each advances the bar when the model has read it."""
-    for piece in text_pieces(path):
-        yield piece
-        advance(len(piece.encode()))
+    """A UTF-8 file in pieces, so that it may be larger than memory; each advances the bar when the model has read it.
+
+    A piece ends after a line, or after a space in a line that is longer than a piece.
+    """
+    rest = ""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            while block := file.read(PIECE):
+                rest += block
+                end = rest.rfind("\n") + 1 or rest.rfind(" ") + 1 or len(rest)
+                yield rest[:end]
+                advance(len(rest[:end].encode()))
+                rest = rest[end:]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected a text in UTF-8, got {error.reason} at byte {error.start:,}") from None
+    if rest:
+        yield rest
+        advance(len(rest.encode()))
 
 
 def trace(

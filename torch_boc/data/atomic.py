@@ -15,12 +15,6 @@ MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot
 SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
-def default_cache() -> Path:
-    """The user's cache folder: `torch_boc` in $XDG_CACHE_HOME, or in ~/.cache."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "torch_boc"
-
-
 def check_file(path: str | os.PathLike[str]) -> Path:
     """The path, if a file can be written there. To be called before long work, so that the error comes early.
 

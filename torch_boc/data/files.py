@@ -7,6 +7,7 @@ mapped into memory, and Parquet is read by row groups, so that a file may be lar
 import os
 import pickle
 import random
+import re
 import struct
 import warnings
 import zipfile
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
-from glob import glob, has_magic
+from glob import has_magic
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -216,11 +217,9 @@ class LogitReader:
         if self._classes is None or not isinstance(text, str):
             raise ContentError(f"expected numbers of classes in the targets, got {text!r}; {NAMING}")
         places = {name: i for i, name in enumerate(self._classes)}
-        unknown = [(row, x) for row, x in enumerate(values, start) if x not in places]
-        if unknown:
-            raise ContentError(
-                f"expected names of classes in the targets, got {unknown[0][1]!r} in row {unknown[0][0]}"
-            )
+        for row, x in enumerate(values, start):
+            if x not in places:
+                raise ContentError(f"expected names of classes in the targets, got {x!r} in row {row}")
         return torch.tensor([places[x] for x in values])
 
 
@@ -349,38 +348,31 @@ def _open(source: str, classes: Sequence[str] | None, shares: bool) -> Sheet | A
 
 
 def _find(source: str) -> Mapping[str, Callable[[], Any]]:
-    """The Parquet files of a folder, a pattern or a URI, in the order of their names. Hidden ones are left out."""
-    if "://" not in source:
-        path = Path(source).expanduser()
-        base = path if path.is_dir() else Path()
-        found = path.rglob("*.parquet") if path.is_dir() else map(Path, glob(str(path)))  # noqa: PTH207
-        files: dict[str, Any] = {
-            str(x): partial(x.open, "rb") for x in sorted(found) if x.is_file() and not _is_hidden(x, base)
-        }
+    """The Parquet files of a folder, a pattern or a URI, in the order of their names.
+
+    Files and folders whose names begin with a dot or an underscore are left out, as unfinished files have such names.
+    """
+    fs = require_pyarrow().fs
+    place, question, query = source.partition("?") if "://" in source else (source, "", "")  # options of a file system
+    fixed = place
+    while has_magic(fixed) and not Path(fixed).exists():
+        fixed = str(PurePosixPath(fixed).parent) if "://" not in fixed else fixed.rpartition("/")[0]
+    if "://" in source:
+        system, base = fs.FileSystem.from_uri(fixed + question + query)
     else:
-        fs = require_pyarrow().fs
-        place, question, query = source.partition("?")  # of the options of a file system, such as endpoint_override
-        fixed = place
-        while has_magic(fixed):
-            fixed = fixed.rpartition("/")[0]
-        system, base_name = fs.FileSystem.from_uri(fixed + question + query)
-        info = system.get_file_info(base_name)
-        infos = [info] if info.is_file else system.get_file_info(fs.FileSelector(base_name, recursive=True))
-        pattern = base_name + place[len(fixed) :] if fixed != place else f"{base_name}*.parquet"
-        names = [x.path for x in infos if x.is_file and (info.is_file or fnmatchcase(x.path, pattern))]
-        files = {
-            x: partial(system.open_input_file, x)
-            for x in sorted(names)
-            if info.is_file or not _is_hidden(PurePosixPath(x), PurePosixPath(base_name))
-        }
-    if not files:
+        system, base = fs.LocalFileSystem(), Path(fixed).expanduser().absolute().as_posix()
+    pattern = place[len(fixed) :].lstrip("/") or "*.parquet"
+    info = system.get_file_info(base)
+    if info.is_file:
+        return {base: partial(system.open_input_file, base)}
+    inside = system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
+    names = sorted(x.path[len(base) :].lstrip("/") for x in inside if x.is_file)
+    deep = fixed == place  # a folder has files in folders inside of it, and a pattern says where they are
+    names = [x for x in names if fnmatchcase(x, pattern) and (deep or x.count("/") == pattern.count("/"))]
+    found = [f"{base}/{name}" for name in names if not re.search(r"(^|/)[._]", name)]
+    if not found:
         raise FileNotFoundError(f"{printable(source)}: expected Parquet files, got none")
-    return files
-
-
-def _is_hidden(path: PurePosixPath | Path, base: PurePosixPath | Path) -> bool:
-    """Whether a file, or a folder of it below `base`, begins with a dot or an underscore, as unfinished files do."""
-    return any(part.startswith((".", "_")) for part in path.relative_to(base).parts if part not in (".", ".."))
+    return {name: partial(system.open_input_file, name) for name in found}
 
 
 @contextmanager

@@ -35,6 +35,10 @@ class ContentError(ValueError):
     """The file is not damaged, but its content is not what is needed."""
 
 
+class FileError(ValueError):
+    """What is wrong with a file, said with its path."""
+
+
 @contextmanager
 def reading(path: str) -> Iterator[None]:
     """Turns what goes wrong with a file into errors of one line that begin with its path."""
@@ -44,17 +48,17 @@ def reading(path: str) -> Iterator[None]:
     except Exception as error:  # libraries raise all kinds of errors on damaged files
         text = printable(" ".join(str(error).split()))
         system = isinstance(error, OSError) and error.errno is not None and not is_memory_error(error)
-        if text.startswith(said) or isinstance(error, Warning) or system:
+        if isinstance(error, FileError | Warning) or text.startswith(said) or system:
             raise
         if isinstance(error, ImportError):
             raise ImportError(f"{said}: {error}") from error
         if is_memory_error(error):
             raise MemoryError(f"{said}: {too_little(path)}") from error
         if isinstance(error, ContentError):
-            raise ValueError(f"{said}: {text}") from None
+            raise FileError(f"{said}: {text}") from None
         kind = Path(path).suffix.lower() or "Parquet"
         reason = text or type(error).__name__
-        raise ValueError(
+        raise FileError(
             f"{said}: expected a whole {kind} file, got one that seems damaged or cut off: {reason}"
         ) from error
 
@@ -208,7 +212,7 @@ class ParquetSheet(Sheet):
         for path, schema in zip(files, schemas, strict=True):
             missing = [name for name in self.wanted if name not in schema.names]
             if missing:
-                raise ValueError(f"{path}: expected the columns of {next(iter(files))}, got none for {missing[0]!r}")
+                raise FileError(f"{path}: expected the columns of {next(iter(files))}, got none for {missing[0]!r}")
 
     def tables(self, size: int, chosen: Tensor | None) -> Iterator[Any]:
         """See `Sheet`. Row groups without chosen rows are not read."""
