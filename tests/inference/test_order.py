@@ -249,21 +249,24 @@ class Unrelated:
 
 
 UNSHARED = {
-    "a list": (lambda: [torch.zeros(2, 3)], TypeError, "map-style data set, .*share it by index, got list"),
-    "iterable": (Stream, TypeError, "got the iterable data set Stream, which has no indices.*without shard="),
-    "unrelated": (Unrelated, TypeError, r"got Unrelated; let it inherit from torch\.utils\.data\.Dataset"),
-    "shuffled": (lambda: DataLoader(DATA, 4, shuffle=True), ValueError, "a loader with RandomSampler; give the"),
-    "drop_last": (lambda: DataLoader(DATA, 4, drop_last=True), ValueError, "drop_last=True, which would leave"),
-    "no batches": (lambda: DataLoader(DATA, batch_size=None), ValueError, "batch_size=None"),
-    "batch sampler": (KNOWN["batch sampler"][0], ValueError, "a batch_sampler of its own"),
-    "sampler of others": (lambda: DataLoader(DATA, 4, sampler=SequentialSampler(range(5))), ValueError, "of 5 samples"),
-    "distributed": (lambda: DataLoader(DATA, 4, sampler=distributed(0, 2, drop_last=True)), ValueError, "drop_last=T"),
-    "own iteration": (lambda: Reversed(DATA, 4), ValueError, "got a Reversed with an __iter__ of its own"),
+    "a list": (lambda: [torch.zeros(2, 3)], "got list over NoneType"),
+    "iterable": (Stream, "got DataLoader over Stream"),
+    "unrelated": (Unrelated, r"got Unrelated; let it inherit from torch\.utils\.data\.Dataset"),
+    "shuffled": (lambda: DataLoader(DATA, 4, shuffle=True), "with RandomSampler; give the data set itself"),
+    "drop_last": (lambda: DataLoader(DATA, 4, drop_last=True), "drop_last=False"),
+    "no batches": (lambda: DataLoader(DATA, batch_size=None), "batch_size=.* with NoneType"),
+    "batch sampler": (
+        lambda: DataLoader(DATA, batch_sampler=Custom(SequentialSampler(DATA), 4, False)),
+        "got DataLoader",
+    ),
+    "sampler of others": (lambda: DataLoader(DATA, 4, sampler=SequentialSampler(range(5))), "SequentialSampler"),
+    "distributed": (lambda: DataLoader(DATA, 4, sampler=distributed(0, 2, drop_last=True)), "drop_last=False"),
+    "own iteration": (lambda: Reversed(DATA, 4), "got Reversed over TensorDataset"),
 }
 
 
-@pytest.mark.parametrize(("loader", "kind", "message"), UNSHARED.values(), ids=UNSHARED.keys())
-def test_what_cannot_be_shared(loader, kind, message, tmp_path):
-    with pytest.raises(kind, match=message):
+@pytest.mark.parametrize(("loader", "message"), UNSHARED.values(), ids=UNSHARED.keys())
+def test_what_cannot_be_shared(loader, message, tmp_path):
+    with pytest.raises(TypeError, match=message):
         predictor(shard=(0, 2)).to_parquet(loader(), tmp_path / "out")
     assert not any(tmp_path.iterdir())

@@ -30,9 +30,6 @@ ENDED = (
     "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of the data set ends a loader "
     "early: let the data set raise another error"
 )
-WANTED = (
-    "expected a map-style data set, or a plain DataLoader over one with batch_size=, shuffle=False, drop_last=False"
-)
 
 
 class Places(NamedTuple):
@@ -234,9 +231,25 @@ class SharedData:
     """
 
     def __init__(self, data: Any, batch_size: int) -> None:
-        self._loader = check_shareable(as_loader(data, batch_size))
-        self.samples = len(self._loader.dataset)  # type: ignore[arg-type]
-        self.batch_size = int(self._loader.batch_size or 1)
+        loader: Any = as_loader(data, batch_size)
+        batches: Any = getattr(loader, "batch_sampler", None)
+        sampler: Any = getattr(batches, "sampler", None)
+        source = sampler.data_source if type(sampler) is SequentialSampler else getattr(sampler, "dataset", ())
+        can_be_shared = (
+            type(batches) is BatchSampler
+            and _is_plain(loader)
+            and type(sampler) in (SequentialSampler, DistributedSampler)
+            and not (batches.drop_last or getattr(sampler, "drop_last", False))
+            and len(source) == len(loader.dataset)
+        )
+        if not can_be_shared:
+            data_set = type(getattr(loader, "dataset", None)).__name__
+            raise TypeError(
+                "expected a map-style data set, which processes share by index, or a plain DataLoader over one with "
+                "batch_size=, shuffle=False, drop_last=False and no sampler but a DistributedSampler, got "
+                f"{type(loader).__name__} over {data_set} with {type(sampler).__name__}; give the data set itself"
+            )
+        self._loader, self.samples, self.batch_size = loader, len(loader.dataset), int(batches.batch_size)
 
     def block_size(self, world: int) -> int:
         """How many samples a block has, for a new run with so many processes: a multiple of the batch size.
@@ -264,29 +277,3 @@ class SharedData:
         given = {name: value for name, value in options.items() if value not in (None, "")}
         loader: DataLoader[Any] = DataLoader(self._loader.dataset, batch_sampler=batches, **given)
         return number_by(loader, reader, (Places(indices, len(indices)) for indices in batches))
-
-
-def check_shareable(loader: Any) -> DataLoader[Any]:
-    """Return a loader that can be rebuilt for a part of its data set, or raise."""
-    if not isinstance(loader, DataLoader):
-        raise TypeError(f"{WANTED}, because several processes share it by index, got {type(loader).__name__}")
-    if isinstance(loader.dataset, IterableDataset):
-        raise TypeError(
-            f"{WANTED}, got the iterable data set {type(loader.dataset).__name__}, which has no indices to share; let "
-            "it give each process its own samples, and write a file for each process without shard="
-        )
-    sampler: Any = loader.sampler
-    source = getattr(sampler, "dataset", getattr(sampler, "data_source", ()))
-    problems = {
-        f"a {type(loader).__name__} with an __iter__ of its own": not _is_plain(loader),
-        "a loader with batch_size=None or a batch_sampler of its own": type(loader.batch_sampler) is not BatchSampler
-        or loader.batch_size is None,
-        f"a loader with {type(sampler).__name__}": type(sampler) not in (SequentialSampler, DistributedSampler),
-        "a loader with drop_last=True, which would leave samples out": loader.drop_last
-        or getattr(sampler, "drop_last", False),
-        f"a sampler of {len(source)} samples": len(source) != len(loader.dataset),  # type: ignore[arg-type]
-    }
-    got = next((words for words, is_so in problems.items() if is_so), None)
-    if got:
-        raise ValueError(f"{WANTED} (a DistributedSampler may stay), got {got}; give the data set itself")
-    return loader
