@@ -185,7 +185,7 @@ def test_backward_needs_no_values():
     """On the meta device there are none: whatever reads one fails."""
     z = torch.empty(3, 7, 4, device="meta", requires_grad=True)
     coins = bag_of_coins(z, dim=1)
-    sum(x.double().sum() for x in (*coins[1:], *compute_scores(z, dim=1, trials=20).values())).backward()
+    sum(x.double().sum() for x in (*coins[1:5], *compute_scores(z, dim=1, trials=20).values())).backward()
     assert (z.grad.device.type, z.grad.shape, z.grad.dtype) == ("meta", z.shape, z.dtype)
 
 

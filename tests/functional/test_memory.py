@@ -42,7 +42,8 @@ def test_forward_and_backward(function):
     with MemoryMeter() as meter, use("torch"):
         function(z).sum().backward()
     assert meter.live == z.grad.nbytes
-    assert meter.peak - z.grad.nbytes < LIMIT
+    gradients = 2 if function is PASSES["all scores"] else 1  # of the sums and of the extras, which autograd adds up
+    assert meter.peak - gradients * z.grad.nbytes < LIMIT
 
 
 def test_what_backward_keeps_is_the_logits():
@@ -81,5 +82,6 @@ def test_extra_memory_is_less_than_a_number_per_row(function, path):
         with use(path), MemoryMeter() as meter:
             results = function(z)
         coins = 8 + 4 * 4  # bytes of a row: prediction, odds, loss, concentration and free gap
-        extra.append(meter.peak - 2 * rows * coins - 2 * sum(x.nbytes for x in results if x.dtype == torch.float64))
+        wide = [x for x in results if x is not None and x.dtype == torch.float64]
+        extra.append(meter.peak - 2 * rows * coins - 2 * sum(x.nbytes for x in wide))
     assert extra[1] - extra[0] < 8 * (counts[1] - counts[0])

@@ -1,4 +1,4 @@
-"""One table of names, dtypes and places: torch computes what it lacks, and a library that differs is refused."""
+"""One table of names, dtypes and places: torch computes what it does not know; a library that differs is refused."""
 
 import shutil
 

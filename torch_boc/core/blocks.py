@@ -122,4 +122,5 @@ def computed_again(
             batched = (x.expand(info.batch_size, *x.shape) if at is None else x.movedim(at, 0) for x, at in moved)
             return Again.apply(*batched), 0
 
-    return Again.apply
+    apply: Callable[..., tuple[Tensor, ...]] = Again.apply
+    return apply

@@ -40,23 +40,22 @@ def continued_steps(trials: int) -> int:
     return math.ceil(3.6 * math.cbrt(trials)) + 1
 
 
-def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+def log_tails(wins: Tensor, trials: int, odds: Tensor, *, slope: bool = True) -> tuple[Tensor, ...]:
     """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins} and its derivative in `odds`, for tensors of one shape.
 
-    The wins are whole numbers from 0 to trials + 1, or NaN. Each step makes new tensors, and those of one piece stay in
-    the cache.
+    The wins are whole numbers from 0 to trials + 1, or NaN. Without `slope`, there is no derivative. Each step makes
+    new tensors, and those of one piece stay in the cache.
     """
     if torch.compiler.is_compiling() or odds.numel() <= ONE_PIECE:
-        return _log_tails(wins, trials, odds)
+        return _log_tails(wins, trials, odds, slope)
 
-    def tails(count: Tensor, against: Tensor) -> tuple[Tensor, Tensor]:
-        return _log_tails(count, trials, against)
+    def tails(count: Tensor, against: Tensor) -> tuple[Tensor, ...]:
+        return _log_tails(count, trials, against, slope)
 
-    log_tail, slope = blockwise(tails, wins.unsqueeze(-1), odds.unsqueeze(-1), weight=8)
-    return log_tail.squeeze(-1), slope.squeeze(-1)
+    return tuple(x.squeeze(-1) for x in blockwise(tails, wins.unsqueeze(-1), odds.unsqueeze(-1), weight=8))
 
 
-def _log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+def _log_tails(wins: Tensor, trials: int, odds: Tensor, slope: bool) -> tuple[Tensor, ...]:
     sure = odds == 0.0
     # Negative odds are not valid and give NaN. At odds of 0 the derivative has a limit, but would be computed as 0/0.
     odds = torch.where(odds < 0.0, math.nan, odds.clamp_min(torch.finfo(odds.dtype).tiny))
@@ -70,10 +69,12 @@ def _log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]
     log_tail = torch.where(near, (-log_sum.exp()).log1p(), log_sum)
     certain, never = (wins <= 0.0) & (odds >= 0.0), (wins > trials) & (odds >= 0.0)  # False for NaN
     result = torch.where(certain | (sure & (wins <= trials)), 0.0, log_tail)
+    result = torch.where(never, -math.inf, result)
+    if not slope:
+        return (result,)
     # d tail / d odds = -w pmf(w) / (1 + R), and on the near side w pmf(w) = (k - w + 1) pmf(w - 1) / R.
     mass_over_tail = torch.where(near, (log_first - log_tail).exp() / odds, ratio.reciprocal())
-    slope = torch.where(certain | never, 0.0, -count * mass_over_tail / (1 + odds))
-    return torch.where(never, -math.inf, result), slope
+    return result, torch.where(certain | never, 0.0, -count * mass_over_tail / (1 + odds))
 
 
 def _ratio(count: Tensor, trials: int, chance: Tensor, other: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """The mathematics of the probe, as pure functions of tensors, on any device, with torch.compile and autograd."""
 
+from ..core.coins import Coins
 from .betting import place_bets
 from .bounds import dominance_bounds, forced_gap, free_gap
-from .coins import Coins, bag_of_coins
+from .coins import bag_of_coins
 from .columns import restore_evidence, sample_columns
 from .conformal import Threshold, adjusted_p_values
 from .evidence import Evidence, gather

@@ -184,10 +184,11 @@ def log_tail(wins: Tensor, trials: int, odds: Tensor) -> Tensor:
         found: Tensor = path.kernels.log_tails(wins, trials, odds)[0]
         return found
     if torch.compiler.is_compiling() and trials > MOST_TRIALS_UNROLLED:  # one operator, whose steps are not compiled
-        return operators.log_tails(wins, trials, odds)[0]
+        compiled: Tensor = operators.log_tails(wins, trials, odds)[0]
+        return compiled
     if odds.requires_grad and torch.is_grad_enabled():
         return operators.LogTail.apply(wins, trials, odds)[0]  # type: ignore[no-any-return]
-    return tails.log_tails(wins, trials, odds)[0]
+    return tails.log_tails(wins, trials, odds, slope=False)[0]
 
 
 def log_p_value(coins: Coins, trials: int) -> Tensor:

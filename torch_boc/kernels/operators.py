@@ -201,7 +201,7 @@ class LogTail(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, ...]:
         return tails.log_tails(wins, trials, odds)
 
     @staticmethod
@@ -221,7 +221,7 @@ class LogTail(torch.autograd.Function):
     mutates_args=(),
     schema="(Tensor wins, int trials, Tensor odds) -> (Tensor log_tail, Tensor slope)",
 )
-def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
+def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, ...]:
     """The log of Pr{Binomial(trials, 1 / (1 + odds)) >= wins} and its derivative in `odds`, in float64.
 
     It can be differentiated once, in `odds`. The derivative that it returns has no gradient. Where no kernel is there,
@@ -233,8 +233,8 @@ def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, Tensor]:
     kernels = _kernels(odds)
     if not kernels.takes_trials(odds.device.type, trials):
         return tails.log_tails(wins, trials, odds)
-    log_tail, slope = kernels.log_tails(wins, trials, odds)
-    return log_tail, slope
+    found: tuple[Tensor, ...] = kernels.log_tails(wins, trials, odds)
+    return found
 
 
 @log_tails.register_fake

@@ -45,7 +45,7 @@ def is_trusted(device: torch.device) -> bool:
     if device.type == "cpu" or not torch.get_device_module(device).is_available():
         return True
     if device.index is None:
-        device = torch.device(device.type, torch.get_device_module(device).current_device())
+        device = torch.device(device.type, torch.get_device_module(device).current_device())  # type: ignore[unreachable]
     with _lock:
         if device not in _results:
             if is_capturing(device) or (reason := problem(str(device))) == OUT_OF_MEMORY:
@@ -138,4 +138,5 @@ def _empty(logits: Tensor) -> Tally:
     shapes = (len(Counts._fields),), (len(ALL_SUMS),), (GAP_BINS,), (len(BinCounts._fields), BINS)
     kinds = torch.int64, torch.float64, torch.int64, torch.int64
     states = [logits.new_zeros(shape, dtype=kind) for shape, kind in zip(shapes, kinds, strict=True)]
-    return Tally(*states, logits.new_zeros((len(BinSums._fields), BINS), dtype=torch.float64))
+    sums = logits.new_zeros((len(BinSums._fields), BINS), dtype=torch.float64)
+    return Tally(*states, sums)  # type: ignore[call-arg]

@@ -20,8 +20,7 @@ from .library import available, library, threads
 DTYPES = {getattr(torch, name): number for number, name in enumerate(LOGITS)}
 # How many rows must lie side by side for them to be read as they are.
 LANES = 16
-# Up to this many classes, rows are transposed, so that a vector holds one class of many rows: this is faster, as
-# `python -m benchmarks.paths` shows.
+# Up to this many classes, rows are transposed, so that a vector holds one class of many rows: this was timed as faster.
 TALL_CLASSES = 47
 # Up to this many trials, the continued fraction does not overflow float64, and the table of binomials is exact enough.
 MOST_TRIALS = 1000

@@ -117,7 +117,9 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
     _launch_rows("rows", logits, layout, [*found.values(), *[None] * (2 - len(more))])
     placed = [name for name in ("concentration", "free_gap") if name in asked]
     if placed or not asked.isdisjoint(("mass", "mass_squares", "log_odds")):
-        wanted = ("mass", "mass_squares", "log_odds") if "log_odds" in asked else ("mass", "mass_squares")
+        wanted: tuple[str, ...] = (
+            ("mass", "mass_squares", "log_odds") if "log_odds" in asked else ("mass", "mass_squares")
+        )
         found.update(zip(wanted, new(*wanted), strict=True))
         options = {**mass_geometry(layout), **_constants(logits)}
         sums = [found["top"], found["odds"], found["squares"], *(found.get(name) for name in ("mass", "mass_squares"))]
