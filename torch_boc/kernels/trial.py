@@ -135,8 +135,7 @@ def _gradient_error(logits: Tensor) -> Tensor:
 
 
 def _empty(logits: Tensor) -> Tally:
-    shapes = (len(Counts._fields),), (len(ALL_SUMS),), (GAP_BINS,), (len(BinCounts._fields), BINS)
-    kinds = torch.int64, torch.float64, torch.int64, torch.int64
-    states = [logits.new_zeros(shape, dtype=kind) for shape, kind in zip(shapes, kinds, strict=True)]
-    sums = logits.new_zeros((len(BinSums._fields), BINS), dtype=torch.float64)
-    return Tally(*states, sums)  # type: ignore[call-arg]
+    bins = (len(BinCounts._fields), BINS), (len(BinSums._fields), BINS)
+    shapes = (len(Counts._fields),), (len(ALL_SUMS),), (GAP_BINS,), *bins
+    kinds = torch.int64, torch.float64, torch.int64, torch.int64, torch.float64
+    return Tally(*[logits.new_zeros(shape, dtype=kind) for shape, kind in zip(shapes, kinds, strict=True)])
