@@ -129,9 +129,9 @@ def _agree_on_gradients(logits: Tensor, rtol: float) -> None:
             leaf = logits.detach().clone(memory_format=torch.preserve_format).requires_grad_()
             found = dict(zip(SUMS, sums(leaf), strict=True))
             # Each gradient is as large as one over its sum, so that all parts of the result are of one size.
-            total = sum(
-                (found[name] / found[name].detach().abs().clamp_min(1e-30)).nan_to_num().sum() for name in names
-            )
+            sizes = {name: found[name].detach().abs().clamp_min(1e-30) for name in names}
+            parts = [found[name] / sizes[name].where(found[name].detach() != 0, 1.0) for name in names]
+            total = sum(part.nan_to_num().sum() for part in parts)
             grads.append(torch.autograd.grad(total, leaf)[0])
         actual, expected = grads
         size = expected.double().nan_to_num(0.0, 0.0, 0.0).abs().amax(-1, keepdim=True).clamp_min(1e-300)

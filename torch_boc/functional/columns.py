@@ -85,11 +85,11 @@ def column_extras(names: Iterable[str]) -> tuple[str, ...]:
 
 def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] | None = None) -> dict[str, Tensor]:
     """Like `sample_columns` for logits of shape (..., C), but with gradients and in the dtype of `bag_of_coins`."""
-    names, classes, trials = check_columns(columns), logits.shape[-1], check_trials(trials)
+    names, rows, trials = check_columns(columns), classes_last(logits, -1), check_trials(trials)
     more = [name for name, column in (("top", "energy"), ("margin", "logit_gap")) if column in names]
-    found = kernel_columns(logits, (*COINS, *more), narrow=True)
+    found = kernel_columns(rows, (*COINS, *more), narrow=True)
     coins = Coins(*[found.pop(name) for name in COINS])
-    return columns_of(Evidence(coins, classes, trials, **found), names)
+    return columns_of(Evidence(coins, rows.shape[-1], trials, **found), names)
 
 
 def columns_of(evidence: Evidence, names: Iterable[str] = COLUMNS) -> dict[str, Tensor]:
