@@ -1,4 +1,4 @@
-"""The class of a model says whose label a position predicts, or the config that a wrapper keeps."""
+"""The class of a model says whose label a position predicts."""
 
 import ast
 import re
@@ -16,15 +16,17 @@ from transformers import (
     EvalPrediction,
     GPT2Config,
     GPT2ForTokenClassification,
-    LlamaConfig,
+    InstructBlipConfig,
+    InstructBlipForConditionalGeneration,
+    T5Config,
     XLNetConfig,
     XLNetLMHeadModel,
 )
 
 from tests.transformers.cases import SIZE, VOCABULARY, bert_tagger, gpt2, llama, masked_bert, roberta, t5, tagged
-from torch_boc import BoCClassifier
+from torch_boc import BoCClassifier, BoCMetric
+from torch_boc.functional.tokens import UNSHIFTED, predicts_next
 from torch_boc.transformers import BoCTrainerMetrics
-from torch_boc.transformers.causality import UNSHIFTED, find_causality
 
 
 def decoder():
@@ -34,6 +36,15 @@ def decoder():
 def bart_decoder():
     size = {"d_model": 16, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 16}
     return BartForCausalLM(BartConfig(vocab_size=VOCABULARY, **size))
+
+
+def instruct_blip():
+    """Around T5, which shifts the input of its decoder: the outer config does not say so."""
+    text = T5Config(vocab_size=VOCABULARY, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    reader = {**SIZE, "vocab_size": VOCABULARY, "encoder_hidden_size": 16}
+    vision = {**SIZE, "image_size": 8, "patch_size": 4}
+    config = InstructBlipConfig(vision_config=vision, qformer_config=reader, text_config=text)
+    return InstructBlipForConditionalGeneration(config)
 
 
 def xlnet():
@@ -55,22 +66,31 @@ class Wrapper(nn.Module):
             setattr(self, name, part)
 
 
+class PeftModelForCausalLM(Wrapper):
+    """As peft's, which has this name whatever is inside."""
+
+
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
         *((make, True) for make in (gpt2, llama, decoder)),
-        *((make, False) for make in (bert_tagger, masked_bert, t5, bart_decoder, xlnet, tagger_from_a_decoder)),
+        *(
+            (make, False)
+            for make in (bert_tagger, masked_bert, t5, bart_decoder, xlnet, tagger_from_a_decoder, instruct_blip)
+        ),
         *((make, None) for make in (roberta, lambda: nn.Linear(2, 2))),
     ],
 )
 def test_the_class_of_a_model_says_whose_label_it_predicts(make, expected):
-    """Also inside of wrappers, and before the config."""
+    """Also inside of wrappers that are known, or that have the config of the model."""
     model = make()
-    adapted = Wrapper(get_base_model=lambda: model)  # as peft does
-    for each in (model, nn.DataParallel(model), torch.compile(model), adapted, BoCClassifier(model)):
-        assert find_causality(each).of(5) is expected
-    if expected is not None:
-        assert find_causality(Wrapper(inner=model, config=model.config)).of(VOCABULARY) is expected
+    adapted = PeftModelForCausalLM(base_model=model, get_base_model=lambda: model)
+    adapted.config = getattr(model, "config", None)
+    wrapped = Wrapper(metric=BoCMetric(), inner=model, config=adapted.config)
+    for each in (model, nn.DataParallel(model), torch.compile(model), adapted, wrapped, BoCClassifier(model)):
+        assert predicts_next(each, VOCABULARY) is expected
+        assert predicts_next(each, 5) is (None if expected else expected)  # another head on a causal model
+    assert predicts_next(Wrapper(inner=model), VOCABULARY) is None
 
 
 @pytest.mark.parametrize(
@@ -110,22 +130,3 @@ def test_every_decoder_of_transformers_that_does_not_shift_is_known():
     found = {name for name in found if not name.endswith("WithLMHeadModel")}
     assert len(found) > 5
     assert found <= set(UNSHIFTED)
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (LlamaConfig(vocab_size=VOCABULARY), True),
-        (LlamaConfig(vocab_size=VOCABULARY, architectures=["LlamaForTokenClassification"]), False),
-        (LlamaConfig(vocab_size=VOCABULARY, architectures=["LlamaModel"]), None),
-        (BertConfig(vocab_size=VOCABULARY), None),  # there are BERTs of both kinds
-        (BertConfig(vocab_size=VOCABULARY, architectures=["BertLMHeadModel"]), True),
-        (XLNetConfig(vocab_size=VOCABULARY), False),
-        (type("Config", (), {}), None),
-    ],
-)
-def test_a_config_speaks_for_logits_over_the_vocabulary(config, expected):
-    """With another number of classes, the head is not that of the language model."""
-    found = find_causality(Wrapper(config=config))
-    assert (found.of(VOCABULARY), found.of(7)) == (expected, None)
-    assert find_causality(Wrapper(config=BartConfig(vocab_size=VOCABULARY))).of(7) is False  # an encoder speaks for all

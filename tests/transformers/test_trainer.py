@@ -191,7 +191,7 @@ def test_a_model_of_an_unknown_kind_must_be_explained(tmp_path):
     model.model.config.use_cache = False
     with pytest.raises(ValueError, match=r"expected causal=True or causal=False for logits of shape \(4, 13, 50\)"):
         make_trainer(model, tagged(classes=None), BoCTrainerMetrics(), tmp_path).evaluate()
-    logits, labels = torch.randn(2, 3, 5), torch.zeros(2, 3, dtype=torch.long)
+    logits, labels = torch.randn(2, 3, 50), torch.zeros(2, 3, dtype=torch.long)
     boc = BoCTrainerMetrics()
     for known, counted in ((gpt2(), 4), (bert_tagger(), 6)):  # the model of the last Trainer counts
         boc.arguments(known)

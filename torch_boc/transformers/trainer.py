@@ -9,7 +9,6 @@ import torch
 from accelerate.state import GradientState
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from torch import Tensor, nn
-from torch.nn.functional import pad
 from transformers import EvalPrediction
 
 from ..core.coins import Coins
@@ -19,8 +18,8 @@ from ..functional.checks import as_indices
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
 from ..functional.tally import Counts
+from ..functional.tokens import next_labels, predicts_next
 from ..metrics import BoCMetric
-from .causality import Causality, find_causality
 
 COLUMNS = ("prediction", "odds", "loss", "concentration", "free_gap", "target", "distance")
 """The numbers of each sample, in this order; without labels the first five."""
@@ -101,7 +100,7 @@ class BoCTrainerMetrics:
         self.metric = ColumnMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
         self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
         self.ignore_index, self.causal = ignore_index, causal
-        self._causality = Causality()
+        self._model: nn.Module | None = None
         self.keys = check_keys(SHORT_KEYS if keys is None else keys)
         self.prefix = f"{prefix}_" if prefix else ""
         self._finished = True
@@ -111,9 +110,9 @@ class BoCTrainerMetrics:
         """The two arguments for Trainer: `Trainer(model, ..., **boc.arguments(model))`.
 
         Args:
-            model: the model of this Trainer. Its class or its config decides about `causal`, unless you gave it.
+            model: the model of this Trainer. Its class decides about `causal`, unless you gave it.
         """
-        self._causality = Causality() if model is None else find_causality(model)
+        self._model = model
         return {"compute_metrics": self, "preprocess_logits_for_metrics": self.preprocess}
 
     def preprocess(self, logits: Any, labels: Any = None) -> Any:
@@ -193,7 +192,9 @@ class BoCTrainerMetrics:
         labels = as_indices(labels)
         target = labels if self.ignore_index == PADDING else labels.masked_fill(labels == self.ignore_index, PADDING)
         causal = self.causal
-        if causal is None and logits.ndim == 3 and (causal := self._causality.of(logits.shape[-1])) is None:
+        if causal is None and logits.ndim == 3 and self._model is not None:
+            causal = predicts_next(self._model, logits.shape[-1])
+        if causal is None and logits.ndim == 3:
             raise ValueError(
                 f"expected causal=True or causal=False for logits of shape {tuple(logits.shape)}, got neither, nor a "
                 "model of a known kind; give boc.arguments(model), or BoCTrainerMetrics(causal=True) if each position "
@@ -204,7 +205,7 @@ class BoCTrainerMetrics:
             return target
         if target.ndim != 2:
             raise ValueError(f"expected labels of shape (N, T) with causal=True, got {tuple(target.shape)}")
-        return pad(target[:, 1:], (0, 1), value=PADDING)
+        return next_labels(target, fill=PADDING)
 
 
 class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
