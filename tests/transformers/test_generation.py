@@ -5,10 +5,22 @@ import warnings
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
-from transformers import GenerationConfig, LogitsProcessorList, TopKLogitsWarper
+from transformers import GenerationConfig, TopKLogitsWarper
 
 from tests.dispatch import MemoryMeter, NoHostSync
-from tests.transformers.cases import EOS, PAD, VOCABULARY, forward, generating, gpt2, llama, prompts, t5
+from tests.transformers.cases import (
+    EOS,
+    PAD,
+    VOCABULARY,
+    byte_model,
+    byte_tokenizer,
+    forward,
+    generating,
+    gpt2,
+    llama,
+    prompts,
+    t5,
+)
 from torch_boc import ConformalTest
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
 from torch_boc.transformers import BoCGeneration, Stop, generation, score_tokens
@@ -141,6 +153,25 @@ def test_the_limit_of_the_call_is_why_a_sequence_ended(model, limit):
         assert ("ended by" in g.trace.headlines()[0]) == (finish == "length")
 
 
+def test_a_stop_string_where_padding_also_ends_sequences():
+    """What follows the stop string is padding, not the end that the model chose."""
+    tokenizer, model = byte_tokenizer(), byte_model()
+    inputs = {key: x.expand(2, -1) for key, x in tokenizer("the sun", return_tensors="pt").items()}
+    inputs["input_ids"] = torch.stack([inputs["input_ids"][0], inputs["input_ids"][0].flip(0)])
+    options = {"max_new_tokens": 12, "pad_token_id": 1, "eos_token_id": 1, "tokenizer": tokenizer}
+    g = BoCGeneration(model, tokenizer)
+    g.generate(**inputs, **options)
+    first, second = (g.trace.text(i) for i in range(2))
+    assert g.trace.records[0].finish == "length"
+    string = next(x for x in first if x not in second)
+    output = g.generate(**inputs, **options, stop_strings=[string])
+    assert output[0, -1] == 1
+    assert (g.trace.text(0), g.trace.records[0].finish) == (first[: first.index(string) + 1], "")
+    assert (g.trace.text(1), g.trace.records[1].finish) == (second, "length")
+    g.generate(**inputs, **options, stopping_criteria=[lambda ids, scores: torch.tensor([ids.shape[1] > 9, False])])
+    assert [(len(record), record.finish) for record in g.trace.records] == [(3, ""), (12, "length")]
+
+
 def test_a_batch_whose_end_is_not_known(model):
     """Then the padding of a sequence that ended would count as text: that is said, unless the user says it is right."""
     with pytest.warns(UserWarning, match=r"padding after the end of a sequence counts as its text; use g.generate"):
@@ -225,7 +256,7 @@ def test_bytes_of_a_token(rivals, test, size, monkeypatch):
         with MemoryMeter() as meter:
             g = BoCGeneration(eos_token_id=[], rivals=rivals, test=calibrated() if test else None)
             steps(g, pieces * 8, 2)
-            assert g._recording.floats.nbytes + g._recording.integers.nbytes == size * 2 * pieces * 8
+            assert sum(piece.nbytes for piece in g._recording.pieces) == size * 2 * pieces * 8
             live.append(meter.live)
     assert live[1] - live[0] == (size + 8) * 2 * 2 * 8
     assert [len(record) for record in g.trace.records] == [3 * 8] * 2  # across the pieces of the buffers
@@ -299,15 +330,3 @@ def test_what_does_not_fit():
 def test_calls_that_are_refused(model, call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call(BoCGeneration(model, score_prompt=True), model)
-
-
-def test_continuous_batching():
-    """Its rows have no identity: scores pass through, and the absence of a trace is said."""
-    continuous = pytest.importorskip("transformers.generation.continuous_batching.cb_logits_processors")
-    g = BoCGeneration(eos_token_id=[])
-    chain = continuous.ContinuousBatchingLogitsProcessorList(LogitsProcessorList([g]))
-    assert list(chain.logits_processor) == [g]
-    ids, scores = torch.zeros(6, dtype=torch.long), torch.randn(6, 9)
-    with pytest.warns(UserWarning, match="nothing is recorded in continuous batching"):
-        assert chain(ids, scores, torch.empty(0)) is scores
-    assert g(ids, scores) is scores  # the warning comes once

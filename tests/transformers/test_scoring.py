@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from transformers import (
     Gemma2Config,
@@ -37,6 +38,31 @@ def openai():
     """It has no cache at all."""
     config = OpenAIGPTConfig(vocab_size=VOCABULARY, n_positions=40, n_embd=16, n_layer=1, n_head=2)
     return sharpened(OpenAIGPTLMHeadModel, config, "lm_head")
+
+
+def hybrid(family, **options):
+    """With a recurrent state that transformers does not carry into a piece of several tokens."""
+
+    def make():
+        config = getattr(transformers, f"{family}Config")(vocab_size=VOCABULARY, **TWO, **options)
+        model = sharpened(getattr(transformers, f"{family}ForCausalLM"), config, "lm_head")
+        for name, weights in model.named_parameters():
+            if weights.ndim > 1 and "lm_head" not in name and "embed" not in name:
+                weights.detach().mul_(10)
+        return model
+
+    return make
+
+
+TWO = {**SIZE, "num_hidden_layers": 2, "num_key_value_heads": 2}
+EXPERTS = {"expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 2, "num_experts_per_tok": 1}
+HEADS = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1}
+LAYERS = ["linear_attention", "full_attention"]
+HYBRIDS = {
+    "Jamba": hybrid("Jamba", attn_layer_period=2, attn_layer_offset=1, mamba_d_state=4, mamba_dt_rank=4, **EXPERTS),
+    "Bamba": hybrid("Bamba", attn_layer_indices=[1], **HEADS),
+    "MiniMax": hybrid("MiniMax", num_local_experts=2, head_dim=8, layer_types=LAYERS),
+}
 
 
 class Bare(nn.Module):
@@ -81,7 +107,7 @@ def collected(model, tokens, **options):
     return torch.cat([piece.logits for piece in slices], 1), lengths
 
 
-@pytest.mark.parametrize("make", MODELS)
+@pytest.mark.parametrize("make", [*MODELS, *HYBRIDS.values()], ids=[*(x.__name__ for x in MODELS), *HYBRIDS])
 def test_pieces_equal_one_forward_of_each_window(make, small_pieces):
     model, tokens = make().eval(), ids(2, 30)
     logits, lengths = collected(model, tokens)
@@ -100,7 +126,7 @@ def test_models_without_a_cache_read_a_window_at_once(kind, small_pieces):
     logits, lengths = collected(model, tokens, context=20, stride=10)
     expected, _ = collected(model.model, tokens, context=20, stride=10)
     assert max(lengths) == 7
-    assert model.calls == 1 + 4 + (kind is Forgetful)  # whether it is causal, and four windows
+    assert model.calls == 1 + 4 + (kind is Forgetful)  # whether it is causal, four windows, and whether it has a cache
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import StopStringCriteria
 
 from ..data.finding import describe
 from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
@@ -13,16 +14,17 @@ from ..language.record import TokenRecord
 from ..language.trace import Trace
 from ..nn.conformal import ConformalTest
 from .scoring import score_tokens
-from .stopping import Stop, Watch
+from .stopping import Stop, running_means
 
-# Buffers grow by this many steps at a time.
+# The buffer grows by this many steps at a time.
 STEPS = 64
-# The columns in float32; the confidence follows from the odds. The last ones are about all classes, so that a mask of
-# -inf makes them meaningless. The p-value of a test comes after them, then the rivals.
-FLOATS = ("log_probability", "odds", "entropy", "lost_coins", "gap", "concentration")
-OF_SOME_CLASSES = 3
-# The columns in int32, before the rivals.
-INTEGERS = ("token", "rank", "masked", "stopped")
+# The numbers of a token in the buffer, before its rivals; the confidence follows from the odds. They are in float32,
+# also token and rank, which are exact in it for vocabularies of up to 2^24 tokens. The p-value is there with a test.
+KEPT = ("token", "rank", "masked", "ended", "log_probability", "odds", "entropy")
+# These are about all classes, so that a mask of -inf makes them meaningless.
+OF_ALL_CLASSES = ("lost_coins", "gap", "concentration", "p_in_distribution")
+# What the column "ended" says of a sequence: it goes on, the rule stopped it, or a criterion of somebody else did.
+RULE, CRITERION = 1, 2
 
 
 class BoCGeneration:
@@ -38,7 +40,8 @@ class BoCGeneration:
         output = model.generate(**inputs, logits_processor=[g], stopping_criteria=[g])
 
     Padding counts as text if the object does not know the tokens that end a sequence. It warns if it knows none of them
-    and there are several sequences.
+    and there are several sequences. Stop strings and criteria of your own need `g.generate` as well if the padding
+    token also ends sequences: otherwise the first padding of a sequence that they ended counts as its end.
 
     The same object is both a logits processor, which sees the scores, and a stopping criterion, which sees the token
     that was chosen. The scores pass through unchanged, so the text is the same as without it. Numbers are computed and
@@ -53,8 +56,8 @@ class BoCGeneration:
     because they would be artefacts of the mask, and `trace` warns once.
 
     Greedy decoding and sampling are recorded. Beam search and assisted (speculative) decoding are refused. Continuous
-    batching is not recorded, because it does not say which sequence a row belongs to: the scores pass through, and a
-    warning says so.
+    batching is not recorded, because it does not say which sequence a row belongs to: transformers then leaves this
+    object out.
 
     Padding after the end of a sequence is cut off. `finish` of a record says why the sequence ended:
 
@@ -62,7 +65,7 @@ class BoCGeneration:
     - "stop": the rule given here stopped it;
     - "length": it has as many new tokens as `max_new_tokens` or `max_length` allow. These are known if the call is
       `g.generate`, or if the model's generation config has them;
-    - "": something else ended it.
+    - "": something else ended it, such as a stop string.
 
     Args:
         model: what generates; it states the end-of-sequence and padding tokens.
@@ -78,7 +81,7 @@ class BoCGeneration:
             another pass of the model over the prompt, because `generate` makes no logits there, and needs `g.generate`.
     """
 
-    supports_continuous_batching = True
+    supports_continuous_batching = False
 
     def __init__(
         self,
@@ -108,34 +111,36 @@ class BoCGeneration:
         self._eos, self._pad = eos_token_id, pad_token_id
         self._endings = Endings.find(eos_token_id, pad_token_id, ())
         self._recording: Recording | None = None
-        self._call: dict[str, Any] | None = None  # the arguments of `generate`, while it runs
+        self._call: dict[str, Any] = {}  # the arguments of `generate`, while it runs
+        self._criteria: list[Any] = []  # those of the call, which this object asks
         self._trace: Trace | None = None
         self._warned = False
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """As a logits processor, return the scores; as a stopping criterion, return which sequences are stopped."""
-        waits = self._recording is not None and self._recording.waits
+        recording = self._recording
+        waits = recording is not None and recording.scored is not None
         if not isinstance(scores, Tensor):
-            if self._recording is None or not waits:
+            if recording is None or not waits:
                 raise ValueError(
                     "expected scores before their tokens, got tokens alone; give this object to generate twice: "
                     "logits_processor=[g], stopping_criteria=[g]"
                 )
-            return self._recording.step(input_ids)
-        if input_ids.ndim == 1:
-            if not self._warned:
-                warnings.warn("nothing is recorded in continuous batching: its rows have no identity", stacklevel=2)
-            self._warned = True
-            return scores
+            ended = torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+            for criterion in self._criteria:
+                ended = ended | criterion(input_ids, scores)
+            return recording.step(input_ids, ended)
         if waits:
             raise ValueError(
                 "expected the token of the last scores, got more scores; give this object as stopping_criteria=[g] as "
                 "well as logits_processor=[g]. Assisted (speculative) decoding cannot be recorded. If the last "
                 "generate was interrupted, call g.reset()"
             )
-        if self._recording is None or not self._recording.continues(input_ids, scores.shape[-1]):
-            self._recording = self._begin(input_ids, scores.shape[-1])
-        self._recording.take(input_ids, scores)
+        # `generate` hands the same tensor to both calls, so that another one begins a new recording.
+        if recording is None or input_ids is not recording.last or scores.shape[-1] != recording.num_classes:
+            recording = self._recording = self._begin(input_ids, scores.shape[-1])
+        counts = not scores.is_inference()  # torch does not count changes of tensors that are made in inference mode
+        recording.scored = (input_ids, scores, scores._version) if counts else (input_ids, scores.clone(), None)
         return scores
 
     def generate(self, model: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -160,14 +165,17 @@ class BoCGeneration:
             raise ValueError(
                 f"expected input_ids for a model without an encoder for score_prompt=True, got {got}; take prompt=True"
             )
-        own = {name: [*(kwargs.get(name) or []), self] for name in ("logits_processor", "stopping_criteria")}
+        own = {"logits_processor": [*(kwargs.get("logits_processor") or []), self], "stopping_criteria": [self]}
         self.reset()
-        self._call = call
+        self._call, self._criteria = call, [*(kwargs.get("stopping_criteria") or [])]
+        strings, tokenizer = _stated("stop_strings", _sources(call)), call.get("tokenizer")
+        if strings and tokenizer is not None:  # without it, `generate` has its own error
+            self._criteria.append(StopStringCriteria(tokenizer, strings))
         try:
             output = model.generate(*args, **{**kwargs, **own})
             self._trace = self._make_trace(output if isinstance(output, Tensor) else output.sequences)
         finally:
-            self._call = None
+            self._call, self._criteria = {}, []
         return output
 
     def reset(self) -> None:
@@ -181,12 +189,11 @@ class BoCGeneration:
 
     def _begin(self, ids: Tensor, num_classes: int) -> "Recording":
         """The recording of a call of `generate` that has just begun."""
-        if self.score_prompt and self._call is None:
+        if self.score_prompt and not self._call:
             raise ValueError("expected g.generate(model, ...) for score_prompt=True, got model.generate(...)")
-        call = self._call or {"model": self.model}
-        sources = (call, call.get("generation_config"), getattr(call["model"], "generation_config", None))
+        sources = _sources(self._call or {"model": self.model})
         self._endings = Endings.find(self._eos, self._pad, (*sources, self.tokenizer), ids.shape[1])
-        if len(ids) > 1 and self._call is None and self._eos is None and not self._endings.eos:
+        if len(ids) > 1 and not self._call and self._eos is None and not self._endings.eos:
             warnings.warn(
                 "expected the tokens that end the sequences of a batch, got none: padding after the end of a sequence "
                 "counts as its text; use g.generate(...) in place of model.generate(...), or give BoCGeneration the "
@@ -199,7 +206,7 @@ class BoCGeneration:
     def _make_trace(self, sequences: Tensor | None = None) -> Trace:
         """The trace of all rows."""
         recording = self._recording
-        if recording is None or len(recording.integers) == 0:
+        if recording is None or recording.steps == 0:
             raise ValueError(
                 "expected a recorded call of generate, got none; use g.generate(model, ...), or "
                 "model.generate(..., logits_processor=[g], stopping_criteria=[g])"
@@ -222,15 +229,20 @@ class BoCGeneration:
 
     def _prompt_records(self, recording: "Recording") -> list[TokenRecord]:
         """The prompts of the call without their padding; or as `generate` saw them, if the call is not known."""
-        prompts = _prompts(self._call) if self._call is not None else None
+        prompts = _prompts(self._call) if self._call else None
         ids, mask = prompts or (recording.prompt, torch.ones_like(recording.prompt))
-        if self.score_prompt and self._call is not None:
+        if self.score_prompt and self._call:
             return score_tokens(self._call["model"], ids, attention_mask=mask, rivals=recording.rivals)
         records = []
         for row, present in zip(ids.cpu(), mask.cpu(), strict=True):
             nothing = torch.full((int((present != 0).sum()), recording.rivals), -1)
             records.append(TokenRecord(row[present != 0], {}, nothing, nothing.double() * torch.nan))
         return records
+
+
+def _sources(call: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What states the settings of a call of `generate`, the first one first."""
+    return call, call.get("generation_config"), getattr(call["model"], "generation_config", None)
 
 
 def _prompts(call: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
@@ -283,24 +295,26 @@ class Endings(NamedTuple):
         limit = whole - start if new is None and whole is not None else new
         return cls(frozenset(ends), pads[0] if pads else None, None if limit is None else int(limit))
 
-    def of(self, tokens: Sequence[int], stopped: Sequence[bool]) -> tuple[int, str]:
+    def of(self, tokens: Sequence[int], ended: Sequence[int]) -> tuple[int, str]:
         """How many of the tokens were emitted, and why the sequence ended; "" if something else ended it.
 
         Args:
             tokens: what was generated, with the padding after the end.
-            stopped: whether the rule had stopped the sequence at each token.
+            ended: whether the sequence had ended at each token, by `RULE` or `CRITERION`.
 
-        >>> Endings(frozenset([2]), 0).of([5, 7, 2, 0, 0], [False] * 5)
+        >>> Endings(frozenset([2]), 0).of([5, 7, 2, 0, 0], [0] * 5)
         (3, 'eos')
         """
-        for place, token in enumerate(tokens):
-            if token in self.eos:
-                return place + 1, "eos"
-            if stopped[place]:
-                return place + 1, "stop"
         length = len(tokens)
-        while length and tokens[length - 1] == self.pad:
-            length -= 1
+        for place, (token, end) in enumerate(zip(tokens, ended, strict=True), start=1):
+            if token in self.eos or end == RULE:
+                return place, "eos" if token in self.eos else "stop"
+            if end == CRITERION:
+                length = place
+                break
+        else:
+            while length and tokens[length - 1] == self.pad:
+                length -= 1
         return length, "length" if length == self.limit else ""
 
 
@@ -329,7 +343,7 @@ def _integers(name: str, value: Any) -> list[int]:
 
 
 class Recording:
-    """One call of `generate`, step by step, in buffers on the device. No value is read back before `records`.
+    """One call of `generate`, step by step, in a buffer on the device. No value is read back before `records`.
 
     Args:
         ids: (rows, length), the tokens before the first step.
@@ -342,35 +356,23 @@ class Recording:
     def __init__(
         self, ids: Tensor, num_classes: int, rivals: int, stop: Stop | None, test: ConformalTest | None
     ) -> None:
-        self.prompt, self.num_classes, self.rivals = ids, num_classes, rivals
-        self.floats, self.integers = Buffer(torch.float32), Buffer(torch.int32)
+        self.prompt, self.num_classes, self.rivals, self.stop = ids, num_classes, rivals, stop
+        self.pieces: list[Tensor] = []  # of the buffer
+        self.steps = 0
+        self.scored: tuple[Tensor, Tensor, int | None] | None = None  # ids and scores whose token has not come yet
+        self.last: Tensor | None = None  # the ids after the last step
         self._test = None if test is None else test.clone().to(ids.device)
-        self._names = FLOATS if test is None else (*FLOATS, "p_in_distribution")
         if self._test is not None:
             self._test.validate_args = False  # whether logits are probabilities would be read from the first batch
-        self._watch = None if stop is None else Watch(stop, len(ids), ids.device)
-        self._scored: tuple[Tensor, Tensor, int | None] | None = None
-        self._last: Tensor | None = None  # the tokens of the last step
+        self._names = (*KEPT, *(OF_ALL_CLASSES if test is not None else OF_ALL_CLASSES[:-1]))
+        self._watched = torch.full((len(ids), 1 if stop is None else stop.window), torch.nan, device=ids.device)
+        self._stopped = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
         self._moved = torch.zeros((), dtype=torch.bool, device=ids.device)
 
-    @property
-    def waits(self) -> bool:
-        """Whether there are scores whose token has not come yet."""
-        return self._scored is not None
-
-    def continues(self, ids: Tensor, num_classes: int) -> bool:
-        """Whether a call as a logits processor is the next step of this recording, and not the first of another."""
-        return ids is self._last and num_classes == self.num_classes  # `generate` hands the same tensor to both calls
-
-    def take(self, ids: Tensor, scores: Tensor) -> None:
-        """Keep the scores until their token is known, and how often they had been changed in place."""
-        counts = not scores.is_inference()  # torch does not count changes of tensors that are made in inference mode
-        self._scored = (ids, scores, scores._version) if counts else (ids, scores.clone(), None)
-
-    def step(self, ids: Tensor) -> Tensor:
-        """Record the last tokens of `ids`, and return which sequences are stopped, bool of shape (rows,)."""
-        assert self._scored is not None
-        (before, rows, version), self._scored = self._scored, None
+    def step(self, ids: Tensor, ended: Tensor) -> Tensor:
+        """Record the last tokens of `ids`, and return which sequences end, also those that others have `ended`."""
+        assert self.scored is not None
+        (before, rows, version), self.scored = self.scored, None
         if len(ids) != len(before):
             raise ValueError(
                 f"expected a token for each of {len(before)} sequences, got {len(ids)}: beam search cannot be "
@@ -386,23 +388,27 @@ class Recording:
                 "expected scores that no later logits processor changes in place, got changed ones; let that processor "
                 "return a new tensor, or put the recorder after it"
             )
-        self._last, self._moved = ids, self._moved | (ids[:, :-1] != before).any()
-        token = ids[:, -1]
+        self.last, self._moved = ids, self._moved | (ids[:, :-1] != before).any()
+        token, masked = ids[:, -1], rows.isneginf().count_nonzero(-1)
         numbers = token_numbers(rows, token.clamp(0, self.num_classes - 1), rivals=self.rivals)
-        masked = rows.isneginf().count_nonzero(-1)
-        p_value = [] if self._test is None else [self._test(rows)]
-        stacked = torch.stack([*(getattr(numbers, name) for name in FLOATS), *p_value], -1)
-        spoiled = (masked * 2 > self.num_classes).unsqueeze(-1)
-        stacked[:, OF_SOME_CLASSES:].masked_fill_(spoiled, torch.nan)
-        stopped = torch.zeros_like(token, dtype=torch.bool)
-        if self._watch is not None:
-            name = self._watch.rule.quantity
-            watched = stacked[:, self._names.index(name)] if name in self._names else getattr(numbers, name)
-            stopped = self._watch.look(watched.float())
-        self.floats.append(torch.cat([stacked, numbers.rival_log_probabilities], -1))
-        integers = torch.stack([token, numbers.rank, masked, stopped.long()], -1)
-        self.integers.append(torch.cat([integers, numbers.rivals], -1))
-        return stopped
+        found = {"token": token, "masked": masked, **numbers._asdict()}
+        if self._test is not None:
+            found["p_in_distribution"] = self._test(rows)
+        for name in self._names[len(KEPT) :]:
+            found[name] = found[name].masked_fill(masked * 2 > self.num_classes, torch.nan)
+        if self.stop is not None:
+            values = found[self.stop.quantity].float().unsqueeze(1)
+            self._watched = torch.cat([self._watched[:, 1:], values], 1)
+            mean = running_means(self._watched, self.stop.window).squeeze(1)
+            self._stopped = self._stopped | self.stop.crossed_by(mean)
+        found["ended"] = torch.where(self._stopped, RULE, ended * CRITERION)
+        row = torch.stack([found[name].float() for name in self._names], -1)
+        row = torch.cat([row, numbers.rivals.float(), numbers.rival_log_probabilities.float()], -1)
+        if self.steps % STEPS == 0:
+            self.pieces.append(row.new_empty((STEPS, *row.shape)))
+        self.pieces[-1][self.steps % STEPS] = row
+        self.steps += 1
+        return self._stopped | ended
 
     def records(self, endings: Endings, length: int | None = None) -> list[TokenRecord]:
         """The record of each row, of the first `length` steps or of all. This waits for the device."""
@@ -411,44 +417,14 @@ class Recording:
                 "expected rows that stay in their places from one step to the next, got reordered rows; this way of "
                 "decoding cannot be recorded"
             )
-        floats, integers = self.floats.read()[:length].double(), self.integers.read()[:length].long()
-        columns = {name: floats[..., i] for i, name in enumerate(self._names)}
-        columns |= {name: integers[..., i] for i, name in enumerate(INTEGERS)}
-        columns["confidence"] = (1.0 + columns["odds"]).reciprocal()
-        kept = (*TOKEN_COLUMNS, "masked", *self._names[len(FLOATS) :])
-        rivals, chances = integers[..., len(INTEGERS) :], floats[..., len(self._names) :]
+        values = torch.cat([piece.cpu() for piece in self.pieces])[: self.steps][:length].double()
+        kept = (*TOKEN_COLUMNS, "masked", *self._names[len(KEPT) + len(OF_ALL_CLASSES) - 1 :])
         records = []
-        for row, (token, stopped) in enumerate(zip(columns["token"].T, columns["stopped"].T, strict=True)):
-            end, finish = endings.of(token.tolist(), stopped.tolist())
-            numbers = {name: columns[name][:end, row].double() for name in kept}
-            records.append(TokenRecord(token[:end], numbers, rivals[:end, row], chances[:end, row], finish=finish))
+        for steps in values.unbind(1):
+            found = dict(zip(self._names, steps.T, strict=False))
+            found["confidence"] = (1.0 + found["odds"]).reciprocal()
+            end, finish = endings.of(found["token"].long().tolist(), found["ended"].long().tolist())
+            rivals, chances = steps[:end, len(self._names) :].chunk(2, dim=-1)
+            numbers = {name: found[name][:end] for name in kept}
+            records.append(TokenRecord(found["token"][:end].long(), numbers, rivals.long(), chances, finish=finish))
         return records
-
-
-class Buffer:
-    """A tensor of shape (steps, rows, width) that grows by `STEPS` steps at a time."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
-        self._pieces: list[Tensor] = []
-        self._steps = 0
-
-    def __len__(self) -> int:
-        return self._steps
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that the buffer takes, also those that are not used yet."""
-        return sum(piece.nbytes for piece in self._pieces)
-
-    def append(self, values: Tensor) -> None:
-        """Add one step, of shape (rows, width), in any dtype."""
-        place = self._steps % STEPS
-        if place == 0:
-            self._pieces.append(values.new_empty((STEPS, *values.shape), dtype=self._dtype))
-        self._pieces[-1][place].copy_(values)
-        self._steps += 1
-
-    def read(self) -> Tensor:
-        """All steps, on the CPU."""
-        return torch.cat([piece.cpu() for piece in self._pieces])[: self._steps]

@@ -10,7 +10,7 @@ import torch
 
 from .._optional import require
 from ..metrics import BoCMetric
-from .scoring import WindowReader, causal_model, check_windows, token_windows, vocabulary
+from .scoring import causal_model, check_windows, token_windows, vocabulary, window_logits
 
 # The default context for texts of any length. The cache of a longer one can take more memory than the model does.
 USUAL_CONTEXT = 4096
@@ -84,14 +84,17 @@ def evaluate_text(
         )
     listed = {name: _listed(x, name) for name, x in named.items()}  # or an error before the work begins
     found, whole = TextNumbers(), _Sum(classes)
-    with causal_model(model):
+    with causal_model(model) as cached:
         for name, documents in listed.items():
             part = _Sum(classes)
             for document in documents:
                 part.documents += 1
                 tokens = part.tokenised(_listed(document, name), tokenizer, name, predicted=bool(before))
                 for window, first in token_windows(tokens, context, stride, before):
-                    part.read(model, window, first)
+                    batch = torch.tensor([window], device=model.device)
+                    for start, logits in window_logits(model, batch, first, cached=cached):
+                        part.metric.to(logits.device)
+                        part.metric.update(logits[0], batch[0, start : start + logits.shape[1]].to(logits.device))
             whole.add(part)
             found[name] = part.numbers(name)
     whole.metric.nan_strategy = "warn"
@@ -118,13 +121,6 @@ class _Sum:
                 self.bytes -= len(tokenizer.decode(ids[:1]).encode())
                 predicted = True
             yield ids
-
-    def read(self, model: Any, window: list[int], first: int) -> None:
-        """Add the predictions of the tokens of a window from `first` on."""
-        batch = torch.tensor([window], device=model.device)
-        for start, logits in WindowReader(model, batch).read(0, first, len(window)):
-            self.metric.to(logits.device)
-            self.metric.update(logits[0], batch[0, start : start + logits.shape[1]].to(logits.device))
 
     def add(self, part: "_Sum") -> None:
         """Add what other texts add up to."""

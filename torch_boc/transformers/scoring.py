@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -49,9 +50,10 @@ def logit_slices(
     """The logits of a causal model at every place of given texts, a few places at a time, in order.
 
     The logits come from the model's own forward, in evaluation mode. At most about 2^24 of them exist at a time: the
-    text goes through the model in pieces, and a cache of keys and values carries the earlier tokens. A model without
-    such a cache reads a window again for each piece of it, if it can leave out the logits of earlier places
-    (`logits_to_keep`), and otherwise makes the logits of a whole window at once.
+    text goes through the model in pieces, and a cache carries the earlier tokens. A model without such a cache, or
+    whose cache does not carry all of them (some with a recurrent state), reads a window again for each piece of it, if
+    it can leave out the logits of earlier places (`logits_to_keep`), and otherwise makes the logits of a whole window
+    at once.
 
     A text that is longer than the context is read in windows, and each token is scored once. The windows hold the ids
     as they are: a first token such as bos is in the first window alone, and is not repeated at the head of the others,
@@ -59,7 +61,8 @@ def logit_slices(
 
     Args:
         model: a causal language model of transformers, or a module with the same forward and a `config`. A short
-            forward checks that later tokens do not change what it predicts.
+            forward checks that later tokens do not change what it predicts, and whether its cache carries the earlier
+            ones.
         input_ids: (B, T) in int64.
         attention_mask: (B, T), 0 for tokens that are padding, at either side. They are taken out, so that the places of
             a text count from its own first token.
@@ -70,13 +73,15 @@ def logit_slices(
     Yields:
         Slices. The first token of a text has no prediction, and is the target of none.
     """
-    with causal_model(model):
+    with causal_model(model) as cached:
         tokens, lengths = left_aligned(input_ids, attention_mask)
         context, stride = check_windows(context, stride, model.config)
         ended = torch.arange(tokens.shape[1], device=tokens.device) >= lengths.unsqueeze(1)
-        target, reader = tokens.masked_fill(ended, IGNORED), WindowReader(model, tokens.to(model.device))
+        target = tokens.masked_fill(ended, IGNORED)
         for places, first in token_windows([range(tokens.shape[1])], context, stride):
-            for start, logits in reader.read(places[0], places[first], places[-1] + 1):
+            window = tokens[:, places[0] : places[-1] + 1].to(model.device)
+            for place, logits in window_logits(model, window, first, cached=cached):
+                start = places[place]
                 yield LogitSlice(start, logits, target[:, start : start + logits.shape[1]].to(logits.device))
 
 
@@ -171,57 +176,44 @@ def check_windows(
     return context, stride
 
 
-class WindowReader:
-    """Reads windows of a batch of texts, in pieces whose logits fit into memory.
+def window_logits(model: Any, tokens: Tensor, first: int, *, cached: bool) -> Iterator[tuple[int, Tensor]]:
+    """What a causal model predicts for the tokens of a window from `first` on, in pieces that fit into memory.
 
     Args:
-        model: a causal language model of transformers.
-        tokens: (B, T), texts without padding before them.
+        model: as `causal_model` leaves it.
+        tokens: (B, n), texts without padding before them.
+        first: the first place that is scored, at least 1.
+        cached: whether the model's cache carries the tokens from piece to piece.
+
+    Yields:
+        The first place of each piece, and the logits (B, t, V) that predict it and those after it.
     """
+    keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+    length = max(1, MOST_LOGITS // (len(tokens) * vocabulary(model)))
+    first, end = first - 1, tokens.shape[1] - 1  # the token before a place predicts it, and the last predicts nothing
+    pieces = [(at, min(at + length, end)) for at in range(first, end, length)]
+    if cached:
+        silent = max(length, SILENT_PIECE // len(tokens)) if keeps else length
+        pieces = [(at, min(at + silent, first)) for at in range(0, first, silent)] + pieces
+    elif not keeps:
+        whole = _forward(model, tokens[:, :-1]).logits
+    cache = None
+    for at, until in pieces:
+        if cached:
+            keep = {"logits_to_keep": 1} if keeps and until <= first else {}
+            found = _forward(model, tokens[:, at:until], past_key_values=cache, use_cache=True, **keep)
+            logits, cache = found.logits, found.past_key_values
+        elif keeps:
+            logits = _forward(model, tokens[:, :until], logits_to_keep=until - at).logits
+        else:
+            logits = whole[:, at:until]
+        if at >= first:
+            yield at + 1, logits
 
-    def __init__(self, model: Any, tokens: Tensor) -> None:
-        known = inspect.signature(model.forward).parameters
-        self.model, self.tokens = model, tokens
-        self.has_cache, self.keeps = "past_key_values" in known, "logits_to_keep" in known
-        self.length = max(1, MOST_LOGITS // (len(tokens) * vocabulary(model)))
 
-    def read(self, start: int, first: int, end: int) -> Iterator[tuple[int, Tensor]]:
-        """The window from `start` to `end`, of which the places from `first` on are scored; `start < first`.
-
-        Yields the place of the first target of each piece, and the logits (B, t, V) that predict it and those after it.
-        """
-        first, end = first - 1, end - 1  # the token before a place predicts it, and the last token predicts nothing
-        if not self.has_cache:
-            yield from self._read_again(start, first, end)
-            return
-        silent = max(self.length, SILENT_PIECE // len(self.tokens)) if self.keeps else self.length
-        pieces = [(at, min(at + silent, first), False) for at in range(start, first, silent)]
-        pieces += [(at, min(at + self.length, end), True) for at in range(first, end, self.length)]
-        cache = None
-        for at, until, wanted in pieces:
-            keep = {"logits_to_keep": 1} if self.keeps and not wanted else {}
-            found = self._forward(at, until, past_key_values=cache, use_cache=True, **keep)
-            cache = getattr(found, "past_key_values", None)
-            if cache is None:  # seen at the first piece of the first window
-                self.has_cache = False
-                yield from self._read_again(start, first, end)
-                return
-            if wanted:
-                yield at + 1, found.logits
-
-    def _read_again(self, start: int, first: int, end: int) -> Iterator[tuple[int, Tensor]]:
-        """Without a cache: the tokens from the start of the window on, again for each piece, or all of them once."""
-        whole = None if self.keeps else self._forward(start, end).logits[:, first - start :]
-        for at in range(first, end, self.length):
-            until = min(at + self.length, end)
-            if whole is None:
-                yield at + 1, self._forward(start, until, logits_to_keep=until - at).logits
-            else:
-                yield at + 1, whole[:, at - first : until - first]
-
-    def _forward(self, start: int, end: int, **options: Any) -> Any:
-        with torch.no_grad():
-            return self.model(input_ids=self.tokens[:, start:end], return_dict=True, **options)
+def _forward(model: Any, tokens: Tensor, **options: Any) -> Any:
+    with torch.no_grad():
+        return model(input_ids=tokens, return_dict=True, **options)
 
 
 def _text_config(config: Any) -> Any:
@@ -239,8 +231,11 @@ def vocabulary(model: Any) -> int:
 
 
 @contextmanager
-def causal_model(model: Any) -> Iterator[None]:
-    """The model without dropout, and afterwards as it was; or an error if it is no causal language model."""
+def causal_model(model: Any) -> Iterator[bool]:
+    """The model without dropout, and afterwards as it was; or an error if it is no causal language model.
+
+    Yields whether it has a cache that carries the earlier tokens into a piece of several tokens.
+    """
     vocabulary(model)
     name = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
@@ -248,24 +243,28 @@ def causal_model(model: Any) -> Iterator[None]:
     was_training = model.training
     model.eval()
     try:
-        tokens = torch.tensor([[0, 1], [0, 2]], device=model.device)
-        with torch.no_grad():
-            found = getattr(model(input_ids=tokens, return_dict=True), "logits", None)
-        if found is None or found.ndim != 3:
+        tokens = torch.tensor([[0, 1, 2, 0], [0, 1, 0, 2]], device=model.device)
+        logits = getattr(_forward(model, tokens), "logits", None)
+        if logits is None or logits.ndim != 3:
             raise ValueError(f"expected a causal language model, got {name}, which has no logits of tokens")
-        one, other = found[:, 0].float().unbind()
+        one, other = logits.float()
         finite = one[one.isfinite()]
         if bool((one.isnan() | one.isposinf()).any()) or not finite.numel():
             raise ValueError(
                 f"expected logits that are numbers, got NaN or infinity from {name}; look at its weights, or load them "
                 "in a dtype with a larger range, such as bfloat16 or float32"
             )
-        near = 1e-4 if found.dtype in (torch.float32, torch.float64) else 2e-2
-        if not torch.allclose(one, other, rtol=near, atol=near * float(finite.abs().amax())):
+        near = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 2e-2
+        alike = partial(torch.allclose, rtol=near, atol=near * float(finite.abs().amax()))
+        if not alike(one[:2], other[:2]):
             raise ValueError(
                 f"expected a causal language model, got {name}, whose predictions change with later tokens"
             )
-        yield
+        cache = None
+        if "past_key_values" in inspect.signature(model.forward).parameters:
+            cache = getattr(_forward(model, tokens[:1, :2], use_cache=True), "past_key_values", None)
+        more = {"past_key_values": cache, "use_cache": True}
+        yield cache is not None and alike(one[2:], _forward(model, tokens[:1, 2:], **more).logits[0].float())
     finally:
         model.train(was_training)
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
-import torch
 from torch import Tensor
 
 from ..core.precision import widen
@@ -124,19 +123,3 @@ def running_means(values: Tensor, window: int) -> Tensor:
     """
     values = widen(values)
     return values.unfold(-1, window, 1).mean(-1) if values.shape[-1] >= window else values[..., :0]
-
-
-class Watch:
-    """The last values of each sequence on the device, and which sequences are stopped. Nothing is read back."""
-
-    def __init__(self, rule: Stop, rows: int, device: torch.device) -> None:
-        self.rule = rule
-        self._last = torch.full((rows, rule.window), torch.nan, device=device)
-        self._stopped = torch.zeros(rows, dtype=torch.bool, device=device)
-
-    def look(self, values: Tensor) -> Tensor:
-        """Which sequences are stopped, after each got one more value; both of shape (rows,)."""
-        self._last = torch.cat([self._last[:, 1:], values.unsqueeze(1)], 1)
-        mean = running_means(self._last, self.rule.window).squeeze(1)
-        self._stopped = self._stopped | self.rule.crossed_by(mean)
-        return self._stopped
