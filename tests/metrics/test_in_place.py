@@ -110,7 +110,7 @@ class Counted(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("ignore_index", [None, -100])
-@pytest.mark.parametrize(("make", "expected"), [(BoCMetric, ["columns", "tally"]), (CoherenceGap, ["columns"])])
+@pytest.mark.parametrize(("make", "expected"), [(BoCMetric, ["tally"]), (CoherenceGap, ["columns"])])
 def test_an_update_is_one_native_pass(make, expected, ignore_index, monkeypatch):
     metric, calls = make(ignore_index=ignore_index), count_native_calls(monkeypatch)
     update(metric)
@@ -139,4 +139,5 @@ def test_an_update_on_a_gpu_is_two_operators():
         logits, target = torch.empty(64, 7, device="cuda"), torch.empty(64, dtype=torch.int64, device="cuda")
         with Counted() as operations:
             metric.update(logits, target)
-    assert [name for name in operations.names if name != "prim.device"] == ["torch_boc.columns", "torch_boc.tally"]
+    free = {"prim.device", "aten.unsqueeze", "aten.squeeze"}
+    assert [name for name in operations.names if name not in free] == ["torch_boc.columns", "torch_boc.tally"]

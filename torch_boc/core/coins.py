@@ -67,6 +67,12 @@ def gap_of(odds: Tensor, loss: Tensor) -> Tensor:
     return odds / (1.0 + odds) - loss
 
 
+def gap_of_sums(odds: Tensor, squares: Tensor, num_classes: int) -> Tensor:
+    """The coherence gap of each row, in float64 (float32 on MPS); exactly 0 for two classes."""
+    odds = widen(odds)
+    return odds * 0.0 if num_classes == 2 else gap_of(odds, (odds - squares) / (num_classes - 1.0)).clamp_min(0.0)
+
+
 def coins_of_sums(rows: Rows, num_classes: int) -> Coins:
     """Coins from the sums of each row, in the dtype of the odds."""
     odds = rows.odds

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .blocks import blockwise, computed_again
-from .coins import coins_of_sums
+from .coins import coins_of_sums, gap_of_sums
 from .contract import OF_A_CLASS, QUANTITIES
 from .extras import EXTRAS, extra_numbers
 from .precision import accumulator, is_plain, widen
@@ -53,6 +53,8 @@ def _numbers(
         found.update({name: x for name, x in rows._asdict().items() if x is not None})
         if not {"loss", "concentration", "free_gap"}.isdisjoint(names):
             found.update(coins_of_sums(rows, logits.shape[-1])._asdict())
+        if "gap" in names:
+            found["gap"] = gap_of_sums(rows.odds, rows.squares, logits.shape[-1])
     if index is not None and not OF_A_CLASS.isdisjoint(names):
         if "distance" in names:
             found["distance"] = distance_below_top(logits, index, found["prediction"])

@@ -22,6 +22,7 @@ QUANTITIES = {
     "surprise": "real",
     "margin": "real",
     "loss": "real",
+    "gap": "wide",
     "concentration": "real",
     "free_gap": "real",
     "log_odds": "wide",

@@ -1,7 +1,5 @@
 """Count samples in bins: bins of equal width for probabilities, and bins that cover all real numbers for scores."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -26,15 +24,14 @@ def score_bin(scores: Tensor, bins: int) -> Tensor:
     With 2**18 bins, these are 9 bits of the fraction: the numbers in a bin differ by less than 1/512 of their value.
 
     Args:
-        scores: any shape; NaN is put into the bin of 0.
+        scores: any shape; NaN is put into any of the bins.
         bins: a power of two, from 2 to 2**31.
 
     Returns:
         int64 in [0, bins). A higher score never has a lower bin.
     """
-    number = torch.where(scores == 0, 0.0, scores).nan_to_num(0.0, math.inf, -math.inf)  # -0.0 and 0.0 differ in bits
-    pattern = number.to(torch.float32).view(torch.int32)
-    ordered = torch.where(pattern < 0, pattern ^ MAGNITUDE, pattern)
+    pattern = (scores.to(torch.float32) + 0.0).view(torch.int32)  # 0.0 is added because -0.0 and 0.0 differ in bits
+    ordered = pattern ^ ((pattern >> 31) & MAGNITUDE)
     return (ordered >> _dropped_bits(bins)).long() + bins // 2
 
 
@@ -72,6 +69,6 @@ def add_histograms(total: Tensor, scores: Tensor, ood: Tensor) -> None:
     _, number, bins = total.shape
     # One axis holds the bins of all scores of the in-distribution samples, then those of the others.
     first = torch.arange(0, number * bins, bins, device=scores.device).unsqueeze(1)
-    place = score_bin(scores, bins) + (first + ood * (number * bins))
-    counted = (~scores.isnan().any(0)).long().expand_as(place)
-    total.view(-1).scatter_add_(0, place.reshape(-1), counted.reshape(-1))
+    place = score_bin(scores, bins).add_(first).add_(ood * (number * bins))
+    counted = (~scores.isnan().any(0)).long()
+    total.view(-1).scatter_add_(0, place.reshape(-1), counted.expand_as(place).reshape(-1))

@@ -4,11 +4,12 @@ The tally of two batches is the sum of their tallies. So tallies can be added up
 `core.contract` has the layout.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
 from ..core.blocks import pieces
-from ..core.coins import gap_of
 from ..core.contract import (
     ALL_SUMS,
     BINS_PER_DECADE,
@@ -22,10 +23,10 @@ from ..core.contract import (
     Sums,
     Tally,
 )
-from ..core.tally import settle
+from ..kernels.dispatch import columns, tally_logits
 from ..kernels.dispatch import tally as add_samples
 from .bounds import forced_gap
-from .checks import bare, check_target, classes_last
+from .checks import bare, check_target, check_trials, classes_last
 from .evidence import Evidence, gather
 
 __all__ = [
@@ -43,7 +44,6 @@ __all__ = [
     "add_logits",
     "empty_tally",
     "gap_edges",
-    "gap_tally",
     "named_sums",
     "tally",
 ]
@@ -105,7 +105,7 @@ def add_logits(
     alpha: float = 0.05,
     ignore_index: int | None = None,
 ) -> None:
-    """Add the tally of a batch of logits to `total`, in place: one pass over the logits, then one over the samples.
+    """Add the tally of a batch of logits to `total`, in place: in one pass, or in pieces that take little memory.
 
     Args:
         total: from `empty_tally`.
@@ -116,27 +116,14 @@ def add_logits(
         alpha: samples with a p-value of at most this level count as `rejected`.
         ignore_index: samples with this target do not count.
     """
-    how = {"trials": trials, "ignore_index": ignore_index}
-    if isinstance(logits, Tensor) and logits.numel() <= MOST_LOGITS:
-        add_evidence(total, gather(bare(logits), target, dim=dim, **how), alpha=alpha)  # type: ignore[arg-type]
+    rows, trials = bare(classes_last(logits, dim)), check_trials(trials)
+    target = None if target is None else check_target(target, rows.shape[:-1])
+    if tally_logits(total, rows, target, ignore_index, trials, alpha):
         return
-    rows = classes_last(bare(logits), dim)
-    labels = () if target is None else (check_target(target, rows.shape[:-1]).unsqueeze(-1),)
+    labels = () if target is None else (target.unsqueeze(-1),)
     for piece, *own in pieces(rows, *labels, limit=MOST_LOGITS):
-        evidence = gather(piece, own[0].squeeze(-1) if own else None, **how)  # type: ignore[arg-type]
-        add_evidence(total, evidence, alpha=alpha)
-
-
-def gap_tally(evidence: Evidence, *, part: str = "total", per_class: bool = False) -> GapStates:
-    """The sum of the gap (or of its forced or free part), the number of samples, and the number of invalid rows.
-
-    With `per_class`, the sum and the number of samples have shape (C,), one for each predicted class. Samples count as
-    in `tally`.
-    """
-    size, odds = evidence.num_classes if per_class else 1, evidence.coins.odds
-    states = odds.new_zeros(size), odds.new_zeros(size, dtype=torch.int64), odds.new_zeros((), dtype=torch.int64)
-    _add_gaps(states, evidence, part)
-    return states
+        given = own[0].squeeze(-1) if own else None
+        add_evidence(total, gather(piece, given, trials=trials, ignore_index=ignore_index), alpha=alpha)
 
 
 def add_gaps(
@@ -148,20 +135,32 @@ def add_gaps(
     part: str = "total",
     ignore_index: int | None = None,
 ) -> None:
-    """Add the `gap_tally` of a batch of logits to `states`, in place; the arguments are those of `add_logits`."""
-    _add_gaps(states, gather(bare(logits), target, dim=dim, ignore_index=ignore_index), part)
+    """Add a batch of logits to the sum of the gap, the number of samples, and the number of invalid rows, in place.
 
-
-def _add_gaps(states: GapStates, evidence: Evidence, part: str) -> None:
-    (coins, valid, invalid), (sums, samples, bad) = settle(evidence.coins, evidence.counted), states
-    if part == "total":  # never negative, although odds and loss of two classes are rounded separately
-        gap = gap_of(coins.odds, coins.loss).clamp_min(0.0)
-    else:
-        gap = forced_gap(coins.odds, evidence.num_classes) if part == "forced" else coins.free_gap.clamp_min(0.0)
-    bad.add_(invalid.sum())
+    Args:
+        states: a sum in float64 and a number in int64, of shape (1,), or (C,) for each predicted class; and the number
+            of invalid rows.
+        logits: shape (..., C); no gradient is taken.
+        target: class indices of shape (...), or None.
+        dim: the class axis; by default the last.
+        part: "total", "forced" or "free".
+        ignore_index: samples with this target do not count.
+    """
+    rows, (sums, samples, invalid) = bare(classes_last(logits, dim)), states
+    target = None if target is None else check_target(target, rows.shape[:-1])
+    name = {"total": "gap", "forced": "odds", "free": "free_gap"}[part]
+    found = columns(rows, (name,) if len(sums) == 1 else (name, "prediction"))
+    gap = forced_gap(found[name], rows.shape[-1]) if part == "forced" else found[name]
+    undefined, left_out = gap.isnan(), None
+    if target is not None and ignore_index is not None:
+        left_out = target == ignore_index
+        gap, undefined = gap.masked_fill(left_out, math.nan), undefined & ~left_out
+    bad = undefined.count_nonzero()
+    invalid.add_(bad)
     if len(sums) == 1:
-        sums.add_((valid * gap).sum())
-        samples.add_(valid.sum())
+        sums.add_(gap.nansum())
+        samples.add_((gap.numel() if left_out is None else (~left_out).count_nonzero()) - bad)
     else:
-        sums.scatter_add_(0, coins.prediction, valid * gap)
-        samples.scatter_add_(0, coins.prediction, valid.long())
+        place = found["prediction"].reshape(-1)
+        sums.scatter_add_(0, place, gap.nan_to_num(0.0).reshape(-1))
+        samples.scatter_add_(0, place, (gap == gap).long().reshape(-1))

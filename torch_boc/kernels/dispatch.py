@@ -91,16 +91,20 @@ class Path(NamedTuple):
             operator, the functions behind them, because an operator costs more than a small batch.
         known: the names of the numbers that the kernels compute.
         most_trials: tails of more trials than this are computed by torch's operations.
+        reads_logits: whether a tally is made of the logits themselves.
     """
 
     kernels: ModuleType
     known: frozenset[str]
     most_trials: int
+    reads_logits: bool
 
 
-_NATIVE = {watched: Path(x, frozenset(QUANTITIES), MOST_TRIALS) for watched, x in ((True, operators), (False, calls))}
+_NATIVE = {
+    watched: Path(x, frozenset(QUANTITIES), MOST_TRIALS, True) for watched, x in ((True, operators), (False, calls))
+}
 _TRITON = {
-    watched: Path(x, frozenset(QUANTITIES) - NOT_BY_TRITON, sys.maxsize)
+    watched: Path(x, frozenset(QUANTITIES) - NOT_BY_TRITON, sys.maxsize, False)
     for watched, x in ((True, operators), (False, launch))
 }
 
@@ -162,12 +166,11 @@ def columns(
         return columns_by_torch(logits, names, index, narrow=narrow)
     if logits.requires_grad and torch.is_grad_enabled():
         return columns_by_torch(logits, names, index, narrow=narrow, sums=_differentiable_sums)
-    known = [name for name in names if name in path.known]
-    found = dict(zip(known, path.kernels.columns(logits, known, index, narrow), strict=True)) if known else {}
-    if len(known) < len(names):
-        rest = [name for name in names if name not in path.known]
-        found.update(columns_by_torch(logits, rest, index, narrow=narrow, sums=_differentiable_sums))
-    return found
+    if path.known.issuperset(names):
+        return dict(zip(names, path.kernels.columns(logits, names, index, narrow), strict=True))
+    known, rest = ([name for name in names if (name in path.known) == here] for here in (True, False))
+    found = columns_by_torch(logits, rest, index, narrow=narrow, sums=_differentiable_sums)
+    return {**found, **columns(logits, known, index, narrow=narrow)} if known else found
 
 
 def _differentiable_sums(logits: Tensor, extras: bool) -> Rows:
@@ -214,3 +217,17 @@ def tally(
         add_samples(total, coins, log_p_value(coins, trials), *labels, num_classes, alpha)
     else:
         path.kernels.tally(numbers, *labels, num_classes, trials, alpha, *total)
+
+
+def tally_logits(
+    total: Tally, logits: Tensor, target: Tensor | None, ignore_index: int | None, trials: int, alpha: float
+) -> bool:
+    """Add the rows of logits to a tally, in place, in one pass, if a kernel does that; return whether one did."""
+    path, labels = decide(logits), logits if target is None else target
+    if path is None or not path.reads_logits or trials > path.most_trials:
+        return False
+    if not logits.device == labels.device == total.counts.device:
+        return False
+    counted = None if target is None or ignore_index is None else target != ignore_index
+    path.kernels.tally([logits], target, None, counted, logits.shape[-1], trials, alpha, *total)
+    return True

@@ -166,11 +166,11 @@ _STATES = "Tensor(a!) counts, Tensor(b!) sums, Tensor(c!) gap_histogram, Tensor(
 @_operator(
     "torch_boc::tally",
     mutates_args=Tally._fields,
-    schema="(Tensor[] coins, Tensor? target, Tensor? distance, Tensor? counted, int num_classes, int trials, "
+    schema="(Tensor[] given, Tensor? target, Tensor? distance, Tensor? counted, int num_classes, int trials, "
     f"float alpha, {_STATES}) -> ()",
 )
 def tally(
-    coins: Sequence[Tensor],
+    given: Sequence[Tensor],
     target: Tensor | None,
     distance: Tensor | None,
     counted: Tensor | None,
@@ -179,17 +179,21 @@ def tally(
     alpha: float,
     *states: Tensor,
 ) -> None:
-    """`core.tally.add_samples`: add samples to the tensors of a `Tally`, in place; `coins` are the first five fields.
+    """`core.tally.add_samples`: add samples to the tensors of a `Tally`, in place.
 
+    What is given are the first five fields of coins or, on the CPU, the logits alone, which need no distance.
     Prediction and target are int64, `counted` is bool, all other numbers of the samples are float64.
     """
+    if len(given) == 1:
+        _check_rows(target, torch.int64, given[0])
+        _check_rows(counted, torch.bool, given[0])
     for x, kind in zip(states, (torch.int64, torch.float64, torch.int64, torch.int64, torch.float64), strict=True):
-        if x.dtype != kind or not x.is_contiguous() or x.device != coins[0].device:
+        if x.dtype != kind or not x.is_contiguous() or x.device != given[0].device:
             raise ValueError(
-                f"expected contiguous states in {kind} on {coins[0].device}, got {x.dtype} with strides {x.stride()} "
+                f"expected contiguous states in {kind} on {given[0].device}, got {x.dtype} with strides {x.stride()} "
                 f"on {x.device}"
             )
-    _kernels(coins[0]).tally(coins, target, distance, counted, num_classes, trials, alpha, *states)
+    _kernels(given[0]).tally(given, target, distance, counted, num_classes, trials, alpha, *states)
 
 
 tally.register_fake(lambda *_: None)

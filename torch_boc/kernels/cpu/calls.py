@@ -35,7 +35,9 @@ _States = ctypes.c_void_p * len(Tally._fields)
 def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
     """The numbers with these names; real ones are in the dtype of the sums if `narrow`, otherwise in float64."""
     kinds, places = dtypes_of(tuple(names), logits.dtype, narrow), _Columns()
-    out = [logits.new_empty(logits.shape[:-1], dtype=kind) for kind in kinds]
+    out = [logits.new_empty(logits.shape[:-1], dtype=kinds[0])]
+    for kind in kinds[1:]:
+        out.append(torch.empty_like(out[0], dtype=kind))  # this takes half the time of `new_empty`
     if logits.numel():
         for name, x in zip(names, out, strict=True):
             places[_PLACES[name]] = x.data_ptr()
@@ -56,7 +58,7 @@ def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | No
 
 
 def tally(
-    coins: Sequence[Tensor],
+    given: Sequence[Tensor],
     target: Tensor | None,
     distance: Tensor | None,
     counted: Tensor | None,
@@ -65,12 +67,18 @@ def tally(
     alpha: float,
     *states: Tensor,
 ) -> None:
-    """Add samples to the tensors of a tally, in place."""
-    labels = (None, None) if target is None or distance is None else (target, distance)
-    samples = [None if x is None else x.contiguous() for x in (*coins, *labels, counted)]
-    places = _Samples(*[None if x is None else x.data_ptr() for x in samples])
-    how = coins[0].numel(), num_classes, threads(), *_table(trials), alpha, states[-1].shape[1]
-    if library().boc_tally(places, *how, _States(*[x.data_ptr() for x in states])):
+    """Add samples to the tensors of a tally, in place; `given` are the logits alone, or the fields of coins."""
+    how = *_table(trials), alpha, states[-1].shape[1], _States(*[x.data_ptr() for x in states])
+    from_logits = len(given) == 1
+    numbers = () if from_logits else (*given, None if target is None else distance)
+    samples = [None if x is None else x.contiguous() for x in (target, counted, *numbers)]
+    places = [None if x is None else x.data_ptr() for x in samples]
+    if from_logits:
+        logits, described = _described(given[0])
+        failed = logits.numel() and library().boc_tally_logits(*described, *places, *how)
+    else:
+        failed = library().boc_tally(_Samples(*places), given[0].numel(), num_classes, threads(), *how)
+    if failed:
         raise MemoryError("the native library got no memory")
 
 
@@ -102,6 +110,10 @@ def _described(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     row lie side by side or the rows do, like the pixels of an image whose class axis comes first. Otherwise it is a
     copy.
     """
+    classes, kind = logits.shape[-1], (DTYPES[logits.dtype], TALL_CLASSES, threads())
+    rows = logits.numel() // classes
+    if logits.is_contiguous():
+        return logits, (logits.data_ptr(), rows, classes, rows, classes, 0, 1, *kind)
     axes: list[tuple[int, int]] = []  # size and stride before the classes; those in one regular step are joined
     for size, stride in zip(logits.shape[:-1], logits.stride()[:-1], strict=True):
         if axes and axes[-1][1] == size * stride:
@@ -109,8 +121,6 @@ def _described(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         elif size > 1:
             axes.append((size, stride))
     if len(axes) > 2 or not (logits.stride(-1) == 1 or (axes and axes[-1][1] == 1 and axes[-1][0] >= LANES)):
-        logits = logits.contiguous()
-        axes = [(logits.numel() // logits.shape[-1], logits.shape[-1])]
-    (outer, jump), (inner, stride) = [(1, 0), (1, 0), *axes][-2:]
-    kind = DTYPES[logits.dtype], TALL_CLASSES, threads()
-    return logits, (logits.data_ptr(), outer * inner, logits.shape[-1], inner, stride, jump, logits.stride(-1), *kind)
+        return _described(logits.contiguous())
+    (_, jump), (inner, stride) = [(1, 0), (1, 0), *axes][-2:]
+    return logits, (logits.data_ptr(), rows, classes, inner, stride, jump, logits.stride(-1), *kind)

@@ -4,8 +4,9 @@
 #define BOC_LOGIT_TYPES(X) X(float32) X(bfloat16) X(float16) X(float64)
 #define BOC_COLUMNS(X)                                                                                                 \
     X(prediction, index) X(top, real) X(odds, real) X(squares, wide) X(mass, wide) X(mass_squares, wide)               \
-    X(surprise, real) X(margin, real) X(loss, real) X(concentration, real) X(free_gap, real) X(log_odds, wide)         \
-    X(tempered_loss, wide) X(top_margin, wide) X(gen, wide) X(distance, wide) X(lost, wide) X(ahead, index)
+    X(surprise, real) X(margin, real) X(loss, real) X(gap, wide) X(concentration, real) X(free_gap, real)              \
+    X(log_odds, wide) X(tempered_loss, wide) X(top_margin, wide) X(gen, wide) X(distance, wide) X(lost, wide)           \
+    X(ahead, index)
 #define BOC_COUNTS(X) X(samples) X(invalid) X(rejected) X(labelled) X(correct) X(bad_targets)
 #define BOC_SUMS(X)                                                                                                    \
     X(confidence) X(dominance) X(gap) X(gap_square) X(forced_gap) X(free_gap) X(concentration) X(p_value)              \
@@ -18,19 +19,13 @@
 #define BOC_BINS_PER_DECADE 50
 
 #define BOC_NAME(name, ...) name,
+#define BOC_PLACES(space, NAMES)                                                                                       \
+    namespace space {                                                                                                  \
+    enum { NAMES(BOC_NAME) number };                                                                                   \
+    }
 enum class Type { BOC_LOGIT_TYPES(BOC_NAME) number };
-namespace column {
-enum { BOC_COLUMNS(BOC_NAME) number };
-}
-namespace count {
-enum { BOC_COUNTS(BOC_NAME) number };
-}
-namespace sum {
-enum { BOC_SUMS(BOC_NAME) number };
-}
-namespace bin_count {
-enum { BOC_BIN_COUNTS(BOC_NAME) number };
-}
-namespace bin_sum {
-enum { BOC_BIN_SUMS(BOC_NAME) number };
-}
+BOC_PLACES(column, BOC_COLUMNS)
+BOC_PLACES(count, BOC_COUNTS)
+BOC_PLACES(sum, BOC_SUMS)
+BOC_PLACES(bin_count, BOC_BIN_COUNTS)
+BOC_PLACES(bin_sum, BOC_BIN_SUMS)

@@ -21,10 +21,12 @@ _MAPS = Path("/proc/self/maps")
 _POINTER, _SIZE, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_double
 LOGITS = [_POINTER] + [_SIZE] * 6 + [_NUMBER] * 3
 _TRIALS = [_SIZE, _NUMBER, _POINTER]
+_TALLY = [*_TRIALS, _REAL, _SIZE, _POINTER]
 _SIGNATURES = {
     "boc_columns": [*LOGITS, _POINTER, _NUMBER, _POINTER],
     "boc_gradient": [*LOGITS, _POINTER, _POINTER],
-    "boc_tally": [_POINTER, _SIZE, _SIZE, _NUMBER, *_TRIALS, _REAL, _SIZE, _POINTER],
+    "boc_tally": [_POINTER, _SIZE, _SIZE, _NUMBER, *_TALLY],
+    "boc_tally_logits": [*LOGITS, _POINTER, _POINTER, *_TALLY],
     "boc_log_tails": [_POINTER] * 4 + [_SIZE, _NUMBER, *_TRIALS],
 }
 

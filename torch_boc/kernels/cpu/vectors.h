@@ -24,6 +24,7 @@ typedef double Doubles __attribute__((vector_size(BYTES)));
 typedef int64_t Longs __attribute__((vector_size(BYTES)));
 typedef uint64_t Patterns __attribute__((vector_size(BYTES)));
 typedef uint16_t Halves __attribute__((vector_size(BYTES / 2)));
+typedef uint8_t Bytes __attribute__((vector_size(BYTES / 8)));
 #if defined(__AVX512F__)
 constexpr Ints LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 constexpr Longs WIDE_LANE = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -39,6 +40,7 @@ static inline Floats floats(float x) { return Floats{} + x; }
 static inline Ints ints(int32_t x) { return Ints{} + x; }
 static inline Doubles doubles(double x) { return Doubles{} + x; }
 static inline Longs longs(int64_t x) { return Longs{} + x; }
+static inline Doubles at_least_0(Doubles x) { return x < 0.0 ? doubles(0.0) : x; }
 
 // b where a is NaN. Compilers do not find the instruction in a > b ? a : b.
 #if defined(__AVX512F__)

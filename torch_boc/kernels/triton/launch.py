@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...core.coins import gap_of_sums
 from ...core.columns import distance_below_top, dtypes_of
 from ...core.precision import accumulator
 from ...core.tails import continued_steps
@@ -133,6 +134,8 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
         sums, size = [found.get(name) if name != "mass" or placed else None for name in of], layout.rows
         kernel, grid = load("rows").coins, (-(-size // BLOCK),)
         launch(kernel, grid, logits, *sums, size, layout.classes - 1, narrow=narrow, **OPTIONS)
+    if "gap" in asked:
+        found["gap"] = gap_of_sums(found["odds"], found["squares"], layout.classes)
     if index is not None and "distance" in asked:
         found["distance"] = distance_below_top(original, index.unsqueeze(-1), found["prediction"])
     if index is not None and not asked.isdisjoint(("lost", "ahead")):

@@ -1,15 +1,17 @@
-// The numbers of each row, by name; core/columns.py and core/coins.py have the formulas.
+// The numbers of each row, by name, a block of rows at a time; core/columns.py and core/coins.py have the formulas.
+#pragma once
 #include <cfloat>
 
 #include "rows.h"
 
-// Loss, concentration and free gap of a vector of rows.
+// Loss, gap, concentration and free gap of a vector of rows.
 static inline void coins_of(Block &block, int64_t i, double rivals) {
     auto given = [&](int which) { return load_as<Doubles>(block.at[which] + i); };
     auto put = [&](int which, Doubles values) { memcpy(block.at[which] + i, &values, sizeof values); };
     const Doubles odds = given(column::odds), mass = given(column::mass);
     if (rivals == 1.0) {
-        put(column::loss, odds / (1.0 + odds)), put(column::concentration, odds * 0.0), put(column::free_gap, odds * 0.0);
+        put(column::loss, odds / (1.0 + odds)), put(column::gap, odds * 0.0);
+        put(column::concentration, odds * 0.0), put(column::free_gap, odds * 0.0);
         return;
     }
     const Longs flat = odds > rivals * FLAT;
@@ -21,7 +23,8 @@ static inline void coins_of(Block &block, int64_t i, double rivals) {
     const Longs empty = room <= 4.0 * DBL_EPSILON * even;
     Doubles share = (given(column::mass_squares) - even) / (empty ? doubles(1.0) : room);
     share = empty | (share < 0.0) ? doubles(0.0) : share > 1.0 ? doubles(1.0) : share;
-    put(column::loss, (odds - given(column::squares)) / rivals), put(column::concentration, share);
+    const Doubles loss = (odds - given(column::squares)) / rivals;
+    put(column::loss, loss), put(column::gap, at_least_0(odds / (1.0 + odds) - loss)), put(column::concentration, share);
     put(column::free_gap, share * room * (flat ? doubles(0.25 / rivals) : doubles(1.0 / rivals)));
 }
 
@@ -35,10 +38,6 @@ static inline void logs_of(Block &block, int64_t i, double rivals) {
     const Doubles gen = load_as<Doubles>(block.at[column::gen] + i) + exp_of(EXPONENT * (2.0 * log_top - log_odds));
     memcpy(block.at[column::log_odds] + i, &log_odds, sizeof log_odds), memcpy(block.at[column::gen] + i, &gen, sizeof gen);
 }
-
-#define BOC_KIND(name, kind) Kind::kind,
-enum class Kind { index, real, wide };
-constexpr Kind KINDS[] = {BOC_COLUMNS(BOC_KIND)};
 
 // Which numbers are asked for, one bit each.
 struct Asked {
@@ -54,63 +53,42 @@ struct Asked {
 // The block's numbers from those that were read: coins, logarithms, and what is about the given class.
 static void complete(Block &block, const Logits &logits, int64_t at, int64_t count, Asked asked, const int64_t *index) {
     const double rivals = double(logits.classes - 1);
-    if (asked.any(column::loss, column::concentration, column::free_gap))
+    if (asked.any(column::loss, column::gap, column::concentration, column::free_gap))
         for (int64_t i = 0; i < count; i += WIDE) coins_of(block, i, rivals);
     if (asked.any(column::log_odds, column::gen))
         for (int64_t i = 0; i < count; i += WIDE) logs_of(block, i, rivals);
     for (int64_t i = 0; asked.any(column::tempered_loss) && i < count; i++) block.at[column::tempered_loss][i] /= rivals;
     for (int64_t i = 0; asked.any(column::distance) && i < count; i++) {
         const bool is_class = 0 <= index[at + i] && index[at + i] < logits.classes;
-        const double top = logit_at(logits, at + i, block.prediction[i]);
-        block.at[column::distance][i] = top - (is_class ? block.own[i] : top);
+        double top = block.at[column::top][i];
+        if (top != top) top = logit_at(logits, at + i, block.prediction[i]);  // infinite, or NaN
+        block.at[column::distance][i] = top - (is_class ? logit_at(logits, at + i, index[at + i]) : top);
     }
 }
 
-// Real numbers in the dtype of the sums. For two classes, the loss follows from the odds in that dtype: the gap is then
-// exactly 0.
-static void keep_narrow(const Block &block, int which, int64_t at, int64_t count, bool pair, float *to) {
-    for (int64_t i = 0; i < count; i++) {
-        const float odds = float(block.at[column::odds][i]);
-        to[at + i] = pair && which == column::loss ? odds / (1.0f + odds) : float(block.at[which][i]);
-    }
-}
-
-// `columns` has a place for each number, in the order of the contract; null for those that are not asked for. Real ones
-// are in the dtype of the sums if `narrow`. Returns 1 if there is no memory left, else 0.
-BOC_EXPORT int32_t boc_columns(BOC_LOGITS, const int64_t *index, int32_t narrow, void **columns) {
-    BOC_DESCRIBED;
-    Asked asked = {0};
-    for (int which = 0; which < column::number; which++) asked.bits |= int64_t(columns[which] != nullptr) << which;
+// Calls each(block, first row, number of rows, thread) for all rows, with the numbers that are asked for in the block.
+// Returns 1 if there is no memory left, else 0.
+template <typename Each>
+static int32_t over_blocks(const Logits &logits, Asked asked, const int64_t *index, int32_t threads, const Each &each) {
     const int wanted = asked.wanted();
-    const bool turned = logits.is_turned(), floats = narrow && logits.dtype != Type::float64;
-    threads = useful_threads(rows, classes * (wanted & EXTRAS ? 9 : 1), threads);
+    const bool turned = logits.is_turned();
     const size_t size = logits.dtype == Type::float64 ? 8 : logits.dtype == Type::float32 ? 4 : 2;
-    const Scratch scratch(turned ? size_t(classes) * ROWS * size : 0, threads);
+    const Scratch scratch(turned ? size_t(logits.classes) * ROWS * size : 0, threads);
     if (scratch.is_missing()) return 1;
     auto *read = with_type(logits.dtype, [&](auto logit) {
         return wanted & MARGINS ? read_rows<decltype(logit), true> : read_rows<decltype(logit), false>;
     });
-    over_rows(rows, turned ? ROWS : 1, threads, [&](int64_t first, int64_t last, int32_t thread) {
+    over_rows(logits.rows, turned ? ROWS : 1, threads, [&](int64_t first, int64_t last, int32_t thread) {
         Block block = {};
         for (int64_t at = first; at < last; at += ROWS) {
-            const int64_t count = last - at < ROWS ? last - at : ROWS;
-            for (int64_t i = 0; index && i < count; i++) {
-                const int64_t place = index[at + i] < 0 ? 0 : index[at + i] < classes ? index[at + i] : classes - 1;
+            const int64_t count = last - at < ROWS ? last - at : ROWS, end = logits.classes - 1;
+            for (int64_t i = 0; wanted & STANDING && i < count; i++) {
+                const int64_t place = index[at + i] < 0 ? 0 : index[at + i] < end ? index[at + i] : end;
                 block.own[i] = logit_at(logits, at + i, place);
             }
             read(logits, at, count, wanted, scratch.of(thread), block);
             complete(block, logits, at, count, asked, index);
-            for (int which = 0; which < column::number; which++) {
-                if (!columns[which]) continue;
-                if (KINDS[which] == Kind::real && floats) {
-                    keep_narrow(block, which, at, count, classes == 2, static_cast<float *>(columns[which]));
-                    continue;
-                }
-                const void *from = which == column::prediction ? static_cast<const void *>(block.prediction)
-                                   : which == column::ahead    ? static_cast<const void *>(block.ahead)
-                                                               : block.at[which];
-                memcpy(static_cast<char *>(columns[which]) + at * 8, from, size_t(count) * 8);
-            }
+            each(block, at, count, thread);
         }
     });
     return 0;

@@ -1,37 +1,13 @@
-// Binomial log tails, and what samples add to the states of a metric; core/tails.py and core/tally.py have the formulas.
+// What samples add to the states of a metric; core/tally.py has the formulas.
+#pragma once
 #include "contract.h"
-#include "logits.h"
 #include "parallel.h"
 #include "tails.h"
 
-constexpr int64_t TAIL = 64;  // logits that could be read in the time of a tail
-constexpr int BLOCK = MANY * WIDE;
-
-BOC_EXPORT int32_t boc_log_tails(const double *wins, const double *odds, double *log, double *slope, int64_t size,
-                                 int32_t threads, int64_t trials, int32_t half, const double *log_choices) {
-    const Trials of = {double(trials), half, log_choices};
-    over_rows(size, BLOCK, useful_threads(size, TAIL, threads), [&](int64_t first, int64_t last, int32_t) {
-        for (int64_t at = first; at < last; at += BLOCK) {
-            const int64_t count = last - at < BLOCK ? last - at : BLOCK;
-            Doubles given[MANY] = {}, against[MANY] = {};
-            Chance chances[MANY];
-            Tails tails[MANY];
-            memcpy(given, wins + at, size_t(count) * 8), memcpy(against, odds + at, size_t(count) * 8);
-            const int vectors = int((count + WIDE - 1) / WIDE);
-            for (int v = 0; v < vectors; v++) chances[v] = chance_of(against[v]);
-            log_tails<true>(vectors, given, against, chances, of, tails);
-            for (int64_t i = 0; i < count; i++)
-                log[at + i] = tails[i / WIDE].log[i % WIDE], slope[at + i] = tails[i / WIDE].slope[i % WIDE];
-        }
-    });
-    return 0;
-}
-
 // The values where the mask is set, 0 elsewhere.
 static inline Doubles where(Longs mask, Doubles values) { return (Doubles)(mask & (Longs)values); }
-static inline Doubles at_least_0(Doubles x) { return x < 0.0 ? doubles(0.0) : x; }
 
-// The bin of a number in [0, 1] among equal ones, closed on the right; see functional/bins.py.
+// The bin of a number in [0, 1] among equal ones, closed on the right; see core/tally.py.
 static inline Longs equal_bin(Doubles score, double bins) {
     const Doubles place = ceil_of(score * bins) - 1.0;
     return __builtin_convertvector(place < 0.0 ? doubles(0.0) : place > bins - 1.0 ? doubles(bins - 1.0) : place, Longs);
@@ -58,14 +34,13 @@ static inline Longs gap_bins(Doubles gap, Longs valid) {
 
 // The samples of a batch, by the places of their numbers; target and distance may be null, and so may `counted`.
 struct Samples {
-    const int64_t *prediction;
-    const double *odds, *loss, *concentration, *free_gap;
-    const int64_t *target;
-    const double *distance;
-    const uint8_t *counted;
     double rivals, alpha;
     int64_t bins;
     Trials trials;
+    const int64_t *target;
+    const uint8_t *counted;
+    const int64_t *prediction;
+    const double *odds, *loss, *concentration, *free_gap, *distance;
     bool has_labels() const { return target && distance; }
 };
 
@@ -86,7 +61,7 @@ template <typename Vector, typename Number> static inline Vector some(const Numb
 static inline Seen seen(const Samples &of, int64_t at, int64_t count, Doubles &odds, Doubles &loss) {
     Seen out = {};
     out.counted = WIDE_LANE < count;
-    for (int i = 0; of.counted && i < WIDE && i < count; i++) out.counted[i] &= -int64_t(of.counted[at + i] != 0);
+    if (of.counted) out.counted &= __builtin_convertvector(some<Bytes>(of.counted, at, count), Longs) != 0;
     odds = some<Doubles>(of.odds, at, count), loss = some<Doubles>(of.loss, at, count);
     out.share = some<Doubles>(of.concentration, at, count), out.free = some<Doubles>(of.free_gap, at, count);
     const Doubles nothing = (odds - odds) + (loss - loss) + (out.share - out.share) + (out.free - out.free);  // 0 or NaN
@@ -182,23 +157,13 @@ struct alignas(64) Partial {
     }
 };
 
-// Adds samples to the tensors of a Tally. The threads' parts are joined in the order of the threads, so that every run
-// gives the same bits. Returns 1 if there is no memory left, else 0.
-BOC_EXPORT int32_t boc_tally(const void **given, int64_t size, int64_t classes, int32_t threads, int64_t trials,
-                             int32_t half, const double *log_choices, double alpha, int64_t bins, void **states) {
-    auto whole = [&](int i) { return static_cast<const int64_t *>(given[i]); };
-    auto real = [&](int i) { return static_cast<const double *>(given[i]); };
-    const Samples samples = {whole(0), real(1), real(2), real(3), real(4), whole(5), real(6),
-                             static_cast<const uint8_t *>(given[7]), double(classes - 1), alpha, bins,
-                             {double(trials), half, log_choices}};
-    threads = useful_threads(size, TAIL, threads);
+// Calls body(partial), where partial(thread) is what this thread adds up. The parts are joined in the order of the
+// threads, so that every run gives the same bits. Returns 1 if there is no memory left, or what the body returns.
+template <typename Body> static int32_t with_partials(int64_t bins, int32_t threads, void **states, const Body &body) {
     const Scratch scratch(sizeof(Partial) + size_t(bins) * sizeof(Bin), threads);
     if (scratch.is_missing()) return 1;
     auto partial = [&](int32_t thread) { return static_cast<Partial *>(scratch.of(thread)); };
-    over_rows(size, BLOCK, threads, [&](int64_t first, int64_t last, int32_t thread) {
-        for (int64_t at = first; at < last; at += BLOCK)
-            partial(thread)->add(samples, at, last - at < BLOCK ? last - at : BLOCK);
-    });
+    if (body(partial)) return 1;
     for (int32_t i = 0; i < threads; i++) partial(i)->join(states, bins);
     return 0;
 }
