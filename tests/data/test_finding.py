@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.inference.cases import predictor
 from torch_boc import BoCClassifier, functional, watch
-from torch_boc.data.finding import TARGET_NAMES, classes_last, find_logits, find_target, split_batch
+from torch_boc.data.finding import TARGET_NAMES, find_logits, find_target, split_batch
 from torch_boc.inference.batches import BatchReader
 from torch_boc.lightning.sources import LogitSource
 
@@ -110,7 +110,7 @@ def test_targets_are_found_by_every_loop(batch):
     inputs, target = split_batch(batch)
     assert target is TARGET
     assert not isinstance(inputs, dict) or set(inputs) == {"x"}
-    assert find_target(None, batch, (4,)) is TARGET
+    assert find_target(None, batch, LOGITS) is TARGET
     assert LogitSource().take(LOGITS, batch, None)[1] is TARGET
     (table,) = predictor(Model(LOGITS)).predict([batch])
     assert table["target"].equal(TARGET)
@@ -118,7 +118,7 @@ def test_targets_are_found_by_every_loop(batch):
 
 def test_two_different_targets_are_refused_by_every_loop():
     batch = {"x": torch.zeros(4, 2), "label": TARGET, "y": TARGET + 1}
-    for find in (split_batch, lambda batch: find_target(None, batch, (4,)), BatchReader(Model(LOGITS)).read):
+    for find in (split_batch, lambda batch: find_target(None, batch, LOGITS), BatchReader(Model(LOGITS)).read):
         with pytest.raises(
             ValueError, match=r"expected one target.* got 'label' and 'y'; rename the one that is not the target"
         ):
@@ -132,7 +132,7 @@ def test_what_the_model_cannot_do_without_is_no_target():
 
     batch = BatchReader(Pair()).read({"x": LOGITS, "y": LOGITS, "labels": TARGET})
     assert set(batch.kwargs) == {"x", "y"}
-    assert batch.known["target"].equal(TARGET)
+    assert batch.target.equal(TARGET)
 
 
 @pytest.mark.parametrize(
@@ -143,22 +143,27 @@ def test_what_the_model_cannot_do_without_is_no_target():
         (LOGITS, TARGET[:2]),
         (LOGITS, TARGET > 0),
         {"labels": nn.functional.one_hot(TARGET)},
-        {"other": TARGET},
-        TARGET,
-        None,
     ],
 )
+def test_what_may_be_a_target_and_does_not_fit_is_refused(batch):
+    with pytest.raises(
+        ValueError, match=r"expected (targets of shape \(4,\), as integer|a batch \(x, target\) or a mapping)"
+    ):
+        find_target(None, batch, LOGITS)
+
+
+@pytest.mark.parametrize("batch", [{"other": TARGET}, TARGET, None, (LOGITS, ["a", "b"]), (LOGITS, LOGITS, "c")])
 def test_what_is_no_target(batch):
-    assert find_target(None, batch, (4,)) is None
+    assert find_target(None, batch, LOGITS) is None
 
 
 def test_targets_in_the_outputs_come_first():
-    assert find_target({"targets": TARGET + 1}, (LOGITS, TARGET), (4,))[0] == 1
+    assert find_target({"targets": TARGET + 1}, (LOGITS, TARGET), LOGITS)[0] == 1
 
 
 def test_only_what_can_be_the_target_is_ambiguous():
     batch = {"label": TARGET, "y": nn.functional.one_hot(TARGET), "target": LOGITS}
-    assert find_target(None, batch, (4,)) is TARGET
+    assert find_target(None, batch, LOGITS) is TARGET
 
 
 def test_the_class_axis_of_images_must_be_given():
@@ -167,15 +172,10 @@ def test_the_class_axis_of_images_must_be_given():
     model, gap = Model({"out": images}), functional.bag_of_coins(images, dim=1).gap
     with pytest.raises(ValueError, match=r"expected dim, the class axis, for logits of shape \(2, 5, 3, 4\)"):
         BoCClassifier(model)(images)
-    with (
-        watch(model),
-        pytest.raises(ValueError, match=r"use dim=1 if the classes are on the second axis, as in segmentation"),
-    ):
-        model(images)
+    with pytest.warns(UserWarning, match=r"dim=1 reads 5 classes .* and dim=-1 4 classes"), watch(model) as watching:
+        assert model(images) is model.output
+    assert watching.skipped == 1
     assert BoCClassifier(model, dim=1)(images).gap.equal(gap)
     with watch(model, dim=1) as watching:
         model(images)
     torch.testing.assert_close(watching.compute()["gap"], gap.double().mean())
-    assert LogitSource().take({"out": images}, None, None)[0].equal(images)
-    assert classes_last(images, -1).equal(images)
-    assert classes_last(images[0]).equal(images[0])

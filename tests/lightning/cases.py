@@ -110,9 +110,9 @@ def expected(module: Any, data: TensorDataset, keys: Any = None, **options: Any)
 
 
 def chosen(values: Any, prefix: str) -> dict[str, float]:
-    """The values under a prefix, without it; for `val/boc/` without those of further loaders."""
+    """The values under a prefix, without it and without NaN; for `val/boc/` without those of further loaders."""
     named = {key.removeprefix(prefix): float(value) for key, value in values.items() if key.startswith(prefix)}
-    return {key: value for key, value in named.items() if "/" not in key}
+    return {key: value for key, value in named.items() if "/" not in key and value == value}
 
 
 def ours(said: Any) -> list[str]:

@@ -87,12 +87,12 @@ def test_other_loops_and_samples_without_targets(library, stage, tmp_path):
     assert chosen(run.callback_metrics, prefix) == pytest.approx(want)
     module.validation_step = module.test_step = lambda batch, batch_idx: module(batch[0])
     bare = loader(TensorDataset(VAL.tensors[0]))
-    run = trainer(library, tmp_path, BoCCallback(trials=50, alpha=0.2))
-    getattr(run, stage)(module, bare, verbose=False)
-    assert chosen(run.callback_metrics, prefix) == pytest.approx({key: want[key] for key in SHORT_KEYS})
-    run = trainer(library, tmp_path, BoCCallback(keys=("gap", "nll")))
-    getattr(run, stage)(module, bare, verbose=False)
-    assert run.callback_metrics[f"{prefix}nll"].isnan()
+    for keys in (None, ("nll", *SHORT_KEYS)):
+        run = trainer(library, tmp_path, BoCCallback(trials=50, alpha=0.2, keys=keys))
+        with pytest.warns(UserWarning, match=rf"without nll.* of {prefix[:3]}.*: no batch has a target\. Targets are"):
+            getattr(run, stage)(module, bare, verbose=False)
+        assert chosen(run.callback_metrics, prefix) == pytest.approx({key: want[key] for key in SHORT_KEYS})
+        assert (f"{prefix}nll" in run.callback_metrics) == (keys is not None)
 
 
 def test_training_steps(tmp_path):
@@ -360,7 +360,8 @@ class TestTargets:
         run = trainer(lightning, tmp_path, BoCCallback())
         with pytest.warns(UserWarning, match="without val: .*every target is ignore_index, -100; ignore_index=None"):
             run.validate(module, data, verbose=False)
-        assert not run.callback_metrics
+        assert run.callback_metrics["val/boc/nll"].isnan()
+        assert not chosen(run.callback_metrics, "val/boc/")
         run = trainer(lightning, tmp_path, BoCCallback(ignore_index=None, keys=("gap",)))
         run.validate(module, data, verbose=False)
         assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(module, VAL, ("gap",)))

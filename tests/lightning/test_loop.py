@@ -31,7 +31,8 @@ from tests.passes import count_passes
 from torch_boc import BoCMetric, BoCPredictor, BoCSeparation, ConformalTest
 from torch_boc.functional import compute_scores
 from torch_boc.lightning import BoCCallback
-from torch_boc.lightning.loop import LoopMetrics, Probes, Problems
+from torch_boc.lightning.loop import LoopMetrics, Probes
+from torch_boc.metrics.hook import Problems
 
 pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:nothing can be flagged")]
 SCORES = ("msp", "energy", "gap")
@@ -103,11 +104,11 @@ class TestSeparation:
     def test_ignored_samples_and_targets_of_other_classes_count_nowhere(self):
         target = torch.arange(54).reshape(6, 9) % 5
         target[:, 6:] = -100
-        loop, plain = loop_of(BoCMetric(ignore_index=-100)), loop_of()
+        loop, plain = (loop_of(BoCMetric(ignore_index=index, dim=-1)) for index in (-100, None))
         for place in (0, 1):
-            logits, labels = 4 * random(6, 5, 9, seed=place), torch.where(target < 0, target, target + 100 * place)
+            logits, labels = 4 * random(6, 9, 5, seed=place), torch.where(target < 0, target, target + 100 * place)
             loop.loaders[place].update(logits, labels)
-            plain.loaders[place].update(logits[:, :, :6], None if place else target[:, :6])
+            plain.loaders[place].update(logits[:, :6], None if place else target[:, :6])
         keys = ("samples", "gap", "accuracy")
         torch.testing.assert_close(loop.compute(keys), plain.compute(keys))
 
@@ -143,14 +144,21 @@ class TestConformalTest:
         run = trainer(lightning, tmp_path, callback)
         known = logits_of(module, KNOWN)
         whole = ConformalTest(**options).calibrate(known)
-        for stage in ("test", "test", "val"):  # a second epoch starts from nothing
-            assert not callback.test.calibrated, "test samples are for testing"
+        with pytest.warns(UserWarning, match=r"without `test/boc/flagged`: the test has no held-out samples; call tr"):
+            run.test(module, [loader(FAR), loader(NEAR)], verbose=False)
+        assert not callback.test.calibrated, "test samples are for testing"
+        assert "test/boc/flagged" not in run.callback_metrics
+        for stage, first, flagged in (
+            ("val", KNOWN, level(known, **options)),
+            ("test", FAR, share(whole, logits_of(module, FAR))),  # what the test in service flags
+            ("val", KNOWN, level(known, **options)),  # a second epoch starts from nothing
+        ):
             loop = run.validate if stage == "val" else run.test
-            loop(module, [loader(KNOWN), loader(NEAR)], verbose=False)
-            assert chosen(run.callback_metrics, f"{stage}/boc/")["flagged"] == pytest.approx(level(known, **options))
+            loop(module, [loader(first), loader(NEAR)], verbose=False)
+            assert chosen(run.callback_metrics, f"{stage}/boc/")["flagged"] == pytest.approx(flagged)
             near = chosen(run.callback_metrics, f"{stage}/boc/near/")["flagged"]
             assert near == pytest.approx(share(whole, logits_of(module, NEAR)))
-        assert torch.equal(callback.test.counts, whole.counts)
+            assert torch.equal(callback.test.counts, whole.counts)
         assert not test.calibrated
 
     def test_checkpoints_keep_the_test_of_their_weights_and_it_is_ready_for_use(self, library, tmp_path):
@@ -178,13 +186,13 @@ class TestConformalTest:
             trainer(library, tmp_path, again, BoCCallback(test=True))
 
     def test_pixels_of_a_picture_stay_together(self):
-        pictures, target = 4 * random(9, 5, 4, 3), torch.zeros(9, 4, 3, dtype=torch.long)
+        pictures, target = 4 * random(9, 4, 3, 5), torch.zeros(9, 4, 3, dtype=torch.long)
         target[:, 0] = -100
         for options in ({}, {"temperature": 2.0}):
-            loop = loop_of(BoCMetric(ignore_index=-100), test=ConformalTest(**options))
+            loop = loop_of(BoCMetric(ignore_index=-100, dim=-1), test=ConformalTest(**options))
             for start in range(0, 9, 2):
                 loop.loaders[0].update(pictures[start : start + 2], target[start : start + 2])
-            rows = pictures[:, :, 1:].movedim(1, -1)
+            options["dim"], rows = -1, pictures[:, 1:]
             assert loop.compute(("gap",))["flagged"] == pytest.approx(level(rows, **options))
             assert torch.equal(loop.test.counts, ConformalTest(**options).calibrate(rows).counts)
 
@@ -200,14 +208,15 @@ class TestConformalTest:
 
     def test_too_few_samples_are_said_once_and_have_no_value(self, tmp_path):
         """Of 61 samples, 31 are in the first half: at 2 % all of them can flag a sample, and a half cannot."""
-        run = trainer(lightning, tmp_path, BoCCallback(ood={1: "near"}, test=True, alpha=0.02, keys=("gap",)))
-        with warnings.catch_warnings(record=True, action="always") as said:
-            for _ in range(2):
-                run.validate(classifier(lightning), [loader(KNOWN), loader(NEAR)], verbose=False)
-        (message,) = ours(said)
-        assert "expected enough held-out samples to flag one at alpha=0.02, got 31" in message
-        assert "val/boc/flagged" not in run.callback_metrics
-        assert "val/boc/near/flagged" in run.callback_metrics
+        callback, module = BoCCallback(ood={1: "near"}, test=True, alpha=0.02, keys=("gap",)), classifier(lightning)
+        for _ in range(2):  # in each run
+            run = trainer(lightning, tmp_path, callback, max_epochs=2)
+            with warnings.catch_warnings(record=True, action="always") as said:
+                run.fit(module, loader(TRAIN), [loader(KNOWN), loader(NEAR)])
+            (message,) = ours(said)
+            assert "expected enough held-out samples to flag one at alpha=0.02, got 31" in message
+            assert run.callback_metrics["val/boc/flagged"].isnan()
+            assert run.callback_metrics["val/boc/near/flagged"] > 0
 
     def test_arguments(self):
         with pytest.raises(TypeError, match=r"expected test as True, False or a torch_boc.ConformalTest, got str"):
@@ -215,7 +224,7 @@ class TestConformalTest:
         assert BoCCallback(alpha=0).test is BoCCallback(test=False).test is None
         callback = BoCCallback(test=ConformalTest("gap").calibrate(torch.randn(9, 4)))
         assert not callback.test.calibrated
-        with pytest.raises(ValueError, match="expected the state of a test with score='gap'"):
+        with pytest.raises(ValueError, match=r"with score='gap'.*make the test with these arguments.*another prefix"):
             callback.load_state_dict({"test": ConformalTest().calibrate(torch.randn(9, 4)).state_dict()})
 
 
@@ -285,11 +294,13 @@ class TestProblems:
         if gives == "nothing":
             module.validation_step = module.test_step = lambda batch, batch_idx: None
         run = trainer(lightning, tmp_path, BoCCallback(plot_every_n_epochs=1))
-        words = "got probabilities" if gives == "probabilities" else "return {'loss': loss, 'logits': logits} from"
+        words = "got probabilities" if gives == "probabilities" else "return {'loss': loss, 'logits': logits, 'tar"
         with pytest.warns(UserWarning, match=f"{SAID} a batch of .*{words}") as said:
             getattr(run, stage)(module, *[loader(TRAIN)] * (stage == "fit"), loader(VAL))
         assert len(ours(said)) == 1
-        assert set(run.callback_metrics) == {f"{'test' if stage == 'test' else 'val'}/boc/skipped_batches"}
+        prefix = f"{'test' if stage == 'test' else 'val'}/boc/"
+        assert set(chosen(run.callback_metrics, prefix)) == {"skipped_batches"}
+        assert run.callback_metrics[f"{prefix}nll"].isnan()  # a missing one would end a fit that monitors it
 
     @pytest.mark.parametrize("first", [0, 1])
     def test_values_beside_skipped_batches_are_those_of_the_others(self, library, first, tmp_path):
@@ -319,8 +330,9 @@ class TestProblems:
         run = trainer(lightning, tmp_path, callback)
         with pytest.warns(UserWarning, match=f"{SAID} a batch of val, loader 1 'near': KeyError"):
             run.validate(module, [loader(KNOWN), loader(NEAR)], verbose=False)
-        want = {"val/boc/gap": expected(module, KNOWN)["gap"], "val/boc/near/skipped_batches": 2}
-        assert {key: value.item() for key, value in run.callback_metrics.items()} == pytest.approx(want)
+        assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(module, KNOWN, ("gap",)))
+        assert chosen(run.callback_metrics, "val/boc/near/") == {"skipped_batches": 2}
+        assert run.callback_metrics["val/boc/near/msp_auroc"].isnan()
 
     def test_what_is_found_out_late_refuses_the_loader(self):
         """Probabilities on a device are known when results are asked for; the other loader keeps its values."""
@@ -330,7 +342,7 @@ class TestProblems:
         loop.loaders[1].metric._looks_like_probabilities = torch.tensor(True)
         with pytest.warns(UserWarning, match="goes on without val, loader 1 'near': ValueError: .*got probabilities"):
             found = loop.compute(("gap",))
-        assert set(found) == {"gap", "near/skipped_batches"}
+        assert {key for key, value in found.items() if value == value} == {"gap", "near/skipped_batches"}
         assert found["near/skipped_batches"] == 1
         assert set(loop.figures(draw=True)) == {"coherence"}
 
@@ -350,7 +362,7 @@ class TestProblems:
             assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(module, VAL, ("gap",)))
 
     def test_kinds_are_said_once_and_told_apart_and_interruptions_pass(self):
-        problems = Problems("warn")
+        problems = Problems("warn", "BoCCallback")
         with warnings.catch_warnings(record=True, action="always") as said:
             for message in ("got 16", "got 7", "found none"):
                 with problems.tolerated("a batch"):

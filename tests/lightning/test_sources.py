@@ -1,13 +1,15 @@
 """Where logits and targets come from: outputs, a submodule, a function; and what is said when they do not."""
 
+import copy
 import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
-from tests.lightning.cases import QUIET, VAL, chosen, classifier, expected, loader, points, trainer
+from tests.lightning.cases import LIBRARIES, QUIET, VAL, chosen, classifier, expected, loader, points, trainer
 from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.sources import LogitSource
 
@@ -62,12 +64,13 @@ def test_outputs_and_batches(output, batch):
     assert LogitSource(lambda *args: (LOGITS, None)).take(output, batch, None)[1] is None
 
 
-def hooked(logits):
+def hooked(*outputs):
+    """The source after so many calls of a submodule in one step."""
     model, source = nn.Sequential(nn.Identity()), LogitSource("0")
     source.attach(model)
     source.attach(model)  # which does no harm
-    model(LOGITS)
-    model(logits)  # the last call counts
+    for logits in outputs:
+        model(logits)
     return source
 
 
@@ -80,22 +83,26 @@ SOURCES = {
 
 @pytest.mark.parametrize("origin", SOURCES)
 @pytest.mark.parametrize(
-    "wrong", [*map(torch.randn, [(4,), (4, 1), (4, 1, 2)]), torch.tensor(0.5), torch.ones(4, 3, dtype=torch.long)]
+    ("wrong", "words"),
+    [
+        (torch.randn(4), r"of shape \(N, C\), got shape \(4,\); binary=True takes a single logit"),
+        (torch.randn(4, 1), r"of shape \(N, C\), got shape \(4, 1\); binary=True takes a single logit"),
+        (torch.randn(4, 2, 3), r"expected dim, .* dim=1 reads 2 classes .* \(4, 3\), .* dim=-1 3 classes .* \(4, 2\)"),
+        (torch.tensor(0.5), r"of shape \(N, C\), got shape \(\); return"),
+        (torch.ones(4, 3, dtype=torch.long), "expected floating-point logits"),
+    ],
 )
-def test_what_cannot_be_logits_is_refused_with_the_remedies(origin, wrong):
-    with pytest.raises(TypeError, match=rf"expected logits {origin}, with two classes or more on dim=1") as error:
+def test_what_cannot_be_logits_is_refused_with_the_remedies(origin, wrong, words):
+    with pytest.raises((TypeError, ValueError), match=f"expected logits {origin}: .*{words}") as error:
         SOURCES[origin](wrong)
-    assert f"got shape {tuple(wrong.shape)}, dtype {wrong.dtype}; " in str(error.value)
-    single = wrong.ndim and wrong.shape[-1] != 3
-    assert ("binary=True takes a single logit" in str(error.value)) == bool(single)
-    for remedy in ("return {'loss': loss, 'logits': logits}", "logits='model.classifier'", "logits=lambda outputs"):
+    for remedy in ("return {'loss': loss, 'logits': logits", "logits='model.classifier'", "logits=lambda outputs"):
         assert remedy in str(error.value)
 
 
 @pytest.mark.parametrize("output", [(LOGITS, LOGITS), {"loss": LOGITS.sum()}, 3])
 def test_outputs_without_logits(output):
     for origin in ("in what the step returned", "from submodule '0'"):
-        with pytest.raises(TypeError, match=f"expected logits {origin}; expected a model output"):
+        with pytest.raises(TypeError, match=f"expected logits {origin}: expected a model output"):
             SOURCES[origin](output)
 
 
@@ -104,9 +111,12 @@ def test_wrong_sources():
         BoCCallback(logits=3)
     with pytest.raises(ValueError, match=r"got 'model.classifer'; did you mean 'model.classifier'"):
         LogitSource("model.classifer").attach(nn.ModuleDict({"model": nn.ModuleDict({"classifier": nn.Linear(2, 2)})}))
+    for calls in (0, 2):  # chunks, views: which samples are the batch is not known
+        with pytest.raises(TypeError, match=f"expected one call of the submodule in a step, got {calls} "):
+            hooked(*[LOGITS] * calls).take(None, (LOGITS, TARGET), None)
     source = hooked(LOGITS)
     source.forget()
-    with pytest.raises(TypeError, match="expected submodule '0' to run in this step, got no call of it"):
+    with pytest.raises(TypeError, match="got 0 "):
         source.take(None, None, None)
 
 
@@ -126,13 +136,57 @@ def test_what_a_logits_function_must_not_return(result, got):
         LogitSource(lambda *args: result).take(None, None, None)
 
 
-def test_class_axis():
-    tokens, labels = torch.randn(2, 7, 3), torch.zeros(2, 7, dtype=torch.long)
-    logits, target = LogitSource(dim=-1).take({"logits": tokens}, {"labels": labels}, None)
-    assert logits.shape == (2, 3, 7)
-    assert target is labels
-    with pytest.raises(TypeError, match=r"two classes or more on dim=2, as in \(N, C\), got shape \(4, 3\)"):
-        LogitSource(dim=2).take(LOGITS, None, None)
+class TestTokens:
+    """The class axis is found from the target, and causal language models predict the next label."""
+
+    def test_class_axis(self):
+        labels = torch.zeros(2, 7, dtype=torch.long)
+        for shape, options in (((2, 7, 3), {}), ((2, 3, 7), {}), ((2, 7, 7), {"dim": -1})):
+            given = torch.randn(shape)
+            logits, target = LogitSource(**options).take({"logits": given}, {"labels": labels}, None)
+            assert logits.equal(given.movedim(1, -1) if shape == (2, 3, 7) else given)
+            assert target is labels
+        with pytest.raises(ValueError, match=r"expected dim, the class axis, for logits of shape \(2, 7, 7\)"):
+            LogitSource().take({"logits": torch.randn(2, 7, 7)}, {"labels": labels}, None)
+        with pytest.raises(ValueError, match=r"expected dim in \[-2, 2\), got 2 \(shape \(4, 3\)"):
+            LogitSource(dim=2).take(LOGITS, None, None)
+
+    @pytest.mark.parametrize("kind", ["RobertaForTokenClassification", "GPT2LMHeadModel"])
+    def test_of_transformers(self, kind, tmp_path):
+        """With its defaults the callback logs the loss of the model itself."""
+        transformers = pytest.importorskip("transformers")
+        torch.manual_seed(0)
+        sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16, "vocab_size": 50}
+        model = getattr(transformers, kind)
+        model = model(model.config_class(**sizes, initializer_range=0.5, num_labels=5, bos_token_id=1, eos_token_id=2))
+        tokens = torch.randint(3, 50, (16, 12))
+        labels = tokens if kind.startswith("GPT2") else torch.randint(5, (16, 12))
+        labels[3:, 7:] = -100
+        data = [{"input_ids": x.clamp_min(3), "labels": y} for x, y in zip(tokens, labels, strict=True)]
+        module = classifier(LIBRARIES["lightning"], model, gives="loss")
+        losses = []
+
+        def step(batch, batch_idx):
+            output = module.model(**batch)
+            losses.append(output.loss.item())
+            return {"logits": output.logits}
+
+        module.validation_step = step
+        run = trainer(LIBRARIES["lightning"], tmp_path, BoCCallback())
+        run.validate(module, DataLoader(data, batch_size=16), verbose=False)
+        assert run.callback_metrics["val/boc/nll"].item() == pytest.approx(losses[0], rel=1e-5)
+
+        def shifted(batch, batch_idx):
+            return {"logits": step(batch, 0)["logits"][:, :-1], "labels": batch["labels"][:, 1:]}
+
+        module.validation_step = shifted
+        if kind.startswith("GPT2"):
+            run = trainer(LIBRARIES["lightning"], tmp_path, BoCCallback())
+            with pytest.warns(UserWarning, match="expected causal=True if .* or causal=False if the step has shifted"):
+                run.validate(module, DataLoader(data, batch_size=16), verbose=False)
+            run = trainer(LIBRARIES["lightning"], tmp_path, BoCCallback(causal=False))
+            run.validate(module, DataLoader(data, batch_size=16), verbose=False)
+            assert run.callback_metrics["val/boc/nll"].item() == pytest.approx(losses[0], rel=1e-5)
 
 
 class TestBinary:
@@ -152,7 +206,48 @@ class TestBinary:
 
     def test_tokens_and_several_classes(self):
         single, target = torch.randn(2, 7, 1), torch.ones(2, 7, 1)
-        logits, classes = LogitSource(dim=-1, binary=True).take(single, (LOGITS, target), None)
-        assert (logits.shape, classes.shape) == ((2, 2, 7), (2, 7))
-        with pytest.raises(ValueError, match=r"a single logit of each sample .*binary=True.* got shape \(4, 3\)"):
+        for dim in (-1, None):
+            logits, classes = LogitSource(dim=dim, binary=True).take(single, (LOGITS, target), None)
+            assert (logits.shape, classes.shape) == ((2, 7, 2), (2, 7))
+        with pytest.raises(ValueError, match=r"a single logit of each sample, as binary=True says, got shape \(4, 3\)"):
             LogitSource(binary=True).take(LOGITS, None, None)
+
+
+MASKS = torch.zeros(4, 1, 8, 8, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("logits", "outputs", "batch", "words"),
+    [
+        (torch.randn(4, 3, 8, 8), {}, (LOGITS, MASKS), r"of shape \(4, 3, 8\) or \(4, 8, 8\), .* got \[1\] of shape"),
+        (LOGITS, {}, (LOGITS, LOGITS.softmax(1)), r"got \[1\] of shape \(4, 3\), dtype torch.float32"),
+        (LOGITS, {}, (LOGITS, TARGET, torch.arange(4)), r"a tuple of 3, in which \[1\] or \[2\] may be the target"),
+        (LOGITS, {}, {"x": LOGITS, "labels": torch.tensor(3)}, r"got labels of shape \(\)"),
+        (LOGITS, {"targets": TARGET[:3]}, (LOGITS, TARGET), r"got targets of shape \(3,\)"),
+        (LOGITS, {}, {"labels": TARGET, "y": TARGET + 1}, "got 'labels' and 'y'; rename"),
+    ],
+)
+def test_a_target_that_does_not_fit_is_never_dropped(logits, outputs, batch, words):
+    with pytest.raises(ValueError, match=words):
+        LogitSource().take({"logits": logits, **outputs}, batch, None)
+    if logits is LOGITS:  # what is out-of-distribution has other classes
+        assert LogitSource().take({"logits": logits, **outputs}, batch, None, ood=True)[1] is None
+
+
+def test_copies_and_files_of_a_hooked_module_have_no_trace_of_it(tmp_path):
+    """A snapshot in a step: the hook holds logits with a gradient, and its class is not known elsewhere."""
+    module, copies = classifier(LIBRARIES["lightning"], gives="loss"), []
+
+    def snapshot(loss):
+        copies.append(copy.deepcopy(module.model))
+        torch.save(module.model, tmp_path / "model.pt")
+        return loss
+
+    step = module._step
+    module._step = lambda batch: snapshot(step(batch))
+    callback = BoCCallback(logits="model", every_n_train_steps=1)
+    trainer(LIBRARIES["lightning"], tmp_path, callback).fit(module, loader(VAL), loader(VAL))
+    assert b"torch_boc" not in (tmp_path / "model.pt").read_bytes()
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    for model in (copies[-1], loaded):
+        torch.testing.assert_close(model(VAL.tensors[0]), model[2](model[1](model[0](VAL.tensors[0]))))

@@ -173,7 +173,10 @@ def test_paths_that_cannot_be_written_are_refused_before_the_work(module, tmp_pa
 
 
 def test_rows_that_are_no_samples_are_refused(module, tmp_path):
-    for shape, words in (((1, 5, 3), r"logits of shape \(N, C\)"), ((2, 5), "each of the 16 samples .*, got 32")):
+    for shape, words in (
+        ((1, 5, 3), r"targets of shape \(16, 3\) or \(16, 5\)"),
+        ((2, 5), r"targets of shape \(32,\)"),
+    ):
         module.predict_step = lambda batch, batch_idx, shape=shape: torch.zeros(shape[0] * len(batch[0]), *shape[1:])
         with pytest.raises(ValueError, match=words):
             predict(tmp_path, module, loader(DATA))
@@ -183,7 +186,7 @@ def test_rows_that_are_no_samples_are_refused(module, tmp_path):
 
 def test_single_logits(tmp_path):
     module = classifier(lightning, perceptron(1))
-    with pytest.raises(TypeError, match="binary=True takes a single logit"):
+    with pytest.raises(ValueError, match="binary=True takes a single logit"):
         predict(tmp_path, module, loader(DATA))
     assert not list((tmp_path / "out").glob("*"))
     found, logits = table(predict(tmp_path, module, loader(DATA), binary=True)), logits_of(module, DATA)[:, 0]

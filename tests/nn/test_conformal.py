@@ -152,12 +152,15 @@ def test_rows_that_cannot_be_scored_have_no_p_value_and_are_flagged():
 
 
 def test_any_shape_and_class_axis():
-    test = calibrated()
-    z = new(12).reshape(3, 4, 5)
-    assert test(z).shape == (3, 4)
-    first = ConformalTest(dim=1).calibrate(held_out())
-    assert torch.equal(first(z.movedim(-1, 1)), test(z))
-    assert test(z[:0]).shape == (0, 4)
+    test, z = calibrated(), new(12).reshape(3, 4, 5)
+    for call in (test, test.flag, test.discoveries, test.update, ConformalTest().calibrate):
+        with pytest.raises(ValueError, match=r"expected dim, .* dim=1 reads 4 classes .* and dim=-1 5 classes"):
+            call(z)
+    last, first = (ConformalTest(dim=dim).calibrate(held_out()) for dim in (-1, 1))
+    assert torch.equal(last(z).flatten(), test(z.reshape(12, 5)))
+    for name in ("test", "flag", "discoveries"):
+        assert torch.equal(getattr(first, name)(z.movedim(-1, 1)), getattr(last, name)(z))
+    assert last(z[:0]).shape == (0, 4)
 
 
 def test_evidence_in_place_of_logits():

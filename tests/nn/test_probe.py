@@ -25,7 +25,7 @@ def assert_same(probe, other):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_the_probe_is_the_functional_layer(shape, dtype):
     logits = 4 * torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(1))
-    result = BoCProbe(trials=30)(logits)
+    result = BoCProbe(trials=30, dim=-1)(logits)
     assert_same(result, expected(logits, 30))
     assert {x.shape for x in result} == {logits.shape[:-1]}
     assert result.prediction.dtype == torch.int64
@@ -36,7 +36,7 @@ def test_the_probe_is_the_functional_layer(shape, dtype):
 def test_chosen_columns_come_as_a_dict_in_their_order(shape):
     logits = 4 * torch.randn(shape, generator=torch.Generator().manual_seed(1))
     names = ("p_value", "free_gap", "energy", "prediction", "logit_gap")
-    result = BoCProbe(trials=30, columns=names)(logits)
+    result = BoCProbe(trials=30, dim=-1, columns=names)(logits)
     assert tuple(result) == names
     whole, scores = expected(logits, 30), functional.compute_scores(logits, ["energy", "logit_gap"])
     for name, value in result.items():
@@ -102,3 +102,31 @@ def test_arguments_are_checked():
         BoCClassifier(nn.LSTM(3, 4))(torch.ones(1, 2, 3))
     with pytest.raises(ValueError, match="at least 2 classes"):
         BoCClassifier(nn.Linear(3, 1))(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("make", [BoCProbe, lambda **options: BoCClassifier(nn.Identity(), **options)])
+def test_class_axis_and_probabilities(make):
+    """Nothing is guessed: (N, C, T) and (N, T, C) have the same axes; and probabilities are no logits."""
+    images = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(
+        ValueError, match=r"expected dim.*: dim=1 reads 5 classes .* \(2, 3\), .* 3 classes .* \(2, 5\)"
+    ):
+        make()(images)
+    assert make(dim=1)(images).gap.equal(functional.bag_of_coins(images, dim=1).gap)
+    assert make(dim=-1)(images).gap.equal(functional.bag_of_coins(images).gap)
+    rows = images[0].softmax(-1)
+    with pytest.raises(ValueError, match=r"got probabilities \(every row of the first batch .* validate_args=False"):
+        make()(rows)
+    assert make(validate_args=False)(rows).gap.equal(functional.bag_of_coins(rows).gap)
+    probe = make()
+    probe(images[0])
+    probe(rows)  # only the first batch is looked at
+
+
+def test_probabilities_on_a_device_are_refused_by_the_second_call(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    probe = BoCProbe()
+    probe._first.found = torch.tensor(True)  # what the first call has left there, where it must not wait
+    with pytest.raises(ValueError, match="got probabilities"):
+        probe(torch.randn(4, 3))
+    probe(torch.randn(4, 3))

@@ -68,7 +68,7 @@ def test_a_class_axis_in_the_middle(dim):
     test = ConformalTest(dim=dim).calibrate(logits(300))
     result = BoCClassifier(nn.Identity(), dim=1, test=test)(x)
     assert result.p_in_distribution.shape == (2, 6, 1)
-    want = ConformalTest().calibrate(logits(300))(x.movedim(1, -1))
+    want = ConformalTest(dim=-1).calibrate(logits(300))(x.movedim(1, -1))
     torch.testing.assert_close(result.p_in_distribution, want, rtol=0, atol=0)
 
 
@@ -81,7 +81,10 @@ def test_the_state_dict_has_both_and_the_names_of_the_model_do_not_change():
         second(x)
     second.load_state_dict(first.state_dict(), strict=True)
     torch.testing.assert_close(second(x).p_in_distribution, first(x).p_in_distribution, rtol=0, atol=0)
-    second.model.load_state_dict(linear().state_dict(), strict=True)
+    second.load_state_dict(linear().state_dict(), strict=True)  # of the model alone
+    assert second.model.weight.equal(linear().weight)
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        second.load_state_dict({"weights": torch.zeros(5, 3)})
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])

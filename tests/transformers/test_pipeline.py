@@ -69,7 +69,7 @@ def test_pipelines(task, make, texts, options):
     model = make().eval()
     test = ConformalTest().calibrate(torch.randn(99, 3)) if make is entailing else None
     expected = pipeline(task, model=model, tokenizer=tokenizer(), device="cpu")(texts, batch_size=1, **options)
-    work = pipeline(task, model=BoCClassifier(model, test=test), tokenizer=tokenizer(), device="cpu")
+    work = pipeline(task, model=BoCClassifier(model, dim=-1, test=test), tokenizer=tokenizer(), device="cpu")
     assert_same(work(texts, batch_size=3, **options), expected)
     assert "Pipeline" in repr(work)  # which asks the model for its modalities
 

@@ -64,38 +64,47 @@ def split_batch(batch: Any, *, inputs: Collection[str] = ()) -> tuple[Any, Any]:
     return batch, None
 
 
-def find_target(outputs: Any, batch: Any, shape: tuple[int, ...], *, binary: bool = False) -> Tensor | None:
-    """The targets of a step: class indices of the given shape, or None.
+def find_target(
+    outputs: Any, batch: Any, logits: Tensor, *, dim: int | None = None, binary: bool = False
+) -> Tensor | None:
+    """The targets of a step, class indices with the shape of the logits without the class axis; None if there are none.
 
-    They are looked for by name in the outputs and in the batch, and then as the second of a pair (x, y). Anything else
-    in these places (one-hot rows, a second view of an image) is not a target. With `binary`, targets may have any dtype
-    and a class axis of size 1, as binary_cross_entropy_with_logits takes them.
+    They are looked for by name in the outputs and in the batch, and then as the second of a pair (x, y). A tensor in
+    these places that does not fit is an error, because without its target a sample would count that should not.
+
+    Args:
+        outputs: what the step returned.
+        batch: what the loader gave.
+        logits: with the classes on `dim`, or on the second or last axis if it is None.
+        dim: the class axis.
+        binary: for single logits: targets may have any dtype, and an axis of size 1 for the class.
     """
-    for part in (outputs, batch):
-        named = named_targets(part) if isinstance(part, Mapping) else {}
-        target: Tensor | None = _only({name: x for name, x in named.items() if _are_classes(x, shape, binary)})
-        if target is not None:
+    size, shape = logits.ndim, tuple(logits.shape)
+    axes = {1, size - 1} if dim is None else {dim % size}
+    shapes = {(*shape[:axis], *shape[axis + 1 :]) for axis in axes}
+    places = {f"[{place}]": x for place, x in enumerate(batch)} if isinstance(batch, tuple | list) else {}
+    for found in (*(named_targets(x) for x in (outputs, batch) if isinstance(x, Mapping)), dict([*places.items()][1:])):
+        tensors = {name: x for name, x in found.items() if isinstance(x, Tensor)}
+        fitting = {name: x for name, x in tensors.items() if _are_classes(x, shapes, binary)}
+        if found.keys() <= places.keys() and len(places) > 2:
+            if fitting:
+                raise ValueError(
+                    f"expected a batch (x, target) or a mapping, got a {type(batch).__name__} of {len(places)}, in "
+                    f"which {' or '.join(fitting)} may be the target"
+                )
+        elif fitting:
+            target: Tensor = _only(fitting)
             return target
-    second = batch[1] if isinstance(batch, tuple | list) and len(batch) == 2 else None
-    return second if _are_classes(second, shape, binary) else None
+        elif tensors:
+            got = ", ".join(f"{name} of shape {tuple(x.shape)}, dtype {x.dtype}" for name, x in tensors.items())
+            wanted = " or ".join(map(str, sorted(shapes)))
+            raise ValueError(f"expected targets of shape {wanted}, as integer class indices, got {got}")
+    return None
 
 
 def named_targets(batch: Mapping[Any, Any]) -> dict[str, Any]:
     """The entries of a mapping whose keys are names of targets."""
     return {name: batch[name] for name in TARGET_NAMES if name in batch}
-
-
-def classes_last(logits: Tensor, dim: int | None = None) -> Tensor:
-    """Logits with the class axis `dim` moved to the end; by default it is there already.
-
-    Logits with four axes or more may have it second, as images do, or last. For these, `dim` must be given.
-    """
-    if dim is None and logits.ndim > 3:
-        raise ValueError(
-            f"expected dim, the class axis, for logits of shape {tuple(logits.shape)}, got none; "
-            "use dim=1 if the classes are on the second axis, as in segmentation, or dim=-1 if they are on the last"
-        )
-    return logits if dim is None else logits.movedim(dim, -1)
 
 
 def describe(value: Any) -> str:
@@ -142,11 +151,8 @@ def _only(found: dict[str, Any]) -> Any:
     return next(iter(different.values()), None)
 
 
-def _are_classes(x: Any, shape: tuple[int, ...], binary: bool) -> bool:
-    if not isinstance(x, Tensor):
-        return False
+def _are_classes(x: Tensor, shapes: Collection[tuple[int, ...]], binary: bool) -> bool:
     if binary:
-        return x.shape in (shape, (*shape[:1], 1, *shape[1:]), (*shape, 1)) and not x.is_complex()
-    if x.shape != shape:
-        return False
-    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+        sizes = [size for size in x.shape if size != 1]
+        return not x.is_complex() and any(sizes == [size for size in shape if size != 1] for shape in shapes)
+    return tuple(x.shape) in shapes and not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)

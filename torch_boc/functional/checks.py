@@ -9,8 +9,11 @@ from torch.nn import Parameter
 _PLAIN = (Tensor, Parameter)
 
 
-def check_logits(logits: Tensor, dim: int) -> int:
-    """Return `dim` as a non-negative axis of `logits`, or raise if these logits cannot be probed."""
+def check_logits(logits: Tensor, dim: int | None, target: Tensor | None = None) -> int:
+    """Return the class axis of `logits` as a non-negative number, or raise if these logits cannot be probed.
+
+    With a `dim` of None it is that of `class_axis`.
+    """
     if not isinstance(logits, Tensor):
         raise TypeError(f"expected logits as a torch.Tensor, got {type(logits).__name__}; use torch.as_tensor")
     if type(logits) not in _PLAIN and type(logits).__name__ == "DTensor":
@@ -20,20 +23,78 @@ def check_logits(logits: Tensor, dim: int) -> int:
         raise TypeError(f"expected floating-point logits, got {_described(logits)}; convert with logits.float()")
     if axes == 0:
         raise ValueError(f"expected logits with a class axis, got a scalar ({_described(logits)})")
+    if dim is None:
+        dim = class_axis(logits, target)
     if not -axes <= dim < axes:
         raise ValueError(f"expected dim in [{-axes}, {axes}), got {dim} ({_described(logits)})")
     if logits.shape[dim] < 2:
         raise ValueError(
             f"expected at least 2 classes on dim={dim}, got {logits.shape[dim]} ({_described(logits)}); "
-            "a single sigmoid logit x is the pair of logits (0, x)"
+            "a single logit x of a binary classifier is the pair of logits (0, x)"
         )
     return dim % axes
 
 
-def classes_last(logits: Tensor, dim: int) -> Tensor:
-    """Return the logits with the class axis `dim` moved to the end, or raise if they cannot be probed."""
-    place = check_logits(logits, dim)
+def class_axis(logits: Tensor, target: Tensor | None = None) -> int:
+    """The class axis of a batch: the second of (N, C). With more axes the shape of the target says where it is.
+
+    It is 1 as in (N, C, H, W), or -1 as in (N, T, C). If there is no target, or both fit it, nothing is guessed.
+
+    >>> class_axis(torch.zeros(2, 7, 3), torch.zeros(2, 7)), class_axis(torch.zeros(2, 7, 3), torch.zeros(2, 3))
+    (-1, 1)
+    """
+    if logits.ndim < 3:
+        return logits.ndim - 1
+    shape = tuple(logits.shape)
+    rest = {1: (*shape[:1], *shape[2:]), -1: shape[:-1]}
+    if isinstance(target, Tensor):
+        fitting = [axis for axis in rest if rest[axis] == tuple(target.shape)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if not fitting:
+            raise ValueError(
+                f"expected target of shape {rest[1]} or {rest[-1]}, that of logits of shape {shape} without the class "
+                f"axis, got {_described(target)}; give dim if the classes are on another axis"
+            )
+    raise ValueError(
+        f"expected dim, the class axis, for logits of shape {shape}, got none: dim=1 reads {shape[1]} classes for "
+        f"samples of shape {rest[1]}, as in segmentation, and dim=-1 {shape[-1]} classes for samples of shape "
+        f"{rest[-1]}, as in tokens"
+    )
+
+
+def classes_last(logits: Tensor, dim: int | None, target: Tensor | None = None) -> Tensor:
+    """Return the logits with the class axis moved to the end, or raise if they cannot be probed; see `check_logits`."""
+    place = check_logits(logits, dim, target)
     return logits if place == logits.ndim - 1 else logits.movedim(place, -1)
+
+
+def as_binary(logits: Tensor, target: Tensor | None = None, *, dim: int | None = None) -> tuple[Tensor, Tensor | None]:
+    """The logits (0, z) of two classes, on the last axis, and class indices, of single logits z and targets 0 and 1.
+
+    Args:
+        logits: shape (N,), or with an axis of size 1 for the class, which is the second or the last.
+        target: of any dtype, with or without the axis of size 1. What is no whole number, such as 0.5, becomes -1.
+        dim: the axis of size 1.
+
+    >>> as_binary(torch.tensor([[2.0], [-1.0]]), torch.tensor([[1.0], [0.0]]))
+    (tensor([[ 0.,  2.],
+            [ 0., -1.]]), tensor([1, 0]))
+    """
+    if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim == 0:
+        got = _described(logits) if isinstance(logits, Tensor) else type(logits).__name__
+        raise TypeError(f"expected single logits as a floating-point tensor of shape (N,) or (N, 1), got {got}")
+    if logits.ndim > 1:
+        axis = dim if dim is not None else 1 if logits.shape[1] == 1 else -1
+        if not -logits.ndim <= axis < logits.ndim or logits.shape[axis] != 1:
+            raise ValueError(f"expected a single logit of each sample, as binary=True says, got {_described(logits)}")
+        logits = logits.squeeze(axis)
+    if target is not None:
+        whole = target.long()
+        target = torch.where(whole == target, whole, -1)
+        if [size for size in target.shape if size != 1] == [size for size in logits.shape if size != 1]:
+            target = target.reshape(logits.shape)
+    return torch.stack([torch.zeros_like(logits), logits], -1), target
 
 
 def bare(x: Tensor) -> Tensor:
@@ -128,3 +189,41 @@ def are_probabilities(logits: Tensor, dim: int, *, slack: float | None = None) -
 def probabilities_message(rows: str, remedy: str) -> str:
     """The error message for probabilities in place of logits; `rows` says which rows were looked at."""
     return f"expected logits or log-probabilities, got probabilities ({rows} is non-negative and sums to 1); {remedy}"
+
+
+class FirstBatch:
+    """Refuses probabilities in the first batch, without making the host wait for the device.
+
+    On a CPU, `look` raises at once. Elsewhere `refuse` raises, when results are asked for.
+
+    Args:
+        kind: the batch in words.
+    """
+
+    def __init__(self, kind: str = "first batch") -> None:
+        self.kind = kind
+        self.found: Tensor | bool | None = None  # a tensor until it is read; None before the first batch
+
+    def look(self, logits: Tensor, dim: int = -1, *, waits: bool = False) -> None:
+        """Look at the batch if it is the first one. Compiled code looks at none.
+
+        With `waits`, the next batch waits once for what was found in the first one, and raises it.
+        """
+        # The compiler is asked first, so that it does not compile again after the first batch was looked at.
+        if torch.compiler.is_compiling():
+            return
+        if self.found is None and logits.numel() > 0:
+            self.found = are_probabilities(logits, dim)
+            if logits.device.type == "cpu":
+                self.refuse()
+        elif waits and type(self.found) is Tensor and not torch.cuda.is_current_stream_capturing():
+            self.refuse()
+
+    def refuse(self) -> None:
+        """Raise if the first batch has probabilities. The first call reads from the device."""
+        if isinstance(self.found, Tensor):
+            self.found = bool(self.found)
+        if self.found:
+            self.found = None
+            remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
+            raise ValueError(probabilities_message(f"every row of the {self.kind}", remedy))

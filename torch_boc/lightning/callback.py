@@ -9,10 +9,11 @@ from typing import Any
 from ..data.atomic import replacing
 from ..functional.summary import SHORT_KEYS, check_keys
 from ..metrics import BoCMetric, BoCSeparation
+from ..metrics.hook import Problems
 from ..nn import ConformalTest
 from ..plots import new_axes
 from .libraries import Callback
-from .loop import SEVERAL_LOADERS, LoopMetrics, Probes, Problems, check_ood, loader_names, place_ood, uncalibrated
+from .loop import SEVERAL_LOADERS, LoopMetrics, Probes, check_ood, loader_names, place_ood, uncalibrated
 from .sources import LogitFunction, LogitSource
 
 DEFAULT_KEYS = (*SHORT_KEYS, "nll", "ece_confidence")
@@ -30,11 +31,12 @@ class BoCCallback(Callback):
     be well calibrated. Do not monitor the gap or one of its parts: a falling gap means rising confidence, and a network
     that overfits becomes more and more confident, so that its gap still falls while its likelihood gets worse.
 
-    A batch that cannot be read does not end the training. The callback warns once for each kind of problem, leaves the
-    batch out, and logs how many it has left out as `val/boc/skipped_batches`. If the values of a loader cannot be
-    relied on, none are logged for it, and keys that had a value in an earlier epoch become NaN. If a target is not a
-    class, the keys about targets have no value. Mistakes that are seen before training begins are always errors:
-    unknown arguments, unknown names of submodules, and `ood` loaders that `fit` does not have.
+    A batch that cannot be read, or whose target does not fit the logits, does not end the training. The callback warns
+    once in a run for each kind of problem, leaves the batch out, and logs how many it has left out as
+    `val/boc/skipped_batches`. If the values of a loader cannot be relied on, they are NaN. If a target is not a class,
+    the keys about targets are. If no batch has a target, the callback says once which keys are not logged. Mistakes
+    that are seen before training begins are always errors: unknown arguments, unknown names of submodules, and `ood`
+    loaders that `fit` does not have.
 
     With `test`, a conformal test is calibrated on the first validation loader in each epoch, which must hold
     in-distribution samples that the network was not trained on. `val/boc/svhn/flagged` is the share of another loader
@@ -42,8 +44,9 @@ class BoCCallback(Callback):
     the odd samples of the first loader that a test flags which is calibrated with its even samples. It should be about
     `alpha`. Scores are counted in 768 KiB for each loader and group (twice that for the first loader), in the same
     pass over the logits. After the epoch, `callback.test` is a `ConformalTest` that is calibrated with all samples of
-    the first loader, for `BoCPredictor` or `BoCClassifier`. Checkpoints keep the test of the last validation before
-    them: `torch.load(path)["callbacks"][callback.state_key]["test"]` is its state dict.
+    the first loader, for `BoCPredictor` or `BoCClassifier`, and `test/boc/flagged` is the share of a test loader that
+    it flags. Checkpoints keep the test of the last validation before them:
+    `torch.load(path)["callbacks"][callback.state_key]["test"]` is its state dict.
 
     With several loaders, Lightning requires the argument `dataloader_idx` in the step, as in
     `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs: `val/loss` becomes
@@ -52,20 +55,24 @@ class BoCCallback(Callback):
 
     Args:
         logits: where they come from. None: what the step returns (the logits, or an object in which
-            `torch_boc.data.find_logits` finds them). A name such as "model.classifier": what that submodule returns, at
-            its last call in a step. A function of (outputs, batch, pl_module): it returns logits and targets; the
-            targets may be None.
-        dim: the class axis of the logits; 1 as in cross_entropy, -1 for the tokens of a transformer.
+            `torch_boc.data.find_logits` finds them). A name such as "model.classifier": what that submodule returns,
+            which must be called once in a step. A function of (outputs, batch, pl_module): it returns logits and
+            targets; the targets may be None.
+        dim: the class axis of the logits; 1 as in cross_entropy, -1 for the tokens of a transformer. By default the
+            second of (N, C); with more axes, the shape of the target says where it is.
         binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
             Its targets are 0 and 1 of any dtype. The gap of two classes is always 0; confidence, `nll` and AUROC are
             not.
+        causal: whether each position of logits of shape (N, T, C) predicts the label of the next position. By default
+            causal language models of transformers do so, whose labels are those of the batch, and others do not.
         keys: what to log, among the keys of `torch_boc.functional.boc_summary`. Keys about targets need targets in
             the step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label, y, y_true or
             ground_truth. By default the six keys below, and `nll` and `ece_confidence` where there are targets.
         prefix: what follows `val/`, `test/` and `train/` in the names.
         ood: the out-of-distribution loaders, which are compared with loader 0: by index as {1: "svhn"} or {"svhn": 1},
             or by name if the loaders come as a dict, as ["svhn"] or {"svhn_test": "svhn"}. Each adds its keys that need
-            no targets, the shift of the mean gap, and AUROC and FPR95 of `scores`, as in `val/boc/svhn/msp_auroc`.
+            no targets, the shift of the mean gap, and AUROC and FPR95 of `scores`, as in `val/boc/svhn/msp_auroc`. The
+            targets of its samples are not used; those of pixels and tokens may be `ignore_index`.
         scores: names in `torch_boc.functional.scores`.
         thresholds: with None, AUROC and FPR95 are exact up to a million samples of a loader, whose scores are kept;
             beyond, the scores are counted in bins. A power of two gives that many bins from the first sample on, in
@@ -96,8 +103,9 @@ class BoCCallback(Callback):
         self,
         *,
         logits: str | LogitFunction | None = None,
-        dim: int = 1,
+        dim: int | None = None,
         binary: bool = False,
+        causal: bool | None = None,
         keys: Sequence[str] | None = None,
         prefix: str = "boc",
         ood: Mapping[int | str, str | int] | Sequence[str] | None = None,
@@ -122,11 +130,15 @@ class BoCCallback(Callback):
         if plot_every_n_epochs is not None:
             new_axes(1, None)  # if matplotlib is missing, the error comes now and not at the end of an epoch
         self._if_labelled = keys is None
-        self._source = LogitSource(logits, dim, binary=binary)
-        common: dict[str, Any] = {"trials": trials, "validate_args": validate_args}
+        self._source = LogitSource(logits, dim, binary=binary, causal=causal)
+        common: dict[str, Any] = {"trials": trials, "validate_args": validate_args, "dim": -1}
         metric = BoCMetric(bins=bins, alpha=alpha, ignore_index=ignore_index, **common)
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
-        self._probes = Probes(metric, separation, uncalibrated(test, alpha), alpha, Problems(on_error))
+        counted = (
+            "; the key `skipped_batches` counts batches that are left out, and BoCCallback(on_error='raise') stops"
+        )
+        problems = Problems(on_error, "BoCCallback", f"{counted} with the error")
+        self._probes = Probes(metric, separation, uncalibrated(test, alpha), alpha, problems)
         self.test = uncalibrated(test, alpha)
         self._loops: dict[str, LoopMetrics] = {}
 
@@ -144,10 +156,17 @@ class BoCCallback(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the test of a checkpoint, if there is one and this callback has a test."""
         if self.test is not None and "test" in state_dict:
-            self.test.load_state_dict(state_dict["test"])
+            try:
+                self.test.load_state_dict(state_dict["test"])
+            except ValueError as error:
+                raise ValueError(
+                    f"{error}; or give this BoCCallback another prefix, which leaves that test out"
+                ) from None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Refuse another callback that logs under the same names: Lightning would log the mean of both."""
+        """Begin a run. Refuse another callback that logs under the same names: Lightning would log the mean of both."""
+        self._loops = {}
+        self._probes.problems.kinds.clear()
         others = [x for x in trainer.callbacks if isinstance(x, BoCCallback) and x is not self]
         if any(other.prefix == self.prefix for other in others):
             raise ValueError(f"expected a different prefix for each BoCCallback, got {self.prefix!r} twice")
@@ -175,15 +194,13 @@ class BoCCallback(Callback):
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Add the batch."""
-        loader = self._loops["val"].loaders[dataloader_idx]
-        loader.add(lambda: self._source.take(outputs, batch, pl_module))
+        self._add("val", outputs, batch, pl_module, dataloader_idx)
 
     def on_test_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Add the batch."""
-        loader = self._loops["test"].loaders[dataloader_idx]
-        loader.add(lambda: self._source.take(outputs, batch, pl_module))
+        self._add("test", outputs, batch, pl_module, dataloader_idx)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the values of every n-th batch, each batch by itself."""
@@ -192,8 +209,11 @@ class BoCCallback(Callback):
             self._source.forget()
             return
         self._begin("train", pl_module, [""])
-        self._loops["train"].loaders[0].add(lambda: self._source.take(outputs, batch, pl_module))
-        self._log("train", pl_module, on_step=True, on_epoch=False)
+        self._add("train", outputs, batch, pl_module)
+        # Lightning's logger would repeat the values under later steps.
+        values = self._log("train", pl_module, on_step=True, on_epoch=False, logger=False)
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=trainer.fit_loop.epoch_loop._batches_that_stepped)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the values of all batches together."""
@@ -231,15 +251,29 @@ class BoCCallback(Callback):
             with self._probes.problems.tolerated(f"some ood loaders of {stage}"):
                 if wrong:
                     raise ValueError(wrong)
-            probes = replace(self._probes, test=None) if stage == "train" else self._probes
+            service = self.test if stage == "test" and self.test is not None and self.test.calibrated else None
+            if stage == "test" and self.test is not None and service is None:
+                self._probes.problems.say(
+                    f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
+                    "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"
+                )
+            untested = stage == "train" or (stage == "test" and service is None)
+            probes = replace(self._probes, test=None if untested else self._probes.test, service=service)
             self._loops[stage] = LoopMetrics(stage, named, present, probes)
-        self._loops[stage].reset(module.device)
+        # Only the processes of one group have different samples if the others share the work on each sample.
+        mesh = module.device_mesh
+        self._loops[stage].reset(module.device, None if mesh is None else mesh["data_parallel"].get_group())
 
-    def _log(self, stage: str, module: Any, **how: bool) -> None:
+    def _add(self, stage: str, outputs: Any, batch: Any, module: Any, place: int = 0) -> None:
+        loader = self._loops[stage].loaders[place]
+        loader.add(lambda: self._source.take(outputs, batch, module, ood=loader.ood))
+
+    def _log(self, stage: str, module: Any, **how: bool) -> dict[str, float]:
         values = self._loops[stage].compute(self.keys, if_labelled=self._if_labelled)
         named = {f"{stage}/{self.prefix}/{key}": value for key, value in values.items()}
         with self._probes.problems.tolerated(f"what is logged of {stage}"):
             module.log_dict(named, add_dataloader_idx=False, batch_size=1, **how)
+        return {key: float(value) for key, value in named.items()}
 
     def _finish(self, stage: str, trainer: Any, module: Any) -> None:
         # All processes have the same values, so their mean is the same; without it Lightning warns about every key.

@@ -1,14 +1,13 @@
 """The loaders of one loop: their names, their metrics, and what becomes of batches that cannot be read."""
 
 import math
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -20,6 +19,7 @@ from ..functional.registry import need_extras
 from ..functional.summary import LABELLED_KEYS, summarize
 from ..functional.tally import Counts, Tally
 from ..metrics import BoCMetric, BoCSeparation
+from ..metrics.hook import Problems
 from ..metrics.separation import NEGLIGIBLE_ERROR
 from ..nn import ConformalTest
 
@@ -80,10 +80,12 @@ def place_ood(ood: Mapping[int | str, str], names: Sequence[str], stage: str) ->
     A loader is left out if it is missing or first, or if another loader has the name that it would get.
     """
     known: dict[int | str, int] = {key: place for place, name in enumerate(names) for key in (place, name)}
-    found = {known[loader]: label for loader, label in ood.items() if loader in known}
+    # From a file of LightningCLI the keys come as strings.
+    places = {x: int(x) if x not in known and isinstance(x, str) and x.isdigit() else x for x in ood}
+    found = {known[places[loader]]: label for loader, label in ood.items() if places[loader] in known}
     others = {name for place, name in enumerate(names) if place not in found}
     present = {place: label for place, label in found.items() if place > 0 and label not in others}
-    missing = [loader for loader in ood if loader not in known]
+    missing = [loader for loader in ood if places[loader] not in known]
     loaders = ", ".join(f"{place} {name!r}" for place, name in enumerate(names))
     named = [found.get(place, name) for place, name in enumerate(names)]
     if missing:
@@ -117,43 +119,6 @@ def uncalibrated(test: bool | ConformalTest | None, alpha: float) -> ConformalTe
     return found
 
 
-class Problems:
-    """Turns errors into one warning for each kind, so that the probe never ends a training; or raises them.
-
-    >>> problems = Problems("warn")
-    >>> with warnings.catch_warnings(record=True, action="always") as said:
-    ...     for size in (16, 7):
-    ...         with problems.tolerated("a batch of val"):
-    ...             raise ValueError(f"expected logits of shape (N, C), got ({size},)")
-    >>> len(said)
-    1
-    """
-
-    def __init__(self, on_error: str = "raise") -> None:
-        if on_error not in ("warn", "raise"):
-            raise ValueError(f"expected on_error among warn, raise, got {on_error!r}")
-        self.on_error = on_error
-        self._kinds: set[str] = set()
-
-    @contextmanager
-    def tolerated(self, what: str) -> Iterator[None]:
-        """Continue after an error in the block, which is about `what`. Interruptions (Ctrl-C) are still raised."""
-        try:
-            yield
-        except Exception as error:
-            if self.on_error == "raise":
-                raise
-            text = f"{what}: {type(error).__name__}: {error}"
-            kind = re.sub(r"\d+", "#", text)  # batches differ in size
-            if kind not in self._kinds:
-                self._kinds.add(kind)
-                warnings.warn(
-                    f"BoCCallback goes on without {text}. This is said once; the key `skipped_batches` counts batches "
-                    "that are left out, and BoCCallback(on_error='raise') stops with the error",
-                    stacklevel=4,
-                )
-
-
 @dataclass(frozen=True)
 class Probes:
     """What is measured of a loop, and how.
@@ -164,6 +129,8 @@ class Probes:
         test: says how samples are scored for a conformal test; None for no test.
         alpha: the level of the test.
         problems: what to do about errors.
+        service: the calibrated test whose flags are reported. None to report those of a test that is calibrated with
+            the first loader.
     """
 
     metric: BoCMetric
@@ -171,20 +138,7 @@ class Probes:
     test: ConformalTest | None = None
     alpha: float = 0.05
     problems: Problems = field(default_factory=Problems)
-
-
-class Gathered(NamedTuple):
-    """What all processes together have seen of a loader.
-
-    Attributes:
-        summary: the summary of `BoCMetric`.
-        apart: how well the loader is separated from the first one; empty if it is not compared.
-        held_out: the parts of the conformal test; empty if there is none.
-    """
-
-    summary: dict[str, Tensor]
-    apart: dict[str, Tensor]
-    held_out: list[ConformalTest]
+    service: ConformalTest | None = None
 
 
 class LoaderMetrics:
@@ -202,6 +156,10 @@ class LoaderMetrics:
         taken: how many batches were read.
         skipped: how many batches could not be read.
         refused: how many errors make all values of the loader unreliable.
+        labelled: how many batches have targets.
+        summary: the summary of `BoCMetric`. This and what follows are of all processes, after `gather`.
+        apart: how well the loader is separated from the first one; empty if it is not compared.
+        held_out: the parts of the conformal test; empty if there is none.
     """
 
     def __init__(self, what: str, probes: Probes, *, compared: bool, ood: bool, parts: int) -> None:
@@ -210,29 +168,45 @@ class LoaderMetrics:
         self.parts = [] if probes.test is None else [deepcopy(probes.test) for _ in range(parts)]
         scores = [*(probes.separation.scores if compared else ()), *(part.scoring.name for part in self.parts)]
         self._extras = need_extras(scores)
-        self._samples = self.taken = self.skipped = self.refused = 0
+        self._samples = self.taken = self.skipped = self.refused = self.labelled = 0
+        self.summary: dict[str, Tensor] = {}
+        self.apart: dict[str, Tensor] = {}
+        self.held_out: list[ConformalTest] = []
 
-    def reset(self, device: torch.device) -> None:
-        """Forget all samples, and move to the device of those that will come."""
-        self._samples = self.taken = self.skipped = self.refused = 0
+    def reset(self, device: torch.device, group: Any = None) -> None:
+        """Forget all samples, and move to the device of those that will come, which the processes of `group` share."""
+        self._samples = self.taken = self.skipped = self.refused = self.labelled = 0
+        self.summary, self.apart, self.held_out = {}, {}, []
         with torch.inference_mode(False):
             for part in (self.metric, self.separation, *self.parts):
                 if part is not None:
                     part.reset()
                     part.to(device)
+        for metric in (self.metric, self.separation):
+            if metric is not None:
+                metric.process_group = group
 
     def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
         """Add a batch whose logits and targets `read` gives; if that fails, it is skipped, or the error is raised."""
         self.skipped += 1
         with self.problems.tolerated(f"a batch of {self.what}"):
             self.update(*read())
-            self.skipped, self.taken = self.skipped - 1, self.taken + 1
+            self.skipped -= 1
 
     def update(self, logits: Tensor, target: Tensor | None) -> None:
-        """Add a batch, without waiting for the device; its tensors are not needed any more when this returns."""
+        """Add a batch, without waiting for the device; its tensors are not needed any more when this returns.
+
+        Args:
+            logits: shape (N, ..., C).
+            target: class indices of shape (N, ...), or None.
+        """
         if self.separation is None and not self.parts:
             self.metric.update(logits, target)
-            return
+        else:
+            self._update_all(logits, target)
+        self.taken, self.labelled = self.taken + 1, self.labelled + (target is not None)
+
+    def _update_all(self, logits: Tensor, target: Tensor | None) -> None:
         evidence = self.metric.take(logits, target, extras=self._extras)  # one pass over the logits serves all
         evidence = evidence._replace(target=None, distance=None) if self.ood else evidence
         self.metric.update(evidence)
@@ -244,36 +218,35 @@ class LoaderMetrics:
             if part.scoring.temperature == 1.0:
                 part.update(chosen)
             else:
-                part.update(logits[start::step].movedim(1, part.dim), chosen.counted)
+                part.update(logits[start::step], chosen.counted, dim=-1)
         self._samples += len(logits)
 
-    def gathered(self, known: "LoaderMetrics", *, labelled: bool) -> Gathered:
-        """What all processes together have seen; every process must call it. `known` is the first loader.
+    def gather(self, known: "LoaderMetrics", *, labelled: bool) -> None:
+        """Find what all processes together have seen; every process must call it. `known` is the first loader.
 
         In the summary, values that depend on targets are NaN without `labelled`, or if some targets are not classes.
         """
         # Each process takes part in every exchange, also after an error; otherwise the others would wait for it.
-        with self.metric.sync_context():
-            total = self.metric.total()
-        summary = summarize(total)
-        unlabelled = summary | {key: torch.full_like(summary[key], math.nan) for key in LABELLED_KEYS}
-        found = Gathered(unlabelled, {}, [])
+        total = self.metric.total()
         with self._relying():
+            with self.metric.sync_context():
+                total = self.metric.total()
             self.metric._report(Counts(*total.counts).invalid)
+        found = summarize(total)
+        self.summary = found | {key: torch.full_like(found[key], math.nan) for key in LABELLED_KEYS}
         with self.problems.tolerated(f"what the targets of {self.what} decide"):
             if labelled and not self.ood:
                 check_targets(self.metric, total)
-                found = found._replace(summary=summary)
+                self.summary = found
         if self.separation is not None and known.separation is not None and self.ood:
             with self._relying():
                 self.separation.merge_state(known.separation)
             with self._relying(), warnings.catch_warnings():
                 # A process may have seen no batch of a loader that others have seen.
                 warnings.filterwarnings("ignore", "The ``compute`` method of metric")
-                found.apart.update(self.separation.compute())
+                self.apart = self.separation.compute()
         with self._relying():
-            found.held_out.extend([part.gathered() for part in self.parts])
-        return found
+            self.held_out = [part.gathered(self.metric.process_group) for part in self.parts]
 
     @contextmanager
     def _relying(self) -> Iterator[None]:
@@ -310,48 +283,54 @@ class LoopMetrics:
         for place, name in enumerate(names):
             what = f"{stage}, loader {place} {name!r}" if len(names) > 1 else stage
             compared = bool(self.ood) and place in {0, *self.ood}
-            parts = 1 if place else 2
+            parts = 1 if place or probes.service is not None else 2
             self.loaders.append(LoaderMetrics(what, probes, compared=compared, ood=place in self.ood, parts=parts))
         self.test: ConformalTest | None = None
-        self._device = torch.device("cpu")
+        self._device, self._group = torch.device("cpu"), None
         self._logged: dict[str, Tensor] = {}
         self._reliable: list[int] = []  # the loaders that have values
 
-    def reset(self, device: torch.device) -> None:
-        """Forget all samples, and move to the device of the coming ones."""
-        self.test, self._device = None, device
+    def reset(self, device: torch.device, group: Any = None) -> None:
+        """Forget all samples, and move to the device of the coming ones, which the processes of `group` share."""
+        self.test, self._device, self._group = None, device, group
         for loader in self.loaders:
-            loader.reset(device)
+            loader.reset(device, group)
 
     def compute(self, keys: Sequence[str], *, if_labelled: bool = False) -> dict[str, Tensor]:
         """The chosen keys of each loader, with shift, AUROC and FPR95 of each `ood` one, and what the test flags.
 
         Call it once after each reset. In a distributed run, every process must call it, and all get the same values.
-        With `if_labelled`, keys about targets are left out if there are no targets; otherwise they are NaN.
-        `skipped_batches` is there as soon as a batch was skipped. A key that had a value in an earlier epoch and has
-        none now is NaN, because otherwise Lightning would continue to show the earlier value.
+        A value that cannot be computed is NaN, because a missing one would end a fit that monitors it. With
+        `if_labelled`, keys about targets are left out if no batch has a target. `skipped_batches` is there as soon as a
+        batch was skipped. A key that had a value in an earlier epoch and has none now is NaN, because otherwise
+        Lightning would continue to show the earlier value.
         """
-        labelled = not LABELLED_KEYS.isdisjoint(keys)
-        gathered = [loader.gathered(self.loaders[0], labelled=labelled) for loader in self.loaders]
-        batches = torch.tensor([[x.taken, x.skipped, x.refused] for x in self.loaders], device=self._device)
+        about_targets = [key for key in keys if key in LABELLED_KEYS]
+        for loader in self.loaders:
+            loader.gather(self.loaders[0], labelled=bool(about_targets))
+        batches = torch.tensor([[x.taken, x.skipped, x.refused, x.labelled] for x in self.loaders], device=self._device)
         if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(batches)
+            distributed.all_reduce(batches, group=self._group)
+        seen = list(zip(self.loaders, batches.tolist(), strict=True))
+        self._reliable = [place for place, (x, n) in enumerate(seen) if not n[2] and self._has_samples(x, n[0])]
+        if 0 in self._reliable and len(parts := self.loaders[0].held_out) == 2:
+            with torch.inference_mode(False):
+                self.test = deepcopy(parts[0]).merge(parts[1])
         result: dict[str, Tensor] = {}
-        self._reliable = []
-        for place, (taken, skipped, refused) in enumerate(batches.tolist()):
-            summary, lost = gathered[place].summary, skipped + (taken if refused else 0)
-            if lost or self._name(place, "skipped_batches") in self._logged:
-                result[self._name(place, "skipped_batches")] = summary["samples"].new_tensor(lost)
-            if refused or not self._has_samples(place, summary, taken):
-                continue
-            self._reliable.append(place)
-            no_targets = place in self.ood or (if_labelled and bool(summary["accuracy"].isnan()))
-            found = {key: summary[key] for key in keys if not (no_targets and key in LABELLED_KEYS)}
-            if place in self._compared():
-                found["gap_shift"] = summary["gap"] - gathered[0].summary["gap"]
-                found |= self._without_small_errors(place, gathered[place].apart)
-            result |= {self._name(place, key): value for key, value in found.items()}
-        result |= self._flagged([x.held_out for x in gathered])
+        for place, (loader, (taken, skipped, refused, labelled)) in enumerate(seen):
+            lost, name = skipped + (taken if refused else 0), self._name(place, "skipped_batches")
+            if lost or name in self._logged:
+                result[name] = loader.summary["samples"].new_tensor(lost)
+            if taken and about_targets and not labelled and not loader.ood:
+                self.probes.problems.say(
+                    f"{', '.join(about_targets)} of {loader.what}: no batch has a target. Targets are found in what "
+                    "the step returns or in the batch, by a name such as 'targets' or as the second of a pair (x, y); "
+                    "`keys` without these says that none is meant"
+                )
+            without = loader.ood or (if_labelled and taken and not labelled)
+            if taken + skipped:
+                values = self._values(place, [key for key in keys if not (without and key in LABELLED_KEYS)])
+                result |= {self._name(place, key): value for key, value in values.items()}
         gone = {key: torch.full_like(value, math.nan) for key, value in self._logged.items() if key not in result}
         self._logged = result | gone
         return self._logged
@@ -373,10 +352,10 @@ class LoopMetrics:
                     found[name] = metric.plot()[0]
         return found
 
-    def _has_samples(self, place: int, summary: Mapping[str, Tensor], taken: int) -> bool:
-        found = bool(summary["samples"] + summary["invalid"] > 0)  # of all processes
+    def _has_samples(self, loader: LoaderMetrics, taken: int) -> bool:
+        found = bool(loader.summary["samples"] + loader.summary["invalid"] > 0)  # of all processes
         if taken and not found:
-            with self.probes.problems.tolerated(self.loaders[place].what):
+            with self.probes.problems.tolerated(loader.what):
                 raise ValueError(
                     f"expected samples, got none in {taken} batches: they are empty, or every target is "
                     f"ignore_index, {self.probes.metric.ignore_index}; ignore_index=None counts all samples"
@@ -386,30 +365,33 @@ class LoopMetrics:
     def _compared(self) -> list[int]:
         return [place for place in self._reliable if place in self.ood and 0 in self._reliable]
 
-    def _without_small_errors(self, place: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The values without negligible errors, except for keys whose error was logged earlier."""
-        said = {key for key in values if not key.endswith("_error") or self._name(place, key) in self._logged}
-        return {key: value for key, value in values.items() if key in said or bool(value > NEGLIGIBLE_ERROR)}
-
-    def _flagged(self, held_out: list[list[ConformalTest]]) -> dict[str, Tensor]:
-        """The shares that the test flags: of a half of the first loader by its other half, of others by all of it."""
-        if 0 not in self._reliable or self.probes.test is None:
-            return {}
-        first, second = held_out[0]
-        with torch.inference_mode(False):
-            self.test = deepcopy(first).merge(second)
-        found: dict[str, Tensor] = {}
-        for place in self._reliable:
-            test, tested = (self.test, held_out[place][0]) if place else (first, second)
-            samples, alpha = test.samples.tolist(), self.probes.alpha
+    def _values(self, place: int, keys: Sequence[str]) -> dict[str, Tensor]:
+        """The values of a loader; NaN if they cannot be relied on."""
+        loader, (gap, known) = self.loaders[place], (self.loaders[x].summary["gap"] for x in (place, 0))
+        nan, reliable = torch.full_like(gap, math.nan), place in self._reliable
+        found = {key: loader.summary[key] if reliable else nan for key in keys}
+        if loader.ood:
+            scores = self.probes.separation.scores
+            found |= {"gap_shift": nan} | {f"{name}_{kind}": nan for name in scores for kind in ("auroc", "fpr95")}
+        if place in self._compared():
+            found["gap_shift"] = gap - known
+            for key, value in loader.apart.items():  # errors only if they matter, or were logged earlier
+                error = key.endswith("_error") and self._name(place, key) not in self._logged
+                if not error or bool(value > NEGLIGIBLE_ERROR):
+                    found[key] = value
+        if self.probes.test is not None:
+            found["flagged"] = nan
             with self.probes.problems.tolerated(f"`{self._name(place, 'flagged')}` of {self.stage}"):
-                if not any(threshold_rank(number, alpha) for number in samples):
-                    raise ValueError(
-                        f"expected enough held-out samples to flag one at alpha={alpha}, got {sum(samples)}"
-                    )
-                share = flagged_share(test.counts, tested.counts, alpha, tested.invalid)
-                found[self._name(place, "flagged")] = share
+                test = self.probes.service or (self.test if place else [*loader.held_out, None][0])
+                if reliable and test is not None:
+                    found["flagged"] = self._flagged(test, loader.held_out[-1])
         return found
+
+    def _flagged(self, test: ConformalTest, tested: ConformalTest) -> Tensor:
+        samples, alpha = test.samples.tolist(), self.probes.alpha
+        if not any(threshold_rank(number, alpha) for number in samples):
+            raise ValueError(f"expected enough held-out samples to flag one at alpha={alpha}, got {sum(samples)}")
+        return flagged_share(test.counts.to(self._device), tested.counts, alpha, tested.invalid)
 
     def _name(self, place: int, key: str) -> str:
         return key if place == 0 else f"{self.names[place]}/{key}"

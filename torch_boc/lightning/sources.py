@@ -1,18 +1,21 @@
 """Where the logits and the targets of a step come from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ..data.finding import describe, find_logits, find_target
+from ..functional.checks import as_binary, classes_last
+from ..functional.tokens import next_labels, predicts_next
+from ..metrics.hook import Hook
 
 REMEDIES = (
-    "return {'loss': loss, 'logits': logits} from the step, or name the submodule that makes them, as in "
-    "logits='model.classifier', or give a function, logits=lambda outputs, batch, module: (logits, target)"
+    "return {'loss': loss, 'logits': logits, 'targets': target} from the step, or name the submodule that makes the "
+    "logits, as in logits='model.classifier', or give a function, "
+    "logits=lambda outputs, batch, module: (logits, target), with None for no target"
 )
 LogitFunction = Callable[[Any, Any, Any], tuple[Tensor, Tensor | None]]
 
@@ -23,8 +26,9 @@ class LogitSource:
     Args:
         logits: None for the step's outputs; a submodule's name; or a function of outputs, batch and module that returns
             logits and targets; the targets may be None.
-        dim: the class axis of the logits, which `take` moves to the second place.
+        dim: the class axis of the logits, which `take` moves to the end; by default the target's shape tells it.
         binary: whether each sample has a single logit z, which stands for the logits (0, z) of two classes.
+        causal: whether each position of (N, T, C) predicts the next label; by default the model says so.
 
     >>> source = LogitSource()
     >>> logits, target = source.take({"logits": torch.zeros(2, 3)}, (torch.zeros(2, 5), torch.tensor([0, 1])), None)
@@ -32,15 +36,24 @@ class LogitSource:
     (torch.Size([2, 3]), tensor([0, 1]))
     """
 
-    def __init__(self, logits: str | LogitFunction | None = None, dim: int = 1, *, binary: bool = False) -> None:
+    def __init__(
+        self,
+        logits: str | LogitFunction | None = None,
+        dim: int | None = None,
+        *,
+        binary: bool = False,
+        causal: bool | None = None,
+    ) -> None:
         if not (logits is None or isinstance(logits, str) or callable(logits)):
             raise TypeError(
                 "expected logits as None (the step's outputs), the name of a submodule or a function of "
                 f"(outputs, batch, module), got {type(logits).__name__}"
             )
-        self.logits, self.dim, self.binary = logits, dim, binary
-        self._latest: list[Any] = []  # what the submodule returned at its last call
+        self.logits, self.dim, self.binary, self.causal = logits, dim, binary, causal
+        self._latest: Any = None  # what the submodule returned at its last call
+        self._calls = 0
         self._handle: RemovableHandle | None = None
+        self._next: dict[int, bool] = {}  # whether positions predict the next label, by the number of classes
 
     def attach(self, module: nn.Module) -> None:
         """Put a hook on the named submodule, if there is one; calling it twice does no harm."""
@@ -53,69 +66,84 @@ class LogitSource:
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
             kind = type(module).__name__
             raise ValueError(f"expected the name of a submodule of {kind}, got {self.logits!r}{hint}") from None
-        self._handle = submodule.register_forward_hook(self._keep)
+        self._handle = submodule.register_forward_hook(Hook(self._keep))
 
     def detach(self) -> None:
-        """Remove the hook."""
+        """Remove the hook, and forget what is known of the model."""
         self.forget()
+        self._next = {}
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
 
     def forget(self) -> None:
         """Drop the logits of a step that were not taken."""
-        self._latest = []
+        self._latest, self._calls = None, 0
 
-    def take(self, outputs: Any, batch: Any, module: Any) -> tuple[Tensor, Tensor | None]:
-        """Logits of shape (N, C) or (N, C, ...) and their targets, if found; the logits are not kept."""
-        latest = self._latest.pop() if self._latest else None
+    def take(self, outputs: Any, batch: Any, module: Any, *, ood: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Logits of shape (N, ..., C) and their targets, if there are some; the logits are not kept.
+
+        With `ood`, the target of a whole sample is left out, because it is a class that the model does not have. The
+        targets of pixels and tokens may still say which of them do not count.
+        """
+        origin = "in what the step returned" if self.logits is None else "from the logits function"
+        origin = f"from submodule {self.logits!r}" if isinstance(self.logits, str) else origin
+        try:
+            logits, target = self._found(outputs, batch, module)
+            if not self.binary and (logits.ndim < 2 or (logits.ndim == 2 and logits.shape[1] == 1)):
+                hint = "; binary=True takes a single logit of each sample for two classes" if logits.ndim else ""
+                raise ValueError(f"expected logits of shape (N, C), got shape {tuple(logits.shape)}{hint}")
+            if not callable(self.logits) and not (ood and logits.ndim < 3):
+                target = find_target(outputs, batch, logits, dim=self.dim, binary=self.binary)
+            if self.binary:
+                rows, target = as_binary(logits, target, dim=self.dim)
+            else:
+                rows = classes_last(logits, self.dim, target)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"expected logits {origin}: {error}; {REMEDIES}") from None
+        if ood and rows.ndim == 2:
+            return rows, None
+        if target is not None and rows.ndim == 3 and self._predicts_next(rows, target, batch, module):
+            rows, target = rows[:, :-1], next_labels(target)[:, :-1]
+        return rows, target
+
+    def _found(self, outputs: Any, batch: Any, module: Any) -> tuple[Tensor, Tensor | None]:
+        latest, calls = self._latest, self._calls
+        self.forget()
         if callable(self.logits):
-            logits, target = self._called(self.logits(outputs, batch, module))
-        else:
-            origin, source = "in what the step returned", outputs
-            if self.logits is not None:
-                origin, source = f"from submodule {self.logits!r}", latest
-                if latest is None:
-                    raise TypeError(
-                        f"expected submodule {self.logits!r} to run in this step, got no call of it (parts of a "
-                        f"compiled module may not tell: name the compiled module itself then); {REMEDIES}"
-                    )
-            try:
-                found = find_logits(source)
-            except TypeError as error:
-                raise TypeError(f"expected logits {origin}; {error}; {REMEDIES}") from None
-            logits = self._arranged(found, origin)
-            target = find_target(outputs, batch, (*logits.shape[:1], *logits.shape[2:]), binary=self.binary)
-        if self.binary and target is not None:
-            # Binary targets are often floating-point, with a class axis; 0.5 is not a class.
-            whole = target.long()
-            target = torch.where(whole == target, whole, -1).reshape(*logits.shape[:1], *logits.shape[2:])
-        return logits, target
+            result: Any = self.logits(outputs, batch, module)
+            if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor):
+                logits, target = result
+                if isinstance(target, Tensor | None):
+                    return logits.detach(), target
+            count = f", {len(result)} in all" if isinstance(result, tuple | list) else ""
+            raise TypeError(f"expected a tuple of two, (logits, target or None), got {describe(result)}{count}")
+        if self.logits is not None and calls != 1:
+            why = "parts of a compiled module may not tell: name the compiled module itself then"
+            why = why if calls == 0 else "in chunks, for several views, or for each new token"
+            raise TypeError(f"expected one call of the submodule in a step, got {calls} ({why})")
+        return find_logits(outputs if self.logits is None else latest).detach(), None
 
-    def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
-        self._latest = [output]  # what it holds is looked at in `take`: in training it may be something else
+    def _keep(self, output: Any) -> None:
+        self._latest = output  # what it holds is looked at in `take`: in training it may be something else
+        self._calls += 1
 
-    def _called(self, result: Any) -> tuple[Tensor, Tensor | None]:
-        if isinstance(result, tuple) and len(result) == 2:
-            logits, target = result
-            if isinstance(logits, Tensor) and isinstance(target, Tensor | None):
-                return self._arranged(logits, "from the logits function"), target
-        count = f", {len(result)} in all" if isinstance(result, tuple | list) else ""
-        raise TypeError(
-            "expected the logits function to return a tuple of two, (logits, target or None), "
-            f"got {describe(result)}{count}"
-        )
-
-    def _arranged(self, logits: Tensor, origin: str) -> Tensor:
-        """The logits with the class axis second, and at least two classes."""
-        got = f"got shape {tuple(logits.shape)}, dtype {logits.dtype}"
-        has_axis = logits.ndim > 1 and -logits.ndim <= self.dim < logits.ndim
-        single = logits.ndim == 1 or (has_axis and logits.shape[self.dim] == 1)
-        if not logits.is_floating_point() or not (has_axis or single) or (single and not self.binary):
-            hint = "binary=True takes a single logit of each sample for two classes; " if single else ""
-            shape = f"with two classes or more on dim={self.dim}, as in (N, C)"
-            raise TypeError(f"expected logits {origin}, {shape}, {got}; {hint}{REMEDIES}")
-        if self.binary and not single:
-            raise ValueError(f"expected a single logit of each sample {origin}, as binary=True says, {got}")
-        logits = logits.detach().unsqueeze(1) if logits.ndim == 1 else logits.detach().movedim(self.dim, 1)
-        return torch.cat([torch.zeros_like(logits), logits], 1) if self.binary else logits
+    def _predicts_next(self, rows: Tensor, target: Tensor, batch: Any, module: Any) -> bool:
+        """Whether the label of a position is that of the next one: transformers' causal models shift it."""
+        if self.causal is not None or callable(self.logits) or not isinstance(module, nn.Module):
+            return bool(self.causal)
+        classes = rows.shape[-1]
+        if classes not in self._next:
+            answers = (predicts_next(part, classes) for part in module.modules())
+            self._next[classes] = next((answer for answer in answers if answer is not None), False)
+        if not self._next[classes]:
+            return False
+        given = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else ()
+        if not any(
+            isinstance(x, Tensor) and x.data_ptr() == target.data_ptr() and x.shape == target.shape for x in given
+        ):
+            raise ValueError(
+                "expected causal=True if each position predicts the label of the next one, or causal=False if the step "
+                "has shifted the labels, got neither, and targets that are not those of the batch"
+            )
+        return True

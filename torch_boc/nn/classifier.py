@@ -1,7 +1,7 @@
 """Modules that put the probe after a classifier, or around one, and what they return."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
-from ..data.finding import classes_last, find_logits
-from ..functional.checks import check_trials
+from ..data.finding import find_logits
+from ..functional.checks import FirstBatch, check_trials, classes_last
 from ..functional.columns import check_columns, probe_columns
 from .conformal import ConformalTest
 from .screening import SCREENED, check_screened_columns, check_test, verdict
@@ -165,8 +165,11 @@ class BoCProbe(nn.Module):
 
     Args:
         trials: the number of coin flips of the test.
+        dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (C,) or (N, C) do not need it.
         columns: which columns of `torch_boc.functional.sample_columns` to return, as a dict in this order, instead of a
             `ProbeOutput`. Other columns are not computed.
+        validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
+            it comes at the second call, which waits once for the device. Compiled and exported modules do not look.
 
     >>> BoCProbe()(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).free_gap
     tensor([0.0105])
@@ -174,14 +177,25 @@ class BoCProbe(nn.Module):
     {'prediction': tensor([0]), 'energy': tensor([2.4402])}
     """
 
-    def __init__(self, trials: int = 100, *, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        trials: int = 100,
+        *,
+        dim: int | None = None,
+        columns: Sequence[str] | None = None,
+        validate_args: bool = True,
+    ) -> None:
         super().__init__()
-        self.trials = check_trials(trials)
+        self.trials, self.dim, self.validate_args = check_trials(trials), dim, validate_args
+        self._first = FirstBatch()
         self.columns = None if columns is None else check_columns(columns)
 
     def forward(self, logits: Tensor) -> ProbeOutput | dict[str, Tensor]:
-        """Probe logits of shape (..., C)."""
-        found = probe_columns(logits, trials=self.trials, columns=self.columns or ProbeOutput._fields)
+        """Probe logits; the result has their shape without the class axis."""
+        rows = classes_last(logits, self.dim)
+        if self.validate_args:
+            self._first.look(rows, waits=True)
+        found = probe_columns(rows, trials=self.trials, columns=self.columns or ProbeOutput._fields)
         return ProbeOutput(**found) if self.columns is None else found
 
     def extra_repr(self) -> str:
@@ -192,16 +206,16 @@ class BoCProbe(nn.Module):
 class BoCClassifier(nn.Module):
     """A classifier that also returns the probe of its logits. All arguments of a call go to `model`.
 
-    The names of the weights do not change: `classifier.model.load_state_dict` takes a checkpoint of the model.
+    `load_state_dict` takes a checkpoint of the classifier, or one of the model alone.
 
     With a `test`, the result has `p_in_distribution` and `review` as well, which is True where a person should look.
     The test is a part of the module, and is saved, moved and exported with it. It may be calibrated later, for example
     by `load_state_dict`, but before the first call.
 
     Around a model of transformers it works in pipelines, as in `pipeline("text-classification", model=classifier,
-    tokenizer=tokenizer)`, which log that they do not know this class: `config`, `device`, `dtype`, `generate` and other
-    attributes that they ask for are those of the model, and the result is a mapping with the entries of the model's own
-    output and the columns of the probe.
+    tokenizer=tokenizer)`, which log that they do not know this class; those of tokens need `dim=-1`. `config`,
+    `device`, `dtype`, `generate` and other attributes that they ask for are those of the model, and the result is a
+    mapping with the entries of the model's own output and the columns of the probe.
 
     To deploy it: `torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: torch.export.Dim.DYNAMIC},)})`.
     `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`, or with
@@ -210,10 +224,11 @@ class BoCClassifier(nn.Module):
     Args:
         model: returns logits, in any form that `torch_boc.data.finding.find_logits` knows.
         trials: the number of coin flips of the paper's p-value.
-        dim: the class axis; by default the last. Logits with four axes or more need it: 1 for segmentation.
+        dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (C,) or (N, C) do not need it.
         columns: as for `BoCProbe`; with a test, its columns can be chosen too.
         test: a `ConformalTest`, calibrated with held-out samples of this model.
         alpha: the largest share of in-distribution samples that `review` may expect to flag.
+        validate_args: as for `BoCProbe`.
 
     >>> classifier = BoCClassifier(torch.nn.Linear(5, 3))
     >>> result = classifier(torch.ones(2, 5))
@@ -234,6 +249,7 @@ class BoCClassifier(nn.Module):
         columns: Sequence[str] | None = None,
         test: ConformalTest | None = None,
         alpha: float = 0.05,
+        validate_args: bool = True,
     ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -242,7 +258,7 @@ class BoCClassifier(nn.Module):
         self.test, self.alpha = check_test(test, alpha), alpha
         self.columns = None if columns is None else check_screened_columns(columns, test)
         own = None if self.columns is None else [name for name in self.columns if name not in SCREENED]
-        self.probe = None if own == [] else BoCProbe(trials, columns=own)
+        self.probe = None if own == [] else BoCProbe(trials, dim=-1, columns=own, validate_args=validate_args)
 
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
         """The model's output, its logits, and what the probe and the test say of them."""
@@ -260,6 +276,12 @@ class BoCClassifier(nn.Module):
                 every = {**found, **tested}
                 found = {name: every[name] for name in self.columns}
         return make_output(logits, found, output)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Take the state of a classifier, or that of its model alone, whose names do not begin with "model."."""
+        if state_dict and state_dict.keys() <= self.model.state_dict().keys():
+            return self.model.load_state_dict(state_dict, *args, **kwargs)
+        return super().load_state_dict(state_dict, *args, **kwargs)
 
 
 for _name in PASSED:

@@ -11,13 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.precision import widen
-from ..functional.checks import (
-    are_probabilities,
-    check_classes,
-    check_share,
-    classes_last,
-    probabilities_message,
-)
+from ..functional.checks import FirstBatch, bare, check_classes, check_share, classes_last
 from ..functional.conformal import (
     Threshold,
     count_places,
@@ -65,9 +59,9 @@ class ConformalTest(nn.Module):
         resolution: the number of places between a number and its double, a power of two. Scores in one place are ties:
             1024 places, the default, separate scores that differ by more than 1/1024 of their value. The default for
             `groups="prediction"` is 64. `flag` and `threshold` warn if ties leave little to flag.
-        dim: the class axis; by default the last.
+        dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (N, C) do not need it.
         validate_args: whether to refuse probabilities in the first batch. On a CPU, the error comes at once; elsewhere
-            it comes from `calibrate` or `threshold`, so that `update` and `test` never wait for the device.
+            it comes from `calibrate`, `threshold` or `flag`, so that `update` and `test` never wait for the device.
 
     Attributes:
         counts: a buffer of shape (groups, places) in int64.
@@ -96,7 +90,7 @@ class ConformalTest(nn.Module):
         *,
         num_classes: int | None = None,
         resolution: int | None = None,
-        dim: int = -1,
+        dim: int | None = None,
         validate_args: bool = True,
     ) -> None:
         super().__init__()
@@ -106,7 +100,7 @@ class ConformalTest(nn.Module):
         self._given_classes = None if num_classes is None else check_classes(num_classes)
         self.num_classes = self._given_classes
         self._rows = 0  # how many rows were given; the buffers are not read for it
-        self._looked_at: dict[str, Tensor] = {}  # which batches were searched for probabilities, and whether they are
+        self._first = self._first_batches()
         # The counts, their version, and what was computed from them.
         self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
@@ -124,7 +118,7 @@ class ConformalTest(nn.Module):
         return self._rows > 0
 
     def calibrate(self, logits: Tensor) -> Self:
-        """Take these held-out samples, of shape (..., C), in place of all earlier ones, and return the test.
+        """Take these held-out samples, logits of shape (N, C), in place of all earlier ones, and return the test.
 
         Raises:
             ValueError: if there is no row, or a row has NaN or +inf.
@@ -138,17 +132,15 @@ class ConformalTest(nn.Module):
         self.check_calibrated()
         return self
 
-    def update(self, preds: Tensor | Evidence, counted: Tensor | None = None) -> None:
+    def update(self, preds: Tensor | Evidence, counted: Tensor | None = None, *, dim: int | None = None) -> None:
         """Add a batch of held-out samples. No value is read back.
 
         Args:
-            preds: logits of shape (..., C), or their evidence.
-            counted: booleans of shape (...), which samples count; by default all, or those that the evidence counts.
+            preds: logits of shape (N, C), or their evidence.
+            counted: booleans, which samples count; by default all, or those that the evidence counts.
+            dim: the class axis of the logits, if it is not that of the test.
         """
-        if self._rows == 0:
-            first = preds.coins.odds if isinstance(preds, Evidence) else classes_last(preds, self.dim)
-            self._follow(first.device)
-        placing = self.place(preds, "held-out")
+        placing = self.place(preds, "held-out", dim=dim)
         if counted is None and isinstance(preds, Evidence):
             counted = preds.counted
         unplaced = ~placing.valid
@@ -207,13 +199,13 @@ class ConformalTest(nn.Module):
         other = copy.copy(self)
         with torch.inference_mode(False):
             other._buffers = {name: x if x is None else x.clone() for name, x in self._buffers.items()}
-        other._looked_at = {}
+        other._first = self._first_batches()
         return other
 
     def reset(self) -> None:
         """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
         device = self.counts.device
-        self.num_classes, self._rows, self._looked_at = self._given_classes, 0, {}
+        self.num_classes, self._rows, self._first = self._given_classes, 0, self._first_batches()
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
             self.counts, self.invalid = self._empty(device), torch.zeros((), dtype=torch.int64, device=device)
 
@@ -222,7 +214,7 @@ class ConformalTest(nn.Module):
         return self.test(logits)
 
     def test(self, logits: Tensor, *, smoothed: bool = False, generator: torch.Generator | None = None) -> Tensor:
-        """The p-value of each sample, of shape (...) for logits of shape (..., C), on the device of the logits.
+        """The p-value of each sample, of the shape of the logits without the class axis, on their device.
 
         Args:
             logits: the samples to test.
@@ -233,8 +225,9 @@ class ConformalTest(nn.Module):
         Returns:
             float64 (float32 on MPS); NaN for rows with NaN or +inf.
         """
-        p = self.p_values_at(self.place(logits), smoothed=smoothed, generator=generator)
-        return p.reshape(logits.movedim(self.dim, -1).shape[:-1])
+        rows = classes_last(logits, self.dim)
+        p = self.p_values_at(self.place(rows, dim=-1), smoothed=smoothed, generator=generator)
+        return p.reshape(rows.shape[:-1])
 
     def flag(self, logits: Tensor, alpha: float = 0.05, *, confidence: float | None = None) -> Tensor:
         """Which samples a person should look at: those with a p-value of at most `alpha`, and rows with NaN or +inf.
@@ -243,12 +236,12 @@ class ConformalTest(nn.Module):
         itself is at most `alpha` for 99 of 100 sets of held-out samples. The first call after a calibration reads the
         number of held-out samples from the device; later calls read nothing.
         """
-        placing = self.place(logits)
+        rows = classes_last(logits, self.dim)
+        placing = self.place(rows, dim=-1)
         level = self._level(check_share("alpha", alpha), confidence)
         if isinstance(level, Tensor):
             level = level[0] if placing.group is None else level.index_select(0, placing.group)
-        flags = ~(self.p_values_at(placing) > level)
-        return flags.reshape(logits.movedim(self.dim, -1).shape[:-1])
+        return (~(self.p_values_at(placing) > level)).reshape(rows.shape[:-1])
 
     def discoveries(self, logits: Tensor, fdr: float = 0.1) -> Tensor:
         """Which samples of this batch are unfamiliar; the expected share of in-distribution ones among them is `fdr`.
@@ -258,14 +251,14 @@ class ConformalTest(nn.Module):
         few. Rows with NaN or +inf are found, too, and do not count among the m.
         """
         check_share("fdr", fdr)
-        placing = self.place(logits)
+        rows = classes_last(logits, self.dim)
+        placing = self.place(rows, dim=-1)
         if not torch.compiler.is_compiling():
             self._remembered(("fdr", fdr), lambda: self._check_rate(fdr))
         groups, places = self.counts.shape
         tested = count_places(placing.place, placing.valid, places, placing.group, groups)
         level = discovery_level(place_p_values(self.counts), tested, fdr)
-        found = ~(self.p_values_at(placing) > level)
-        return found.reshape(logits.movedim(self.dim, -1).shape[:-1])
+        return (~(self.p_values_at(placing) > level)).reshape(rows.shape[:-1])
 
     def threshold(self, alpha: float = 0.05, *, confidence: float | None = None) -> Threshold:
         """The score below which `flag` flags a sample; one for each group if there are groups.
@@ -303,21 +296,18 @@ class ConformalTest(nn.Module):
         if isinstance(preds, Evidence):
             device, classes = preds.coins.odds.device, preds.num_classes
         else:
-            preds = classes_last(preds, self.dim if dim is None else dim)
-            preds = preds.detach() if preds.requires_grad else preds
+            preds = classes_last(bare(preds), self.dim if dim is None else dim)
             device, classes = preds.device, preds.shape[-1]
         if classes != self.num_classes:
             self._agree_on_classes(classes)
+        if kind == "held-out" and self._rows == 0:
+            self._follow(device)
         if device != self.counts.device:
             raise ValueError(
                 f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
             )
-        # The compiler is asked first, so that it does not compile again after the first batch was looked at.
-        looks = not torch.compiler.is_compiling() and self.validate_args and kind not in self._looked_at
-        if looks and isinstance(preds, Tensor) and preds.numel() > 0:
-            self._looked_at[kind] = are_probabilities(preds, -1)
-            if device.type == "cpu":
-                self.refuse_probabilities()
+        if self.validate_args and isinstance(preds, Tensor):
+            self._first[kind].look(preds)
         return place_samples(preds, self.scoring)
 
     def p_values_at(
@@ -350,12 +340,13 @@ class ConformalTest(nn.Module):
             raise ValueError("expected held-out samples to compare with, got none; call calibrate(logits) first")
 
     def refuse_probabilities(self) -> None:
-        """Raise if the first batch has probabilities. It reads from the device."""
-        for kind, found in list(self._looked_at.items()):
-            if bool(found):
-                del self._looked_at[kind]
-                remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
-                raise ValueError(probabilities_message(f"every row of the first {kind} batch", remedy))
+        """Raise if a first batch has probabilities. It reads from the device."""
+        for first in self._first.values():
+            first.refuse()
+
+    @staticmethod
+    def _first_batches() -> dict[str, FirstBatch]:
+        return {kind: FirstBatch(f"first {kind} batch") for kind in ("held-out", "new")}
 
     def _follow(self, device: torch.device) -> None:
         """Move to the device of the first batch."""
@@ -404,6 +395,7 @@ class ConformalTest(nn.Module):
             check_share("confidence", confidence)
         if type(self.counts) is not Tensor:  # a fake tensor has no values
             return alpha
+        self.refuse_probabilities()
         samples = self.samples.tolist()
         ranks = [threshold_rank(n, alpha, confidence) for n in samples]
         self._warn_of_level(samples, ranks, alpha, confidence)
@@ -469,7 +461,10 @@ class ConformalTest(nn.Module):
             classes, saved = settings.pop("num_classes"), Scoring(**settings)
             if saved != self.scoring:
                 expected, got = self.scoring, saved
-                raise ValueError(f"expected the state of a test with {expected}, got that of one with {got}")
+                raise ValueError(
+                    f"expected the state of a test with {expected}, got that of one with {got}; "
+                    f"make the test with these arguments, as ConformalTest({got})"
+                )
             if self._given_classes is None:
                 self.reset()
             if classes is not None:

@@ -82,14 +82,16 @@ class DriftMonitor(nn.Module):
 
         It reads from the device.
         """
+        if self.own is not None:
+            self.own.refuse_probabilities()
         return int(self.began) if bool(self.alarm) else None
 
     def update(self, logits: Tensor | Evidence, *, dim: int | None = None) -> Tensor:
         """Add the next samples of the stream. No value is read back.
 
         Args:
-            logits: shape (..., C), or their evidence. The order of several axes is that of `reshape`. No bet is placed
-                on rows with NaN or +inf; they are counted in `skipped`.
+            logits: shape (N, C), or their evidence. With more axes, the order of the samples is that of `reshape`. No
+                bet is placed on rows with NaN or +inf; they are counted in `skipped`.
             dim: the class axis, if it is not that of the test.
 
         Returns:
