@@ -132,7 +132,7 @@ def test_what_the_model_cannot_do_without_is_no_target():
 
     batch = BatchReader(Pair()).read({"x": LOGITS, "y": LOGITS, "labels": TARGET})
     assert set(batch.kwargs) == {"x", "y"}
-    assert batch.target.equal(TARGET)
+    assert batch.known["target"].equal(TARGET)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """A CUDA device that is only pretended: its copies are as late as those of a real one may be."""
 
-import threading
 from contextlib import contextmanager
 
 import torch
@@ -10,7 +9,6 @@ from tests.inference.cases import Counting
 from torch_boc.inference import device as module
 
 CUDA = torch.device("cuda", 1)
-COMPUTE = "compute"
 
 
 class OnCuda(Tensor):
@@ -43,65 +41,42 @@ class Stream:
     def __init__(self, log, name) -> None:
         self.log, self.name, self.work = log, name, []
 
+    def record_event(self) -> list:
+        """A point in the work of the stream: what comes before it."""
+        self.log.append(f"event after {self.name}")
+        return list(self.work)
+
     def wait_event(self, event) -> None:
-        """Do what comes before the event."""
+        """Do what comes before the event, once."""
         self.log.append(f"{self.name} waits")
-        event.finish()
-
-
-class Event:
-    """A point in the work of a stream."""
-
-    def __init__(self, log) -> None:
-        self.log, self.work = log, []
-
-    def record(self, stream) -> None:
-        """After all that the stream was told to do."""
-        self.log.append(f"event after {stream.name}")
-        self.work = list(stream.work)
-
-    def synchronize(self) -> None:
-        """Wait for it."""
-        self.log.append("awaited")
-        self.finish()
-
-    def finish(self) -> None:
-        """Do the work before the event, once."""
-        while self.work:
-            self.work.pop(0)()
+        while event:
+            event.pop(0)()
 
 
 class Cuda:
     """Patches torch so that tensors can be copied to `CUDA`. What happens is written to `log`, in order."""
 
     def __init__(self, monkeypatch) -> None:
-        self.log, self.full, self._here = [], False, threading.local()
-        self._compute, self._to = Stream(self.log, COMPUTE), Tensor.to
+        self.log, self.full = [], False
+        self.compute, self._to = Stream(self.log, "compute"), Tensor.to
+        self.current = self.compute
         module.side_stream.cache_clear()
-        replaced = {"Event": lambda: Event(self.log), "Stream": lambda device: Stream(self.log, "side")}
-        for name, value in {**replaced, "stream": self.stream, "current_stream": lambda device: self.current()}.items():
+        streams = {"Stream": lambda device: Stream(self.log, "side"), "stream": self.stream}
+        for name, value in {**streams, "current_stream": lambda device: self.current}.items():
             monkeypatch.setattr(torch.cuda, name, value)
         monkeypatch.setattr(Tensor, "to", lambda *args, **options: self.to(*args, **options))
-        monkeypatch.setattr(Tensor, "pin_memory", lambda x: self.pin(x))
+        monkeypatch.setattr(Tensor, "pin_memory", lambda x: self.log.append("pinned") or x.clone().as_subclass(Pinned))
         monkeypatch.setattr(Tensor, "is_pinned", lambda x: isinstance(x, Pinned))
         monkeypatch.setattr(Tensor, "record_stream", lambda x, stream: self.log.append(f"memory for {stream.name}"))
-
-    def current(self) -> Stream:
-        """The stream of this thread."""
-        return getattr(self._here, "stream", self._compute)
 
     @contextmanager
     def stream(self, stream):
         """As torch.cuda.stream."""
-        self._here.stream = stream
-        yield
-        self._here.stream = self._compute
-
-    def pin(self, x: Tensor) -> Tensor:
-        """A copy in pinned memory."""
-        main = threading.current_thread() is threading.main_thread()
-        self.log.append("pinned by the program" if main else "pinned by a thread")
-        return x.clone().as_subclass(Pinned)
+        self.current = stream
+        try:
+            yield
+        finally:
+            self.current = self.compute
 
     def to(self, x: Tensor, *args, **options):
         """A copy that is done when the stream comes to it, or at once if the caller waits."""
@@ -109,12 +84,12 @@ class Cuda:
             return self._to(x, *args, **options)
         if isinstance(x, OnCuda):
             return x
-        stream, late = self.current(), options.get("non_blocking", False)
-        if self.full and stream is not self._compute:
+        stream, late = self.current, options.get("non_blocking", False)
+        if self.full and stream is not self.compute:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         self.log.append(f"copy on {stream.name}" if late else f"copy on {stream.name}, awaited")
         target = torch.full_like(x.as_subclass(Tensor), torch.nan)
-        if late and isinstance(x, Pinned) and stream is not self._compute:
+        if late and isinstance(x, Pinned) and stream is not self.compute:
             stream.work.append(lambda: target.copy_(x.as_subclass(Tensor)))
         else:
             target.copy_(x.as_subclass(Tensor))

@@ -63,7 +63,6 @@ def test_to_frame():
     assert frame.dtypes["prediction"] == "int64"
     want = expected(model.layer(data()[0]), data()[1], trials=7)
     assert_same({name: torch.tensor(frame[name].to_numpy()) for name in frame}, want)
-    assert list(predictor().predict([])) == []
     assert list(predictor(columns=["free_gap", "prediction"]).to_frame([])) == ["index", "free_gap", "prediction"]
 
 

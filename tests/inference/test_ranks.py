@@ -42,7 +42,7 @@ FOUND = {
     "one process": ({"WORLD_SIZE": 1}, (0, 1)),
 }
 BAD = {
-    "no world": ({"RANK": 1}, "expected WORLD_SIZE in the environment, got none; give shard="),
+    "no world": ({"RANK": 1}, "expected a number as WORLD_SIZE in the environment, got none; give shard="),
     "no rank": ({"WORLD_SIZE": 2}, "expected RANK in the environment beside WORLD_SIZE"),
     "too large": ({"RANK": 2, "WORLD_SIZE": 2}, "expected a rank from 0 to 1 as RANK, got 2"),
     "negative": ({"RANK": -1, "WORLD_SIZE": 2}, "expected a rank from 0 to 1 as RANK, got -1"),
@@ -52,12 +52,12 @@ BAD = {
         {"LOCAL_RANK": 0, "NODE_RANK": 1, "WORLD_SIZE": 4},
         r"expected LOCAL_WORLD_SIZE or RANK in the environment of node 1.*shard=\(rank, number",
     ),
-    "after Lightning": ({"LOCAL_RANK": 0, "NODE_RANK": 0}, "expected WORLD_SIZE in the environment, got none"),
+    "after Lightning": ({"LOCAL_RANK": 0, "NODE_RANK": 0}, "a number as WORLD_SIZE in the environment, got none"),
     "a batch script": (
         {"SLURM_PROCID": 0, "SLURM_NTASKS": 4},
         "as srun sets it, got 4 tasks of a job only; start the processes with srun, or give shard=None",
     ),
-    "no tasks": ({"SLURM_PROCID": 0}, "expected SLURM_STEP_NUM_TASKS or SLURM_NTASKS in the environment"),
+    "no tasks": ({"SLURM_PROCID": 0}, "a number as SLURM_STEP_NUM_TASKS or SLURM_NTASKS in"),
 }
 
 

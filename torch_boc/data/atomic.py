@@ -7,6 +7,11 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
+
+fcntl: Any = None  # on Windows
+if os.name == "posix":
+    import fcntl
 
 LONGEST_NAME = 255  # bytes, in the usual file systems
 # Control characters, surrogates (how Python holds bytes that are not UTF-8), line breaks, marks of text direction.
@@ -95,6 +100,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def lock(file: IO[Any]) -> bool | None:
+    """Lock an open file until it is closed; False if another process has locked it, None where there are no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (AttributeError, OSError):  # Windows, or a file system without locks
+        return None
+    return True
 
 
 def mentions_memory(error: BaseException) -> bool:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -24,7 +23,9 @@ class ParquetFile:
     Args:
         path: the file.
         metadata: texts for the file's metadata.
-        scratch: the folder of the temporary file, on the same file system; by default that of `path`.
+
+    Attributes:
+        path: where the file will be. It may be changed until the file is closed, to a folder of the same file system.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "samples.parquet"
@@ -34,17 +35,11 @@ class ParquetFile:
     (True, 2)
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        metadata: Mapping[str, str] | None = None,
-        *,
-        scratch: Path | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
         self.path = check_file(path)
         self.rows = self._written = 0
         self._metadata = dict(metadata or {})
-        self._temporary = temporary_name(self.path if scratch is None else check_file(scratch / self.path.name))
+        self._temporary = temporary_name(self.path)
         self._writer: Any = None
         self._file: Any = None
         self._waiting: list[Any] = []
@@ -63,8 +58,7 @@ class ParquetFile:
         """Append a pyarrow table."""
         table = table.replace_schema_metadata(self._metadata)
         if self._writer is None:
-            for folder in (self.path.parent, self._temporary.parent):
-                folder.mkdir(parents=True, exist_ok=True)
+            self._temporary.parent.mkdir(parents=True, exist_ok=True)
             writer = require_pyarrow().parquet.ParquetWriter
             options = {"compression": "zstd", "write_page_checksum": True}
             self._file = self._temporary.open("wb")  # Arrow would refuse a path that is not UTF-8

@@ -220,7 +220,7 @@ class ParquetSheet(Sheet):
         ahead = max(COLUMN_AHEAD_BYTES, AHEAD_BYTES // len(self.wanted))
         for path, opened in self._files.items():
             # Without pre_buffer=False, Arrow would read all of a row group at once, which may be all of the file.
-            how = {"buffer_size": ahead, "pre_buffer": False}
+            how = {"buffer_size": ahead, "pre_buffer": False, "page_checksum_verification": True}
             with reading(path), opened() as stream, arrow.parquet.ParquetFile(stream, **how) as file:
                 for group in range(file.num_row_groups):
                     end = start + file.metadata.row_group(group).num_rows

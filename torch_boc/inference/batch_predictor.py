@@ -7,11 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ..data.sheets import as_tensor, numpy
-from ..nn import ConformalTest
-from ..nn.screening import SampleColumns
 from .batches import check_id
-from .part_files import probe_settings
-from .predictor import BoCPredictor, check_dtype
+from .predictor import BoCPredictor
 
 Arrays = Mapping[str, Any]  # NumPy arrays of one length, by the names of their columns
 REMEDY = "give preprocess=, a function that makes tensors of the batch"
@@ -40,13 +37,11 @@ class BoCBatchPredictor:
         keep: the names of further columns to pass on.
         preprocess: a function of the batch, a dict of the arrays of `inputs` (by default of all columns), that returns
             the model's arguments: a tensor, a tuple of tensors, or a dict of tensors by name.
-        device: where to run; the model is moved there. By default it stays where the factory puts it.
-        dtype: the dtype of autocast, `torch.bfloat16` or `torch.float16`; by default there is no autocast.
-        compile: whether to run the model through `torch.compile`.
-        columns: which columns of the probe to make, in this order; by default all.
-        trials: the number of coin flips of the p-value.
-        test: a `ConformalTest`, calibrated with held-out samples of this model.
-        alpha: the level of `review`: at most this share of in-distribution samples is expected to be flagged.
+        options: further arguments of `BoCPredictor`: `device`, `dtype`, `compile`, `columns`, `trials`, `test` and
+            `alpha`.
+
+    Attributes:
+        columns: the names of the columns of the result.
 
     >>> import numpy
     >>> predictor = BoCBatchPredictor(lambda: torch.nn.Linear(5, 3), id="path", columns=["prediction", "gap"])
@@ -64,77 +59,59 @@ class BoCBatchPredictor:
         id: str | None = None,
         keep: Sequence[str] = (),
         preprocess: Callable[[dict[str, Any]], Any] | None = None,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        compile: bool = False,
-        columns: Sequence[str] | None = None,
-        trials: int = 100,
-        test: ConformalTest | None = None,
-        alpha: float = 0.05,
+        **options: Any,
     ) -> None:
         if isinstance(factory, nn.Module) or not callable(factory):
             raise TypeError(
                 f"expected factory as a function that returns the model, got {type(factory).__name__}; "
                 "write a function that loads the model, so that each worker loads it for itself"
             )
-        self.factory, self.preprocess = factory, preprocess
-        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
-        self._options: dict[str, Any] = {"device": device, "dtype": check_dtype(dtype), "compile": compile}
-        self._options |= {"columns": columns, "trials": trials, "test": self._probe.test, "alpha": alpha}
-        self.inputs, self.target, self.id = inputs, target, id
-        taken = ("target", *self._probe.names)
+        # Bad options are refused here, before workers start. A compiled module could not be pickled.
+        self._blank = BoCPredictor(nn.Identity(), progress=False, **options | {"compile": False})
+        taken = ("target", *self._blank.columns)
         check_id(id, taken)
         if isinstance(keep, str) or {*keep} & {*taken, id} or len({*keep}) < len(keep):
             raise ValueError(
                 f"expected keep as a list of different names, not among {', '.join(taken)} or id, got {keep!r}"
             )
-        self.keep = tuple(keep)
+        self.factory, self.preprocess, self.inputs, self.target, self.id = factory, preprocess, inputs, target, id
+        self._options, self._passed = options | {"test": self._blank.test}, (*(() if id is None else (id,)), *keep)
+        self.columns = (*self._passed, *(() if target is None else ("target",)), *self._blank.columns)
         self._predictor: BoCPredictor | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns of the result."""
-        return (*self._passed, *(() if self.target is None else ("target",)), *self._probe.names)
 
     @property
     def settings(self) -> dict[str, object]:
         """What the values of the result depend on, beside the model and the samples."""
-        return probe_settings(self._probe, self.columns, self._options["dtype"])
+        return {**self._blank.settings, "columns": list(self.columns)}
 
     def __call__(self, batch: Arrays) -> dict[str, Any]:
         """The columns of a batch."""
-        inputs = () if self.inputs is None else (self.inputs,) if isinstance(self.inputs, str) else self.inputs
-        for name in (*self._passed, *(() if self.target is None else (self.target,)), *inputs):
+        inputs = [self.inputs] if isinstance(self.inputs, str) else self.inputs
+        for name in (*self._passed, *(() if self.target is None else (self.target,)), *(inputs or ())):
             if name not in batch:
                 raise ValueError(f"expected a column {name!r} in the data, got {', '.join(batch) or 'no columns'}")
         size = len(next(iter(batch.values()), ()))
-        passed = {name: batch[name] for name in self._passed}
+        table: dict[str, Tensor] = {} if self.target is None else {"target": torch.arange(0)}
         if size == 0:
-            none = {} if self.target is None else {"target": torch.arange(0)}
-            return passed | {name: x.numpy() for name, x in (none | self._probe.of_nothing()).items()}
-        if self._predictor is None:
-            model = self.factory()
-            if not isinstance(model, nn.Module):
-                raise TypeError(f"expected a factory that returns a torch.nn.Module, got {type(model).__name__}")
-            self._predictor = BoCPredictor(model, progress=False, **self._options)
-        target = None if self.target is None else column_tensor(self.target, batch[self.target])
-        table: dict[str, Tensor] = next(self._predictor.predict([(self._arguments(batch), target)]), {})
-        rows = len(table.pop("index", ()))
-        if rows != size:
+            table |= next(self._blank.predict([]))
+        else:
+            if self._predictor is None:
+                model = self.factory()
+                if not isinstance(model, nn.Module):
+                    raise TypeError(f"expected a factory that returns a torch.nn.Module, got {type(model).__name__}")
+                self._predictor = BoCPredictor(model, progress=False, **self._options)
+            target = None if self.target is None else column_tensor(self.target, batch[self.target])
+            table |= next(self._predictor.predict([(self._arguments(batch, inputs), target)]))
+        if (rows := len(table.pop("index"))) != size:
             raise ValueError(f"expected preprocess to return {size} samples, as many as the batch has, got {rows}")
-        return passed | {name: x.numpy() for name, x in table.items()}
+        return {name: batch[name] for name in self._passed} | {name: x.numpy() for name, x in table.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles hold: everything but the classifier."""
         return {**vars(self), "_predictor": None}
 
-    @property
-    def _passed(self) -> tuple[str, ...]:
-        return (*(() if self.id is None else (self.id,)), *self.keep)
-
-    def _arguments(self, batch: Arrays) -> Any:
+    def _arguments(self, batch: Arrays, names: Sequence[str] | None) -> Any:
         """What the model gets: a tensor, a tuple of tensors or a dict of tensors."""
-        names = [self.inputs] if isinstance(self.inputs, str) else self.inputs
         if self.preprocess is not None:
             return self.preprocess({name: _writable(batch[name]) for name in (batch if names is None else names)})
         if names is None:
@@ -144,7 +121,7 @@ class BoCBatchPredictor:
                     f"expected inputs=, the column that the model gets, among {', '.join(batch)}, got none"
                 )
         tensors = {name: column_tensor(name, batch[name]) for name in names}
-        return tensors if isinstance(self.inputs, Sequence) and not isinstance(self.inputs, str) else tensors[names[0]]
+        return tensors[names[0]] if self.inputs is None or isinstance(self.inputs, str) else tensors
 
 
 def _writable(array: Any) -> Any:

@@ -3,8 +3,8 @@
 import inspect
 import numbers
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,31 +16,33 @@ from ..functional.checks import check_target
 FLOATS = (torch.float16, torch.float32, torch.float64)  # other floats are unknown to Arrow
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The arguments of a model for `size` samples, and the samples' targets and ids if there are any."""
+class Batch(NamedTuple):
+    """The arguments of a model for `size` samples, and what is known of these without the model.
+
+    Attributes:
+        args: the positional arguments.
+        kwargs: the arguments by name.
+        size: the number of samples.
+        known: the columns `index`, id and `target` of the table, as far as there are such; they are copies.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    target: Tensor | None
     size: int
-    ids: Column | None = None
+    known: dict[str, Column]
 
     def map(self, function: Callable[[Any], Any]) -> "Batch":
         """A copy with `function` applied to each of the model's arguments."""
         kwargs = dict(zip(self.kwargs, map(function, self.kwargs.values()), strict=True))
-        return Batch(tuple(map(function, self.args)), kwargs, self.target, self.size, self.ids)
+        return self._replace(args=tuple(map(function, self.args)), kwargs=kwargs)
 
     def piece(self, start: int, stop: int) -> "Batch":
         """The samples from `start` up to `stop`.
 
         Tensors, arrays, lists and tuples with one entry for each sample are cut. What has another length is kept whole.
         """
-        args = tuple(x[start:stop] if _entries(x) == self.size else x for x in self.args)
-        kwargs = {name: x[start:stop] if _entries(x) == self.size else x for name, x in self.kwargs.items()}
-        target = None if self.target is None else self.target[start:stop]
-        ids = None if self.ids is None else self.ids[start:stop]
-        return Batch(args, kwargs, target, stop - start, ids)
+        cut = self.map(lambda x: x[start:stop] if _entries(x) == self.size else x)
+        return cut._replace(size=stop - start, known={name: x[start:stop] for name, x in self.known.items()})
 
 
 def _entries(x: Any) -> int | None:
@@ -59,20 +61,20 @@ class BatchReader:
     does not take are left out. With an `id`, the batch also has ids: (x, target, id), or a mapping with that key.
 
     >>> batch = BatchReader(torch.nn.Linear(3, 2)).read((torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])))
-    >>> batch.size, batch.target
-    (4, tensor([0, 1, 1, 0]))
+    >>> batch.size, batch.known
+    (4, {'target': tensor([0, 1, 1, 0])})
     """
 
     def __init__(self, model: nn.Module, id: str | None = None) -> None:
         self.id = id
         parameters = inspect.signature(model.forward).parameters.values()
-        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        self._names = {x.name for x in parameters if x.kind in named}
-        self._required = {x.name for x in parameters if x.kind in named and x.default is inspect.Parameter.empty}
-        self._any_name = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters)
+        named = [x for x in parameters if x.kind in (x.POSITIONAL_OR_KEYWORD, x.KEYWORD_ONLY)]
+        self._names = {x.name for x in named}
+        self._required = {x.name for x in named if x.default is x.empty}
+        self._any_name = any(x.kind is x.VAR_KEYWORD for x in parameters)
 
     def read(self, batch: Any) -> Batch:
-        """The arguments for one call of the model."""
+        """The arguments for one call of the model, and the ids and targets."""
         ids = None
         if self.id is not None:
             batch, ids = take_id(batch, self.id, self._required)
@@ -89,13 +91,15 @@ class BatchReader:
                 f"expected a batch with tensors of shape (N, ...), got {describe(inputs)}; "
                 "give the DataLoader a collate_fn that makes tensors, or a Hugging Face data set with_format('torch')"
             )
+        # Copies, because the loader may use the same memory for the next batch.
+        columns: dict[str, Column] = {} if self.id is None else {self.id: as_ids(ids, size)}
         if target is not None:
             try:
-                target = torch.as_tensor(target)
+                target = torch.as_tensor(target).clone()
             except (TypeError, ValueError, RuntimeError) as error:
                 raise TypeError(f"expected targets as integer class indices, got {describe(target)}") from error
-            target = check_target(target, torch.Size([size]))
-        return Batch(args, kwargs, target, size, None if self.id is None else as_ids(ids, size))
+            columns["target"] = check_target(target, torch.Size([size]))
+        return Batch(args, kwargs, size, columns)
 
 
 def check_id(id: Any, taken: Collection[str]) -> None:
@@ -117,49 +121,40 @@ def take_id(batch: Any, name: str, required: Collection[str] = ()) -> tuple[Any,
     >>> take_id((1, 2, ["a"]), "path")
     ((1, 2), ['a'])
     """
-    if isinstance(batch, Mapping) and name in batch:
-        if name in required:
-            raise ValueError(
-                f"expected an id that the model does not need as an argument, got {name!r}; rename the key"
-            )
-        return {key: x for key, x in batch.items() if key != name}, batch[name]
-    parts = len(batch) if isinstance(batch, list | tuple) else 0
-    inside = 1 <= parts <= 3 and isinstance(batch[0], Mapping) and name in batch[0]
-    if parts == 3 and inside:
+    several = isinstance(batch, list | tuple)
+    holder = batch[0] if several and batch else batch
+    inside, third = isinstance(holder, Mapping) and name in holder, several and len(batch) == 3
+    if inside == third:
         raise ValueError(
-            f"expected the ids in one place, got the key {name!r} in the mapping and a third entry of the batch; "
-            "leave one of them out"
+            f"expected a batch (x, target, id), where target may be None, or a mapping with the key {name!r} for the "
+            f"ids, and not both, got {describe(batch)}{f' of {len(batch)}' if several else ''}"
         )
-    if parts == 3:
+    if third:
         return tuple(batch[:2]), batch[2]
-    if inside:
-        inputs, ids = take_id(batch[0], name, required)
-        return (inputs, *batch[1:]), ids
-    raise ValueError(
-        f"expected a batch (x, target, id), where target may be None, or a mapping with the key {name!r} for the ids, "
-        f"got {describe(batch)}{f' of {parts}' if parts else ''}"
-    )
+    if name in required:
+        raise ValueError(f"expected an id that the model does not need as an argument, got {name!r}; rename the key")
+    rest = {key: x for key, x in holder.items() if key != name}
+    return ((rest, *batch[1:]) if several else rest), holder[name]
 
 
 def as_ids(values: Any, size: int) -> Column:
-    """Ids of `size` samples as a list of strings, or as a tensor."""
+    """A copy of the ids of `size` samples, as a list of strings or as a tensor."""
     if type(values).__module__ == "numpy" and hasattr(values, "tolist"):
         values = values.tolist()
     if isinstance(values, list | tuple):
         values = [x.item() if isinstance(x, Tensor) and x.ndim == 0 else x for x in values]
         if values and all(isinstance(x, numbers.Integral) for x in values):  # those of NumPy as well
-            if not all(-(2**63) <= x < 2**63 for x in values):
-                raise ValueError(f"expected ids of 64 bits, got {max(values, key=abs)}; write them as strings")
-            values = torch.tensor([int(x) for x in values], dtype=torch.int64)
+            with suppress(RuntimeError, ValueError):  # a number of more than 64 bits
+                values = torch.tensor(list(map(int, values)))
     if isinstance(values, Tensor):
-        plain = values.ndim == 1 and values.layout == torch.strided and not values.is_complex()
-        known = plain and (not values.is_floating_point() or values.dtype in FLOATS)
+        fits = values.ndim == 1 and values.layout == torch.strided and not values.is_complex()
+        fits, values = fits and (not values.is_floating_point() or values.dtype in FLOATS), values.clone()
     else:
-        known = isinstance(values, list) and all(isinstance(x, str) for x in values)
-    if not known:
+        fits = isinstance(values, list) and all(isinstance(x, str) for x in values)
+    if not fits:
         dtype = f", dtype {values.dtype}" if isinstance(values, Tensor) else ""
         raise TypeError(
-            "expected ids as a list of N strings, a list of N ints or a tensor of N numbers, "
+            "expected ids as a list of N strings, a list of N ints of 64 bits or a tensor of N numbers, "
             f"got {describe(values)}{dtype}"
         )
     if len(values) != size:

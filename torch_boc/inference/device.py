@@ -1,15 +1,13 @@
 """The device on which a model runs: its mode there, copies to it and from it, and pieces that fit in its memory.
 
-On CUDA, the next batch is copied while the model runs on the current one. A thread puts the tensors of a batch into
-pinned memory, and a second stream copies them from there. The stream on which the model runs waits for the copy. The
-program itself does not wait.
+On CUDA, the next batch is copied while the model runs on the current one: its tensors are put into pinned memory, and a
+second stream copies them from there. The stream on which the model runs waits for the copy. The program does not wait.
 """
 
 import gc
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
@@ -36,7 +34,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        model.train(modes[0][1])
+        model.train(modes[0][1])  # a class may have a `train` of its own
         for module, training in modes:
             module.training = training
 
@@ -47,38 +45,29 @@ class Landing(NamedTuple):
     Attributes:
         columns: on the CPU; what comes from a CUDA device may not be there yet.
         events: one for each CUDA device among the columns, which happens when all of its copies have arrived.
-        pinned: the names of the columns in pinned memory.
     """
 
     columns: dict[str, Column]
-    events: Sequence[Any] = ()
-    pinned: Collection[str] = ()
+    events: dict[torch.device, Any]
 
     def wait(self) -> dict[str, Column]:
         """Wait for the copies, and return the columns, of which none is in pinned memory: users may keep many."""
-        for event in self.events:
+        for event in self.events.values():
             event.synchronize()
-        for name in self.pinned:
-            self.columns[name] = self.columns[name].clone()  # type: ignore[union-attr]
+        for name, x in self.columns.items() if self.events else ():
+            self.columns[name] = x.clone() if isinstance(x, Tensor) else x
         return self.columns
 
 
 def land(columns: Mapping[str, Column]) -> Landing:
     """Start the copy of the tensors to the CPU; from CUDA it goes into pinned memory."""
-    tensors = {name: x for name, x in columns.items() if isinstance(x, Tensor)}
-    sources = {name: x.device for name, x in tensors.items() if x.device.type == "cuda"}
-    landed = {name: x.to("cpu", non_blocking=name in sources) for name, x in tensors.items()}
-    events = []
-    for device in dict.fromkeys(sources.values()):
-        events.append(torch.cuda.Event())
-        # The copies run on the device's own current stream, wherever the model began.
-        events[-1].record(torch.cuda.current_stream(device))
-    return Landing({**columns, **landed}, events, sources.keys())
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether `error` says that memory ran out: on the CPU, on a GPU, or in a library that runs on the GPU."""
-    return isinstance(error, torch.OutOfMemoryError) or mentions_memory(error)
+    landing = Landing(dict(columns), {})
+    for name, x in columns.items():
+        if isinstance(x, Tensor):
+            landing.columns[name] = x.to("cpu", non_blocking=x.device.type == "cuda")
+            if x.device.type == "cuda":  # the copy runs on the device's own current stream, wherever the model began
+                landing.events[x.device] = torch.cuda.current_stream(x.device).record_event()
+    return landing
 
 
 def in_fitting_pieces(
@@ -105,135 +94,79 @@ def in_fitting_pieces(
             done = stop
             continue
         except RuntimeError as error:
-            if piece.size == 1 or not is_out_of_memory(error):
+            if piece.size == 1 or not mentions_memory(error):
                 raise
         # Outside of the handler: inside, the error would still hold the tensors of the failed call.
         limit = piece.size // 2
         gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # does nothing where there is none
         warnings.warn(f"{piece.size} samples do not fit in memory; going on with {limit} at a time", stacklevel=2)
     if len(parts) == 1:
         return parts[0], limit
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, limit
 
 
-def can_be_pinned(x: Tensor) -> bool:
-    """Whether a copy of `x` to a GPU can run at the same time as the computation: from pinned memory it can."""
-    return x.device.type == "cpu" and x.layout == torch.strided
+def to_device(batch: Batch, device: torch.device, *, ahead: bool = False) -> Batch:
+    """The batch with the model's arguments on `device`; the host does not wait for a CUDA device.
 
-
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch with the model's arguments on `device`; the host does not wait for a CUDA device."""
+    With `ahead`, tensors stay where they are if they cannot be copied to a CUDA device while it computes.
+    """
 
     def copied(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
         if device.type != "cuda":
             return x.to(device)
-        if not can_be_pinned(x):
-            return x.to(device, non_blocking=x.device.type != "cpu")
+        if x.device.type != "cpu" or x.layout != torch.strided:  # it has no pinned memory
+            return x if ahead else x.to(device, non_blocking=x.device.type != "cpu")
         # A loader may write its next batch into the memory that it pinned itself, so that this copy is waited for.
         return x.to(device) if x.is_pinned() else x.pin_memory().to(device, non_blocking=True)
 
     return batch.map(copied)
 
 
-class Samples(NamedTuple):
-    """What is known of some samples before the model runs, as columns of their table, and their batch."""
-
-    known: dict[str, Column]
-    batch: Batch
-
-
-# A batch whose tensors are being copied to the device, those tensors, and the event of their arrival.
-_Copy = tuple[Batch, list[Tensor], Any]
-
-
 class Prefetch:
-    """Gives samples batch by batch, for a loop that calls `fetch` after it has started the work on a batch.
+    """Gives batches one by one, for a loop that calls `fetch` after it has started the work on a batch.
 
     The loader is asked for the next batch only after the work on the current batch has been started. Until then the
     current batch may be needed again, and a loader may use the same memory for all batches.
 
     Args:
-        samples: where the samples come from; they are read by the thread that iterates.
+        batches: where they come from.
         device: where `deliver` brings batches. If it is not a CUDA device, `fetch` does nothing.
     """
 
-    def __init__(self, samples: Iterator[Samples], device: torch.device) -> None:
-        self._samples, self._device = samples, device
-        self._thread = ThreadPoolExecutor(1, "torch_boc") if device.type == "cuda" else None
-        self._next: Samples | Exception | None = None
-        self._copying: tuple[Batch, Future[_Copy | None]] | None = None
+    def __init__(self, batches: Iterator[Batch], device: torch.device) -> None:
+        self._batches, self._device = batches, device
+        self._next: Batch | None = None
+        self._copy: tuple[Batch, Batch, Any] | None = None  # a batch, its copy, and the event of the copy's arrival
 
-    def close(self) -> None:
-        """End the thread."""
-        if self._thread is not None:
-            self._thread.shutdown()
-
-    def take(self) -> Samples | None:
-        """The next samples; None at the end."""
+    def take(self) -> Batch | None:
+        """The next batch; None at the end."""
         found, self._next = self._next, None
-        if isinstance(found, Exception):
-            raise found
-        return next(self._samples, None) if found is None else found
+        return next(self._batches, None) if found is None else found
 
     def fetch(self) -> None:
-        """Read the next samples, and start the copy of their batch to the device.
-
-        An error of the loader is raised when these samples are asked for, because earlier tables may not be ready yet.
-        """
-        if self._thread is None:
-            return
-        try:
-            self._next = next(self._samples, None)
-        except Exception as error:
-            self._next = error
-        if isinstance(self._next, Samples):
-            self._copying = self._next.batch, self._thread.submit(_copy, self._next.batch, self._device)
+        """Read the next batch, and start its copy to the device, on a stream of its own."""
+        if self._device.type == "cuda" and (batch := next(self._batches, None)) is not None:
+            self._next, stream = batch, side_stream(self._device)
+            with suppress(RuntimeError), torch.inference_mode(), torch.cuda.stream(stream):  # there may be no room yet
+                self._copy = batch, to_device(batch, self._device, ahead=True), stream.record_event()
 
     @torch.inference_mode()
     def deliver(self, batch: Batch) -> Batch:
         """The batch on the device: the copy that `fetch` started, which is given only once, or a new copy."""
-        (fetched, copying), self._copying = self._copying or (None, None), None
-        copy = None if copying is None else copying.result()
-        if copy is None or fetched is not batch:
+        ready, self._copy = self._copy, None
+        if ready is None or ready[0] is not batch:
             return to_device(batch, self._device)
+        _, copy, event = ready
         stream = torch.cuda.current_stream(self._device)
-        on_device, tensors, event = copy
         stream.wait_event(event)
-        for x in tensors:
-            x.record_stream(stream)  # the memory belongs to the other stream, which must not reuse it too early
-        return to_device(on_device, self._device)
-
-
-@torch.inference_mode()
-def _copy(batch: Batch, device: torch.device) -> _Copy | None:
-    """Start the copy; None if it does not fit in memory. Tensors that are not on the CPU stay where they are."""
-    tensors: list[Tensor] = []
-    waits = False
-
-    def copied(x: Any) -> Any:
-        nonlocal waits
-        if not isinstance(x, Tensor) or not can_be_pinned(x):
-            return x
-        waits = waits or x.is_pinned()
-        tensors.append((x if x.is_pinned() else x.pin_memory()).to(device, non_blocking=True))
-        return tensors[-1]
-
-    stream, event = side_stream(device), torch.cuda.Event()
-    try:
-        with torch.cuda.stream(stream):
-            on_device = batch.map(copied)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
-    event.record(stream)
-    if waits:
-        event.synchronize()  # the loader may write its next batch into the memory that it pinned itself
-    return on_device, tensors, event
+        given = (*batch.args, *batch.kwargs.values())
+        for x, before in zip((*copy.args, *copy.kwargs.values()), given, strict=True):
+            if x is not before:
+                x.record_stream(stream)  # the memory belongs to the other stream, which must not reuse it too early
+        return to_device(copy, self._device)
 
 
 @cache

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,29 +22,11 @@ from .ranks import Rank
 
 # A process has about this many blocks, of at most so many samples: what is lost when it is killed is one block.
 BLOCKS_PER_RANK, BLOCK_ROWS = 32, 2**17
-# The options of a DataLoader that do not say which samples come in which order.
-OPTIONS = (
-    *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn"),
-    *("multiprocessing_context", "generator", "prefetch_factor", "pin_memory_device"),
-)
+SAMPLERS = (SequentialSampler, DistributedSampler)  # whose order is known, if they are no classes of the user's own
 ENDED = (
     "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of the data set ends a loader "
     "early: let the data set raise another error"
 )
-
-
-class Places(NamedTuple):
-    """The indices of a batch in the data set, and how many of them are no padding, which stands at the end."""
-
-    indices: Sequence[int]
-    kept: int
-
-
-class Numbered(NamedTuple):
-    """A batch, and the indices of its samples; None if the loader's order is not known."""
-
-    indices: Tensor | None
-    batch: Batch
 
 
 def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
@@ -87,133 +70,92 @@ def count_samples(loader: Any) -> int | None:
     return min(samples, count_kept(loader.sampler)) if type(loader.sampler) is DistributedSampler else samples
 
 
-def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Numbered]:
+def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
     """The batches of a loader with the indices of their samples; the padding of a `DistributedSampler` is left out.
 
-    Plain iterables of batches and iterable data sets are counted. An unknown order needs ids, and each sample once.
+    Plain iterables of batches and iterable data sets are counted. The indices are known for sequential and distributed
+    samplers and for lists of indices, unless these count from the end. An unknown order needs ids, and each sample
+    once.
     """
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return _counted(loader, reader, known=True)
-    places = _places(loader)
-    if places is not None:
-        return number_by(loader, reader, places)
+        return numbered(loader, reader)
+    # Without batching by the loader, a BatchSampler may give the data set lists of indices.
+    batches: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    sampler: Any = batches.sampler if type(batches) is BatchSampler else batches
+    in_order = is_plain(loader) and (loader.num_workers == 0 or getattr(loader, "in_order", True))
+    listed = isinstance(sampler, list | tuple | range) and all(type(x) is int and x >= 0 for x in sampler)
+    if in_order and type(batches) is BatchSampler and (listed or type(sampler) in SAMPLERS):
+        kept = count_kept(sampler) if type(sampler) is DistributedSampler else None
+        return numbered(loader, reader, batches, kept=kept)
     # Without batching by the loader, each item of the data set is a batch of its own.
-    known = loader.batch_sampler is None and type(loader.sampler) is SequentialSampler and _keeps_order(loader)
+    known = in_order and loader.batch_sampler is None and type(sampler) is SequentialSampler
     if not known and reader.id is None:
-        reason = type(_sampler(loader)).__name__ if _keeps_order(loader) else "in_order=False"
-        reason = reason if _is_plain(loader) else "an __iter__ of its own"
+        reason = type(sampler).__name__ if in_order else "in_order=False"
+        reason = reason if is_plain(loader) else "an __iter__ of its own"
         raise ValueError(
             f"expected a loader that keeps the order of its data set, got a DataLoader with {reason}, so that it is "
             "not known which sample a row is; leave shuffle=True and other samplers out, or give the predictor "
             "id='name', the name of a column of the batch that says which sample it is"
         )
-    sampler = distributed_sampler(loader)
-    if sampler is not None and not sampler.drop_last and sampler.total_size > len(sampler.dataset):  # type: ignore[arg-type]
+    shared = distributed_sampler(loader)
+    if shared is not None and not shared.drop_last and shared.total_size > len(shared.dataset):  # type: ignore[arg-type]
         raise ValueError(
-            f"expected each sample once, got a {type(sampler).__name__} that repeats samples, in a loader of which it "
+            f"expected each sample once, got a {type(shared).__name__} that repeats samples, in a loader of which it "
             "is not known where they are; give the predictor shard='auto' and the data set itself, or the sampler "
             "drop_last=True"
         )
-    return _counted(loader, reader, known=known)
+    is_torchs = is_plain(loader) and type(sampler).__module__.startswith("torch.utils.data.")
+    return numbered(loader, reader, known=known, fewest=len(loader) if is_torchs else 0)
 
 
-def number_by(loader: Iterable[Any], reader: BatchReader, places: Iterable[Places]) -> Iterator[Numbered]:
-    """The batches of a loader with the given places, one for each batch."""
-    left = iter(places)
+def numbered(
+    loader: Iterable[Any],
+    reader: BatchReader,
+    places: Iterable[Sequence[int]] | None = None,
+    *,
+    kept: int | None = None,
+    known: bool = True,
+    fewest: int = 0,
+) -> Iterator[Batch]:
+    """The batches of a loader, each with the column `index`, unless the user's id has this name.
+
+    Args:
+        loader: the loader.
+        reader: reads its batches.
+        places: the indices of each batch. By default samples are counted from 0.
+        kept: how many samples are no padding, which comes at the end; by default all.
+        known: whether the order is known; otherwise there is no index.
+        fewest: how many batches there are at least; fewer are an error.
+    """
+    left, seen, batches = iter(places or ()), 0, 0
     for raw in loader:
-        batch, place = reader.read(raw), next(left, Places((), 0))
-        if batch.size != len(place.indices):
+        batch = reader.read(raw)
+        indices = range(seen, seen + batch.size) if places is None else next(left, ())
+        if batch.size != len(indices):
             raise ValueError(
-                f"expected {len(place.indices)} samples in a batch of the loader, got {batch.size}, so that it is not "
+                f"expected {len(indices)} samples in a batch of the loader, got {batch.size}, so that it is not "
                 "known which sample a row is; let its collate_fn keep every sample (torch.utils.data.Subset leaves "
                 "samples out), or give iter(loader), whose rows are counted"
             )
-        if place.kept < batch.size:
-            batch = batch.piece(0, place.kept)
-        yield Numbered(torch.tensor(place.indices[: place.kept], dtype=torch.int64), batch)
-    if next(left, None) is not None:
+        if known:
+            batch = batch._replace(known={"index": torch.tensor(indices, dtype=torch.int64), **batch.known})
+        seen, batches = seen + batch.size, batches + 1
+        yield batch if kept is None or seen <= kept else batch.piece(0, max(0, batch.size + kept - seen))
+    if batches < fewest or next(left, None) is not None:
         raise ValueError(ENDED)
 
 
-def _counted(loader: Iterable[Any], reader: BatchReader, *, known: bool) -> Iterator[Numbered]:
-    """The batches with indices from 0 on, or without indices. Fewer batches than torch's sampler has are an error."""
-    seen = batches = 0
-    for raw in loader:
-        batch, batches = reader.read(raw), batches + 1
-        yield Numbered(torch.arange(seen, seen + batch.size) if known else None, batch)
-        seen += batch.size
-    if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset) and _is_plain(loader):
-        is_torchs = type(_sampler(loader)).__module__.startswith("torch.utils.data.")
-        if is_torchs and batches < len(loader):
-            raise ValueError(ENDED)
-
-
-def _places(loader: DataLoader[Any]) -> Iterator[Places] | None:
-    """The places of each batch; None if they cannot be known before the samples are drawn.
-
-    They are known for sequential and distributed samplers and for lists of indices, unless these count from the end.
-    """
-    # Without batching by the loader, a BatchSampler may give the data set lists of indices.
-    batches: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    sampler: Any = _sampler(loader)
-    if type(batches) is not BatchSampler or not _keeps_order(loader):
-        return None
-    indices: Sequence[int]
-    if type(sampler) is SequentialSampler:
-        indices = range(len(sampler))
-    elif type(sampler) is DistributedSampler:
-        indices = list(sampler) if sampler.shuffle else range(sampler.rank, sampler.total_size, sampler.num_replicas)
-    elif isinstance(sampler, list | tuple | range) and all(type(x) is int and x >= 0 for x in sampler):
-        indices = sampler
-    else:
-        return None
-    kept = count_kept(sampler) if type(sampler) is DistributedSampler else len(indices)
-    size, stop = batches.batch_size, len(indices)
-    stop -= stop % size if batches.drop_last else 0
-    return (Places(indices[i : i + size], min(size, max(0, kept - i))) for i in range(0, stop, size))
-
-
-def _sampler(loader: DataLoader[Any]) -> Any:
-    """The sampler of single samples; that of batches if it is not torch's own."""
-    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    return sampler.sampler if type(sampler) is BatchSampler else sampler
-
-
-def _is_plain(loader: DataLoader[Any]) -> bool:
-    """Whether the loader yields the batches of its sampler: a class that inherits from it may yield others."""
+def is_plain(loader: Any) -> bool:
+    """Whether the loader yields the batches of its sampler: a class that inherits from DataLoader may yield others."""
     return type(loader).__iter__ is DataLoader.__iter__
-
-
-def _keeps_order(loader: DataLoader[Any]) -> bool:
-    """Whether a loader yields the batches of its sampler in the order of the sampler."""
-    return _is_plain(loader) and (loader.num_workers == 0 or getattr(loader, "in_order", True))
 
 
 def distributed_sampler(loader: Any) -> DistributedSampler[Any] | None:
     """The `DistributedSampler` of a loader, also if a batch sampler has it; None if there is none."""
-    batches, sampler = getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)
-    for found in (sampler, getattr(batches, "sampler", None), getattr(sampler, "sampler", None)):
-        if isinstance(found, DistributedSampler):
-            return found
-    return None
-
-
-class BlockBatches:
-    """A batch sampler: the samples of blocks in batches, of which none goes over the end of a block.
-
-    >>> list(BlockBatches([range(0, 4), range(8, 11)], 3))
-    [[0, 1, 2], [3], [8, 9, 10]]
-    """
-
-    def __init__(self, blocks: Sequence[range], size: int) -> None:
-        self.blocks, self.size = blocks, size
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for block in self.blocks:
-            yield from (list(block[start : start + self.size]) for start in range(0, len(block), self.size))
-
-    def __len__(self) -> int:
-        return sum(math.ceil(len(block) / self.size) for block in self.blocks)
+    batches = getattr(loader, "batch_sampler", None)
+    sampler = getattr(loader, "sampler", None) if batches is None else batches
+    sampler = getattr(sampler, "sampler", sampler)
+    return sampler if isinstance(sampler, DistributedSampler) else None
 
 
 class SharedData:
@@ -237,8 +179,8 @@ class SharedData:
         source = sampler.data_source if type(sampler) is SequentialSampler else getattr(sampler, "dataset", ())
         can_be_shared = (
             type(batches) is BatchSampler
-            and _is_plain(loader)
-            and type(sampler) in (SequentialSampler, DistributedSampler)
+            and is_plain(loader)
+            and type(sampler) in SAMPLERS
             and not (batches.drop_last or getattr(sampler, "drop_last", False))
             and len(source) == len(loader.dataset)
         )
@@ -270,10 +212,10 @@ class SharedData:
         starts = range(0, max(self.samples, 1), block)
         return [range(start, min(start + block, self.samples)) for start in starts[rank.rank :: rank.world]]
 
-    def numbered(self, blocks: Sequence[range], reader: BatchReader) -> Iterator[Numbered]:
+    def numbered(self, blocks: Sequence[range], reader: BatchReader) -> Iterator[Batch]:
         """The samples of some blocks, in batches of which none goes over the end of a block."""
-        batches = BlockBatches(blocks, self.batch_size)
-        options = {name: getattr(self._loader, name, None) for name in OPTIONS}
-        given = {name: value for name, value in options.items() if value not in (None, "")}
-        loader: DataLoader[Any] = DataLoader(self._loader.dataset, batch_sampler=batches, **given)
-        return number_by(loader, reader, (Places(indices, len(indices)) for indices in batches))
+        size = self.batch_size
+        batches = [block[i : i + size] for block in blocks for i in range(0, len(block), size)]
+        loader = copy(self._loader)
+        vars(loader).update(batch_sampler=batches, _iterator=None)  # by assignment, DataLoader would refuse it
+        return numbered(loader, reader, batches)

@@ -20,21 +20,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .._optional import require_pyarrow
-from ..data.atomic import check_file, check_folder, replacing
+from ..data.atomic import check_file, check_folder, lock, replacing
 from ..data.parquet import Column, ParquetFile
-from ..nn.screening import SampleColumns
-
-fcntl: Any = None  # on Windows, where nothing keeps a second run from the same path
-if os.name == "posix":
-    import fcntl
 
 KEY = "torch_boc"  # of the settings in the metadata of Parquet files
 NAME = re.compile(r"part-(\d{12,})-(\d{12,})\.parquet")
-# A part of a single file is closed after this many rows or seconds. If the process is killed, the open part is lost.
+DELETE = "Delete it, and predict again"
+# A part of a single file is closed after this many rows or seconds. After an interruption, the open part is lost.
 PART_ROWS, PART_SECONDS = 2**15, 60.0
 CHECKED_WORDS = 2**22  # how many 32-bit words are summed at once
 Settings = Mapping[str, object]
@@ -49,69 +44,44 @@ def checksum(tensors: Iterable[tuple[str, Tensor]]) -> str:
     False
     """
     found: list[object] = []
-    for name, x in tensors:
-        try:
-            found += [name] if is_lazy(x) else [name, tuple(x.shape), str(x.dtype), *_sums(x.detach())]
-        except (RuntimeError, NotImplementedError) as error:
-            raise ValueError(
-                f"expected parameters whose bytes can be read, got {name} ({type(x).__name__}): {error}; give a "
-                "run_id=, which stands for the model"
-            ) from error
+    parts: list[tuple[str, Any]] = list(tensors)
+    for name, x in parts:  # the list grows in the loop
+        found += [name, tuple(x.shape), str(x.dtype)]
+        if is_traceable_wrapper_subclass(x):
+            parts += [(f"{name}.{inner}", getattr(x, inner)) for inner in x.__tensor_flatten__()[0]]
+            continue
+        x = x.detach().dequantize() if x.is_quantized else x.detach().to_dense()
+        content = x.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        content = torch.nn.functional.pad(content, (0, -len(content) % 4))
+        if content.storage_offset() % 4:
+            content = content.clone()
+        total = torch.zeros((), dtype=torch.int64, device=x.device)
+        for start, words in enumerate(content.view(torch.int32).split(CHECKED_WORDS)):
+            # Odd numbers that look random: the finalizer of splitmix64, with shifts that keep the sign.
+            w = torch.arange(1, len(words) + 1, device=x.device).add_(start * CHECKED_WORDS).mul_(-7046029254386353131)
+            w = (w ^ (w >> 30)) * -4658895280553007687
+            w = (w ^ (w >> 27)) * -7723592293110705685
+            total += (words * ((w ^ (w >> 31)) | 1)).sum()
+        found.append(int(total))
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
-
-
-def _sums(x: Any) -> list[int]:
-    if is_traceable_wrapper_subclass(x):
-        return [part for name in x.__tensor_flatten__()[0] for part in _sums(getattr(x, name))]
-    x = x.dequantize() if x.is_quantized else x.to_dense()
-    content = x.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-    content = torch.nn.functional.pad(content, (0, -len(content) % 4))
-    if content.storage_offset() % 4:
-        content = content.clone()
-    total = torch.zeros((), dtype=torch.int64, device=x.device)
-    for start, words in enumerate(content.view(torch.int32).split(CHECKED_WORDS)):
-        # Odd numbers that look random: the finalizer of splitmix64, with shifts that keep the sign.
-        w = torch.arange(1, len(words) + 1, device=x.device).add_(start * CHECKED_WORDS).mul_(-7046029254386353131)
-        w = (w ^ (w >> 30)) * -4658895280553007687
-        w = (w ^ (w >> 27)) * -7723592293110705685
-        total += (words * ((w ^ (w >> 31)) | 1)).sum()
-    return [int(total)]
-
-
-def probe_settings(probe: SampleColumns, columns: Iterable[str], dtype: torch.dtype | None) -> dict[str, object]:
-    """What the values of a table depend on, beside the model and the samples."""
-    settings: dict[str, object] = {"columns": list(columns), "trials": probe.trials, "dtype": str(dtype)}
-    if probe.test is not None:
-        settings |= {"test": checksum(probe.test.state_dict().items()), "alpha": probe.alpha}
-    return settings
 
 
 @contextmanager
 def one_writer(path: Path) -> Iterator[None]:
     """Hold `{path}.lock` within the block. The system releases it when the process ends, whatever ends it."""
-    lock = check_file(f"{path}.lock")
-    if fcntl is None:
-        yield
-        return
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The earlier holder may have deleted the file between the two lines above.
-            is_held = lock.exists() and os.path.samestat(lock.stat(), os.fstat(file.fileno()))
-        except BlockingIOError:
-            is_held = False
-        except OSError:  # a file system without locks
-            is_held = True
-        if not is_held:
+    held = check_file(f"{path}.lock")
+    held.parent.mkdir(parents=True, exist_ok=True)
+    with held.open("a") as file:
+        # The earlier holder may have deleted the file after it was opened here.
+        if lock(file) is False or not held.exists() or not os.path.samestat(held.stat(), os.fstat(file.fileno())):
             raise BlockingIOError(
-                f"expected that nobody else writes {path}, got another run, which holds {lock}; wait for it, or choose "
+                f"expected that nobody else writes {path}, got another run, which holds {held}; wait for it, or choose "
                 "another path"
             )
         try:
             yield
         finally:
-            lock.unlink(missing_ok=True)
+            held.unlink(missing_ok=True)
 
 
 def metadata_of(settings: Settings) -> dict[str, str]:
@@ -119,16 +89,21 @@ def metadata_of(settings: Settings) -> dict[str, str]:
     return {KEY: json.dumps(settings, sort_keys=True)}
 
 
-def read_settings(path: Path, remedy: str) -> tuple[Settings, int]:
-    """The settings of the run that wrote a Parquet file, and its number of rows."""
+def read_settings(path: Path, rows: int | None, remedy: str, *, checksums: bool = True) -> tuple[Settings, Any]:
+    """The settings and the schema of a Parquet file of a run; an error if a page or the number of rows is wrong."""
     arrow = require_pyarrow()
     try:
-        metadata = arrow.parquet.read_metadata(path)
-        return dict(json.loads((metadata.metadata or {})[KEY.encode()])), metadata.num_rows
+        with arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            found = sum(map(len, file.iter_batches())) if checksums else file.metadata.num_rows
+            settings = dict(json.loads((file.metadata.metadata or {})[KEY.encode()]))
+            schema = file.schema_arrow.remove_metadata()
     except (OSError, arrow.ArrowException) as error:
         raise ValueError(f"expected a whole Parquet file, got {path} ({error}). {remedy}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"expected a file that says which run wrote it, got {path}. {remedy}") from error
+    if rows not in (None, found):
+        raise ValueError(f"expected {rows} rows in {path}, got {found}. {remedy}")
+    return settings, schema
 
 
 def check_settings(now: Settings, earlier: Settings, where: object, remedy: str) -> None:
@@ -137,15 +112,6 @@ def check_settings(now: Settings, earlier: Settings, where: object, remedy: str)
     if names:
         before, here = (", ".join(f"{name}={run.get(name)!r}" for name in names) for run in (earlier, now))
         raise ValueError(f"expected the run that wrote {where}, with {before}, got one with {here}. {remedy}")
-
-
-def is_finished(path: Path, settings: Settings) -> bool:
-    """Whether this run has written the file already. A file of another run is an error."""
-    if not path.exists():
-        return False
-    remedy = "To replace the file, leave resume=True out, or delete it"
-    check_settings(settings, read_settings(path, remedy)[0], path, remedy)
-    return True
 
 
 def part_name(block: range) -> str:
@@ -184,16 +150,19 @@ class RunFolder:
 
     Attributes:
         block: the same, as the manifest has it: it was chosen when the run began.
+        done: the samples of each part that was there when this session began.
+        rows: how many rows the parts of a single file have.
     """
 
     def __init__(self, path: Path, settings: Settings, block: int | None = None) -> None:
         whole = path.absolute()  # "." has no name of its own
         self.path, self.scratch = path, whole.with_name(f"{whole.name}.run")
         self.parts = self.scratch if block is None else check_folder(path)
-        self.settings, self.block = settings, block
+        self.settings, self.rows = settings, 0
+        self.remedy = f"To start over, delete {'' if block is None else f'{path} and '}{self.scratch}"
         manifest = check_folder(self.scratch, ["manifest.json"]) / "manifest.json"
-        found = part_ranges(self.parts)  # before the manifest: the manifest of these parts is there by now
-        if found and not manifest.exists():
+        self.done = part_ranges(self.parts)  # before the manifest: the manifest of these parts is there by now
+        if self.done and not manifest.exists():
             raise ValueError(f"expected {manifest} beside the parts in {self.parts}, got none. {self.remedy}")
         if not manifest.exists():  # the processes of one launch write the same
             with replacing(manifest) as temporary:
@@ -204,119 +173,67 @@ class RunFolder:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"expected the manifest of a run, got {manifest}, damaged. {self.remedy}") from error
         check_settings(settings, earlier, path, self.remedy)
+        for part in self.done if block is None else ():
+            if part.start != self.rows:
+                raise ValueError(f"expected a part from row {self.rows} on in {self.parts}, got {part}. {self.remedy}")
+            self.rows = part.stop
 
-    @property
-    def remedy(self) -> str:
-        """What to do to start over."""
-        return f"To start over, delete {'' if self.block is None else f'{self.path} and '}{self.scratch}"
+    def write(self, tables: Iterator[Mapping[str, Column]], blocks: Iterable[range] | None = None) -> None:
+        """Write tables as parts. A part gets its name when the last of its rows is there; after an error it is deleted.
 
-    def count_rows(self) -> int:
-        """How many rows the parts of a single file have, which must follow each other from row 0 on."""
-        rows = 0
-        for part in part_ranges(self.parts):
-            if part.start != rows:
-                raise ValueError(f"expected a part from row {rows} on in {self.parts}, got {part}. {self.remedy}")
-            rows = part.stop
-        return rows
+        Args:
+            tables: of which none goes over the end of a block.
+            blocks: the samples of the parts of a folder. The parts of a single file follow each other.
+        """
+        self.parts.mkdir(parents=True, exist_ok=True)
+        following = iter(lambda: range(self.rows, self.rows + PART_ROWS), None)
+        for block in following if blocks is None else blocks:
+            with ParquetFile(self.scratch / part_name(block), metadata_of(self.settings)) as part:
+                opened = time.monotonic()
+                for columns in tables:
+                    part.write(columns)
+                    late = blocks is None and time.monotonic() - opened >= PART_SECONDS
+                    if part.rows >= len(block) or late:
+                        break
+                part.path = self.parts / part_name(range(block.start, block.start + part.rows))
+            if blocks is None and not part.rows:
+                return
+            self.rows += part.rows
 
     def join(self) -> None:
         """Join the parts to a single file, and delete them."""
-        arrow = require_pyarrow()
         with ParquetFile(self.path, metadata_of(self.settings)) as whole:
             for part in part_ranges(self.parts):
                 path = self.parts / part_name(part)
-                try:
-                    table = arrow.parquet.read_table(path, page_checksum_verification=True)
-                except (OSError, arrow.ArrowException) as error:
-                    raise ValueError(f"expected a whole part, got {path} ({error}). {self.remedy}") from error
-                if len(table) != len(part):
-                    raise ValueError(f"expected {len(part)} rows in {path}, got {len(table)}. {self.remedy}")
-                whole.write_table(table)
+                read_settings(path, len(part), self.remedy)
+                whole.write_table(require_pyarrow().parquet.read_table(path))
         shutil.rmtree(self.scratch)
 
 
-class PartWriter:
-    """Writes rows as parts.
-
-    The parts of a folder are given blocks, and a part gets its name when the last of its rows is there; after an error,
-    the open part is deleted. The parts of a single file follow each other. After an error or Ctrl-C, the open part is
-    closed with the rows that it has.
-
-    Args:
-        folder: the run.
-        blocks: the samples of the parts of a folder; None for a single file.
-
-    Attributes:
-        rows: how many rows a single file has, those of earlier sessions included.
-    """
-
-    def __init__(self, folder: RunFolder, blocks: Iterable[range] | None = None) -> None:
-        self.rows = folder.count_rows() if blocks is None else 0
-        self._folder, self._blocks = folder, None if blocks is None else iter(blocks)
-        self._part: ParquetFile | None = None
-        self._start, self._most, self._opened, self._is_whole = 0, 0, 0.0, True
-
-    def write(self, columns: Mapping[str, Column]) -> None:
-        """Append the rows of one batch, which does not go over the end of a block."""
-        if self._part is None:
-            block = range(self.rows, self.rows + PART_ROWS) if self._blocks is None else next(self._blocks)
-            self._start, self._most, self._opened = block.start, len(block), time.monotonic()
-            path, scratch = self._folder.parts / part_name(block), self._folder.scratch
-            self._part = ParquetFile(path, metadata_of(self._folder.settings), scratch=scratch)
-        self._is_whole = False  # Ctrl-C may come between two lines
-        self._part.write(columns)
-        self.rows = self._start + self._part.rows
-        self._is_whole = True
-        late = self._blocks is None and time.monotonic() - self._opened >= PART_SECONDS
-        if self._part.rows >= self._most or late:
-            self._close()
-
-    def _close(self) -> None:
-        part, self._part = self._part, None
-        if part is not None:
-            part.path = self._folder.parts / part_name(range(self._start, self.rows))
-            part.close()
-
-    def __enter__(self) -> "PartWriter":
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._blocks is None and self._is_whole:
-            self._close()
-        elif self._part is not None:
-            self._part.discard()
-        if kind is None and self._blocks is not None and (self._part or next(self._blocks, None) is not None):
-            raise ValueError(f"expected the rows of all blocks for {self._folder.path}, got fewer; predict again")
-
-
-def check_complete(folder: str | os.PathLike[str]) -> int:
+def check_complete(folder: str | os.PathLike[str], *, checksums: bool = True) -> int:
     """The number of samples in a folder that `BoCPredictor(..., shard=...)` wrote, or an error that names the gaps.
 
     The parts themselves say how many samples the data set has, so that a copy of the folder can be checked as well. All
-    parts must be of one run, with the same columns and no row missing or doubled. Indices are counted, and not ids. The
-    values are not read.
+    parts must be of one run, with the same columns and no row missing or doubled. Indices are counted, and not ids.
+
+    Args:
+        folder: the folder.
+        checksums: whether to read all rows and compare the checksums of their pages, so that damage is noticed.
     """
-    folder, arrow = Path(folder), require_pyarrow()
+    folder, gaps, reached = Path(folder), list[str](), 0
     parts = part_ranges(folder)
     if not parts:
         raise ValueError(f"expected parts of a run in {folder}, got none; run the prediction that writes them")
-    remedy, reached, samples = "Delete it, and predict again", 0, 0
-    first: tuple[Settings, Any] | None = None
-    gaps: list[str] = []
-    for part in parts:
+    first = read_settings(folder / part_name(parts[0]), None, DELETE, checksums=False)
+    samples = int(str(first[0]["samples"]))
+    for part in (*parts, range(samples, samples)):
         path = folder / part_name(part)
-        settings, rows = read_settings(path, remedy)
-        found = settings, arrow.parquet.read_schema(path).remove_metadata()
-        first, samples = first or found, int(str(settings["samples"]))
-        if found != first:
+        if part and read_settings(path, len(part), DELETE, checksums=checksums) != first:
             raise ValueError(f"expected parts of one run with the same columns in {folder}, got another in {path}")
-        if rows != len(part):
-            raise ValueError(f"expected {len(part)} rows in {path}, got {rows}. {remedy}")
         if part.start < reached:
             raise ValueError(f"expected each sample once in {folder}, got {part.start} and others twice; start over")
         gaps += [f"{reached} to {part.start - 1}"] if part.start > reached else []
         reached = part.stop
-    gaps += [f"{reached} to {samples - 1}"] if reached < samples else []
     if gaps:
         named = ", ".join(gaps[:5]) + (f" and {len(gaps) - 5} more ranges" if len(gaps) > 5 else "")
         raise ValueError(

@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import chain
 from operator import length_hint
@@ -22,26 +22,12 @@ from ..functional.checks import are_probabilities
 from ..nn import ConformalTest, find_logits
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader, check_id
-from .device import Landing, Prefetch, Samples, device_of, evaluating, in_fitting_pieces, land
-from .order import Numbered, SharedData, as_loader, count_samples, distributed_sampler, number
-from .part_files import (
-    PartWriter,
-    RunFolder,
-    checksum,
-    is_finished,
-    metadata_of,
-    one_writer,
-    part_ranges,
-    probe_settings,
-)
+from .device import Landing, Prefetch, device_of, evaluating, in_fitting_pieces, land
+from .order import SharedData, as_loader, count_samples, distributed_sampler, number
+from .part_files import RunFolder, check_settings, checksum, metadata_of, one_writer, read_settings
 from .ranks import check_shard, find_rank
 
-
-def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
-    """Return `dtype` if it is one for autocast or None, or raise."""
-    if dtype not in (None, torch.bfloat16, torch.float16):
-        raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
-    return dtype
+REPLACE = "To replace the file, leave resume=True out, or delete it"
 
 
 def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractContextManager[Any]:
@@ -117,12 +103,14 @@ class BoCPredictor:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
+        if dtype not in (None, torch.bfloat16, torch.float16):
+            raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
         self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
         self.columns, self.trials, self.test = self._probe.names, self._probe.trials, self._probe.test
         check_id(id, ("target", *self.columns))
         self.shard, self.batch_size = check_shard(shard), batch_size
         self.model = model if device is None else model.to(device)
-        self.device, self.dtype, self.progress, self.id = device_of(self.model), check_dtype(dtype), progress, id
+        self.device, self.dtype, self.progress, self.id = device_of(self.model), dtype, progress, id
         self._probe.to(self.device)
         self._forward = torch.compile(model) if compile else model
         self._reader = BatchReader(model, id)
@@ -130,10 +118,19 @@ class BoCPredictor:
         self._limit: int | None = None  # how many samples fit in memory at a time, once it has run out
         self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
 
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the values of a table depend on, beside the model and the samples."""
+        columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
+        known = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
+        if self.test is None:
+            return known
+        return known | {"test": checksum(self.test.state_dict().items()), "alpha": self._probe.alpha}
+
     def predict(self, loader: Any) -> Iterator[dict[str, Any]]:
         """Yield a table for each batch: a dict of tensors on the CPU; ids that are strings are a list.
 
-        With `shard`, only the samples of this process are predicted.
+        With `shard`, only the samples of this process are predicted. Without samples, there is a table without rows.
         """
         if self.shard is not None:
             data, rank = SharedData(loader, self.batch_size), find_rank(self.shard)
@@ -145,11 +142,11 @@ class BoCPredictor:
     def to_frame(self, loader: Any) -> Any:
         """A pandas DataFrame of all samples; with `shard`, of the samples of this process."""
         pandas = require("pandas", purpose="frames need")
-        tables = list(self.predict(loader)) or [self._no_samples()]
-        parts = {name: [x[name] for x in tables] for name in tables[0]}
-        is_tensor = {name: all(isinstance(x, Tensor) for x in some) for name, some in parts.items()}
-        joined = {name: torch.cat(x).numpy() if is_tensor[name] else list(chain(*x)) for name, x in parts.items()}
-        return pandas.DataFrame(joined)
+        columns = (
+            {name: x.numpy() if isinstance(x, Tensor) else x for name, x in table.items()}
+            for table in self.predict(loader)
+        )
+        return pandas.concat(map(pandas.DataFrame, columns), ignore_index=True)
 
     def to_parquet(
         self, loader: Any, path: str | os.PathLike[str], *, resume: bool = False, run_id: str | None = None
@@ -161,8 +158,9 @@ class BoCPredictor:
         must give the same samples in the same order, of which those that are done are read and left out. The settings,
         the test, the number of samples and a checksum of the parameters and buffers must be those of the earlier run. A
         difference is an error that names it. A finished run is not repeated; to replace its file, leave `resume` out.
-        While a run writes, a second one is refused. What else a model depends on (its code, plain attributes, files) is
-        not compared, and neither are the samples: name them in a `run_id` if they change.
+        While a run writes, a second one is refused, but not on Windows. What else a model depends on (its code, plain
+        attributes, files) is not compared, and neither are the samples: name them in a `run_id` if they change. An
+        interruption loses the rows of the last minute, or of the last 32,768 samples.
 
         With `shard`, `path` is a folder, which pandas, polars and DuckDB read as one table, and `loader` is a map-style
         data set, or a plain `DataLoader` over one. The data set must have the same order in every process (sort lists
@@ -180,8 +178,16 @@ class BoCPredictor:
                 compared in place of the checksum of the parameters, which is then not computed.
         """
         require_pyarrow()
+        tensors = chain(self.model.named_parameters(), self.model.named_buffers())
+        model = {"run_id": run_id} if run_id is not None else {"checksum of the parameters": checksum(tensors)}
+        settings = self.settings | model
         if self.shard is not None:
-            return self._to_folder(SharedData(loader, self.batch_size), Path(path), run_id)
+            path, data, rank = Path(path), SharedData(loader, self.batch_size), find_rank(self.shard)
+            folder = RunFolder(path, settings | {"samples": data.samples}, data.block_size(rank.world))
+            blocks = [block for block in data.share(folder.block, rank) if block not in folder.done]
+            with closing(self._tables(data.numbered(blocks, self._reader), sum(map(len, blocks)))) as tables:
+                folder.write(tables, blocks)
+            return path
         path, loader = check_file(path), as_loader(loader, self.batch_size)
         batches, samples = number(loader, self._reader), count_samples(loader)
         sampler = distributed_sampler(loader)
@@ -191,101 +197,61 @@ class BoCPredictor:
                 "shard='auto' all processes write one folder",
                 stacklevel=2,
             )
-        settings = self._settings(samples, run_id)
-        if samples is None:
-            settings["batches"] = length_hint(loader, -1)
-        with one_writer(path):
+        settings |= {"batches": length_hint(loader, -1)} if samples is None else {"samples": samples}
+        with one_writer(path) if os.name == "posix" else nullcontext():
             if not resume:
                 with ParquetFile(path, metadata_of(settings)) as file:
-                    self._write(file, batches, samples)
-            elif not is_finished(path, settings):
+                    for columns in self._tables(batches, samples):
+                        file.write(columns)
+            elif path.exists():
+                check_settings(settings, read_settings(path, None, REPLACE)[0], path, REPLACE)
+            else:
                 folder = RunFolder(path, settings)
-                with PartWriter(folder) as parts:
-                    self._write(parts, batches, samples, parts.rows)
+                folder.write(self._tables(batches, samples, folder.rows))
                 folder.join()
         return path
 
-    def _to_folder(self, data: SharedData, path: Path, run_id: str | None) -> Path:
-        """Predict and write the blocks of this process that are not done."""
-        rank = find_rank(self.shard or "auto")
-        folder = RunFolder(path, self._settings(data.samples, run_id), data.block_size(rank.world))
-        done = set(part_ranges(folder.parts))
-        blocks = [block for block in data.share(folder.block or 1, rank) if block not in done]
-        with PartWriter(folder, blocks) as parts:
-            if blocks:
-                self._write(parts, data.numbered(blocks, self._reader), sum(map(len, blocks)))
-        return path
-
-    def _write(
-        self, file: ParquetFile | PartWriter, batches: Iterable[Numbered], total: int | None, start: int = 0
-    ) -> None:
-        for columns in self._tables(batches, total, start):
-            file.write(columns)
-        if not file.rows:
-            file.write(self._no_samples())
-
-    def _settings(self, samples: int | None, run_id: str | None) -> dict[str, object]:
-        """What must be the same in two runs."""
-        columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
-        settings = {"torch_boc": __version__, **probe_settings(self._probe, columns, self.dtype)}
-        settings["samples"] = samples
-        if run_id is not None:
-            return settings | {"run_id": str(run_id)}
-        tensors = chain(self.model.named_parameters(), self.model.named_buffers())
-        return settings | {"checksum of the parameters": checksum(tensors)}
-
-    def _tables(self, batches: Iterable[Numbered], total: int | None, start: int = 0) -> Iterator[dict[str, Column]]:
-        """The tables of the samples after the first `start`.
+    def _tables(
+        self, batches: Iterator[Batch], total: int | None, start: int = 0
+    ) -> Generator[dict[str, Column], None, None]:
+        """The tables of the samples after the first `start`, which are read and left out.
 
         On CUDA, the next batch is copied to the device and started before a table is read.
         """
-        self._are_probabilities = None
+        self._are_probabilities, seen = None, 0
         landing: deque[Landing] = deque()
-        prefetch = Prefetch(self._samples(batches, start), self.device)
-        with evaluating(self.model), progress_bar(self.progress, total, start) as bar, closing(prefetch):
-            while (samples := prefetch.take()) is not None:
-                columns, self._limit = in_fitting_pieces(
-                    lambda piece: self._columns(prefetch.deliver(piece)), samples.batch, self._limit
-                )
-                landing.append(land({**samples.known, **columns}))
-                if self._limit is None:  # else the memory is short
-                    prefetch.fetch()
-                if len(landing) > self._ahead:
-                    yield self._arrive(landing, bar)
-            while landing:
-                yield self._arrive(landing, bar)
-
-    def _arrive(self, landing: deque[Landing], bar: Any) -> dict[str, Column]:
-        columns = landing.popleft().wait()
-        self._are_probabilities = bool(self._are_probabilities)
-        if self._are_probabilities:
-            raise ValueError(
-                "expected logits from the model, got probabilities (every row of the first batch is non-negative and "
-                "sums to 1); remove the softmax from the model, or let the model return the logarithm"
-            )
-        if bar is not None:
-            bar.update(len(columns[self.columns[0]]))
-        return columns
-
-    def _samples(self, batches: Iterable[Numbered], start: int) -> Iterator[Samples]:
-        """The samples after the first `start`, which are read and left out, with the columns that need no model."""
-        seen = 0
-        for index, batch in batches:
-            skipped = min(max(start - seen, 0), batch.size)
-            seen += batch.size
-            if skipped:
-                batch = batch.piece(skipped, batch.size)
-                index = None if index is None else index[skipped:]
-            known: dict[str, Column] = {} if index is None else {"index": index}
-            # Copies, because the loader may use the same memory for the next batch. An id may be called `index`.
-            if self.id is not None and batch.ids is not None:
-                known[self.id] = batch.ids.clone() if isinstance(batch.ids, Tensor) else list(batch.ids)
-            if batch.target is not None:
-                known["target"] = batch.target.clone()
-            if batch.size:
-                yield Samples(known, batch)
+        prefetch = Prefetch(batches, self.device)
+        with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
+            while (batch := prefetch.take()) is not None or landing:
+                if batch is not None:
+                    done = min(max(start - seen, 0), batch.size)
+                    seen += batch.size
+                    if done == batch.size:
+                        continue
+                    batch = batch.piece(done, batch.size) if done else batch
+                    columns, self._limit = in_fitting_pieces(
+                        lambda piece: self._columns(prefetch.deliver(piece)), batch, self._limit
+                    )
+                    landing.append(land({**batch.known, **columns}))
+                    if self._limit is None:  # else the memory is short
+                        prefetch.fetch()
+                if batch is None or len(landing) > self._ahead:
+                    table = landing.popleft().wait()
+                    self._are_probabilities = bool(self._are_probabilities)
+                    if self._are_probabilities:
+                        raise ValueError(
+                            "expected logits from the model, got probabilities (every row of the first batch is "
+                            "non-negative and sums to 1); remove the softmax from the model, or let the model return "
+                            "the logarithm"
+                        )
+                    if bar is not None:
+                        bar.update(len(table[self.columns[0]]))
+                    yield table
         if seen < start:
             raise ValueError(f"expected a loader with at least the {start} samples that are already done, got {seen}")
+        if not seen:
+            ids: dict[str, Column] = {} if self.id is None else {self.id: []}
+            yield {"index": torch.arange(0), **ids, **self._probe.of_nothing()}
 
     def _columns(self, batch: Batch) -> dict[str, Tensor]:
         """The computation, on the device from beginning to end."""
@@ -301,7 +267,3 @@ class BoCPredictor:
             self._are_probabilities = are_probabilities(logits, -1)
         # Outside of inference mode, so that users get ordinary tensors.
         return self._probe(logits)
-
-    def _no_samples(self) -> dict[str, Column]:
-        ids: dict[str, Column] = {} if self.id is None else {self.id: []}
-        return {"index": torch.arange(0), **ids, **self._probe.of_nothing()}

@@ -5,6 +5,12 @@ from typing import Any, NamedTuple
 
 from torch import distributed
 
+# The rank's name in the environment of each launcher (torchrun, Lightning, srun), and that of the number of processes.
+LAUNCHERS = {
+    "RANK": ("WORLD_SIZE",),
+    "LOCAL_RANK": ("WORLD_SIZE",),
+    "SLURM_PROCID": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+}
 REMEDY = "give shard=(rank, number of processes), or shard=None in a single process"
 
 
@@ -42,31 +48,24 @@ def find_rank(shard: str | Rank) -> Rank:
         return shard
     if distributed.is_available() and distributed.is_initialized():
         return Rank(distributed.get_rank(), distributed.get_world_size())
-    if "RANK" in os.environ:
-        return _checked("RANK", _number("RANK"), "WORLD_SIZE")
-    if "LOCAL_RANK" in os.environ:
-        node = _number("NODE_RANK", "GROUP_RANK") if {"NODE_RANK", "GROUP_RANK"} & set(os.environ) else 0
-        if node and "LOCAL_WORLD_SIZE" not in os.environ:  # Lightning has the number of nodes in its own settings only
+    name = next(filter(os.environ.__contains__, LAUNCHERS), None)
+    if name is None:
+        if "WORLD_SIZE" in os.environ and _number("WORLD_SIZE") != 1:
+            raise ValueError(f"expected RANK in the environment beside WORLD_SIZE, got none; {REMEDY}")
+        return Rank(0, 1)
+    rank, world = _number(name), _number(*LAUNCHERS[name])
+    if name == "LOCAL_RANK" and "NODE_RANK" in os.environ and (node := _number("NODE_RANK")):
+        if "LOCAL_WORLD_SIZE" not in os.environ:  # Lightning has the number of nodes in its own settings only
             raise ValueError(
                 f"expected LOCAL_WORLD_SIZE or RANK in the environment of node {node}, got LOCAL_RANK only; {REMEDY}"
             )
-        rank = _number("LOCAL_RANK") + (node * _number("LOCAL_WORLD_SIZE") if node else 0)
-        return _checked("LOCAL_RANK", rank, "WORLD_SIZE")
-    if "SLURM_PROCID" in os.environ:
-        # Slurm tells a batch script that it is process 0 of all tasks, but no others were started.
-        if "SLURM_STEP_NUM_TASKS" not in os.environ and "SLURM_NTASKS" in os.environ and _number("SLURM_NTASKS") > 1:
-            raise ValueError(
-                f"expected SLURM_STEP_NUM_TASKS in the environment, as srun sets it, got {os.environ['SLURM_NTASKS']} "
-                "tasks of a job only; start the processes with srun, or give shard=None"
-            )
-        return _checked("SLURM_PROCID", _number("SLURM_PROCID"), "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-    if "WORLD_SIZE" in os.environ and _number("WORLD_SIZE") != 1:
-        raise ValueError(f"expected RANK in the environment beside WORLD_SIZE, got none; {REMEDY}")
-    return Rank(0, 1)
-
-
-def _checked(name: str, rank: int, *worlds: str) -> Rank:
-    world = _number(*worlds)
+        rank += node * _number("LOCAL_WORLD_SIZE")
+    # Slurm tells a batch script that it is process 0 of all tasks, but no others were started.
+    if name == "SLURM_PROCID" and "SLURM_STEP_NUM_TASKS" not in os.environ and world > 1:
+        raise ValueError(
+            f"expected SLURM_STEP_NUM_TASKS in the environment, as srun sets it, got {world} tasks of a job only; "
+            "start the processes with srun, or give shard=None"
+        )
     if not 0 <= rank < world:
         raise ValueError(f"expected a rank from 0 to {world - 1} as {name}, got {rank}; {REMEDY}")
     return Rank(rank, world)
@@ -74,12 +73,9 @@ def _checked(name: str, rank: int, *worlds: str) -> Rank:
 
 def _number(*names: str) -> int:
     """The first of these variables of the environment that is set, as a number."""
-    name = next((name for name in names if name in os.environ), None)
-    if name is None:
-        raise ValueError(f"expected {' or '.join(names)} in the environment, got none; {REMEDY}")
+    text = next(filter(None, map(os.environ.get, names)), None)
     try:
-        return int(os.environ[name])
+        return int(text or "")
     except ValueError:
-        raise ValueError(
-            f"expected a number as {name} in the environment, got {os.environ[name]!r}; {REMEDY}"
-        ) from None
+        got = "none" if text is None else repr(text)
+        raise ValueError(f"expected a number as {' or '.join(names)} in the environment, got {got}; {REMEDY}") from None

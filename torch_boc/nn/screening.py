@@ -85,7 +85,7 @@ class SampleColumns:
     def __call__(self, logits: Tensor) -> dict[str, Tensor]:
         """The columns for logits of shape (N, C)."""
         if self.test is None:
-            return sample_columns(logits, trials=self.trials, columns=self.names)
+            return columns_of(gather(bare(logits), trials=self.trials, extras=column_extras(self._own)), self._own)
         self.to(logits.device)
         scoring, found = self.test.scoring, {}
         if scoring.temperature == 1.0:

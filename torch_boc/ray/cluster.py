@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 
-from .. import __version__
 from .._optional import require
 from ..inference.batch_predictor import BoCBatchPredictor
 from ..inference.part_files import check_settings
@@ -78,7 +77,7 @@ def predict(
     predictor = BoCBatchPredictor(factory, **options)  # bad options are refused here, before workers start
     if resume and predictor.id is None:
         raise ValueError("expected an id for resume=True, a column that is different for each row, got none")
-    run, settings = Run(path), {"torch_boc": __version__, **predictor.settings}
+    run, settings = Run(path), predictor.settings
     if run.check(settings, resume=resume):
         return run.path
     sizes = {"size": workers} if isinstance(workers, int) else dict(zip(("min_size", "max_size"), workers, strict=True))
