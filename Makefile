@@ -21,7 +21,7 @@ endef
 # Installs once; again only when the dependencies change. The demo needs a part, and everything else the whole.
 $(LIGHT): pyproject.toml
 	$(call environment,.venv)
-	$(BIN)/python $(PIP) --editable '.[cli,eval]'
+	$(BIN)/python $(PIP) --editable '.[cli,eval,lightning]' torchvision
 	touch $@
 
 $(READY): pyproject.toml
@@ -33,7 +33,10 @@ $(READY): pyproject.toml
 native: $(LIGHT)
 	$(BIN)/python hatch_build.py
 
+# Training with the callback, live, and then the pages on real logits.
 demo: native
+	mkdir -p boc-report
+	$(BIN)/python examples/live_digits.py --out boc-report/live_digits.png
 	$(BIN)/torch-boc demo
 
 # Each core runs whole files of tests, in the order of the folders; four processes need 8 GB of memory.

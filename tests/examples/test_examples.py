@@ -29,6 +29,18 @@ def test_lightning(name, run, tmp_path):
     assert (tmp_path / "last.ckpt").exists()
 
 
+def test_live_digits(run, tmp_path):
+    """A line for each epoch of each network, on a terminal of 80 columns, and the figure."""
+    printed = run("live_digits.py", "--epochs", "2", "--out", tmp_path / "live.png")
+    lines = [line for line in printed.splitlines() if " unseen/msp_auroc " in line]
+    epochs = [line.split() for line in lines]
+    assert [(row[0], row[1]) for row in epochs] == [(name, n) for name in ("ResNet", "ViT") for n in "12"]
+    assert all(0 < float(row[row.index("gap") + 1]) < 1 for row in epochs)
+    assert float(epochs[1][3]) > 0.8, "the ResNet learns"
+    assert max(map(len, lines)) <= 80
+    assert (tmp_path / "live.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_run_goes_on_after_its_last_epoch(run, tmp_path):
     for options in (("--epochs", "1"), ("--epochs", "2", "--resume")):
         run("lightning_roberta_agnews.py", "--smoke", "--output-dir", tmp_path, *options)

@@ -1,0 +1,79 @@
+"""A small ResNet and a small ViT learn the digits 0 to 7 while you see what `BoCCallback` logs; no download.
+
+The module is plain Lightning, and the one line for torch_boc is the callback. 8 and 9 come in validation alone.
+"""
+
+import argparse
+import logging
+import warnings
+
+import lightning.pytorch as pl
+import torch
+from matplotlib.figure import Figure
+from rich.progress import Progress
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torchvision import models
+
+from torch_boc.lightning import BoCCallback
+
+SHOWN = ("accuracy", "gap", "unseen/gap", "unseen/msp_auroc")
+QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+CURVES = (("unseen/", "#d55e00", "8 and 9, never seen"), ("", "#0072b2", "0 to 7, held out"))
+
+
+class Classifier(pl.LightningModule):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def training_step(self, batch, batch_idx):
+        return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        self.model(batch[0])
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=5e-4)
+
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--out", default="live_digits.png", help="the figure")
+parser.add_argument("--epochs", type=int, default=15)
+args = parser.parse_args()
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+warnings.filterwarnings("ignore", module="lightning")  # about the number of workers and the like
+torch.set_num_threads(1)  # networks of this size gain little from more
+torch.manual_seed(0)
+images, labels = map(torch.tensor, load_digits(return_X_y=True))
+images, order = (images.float() / 8 - 1).view(-1, 1, 8, 8).expand(-1, 3, 8, 8), torch.randperm(len(labels))
+known, unseen = order[labels[order] < 8], order[labels[order] > 7]
+train, *validation = (TensorDataset(images[rows], labels[rows]) for rows in (known[400:], known[:400], unseen))
+resnet = models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=8)  # for 8 x 8 pixels: two stages
+resnet.conv1, resnet.fc = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Linear(128, 8)
+resnet.maxpool = resnet.layer3 = resnet.layer4 = nn.Identity()
+vit = models.VisionTransformer(8, patch_size=2, num_layers=3, num_heads=4, hidden_dim=64, mlp_dim=128, num_classes=8)
+figure = Figure((7.2, 3.4), layout="constrained")
+with Progress() as bar:
+    bar.console.print("What the callback logs as val/boc/..., on held-out 0 to 7 and on unseen 8 and 9:")
+    for name, model, axes in zip(("ResNet", "ViT"), (resnet, vit), figure.subplots(1, 2, sharey=True), strict=True):
+        task, logged = bar.add_task(name, total=args.epochs), []
+
+        def show(trainer, module, name=name, task=task, logged=logged):
+            logged.append({key.removeprefix("val/boc/"): float(x) for key, x in trainer.callback_metrics.items()})
+            bar.console.print(f"{name:6} {len(logged):2}", *(f" {key} {logged[-1][key]:.3f}" for key in SHOWN))
+            bar.advance(task)
+
+        callback = BoCCallback(logits="model", ood={1: "unseen"}, keys=("accuracy", "gap", "forced_gap"))
+        callbacks = [callback, pl.callbacks.LambdaCallback(on_train_epoch_end=show)]
+        trainer = pl.Trainer(accelerator="cpu", max_epochs=args.epochs, callbacks=callbacks, **QUIET)
+        trainer.fit(Classifier(model), DataLoader(train, 32, shuffle=True), [DataLoader(x, 400) for x in validation])
+        for prefix, color, label in CURVES:
+            for key, line, words in (("gap", "o-", label), ("forced_gap", ":", "forced by confidence")):
+                axes.plot(range(1, args.epochs + 1), [x[prefix + key] for x in logged], line, color=color, label=words)
+        title = "{}: {accuracy:.0%} right, AUROC {unseen/msp_auroc:.2f}".format(name, **logged[-1])
+        axes.set(title=title, xlabel="epoch", ylabel="coherence gap", xticks=range(1, args.epochs + 1, 2))
+axes.legend(frameon=False, loc="lower left")
+figure.savefig(args.out, dpi=150)
+print(f"The gap of both networks by epoch: {args.out}")
