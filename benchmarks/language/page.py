@@ -45,8 +45,8 @@ WIDTHS = (
     "bounds divided by the true value."
 )
 TINTED = (
-    "The page of a generated text, its tokens tinted by their lost coins, is made by `torch-boc trace --model FOLDER "
-    "--gguf FILE --prompt TEXT -o trace.html`, and its picture by `python -m benchmarks.language.picture trace.html`."
+    "The page of a generated text, its tokens tinted by their lost coins, is made by `torch-boc trace --model FILE "
+    "--prompt TEXT -o trace.html`, and its picture by `python -m benchmarks.language.picture trace.html`."
 )
 
 

@@ -9,39 +9,39 @@ import pytest
 import torch
 from pyarrow import parquet
 
+import torch_boc.evaluation.evaluate  # noqa: F401
 from tests.systems import unix_only
 from torch_boc.report.report import Report
 
 VAL = ("--calibration", "val.npz")
-REPORT = ("report", "--id", "test.npz")
+REPORT = ("report", "test.npz")
 SCREEN = ("screen", "test.npz")
 
 USAGE = {
     ("prob",): "No such command 'prob'. Did you mean 'probe'?",
     ("probe",): "Missing argument 'PATH'",
-    ("report",): "Missing option '--id'",
+    ("report",): "Missing argument 'PATH'",
     ("probe", "a.npz", "--trials", "many"): "Invalid value for '--trials'",
     ("probe", "a.npz", "--trials", "100000000"): "Invalid value for '--trials'",
-    ("probe", "a.npz", "--fast"): "No such option: --fast",
+    ("probe", "a.npz", "--fast"): "No such option: --fast (see",
+    ("probe", "a.npz", "--hel"): "No such option: --hel (see",
+    ("probe", "a.npz", "--probability"): "No such option: --probability (Possible options: --probabilities) (see",
     (*REPORT, "--seed", "-1"): "Invalid value for '--seed'",
 }
 BAD = {
     # files
     ("probe", "none.npz"): "none.npz: no such file",
-    ("probe", "junk.npz"): "junk.npz: expected a whole .npz file, got one that seems damaged or cut off",
+    ("probe", "junk.npz"): "junk.npz: expected a whole .npz file, got one that seems damaged",
     ("probe", "junk.txt"): "junk.txt: expected a file that ends in .npz, .npy, ",
     ("probe", "shares.npz"): "shares.npz: expected logits or log-probabilities, got probabilities",
+    ("probe", "https://host/a.npz"): "https://host/a.npz: expected a URI that Arrow can read, such as s3://bucket/fold",
+    ("probe", "test.npz", "--classes", "junk.json"): "junk.json: expected the name of a class in each line, or JSON",
     ("probe", "test.npz", "--probabilities"): "test.npz: expected probabilities, not negative and of sum 1 within",
     # outputs
     ("probe", "test.npz", "-o", "out.txt"): "out.txt: expected an output that ends in .parquet or .csv, got '.txt'",
     ("probe", "test.npz", "-o", "folder.csv"): "expected the path of a file, got the folder folder.csv",
     ("probe", "test.npz", "-o", "test.npz/new/out.csv"): "expected test.npz/new/out.csv in a folder, got ",
-    (
-        "probe",
-        "one.parquet",
-        "-o",
-        "one.parquet",
-    ): "one.parquet: expected an output that is not the input, got",
+    ("probe", "one.parquet", "-o", "one.parquet"): "one.parquet: expected an output that is not the input, got",
     (*REPORT, "--out", "test.npz"): "expected a folder, got the file test.npz; choose another path",
     (*REPORT, "--out", "full"): "expected the path of a file, got the folder full/report.json",
     ("demo", "vit-cifar10", "--out", "full"): "expected the path of a file, got the folder full/report.json",
@@ -50,19 +50,28 @@ BAD = {
     ("demo", "../zoo/resnet20-cifar10"): "expected an entry among minilm-clinc150, ",
     (*REPORT, "--ood", "junk.npz"): "junk.npz: expected a whole .npz file",
     (*REPORT, "--train", "shares.npz"): "shares.npz: expected logits",
-    (*REPORT, "--ood", "three.npz"): "three.npz: expected 4 classes, as in --id, got 3",
-    (*REPORT, "--calibration", "bare.npy"): "bare.npy: expected targets beside the logits, got none",
+    (*REPORT, "--ood", "three.npz"): "expected the same number of classes in every set, got 4 in 'id' and 3 in 'three'",
+    (*REPORT, "--calibration", "bare.npy"): "bare: expected logits with targets, got none",
     (*REPORT, "--ood", "noise.npz", "--ood", "noise=val.npz"): "val.npz: expected another name for it, got 'noise' tw",
-    (*REPORT, "--ood", "id=noise.npz"): "noise.npz: expected another name for it, got 'id' which is reserved",
+    (*REPORT, "--ood", "id=noise.npz"): "expected a different name for each set, got 'id' twice; rename one",
     (*REPORT, "--ood", "far="): "expected NAME=PATH or PATH, got 'far='",
     # models to compare
     ("compare", "test.npz"): "expected at least two models to compare, got 1",
     ("compare", "test.npz", "test.npz"): "test.npz: expected another name for it, got 'test' twice; use NAME=test.npz",
-    ("compare", "test.npz", "val.npz", "--ood", "a.npz"): "--ood: expected NAME=PATH,PATH, got 'a.npz'",
-    ("compare", "test.npz", "val.npz", "--ood", "far=a.npz"): "--ood far: expected a file for each of the 2 models",
     (
-        *("compare", "test.npz", "val.npz", "--ood", "far=noise.npz,three.npz"),
-    ): "three.npz: expected 4 classes, as in the model val, got 3",
+        "compare",
+        "test.npz",
+        "val.npz",
+        "--ood",
+        "far=a.npz",
+    ): "--ood: expected NAME=PATH,PATH with a file for each",
+    (
+        "compare",
+        "test.npz",
+        "val.npz",
+        "--ood",
+        "a.npz",
+    ): "--ood: expected NAME=PATH,PATH with a file for each",
     # tests
     SCREEN: "expected --calibration PATH or --test PATH, which says what to compare with, got none",
     (*SCREEN, *VAL, "--test", "t.pt"): "expected --calibration PATH or --test PATH",
@@ -87,12 +96,12 @@ def odd(files, monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr("torch_boc.evaluation.evaluate", fail)
+    monkeypatch.setattr(sys.modules["torch_boc.evaluation.evaluate"], "probe_set", fail)
     monkeypatch.setattr(Report, "figures", fail)
     np.savez(files / "three.npz", logits=np.arange(12.0).reshape(4, 3), target=np.array([0, 1, 2, 0]))
     np.savez(files / "shares.npz", logits=np.array([[0.5, 0.5, 0, 0], [0.1, 0.2, 0.3, 0.4]]), target=np.array([0, 1]))
     np.save(files / "bare.npy", np.random.default_rng(0).normal(size=(20, 4)))
-    for name in ("junk.npz", "junk.txt"):
+    for name in ("junk.npz", "junk.txt", "junk.json"):
         (files / name).write_bytes(b"junk")
     parquet.write_table(pa.table({"logit_0": [1.0], "logit_1": [2.0]}), files / "one.parquet")
     torch.save({"logits": torch.zeros(3)}, files / "other.pt")

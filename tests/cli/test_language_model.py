@@ -136,7 +136,7 @@ MODEL = ["trace", "--model", "a", "--prompt", "x"]
     [
         (["text", "--model", "nowhere", "book.txt"], "nowhere: no such folder; give --model the folder of a model"),
         (["text", "--model", ".", "book.txt"], "transformers cannot load a causal language model"),
-        (["text", "--model", "FOLDER", "--gguf", "x.gguf", "book.txt"], "x.gguf: no such file; give --gguf"),
+        (["text", "--model", "x.gguf", "book.txt"], "x.gguf: no such folder; give --model the folder of a model"),
         (["text", "--model", "FOLDER", "missing.txt"], "missing.txt: expected a text file, got no such file"),
         (["text", "--model", "FOLDER", "."], ".: expected a text file, got a folder"),
         (["text", "--model", "FOLDER", "empty.txt"], "empty.txt: expected a text, got an empty file"),

@@ -210,8 +210,13 @@ class TestBadLines:
         code, out, err = run("monitor", *VAL, "--state", "s.pt")
         assert (code, out) == (2, "")
         assert err.startswith(f"torch-boc: error: standard input, line 52: {message}")
-        feed(b"")
-        assert last(run("monitor", "--state", "s.pt", "--json").out)["samples"] == 50
+        feed(csv_lines(turned[:1]))
+        assert last(run("monitor", "--state", "s.pt", "--json").out)["samples"] == 51
+
+    def test_nothing_at_all_is_an_error(self, run, files, feed):
+        feed("\n \n")
+        error = "torch-boc: error: standard input: expected a sample in each line, got nothing\n"
+        assert run("monitor", *VAL) == (2, "", error)
 
     def test_rows_that_are_not_finite_are_left_out_and_counted(self, run, files, feed, turned, reference):
         text = csv_lines(turned[:100]) + "nan,1,2,3\n[Infinity, 1, 2, 3]\r\n" + csv_lines(turned[100:]).rstrip("\n")
@@ -219,6 +224,10 @@ class TestBadLines:
         code, out, _ = run("monitor", "-", *VAL)
         assert code == 4
         assert f"400 samples (2 more with NaN or +inf left out), alarm at sample {int(reference.alarm_at)}" in out
+        bad = torch.cat([turned[:100], torch.full((2, 4), torch.nan), turned[100:]])
+        np.savez(files / "bad.npz", logits=bad.numpy(), target=np.full(len(bad), 17))  # labels of other classes
+        code, found, err = run("monitor", "bad.npz", *VAL)
+        assert (code, err, found.splitlines()[-1]) == (4, "", out.splitlines()[-1])
 
     def test_probabilities(self, run, files, feed, turned, reference):
         feed(csv_lines(turned.softmax(1)).encode())

@@ -8,9 +8,9 @@ import pytest
 import torch
 from pyarrow import csv, parquet
 
-import torch_boc.data.files as reading
 from tests.arrays import read_arrays
 from tests.passes import count_passes
+from torch_boc.data import files as reading
 from torch_boc.functional import boc_summary, sample_columns
 from torch_boc.functional.columns import columns_of
 
@@ -58,7 +58,9 @@ def test_without_targets_there_is_no_accuracy(run, files):
     result = json.loads(run("probe", "bare.npy", "-o", "a.parquet", "--json").out, parse_constant=pytest.fail)
     assert (result["accuracy"], result["output"]) == (None, "a.parquet")
     assert parquet.read_table(files / "a.parquet").column_names[:2] == ["index", "prediction"]
-    assert "accuracy" not in run("probe", "bare.npy").out
+    out = run("probe", "bare.npy").out
+    assert "accuracy" not in out
+    assert "The paper's test does not hold its level of 5 %" in out
 
 
 def test_probabilities_and_names_of_classes(run, files):
@@ -70,7 +72,8 @@ def test_probabilities_and_names_of_classes(run, files):
     assert "energy" not in (files / "out.csv").read_text().splitlines()[0]
     (files / "names.txt").write_text("cat\nship\n\n")
     (files / "a.csv").write_text("ship,cat,target\n1.5,0,1\n0,2.5,0\n3,1,0\n")
-    for listed in ("cat, ship", "names.txt"):
+    (files / "config.json").write_text('{"id2label": {"1": "ship", "0": "cat"}, "model_type": "vit"}')
+    for listed in ("cat, ship", "names.txt", "config.json"):
         found = json.loads(run("probe", "a.csv", "--classes", listed, "--json").out)
         assert (found["classes"], found["accuracy"]) == (2, pytest.approx(2 / 3))
 
@@ -121,15 +124,34 @@ def test_parts_give_what_the_whole_gives(run, files, monkeypatch, kind):
 def test_an_error_in_the_last_row_leaves_what_was_there(run, files, monkeypatch, kind):
     monkeypatch.setattr(reading, "block_elements", lambda device: 4 * 64)
     arrays = read_arrays(files / "test.npz")
-    arrays["logits"][-1] = np.nan
+    arrays["target"][-1] = 17
     save(files / f"a.{kind}", arrays)
     (files / "out.parquet").write_text("from before")
     code, out, err = run("probe", f"a.{kind}", "-o", "out.parquet")
     assert (code, out) == (2, "")
-    assert err.startswith(f"torch-boc: error: a.{kind}: expected finite logits")
-    assert "first in row 199" in err
+    assert err.startswith(f"torch-boc: error: a.{kind}: expected targets in [0, 4), got 1 outside, such as 17")
     assert (files / "out.parquet").read_text() == "from before"
     assert not [path for path in files.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_rows_that_do_not_count_keep_their_place(run, files):
+    """NaN has no numbers; a target of -100 does not count, as in the callback."""
+    arrays = read_arrays(files / "test.npz")
+    rest = {name: x[5:] for name, x in arrays.items()}
+    arrays["logits"][:2], arrays["target"][2:5] = np.nan, -100
+    np.savez(files / "a.npz", **arrays, filename=np.array([f"{i}.png" for i in range(200)]))
+    np.savez(files / "rest.npz", **rest)
+    expected = json.loads(run("probe", "rest.npz", "--json").out)
+    code, out, err = run("probe", "a.npz", "--json", "-o", "out.parquet")
+    assert (code, err) == (0, "torch-boc: warning: 2 rows of logits with NaN or +inf were left out of BoCMetric\n")
+    found = json.loads(out)
+    assert (found["samples"], found["invalid"]) == (195, 2)
+    assert [found[key] for key in ("accuracy", "nll", "gap")] == pytest.approx(
+        [expected[k] for k in ("accuracy", "nll", "gap")]
+    )
+    table = parquet.read_table(files / "out.parquet").to_pydict()
+    assert (table["index"][4], table["filename"][4], table["target"][4]) == (4, "4.png", -100)
+    assert [str(x) == "nan" for x in table["gap"][:4]] == [True, True, False, False]
 
 
 def save(path, arrays):

@@ -23,7 +23,7 @@ from torch_boc.report.report import Report
 from torch_boc.zoo.entry import read_entry
 
 FILES = {"report.html", "report.md", "report.json", "explore.html"}
-OPTIONS = ("--id", "test.npz", "--ood", "far=noise.npz", "--replicates", "10")
+OPTIONS = ("test.npz", "--ood", "far=noise.npz", "--replicates", "10")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_tables_verdict_and_files(run, files):
     assert all(" ".join(sentence.split()) in flat for sentence in report.verdict)
     written = {path.name for path in (files / "boc-report").iterdir()}
     assert written == FILES | {f"{name}.png" for name in report.figures()}
-    assert all(f"  boc-report/{name}\n" in out for name in written)
+    assert f"  boc-report/report.html and {len(written) - 1} more\n" in out
     assert json.loads((files / "boc-report" / "report.json").read_text())["verdict"] == report.verdict
 
 
@@ -73,7 +73,7 @@ def test_json_is_alone_on_stdout(run, files):
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_calibration_file_that_is_the_test_file_is_said_aloud(run, files):
-    code, out, err = run("report", "--id", "test.npz", "--calibration", "val=test.npz", "--replicates", "10")
+    code, out, err = run("report", "test.npz", "--calibration", "val=test.npz", "--replicates", "10")
     assert code == 0
     assert "torch-boc: warning: 200 of the 200 rows of 'id' are also in the calibration split 'val'" in err
     assert "† has test samples" in out
@@ -83,13 +83,13 @@ def test_a_calibration_file_that_is_the_test_file_is_said_aloud(run, files):
 def test_probabilities_and_logits_without_targets(run, files):
     data = read_arrays(files / "test.npz")
     np.save(files / "bare.npy", data["logits"])
-    code, out, err = run("report", "--id", "bare.npy", "--replicates", "5")
+    code, out, err = run("report", "bare.npy", "--replicates", "5")
     assert (code, err) == (0, "")
     assert "Calibration:" not in out
     assert "Out of distribution" not in out
     shares = np.exp(data["logits"].astype(float))
     np.savez(files / "shares.npz", logits=shares / shares.sum(1, keepdims=True), target=data["target"])
-    options = ("--id", "shares.npz", "--ood", "o=shares.npz", "--probabilities", "--replicates", "5", "--json")
+    options = ("shares.npz", "--ood", "o=shares.npz", "--probabilities", "--replicates", "5", "--json")
     content = json.loads(run("report", *options).out)
     assert content["settings"]["from_probabilities"] is True
     assert "energy" not in content["tables"]["ood"]["score"]
@@ -102,7 +102,7 @@ def test_probabilities_and_logits_without_targets(run, files):
         ("runs/lr=0.1/b.npz", "b", "runs/lr=0.1/b.npz"),
         ("x=lr=0.1.npz", "x", "lr=0.1.npz"),
         ("there=1.npz", "there=1", "there=1.npz"),
-        ("logits.npz", "logits.npz", "logits.npz"),
+        ("https://host/lr=0.1/a.npz", "a", "https://host/lr=0.1/a.npz"),
     ],
 )
 def test_names_of_sets(tmp_path, monkeypatch, value, name, path):
@@ -142,11 +142,11 @@ def test_the_tables_fit_and_no_number_breaks(width):
     assert re.search(rf"\x1b\[1m{words.number(report.ood['auroc'].max())}\x1b", styled)
 
 
-@pytest.mark.parametrize(("width", "parts"), [(80, [2, 2]), (110, [4]), (40, [1, 1, 1, 1])])
+@pytest.mark.parametrize(("width", "parts"), [(80, [3, 1]), (110, [4]), (40, [1, 1, 1, 1])])
 def test_columns_that_do_not_fit_go_below(width, parts):
     names = ["minilm-clinc150", "resnet20-cifar10", "roberta-agnews", "vit-cifar10"]
     rows = [[Cell(f"AUROC, number {i}", mark="odd" if i else ""), *[Cell("0.1234")] * 4] for i in range(2)]
-    found = output.cut_to_width(Table("", ["", *names], rows), width)
+    found = list(output.cut_to_width(Table("", ["", *names], rows), width))
     assert [title for part in found for title in part.columns if title] == names
     assert [len(part.columns) - 1 for part in found] == parts
     for part in found:
@@ -169,7 +169,7 @@ def test_compare(run, tmp_path):
         np.savez(tmp_path / f"{name}.npz", logits=made["logits"], target=made["target"])
         np.savez(tmp_path / f"{name}-far.npz", logits=samples(80, 0)["logits"] * strength)
         options = ("--ood", f"far={name}-far.npz", "--replicates", "20", "--out", f"run-{name}", "-q")
-        run("report", "--id", f"{name}.npz", *options)
+        run("report", f"{name}.npz", *options)
     code, out, err = run(
         "compare", "a.npz", "b.npz", "--ood", "far=a-far.npz,b-far.npz", "--replicates", "20", "--out", "both"
     )

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import torch
 from pyarrow import csv, parquet
 
 from tests.data.tables import column_table, logit_table, some_samples, write_parts
-from torch_boc.data import LogitReader, read_logits
+from torch_boc.data import LogitReader, logit_set
 
 ROWS, CLASSES = 7, 3
 LOGITS = np.random.default_rng(1).normal(size=(ROWS, CLASSES))
@@ -44,8 +45,7 @@ WRITERS = {
     "column.npz": lambda path, x: np.savez(path, **{**x, "target": x["target"].reshape(-1, 1)}),
     "a.safetensors": lambda path, x: safetensors.torch.save_file(tensors(x), path),
     "a.pt": lambda path, x: torch.save(tensors(x), path),
-    "A.PTH": lambda path, x: torch.save({**tensors(x), "target": x["target"].tolist()}, path),
-    "legacy.pt": lambda path, x: torch.save(tensors(x), path, _use_new_zipfile_serialization=False),
+    "legacy.PTH": lambda path, x: torch.save(tensors(x), path, _use_new_zipfile_serialization=False),
     "a.parquet": lambda path, x: parquet.write_table(table(x), path, row_group_size=2),
     "pandas.parquet": lambda path, x: table(x).to_pandas().rename(index=lambda i: i + 5).to_parquet(path),
     "lists.parquet": lambda path, x: parquet.write_table(lists(x, pa.list_(pa.float64())), path),
@@ -53,14 +53,18 @@ WRITERS = {
     "a.csv": lambda path, x: csv.write_csv(table(x), path),
     "shuffled.csv": lambda path, x: csv.write_csv(table(x).select(table(x).column_names[::-1]), path),
     "pandas.csv": lambda path, x: table(x).to_pandas().to_csv(path, encoding="utf-8-sig"),
+    "semicolons.csv": lambda path, x: table(x).to_pandas().to_csv(path, sep=";"),
+    "a.tsv": lambda path, x: table(x).to_pandas().to_csv(path, sep="\t"),
+    "a.csv.gz": lambda path, x: table(x).to_pandas().to_csv(path),
 }
 
 
 @pytest.mark.parametrize("file", WRITERS)
 def test_every_format_gives_the_same_rows(tmp_path, file):
+    """All rows, blocks of rows, and random rows in their order, which the seed decides."""
     WRITERS[file](tmp_path / file, GOOD)
-    data = read_logits(tmp_path / file)
-    assert (data.name, data.total, list(data.columns)) == ((tmp_path / file).stem, None, ["knn"])
+    data = logit_set(tmp_path / file)
+    assert (data.name, data.total, data.row_numbers, list(data.columns)) == (file.split(".")[0], None, None, ["knn"])
     assert torch.equal(data.logits, torch.from_numpy(LOGITS))
     assert data.target.tolist() == GOOD["target"].tolist()
     assert data.columns["knn"].tolist() == GOOD["knn"].tolist()
@@ -69,38 +73,29 @@ def test_every_format_gives_the_same_rows(tmp_path, file):
     blocks = list(reader.blocks(3))
     assert max(len(block.logits) for block in blocks) <= 3
     assert torch.equal(torch.cat([block.logits for block in blocks]), data.logits)
-    assert torch.equal(torch.cat([block.target for block in blocks]), data.target)
-    assert [block.start for block in blocks] == np.cumsum([0, *(len(x.logits) for x in blocks[:-1])]).tolist()
-
-
-@pytest.mark.parametrize("file", WRITERS)
-def test_random_rows_are_rows_in_their_order(tmp_path, file):
-    WRITERS[file](tmp_path / file, GOOD)
+    assert torch.cat([block.row_numbers for block in blocks]).tolist() == list(range(ROWS))
     seen = set()
     for seed in range(40):
-        data = read_logits(tmp_path / file, max_rows=3, seed=seed)
-        rows = [LOGITS.tolist().index(row) for row in data.logits.tolist()]
-        assert (len(data), data.total, rows) == (3, ROWS, sorted(set(rows)))
-        assert data.target.tolist() == GOOD["target"][rows].tolist()
-        assert data.columns["knn"].tolist() == GOOD["knn"][rows].tolist()
-        assert rows == [
-            LOGITS.tolist().index(row) for row in read_logits(tmp_path / file, max_rows=3, seed=seed).logits.tolist()
-        ]
+        some, same = (logit_set(tmp_path / file, max_rows=3, seed=seed) for _ in range(2))
+        rows = some.row_numbers.tolist()
+        assert (some.total, rows, same.row_numbers.tolist()) == (ROWS, sorted({*rows}), rows)
+        assert torch.equal(some.logits, data.logits[rows])
+        assert torch.equal(some.target, data.target[rows])
+        assert torch.equal(some.columns["knn"], data.columns["knn"][rows])
         seen |= {*rows}
     assert seen == {*range(ROWS)}
-    assert read_logits(tmp_path / file, max_rows=ROWS).total is None
 
 
 def test_random_rows_are_uniform(tmp_path):
     np.save(tmp_path / "a.npy", np.stack([np.arange(20.0), -np.arange(20.0)], 1))
     counts = np.zeros(20)
     for seed in range(500):
-        counts[read_logits(tmp_path / "a.npy", max_rows=5, seed=seed).logits[:, 0].long().numpy()] += 1
+        counts[logit_set(tmp_path / "a.npy", max_rows=5, seed=seed).logits[:, 0].long().numpy()] += 1
     assert ((counts - 125) ** 2 / 125).sum() * 20 / 15 < 50  # chi squared with 19 degrees of freedom: one in 10,000
 
 
 @pytest.mark.parametrize(
-    "source", ["parts", "parts/part-*.parquet", "parts/part-[12].parquet", "uri", "uri/part-*.parquet"]
+    "source", ["parts", "parts/part-*.parquet", "parts/part-[12].parquet", "uri", "uri/part-0.parquet"]
 )
 def test_folders_patterns_and_uris(tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)
@@ -109,8 +104,8 @@ def test_folders_patterns_and_uris(tmp_path, monkeypatch, source):
     (folder / "_temporary").mkdir()
     (folder / ".hidden.parquet").write_text("half")
     (folder / "_temporary" / "part.parquet").write_text("half")
-    data = read_logits(source.replace("uri", folder.as_uri()))
-    expected = slice(44, None) if "[12]" in source else slice(None)
+    data = logit_set(source.replace("uri", folder.as_uri()))
+    expected = slice(44, None) if "[12]" in source else slice(44) if "-0" in source else slice(None)
     assert torch.equal(data.logits, logits[expected])
     assert torch.equal(data.target, target[expected])
 
@@ -121,26 +116,25 @@ def test_files_of_a_folder_that_differ(tmp_path):
     with pytest.raises(
         ValueError, match=r"part-9\.parquet: expected the columns of .*part-0\.parquet, got none for 'target'"
     ):
-        read_logits(folder)
+        logit_set(folder)
     (folder / "part-9.parquet").write_bytes(b"noise")
     with pytest.raises(
         ValueError, match=r"part-9\.parquet: expected a whole \.parquet file, got one that seems damaged"
     ):
-        read_logits(folder)
+        logit_set(folder)
 
 
 def test_columns_of_a_predictor(tmp_path):
     logits, target = some_samples(300)
     write_parts(tmp_path / "parts", column_table(logits, target).append_column("knn", [logits.amax(1).numpy()]))
-    reader = LogitReader(tmp_path / "parts")
-    assert not reader.has_logits
-    data, some = reader.read_columns(), reader.read_columns(max_rows=50)
+    data, some = logit_set(tmp_path / "parts"), logit_set(tmp_path / "parts", max_rows=50)
     assert (len(data), data.num_classes, data.total, list(data.columns)) == (300, 5, None, ["knn"])
     assert (len(some), some.total) == (50, 300)
+    assert some.notes["path"] == [f"{i}.png" for i in some.row_numbers.tolist()]
     assert torch.equal(data.target, target)
     assert torch.equal(data.evidence.coins.prediction, logits.argmax(1))
     with pytest.raises(ValueError, match="parts: expected logits, got the columns of a predictor"):
-        reader.read()
+        next(LogitReader(tmp_path / "parts").blocks())
 
 
 @pytest.mark.slow
@@ -176,7 +170,7 @@ def test_the_precision_stays(tmp_path, dtype):
     torch.save(logits.requires_grad_(), tmp_path / "a.pt")
     parquet.write_table(table({"logits": logits.detach().numpy()}), tmp_path / "a.parquet")
     for path in tmp_path.iterdir():
-        found = read_logits(path).logits
+        found = logit_set(path).logits
         assert torch.equal(found, logits)
         assert (found.dtype, found.requires_grad) == (dtype, False)
 
@@ -184,31 +178,64 @@ def test_the_precision_stays(tmp_path, dtype):
 def test_pairs_small_floats_and_whole_numbers(tmp_path):
     logits = torch.tensor([[1.0, 2.0], [3.0, 0.5]])
     torch.save((logits, torch.tensor([0, 1])), tmp_path / "pair.pt")
-    torch.save([logits, [0, 1]], tmp_path / "list.pth")
-    np.savez(tmp_path / "pair.npz", logits.numpy(), np.array([0, 1]))
     np.savez(tmp_path / "whole.npz", logits=logits.numpy().astype("longdouble"), target=np.array([0.0, 1.0]))
     for path in tmp_path.iterdir():
-        assert torch.equal(read_logits(path).logits.float(), logits)
-        assert read_logits(path).target.tolist() == [0, 1]
+        assert torch.equal(logit_set(path).logits.float(), logits)
+        assert logit_set(path).target.tolist() == [0, 1]
     torch.save(logits.to(torch.float8_e5m2), tmp_path / "byte.pt")
-    assert torch.equal(read_logits(tmp_path / "byte.pt").logits, logits)
+    assert torch.equal(logit_set(tmp_path / "byte.pt").logits, logits)
 
 
-def test_what_is_no_score_is_left_out(tmp_path):
+def test_texts_are_kept_and_what_is_neither_is_left_out(tmp_path):
     more = {"index": np.arange(ROWS), "prediction": GOOD["target"], "features": LOGITS, "ok": np.ones(ROWS, bool)}
-    np.savez(tmp_path / "a.npz", **GOOD, **more)
-    with pytest.warns(UserWarning, match=r"a\.npz: left out features, ok: not one number a row"):
-        assert list(read_logits(tmp_path / "a.npz").columns) == ["knn"]
-    (tmp_path / "a.csv").write_text('index,logit_0,logit_1,energy,note\n0,1,2, 3.5,"a\nb"\n1,2,1,4,c\n')
-    with pytest.warns(UserWarning, match="left out note"):
-        assert {k: v.tolist() for k, v in read_logits(tmp_path / "a.csv").columns.items()} == {"energy": [3.5, 4.0]}
+    names = np.array([f"{i}.png" for i in range(ROWS)])
+    np.savez(tmp_path / "a.npz", **GOOD, **more, filename=names)
+    with pytest.warns(UserWarning, match=r"a\.npz: left out features, ok: neither one number nor one text a row"):
+        data = logit_set(tmp_path / "a.npz")
+    assert (list(data.columns), data.notes) == (["knn"], {"filename": names.tolist()})
+    (tmp_path / "a.csv").write_text('index, logit_0,logit_1,energy,note\n0,1,2, 3.5,"a\nb"\n1,2,1,4,c\n')
+    data = logit_set(tmp_path / "a.csv")
+    assert {k: v.tolist() for k, v in data.columns.items()} == {"energy": [3.5, 4.0]}
+    assert data.notes == {"note": ["a\nb", "c"]}
+
+
+def test_rows_that_do_not_count_are_left_out_and_counted(tmp_path):
+    """NaN, +inf, only -inf, and the target -100, which means that a sample has no label."""
+    bad = LOGITS.copy()
+    bad[1, 0], bad[4, 2], bad[6] = np.nan, np.inf, -np.inf
+    names = np.array([f"{i}.png" for i in range(ROWS)])
+    target = np.where(np.arange(ROWS) == 5, -100, GOOD["target"])
+    np.savez(tmp_path / "a.npz", logits=bad, target=target, filename=names, knn=GOOD["knn"])
+    with pytest.warns(UserWarning, match=r"a\.npz: left out 4 of 7 rows: their logits are NaN, .* target is -100"):
+        data = logit_set(tmp_path / "a.npz")
+    assert data.row_numbers.tolist() == [0, 2, 3]
+    assert torch.equal(data.logits, torch.from_numpy(LOGITS[[0, 2, 3]]))
+    assert data.notes == {"filename": ["0.png", "2.png", "3.png"]}
+    assert len(next(LogitReader(tmp_path / "a.npz").blocks()).logits) == ROWS
+
+
+@pytest.mark.parametrize(
+    "target", [np.full(ROWS, 17), np.full(ROWS, -100), np.full(ROWS, np.nan), np.array(["x"] * ROWS)]
+)
+def test_targets_that_are_not_used_are_not_checked(tmp_path, target):
+    np.savez(tmp_path / "a.npz", logits=LOGITS, target=target)
+    data = logit_set(tmp_path / "a.npz", targets=False)
+    assert (len(data), data.target) == (ROWS, None)
+    assert list(data.notes) == ["target"]
+    if target.dtype.kind != "U":
+        assert logit_set((LOGITS, target), "a", targets=False).target is None
+
+
+def test_a_text_file_without_names_has_logits_only(tmp_path):
+    (tmp_path / "a.csv").write_text("1.5,2.5\n3,4\n")
+    assert logit_set(tmp_path / "a.csv").logits.tolist() == [[1.5, 2.5], [3, 4]]
 
 
 def test_whole_numbers_that_turn_into_fractions_late_in_a_csv_file(tmp_path):
     """Arrow would guess integers from the first megabyte."""
     lines = ["logit_0,logit_1,score,target"] + ["1,-3,2,1"] * 200_000 + ["0.5,0,0.25,0"]
     (tmp_path / "long.csv").write_text("\n".join(lines))
-    data = read_logits(tmp_path / "long.csv")
+    data = logit_set(tmp_path / "long.csv")
     assert data.logits[-1].tolist() == [0.5, 0.0]
     assert data.columns["score"][-1].item() == 0.25
 
@@ -222,11 +249,11 @@ def test_columns_and_targets_under_the_names_of_the_classes(tmp_path, prefix, ki
     columns = {f"{prefix}{name}": LOGITS[3:, i] for i, name in enumerate(NAMES)}
     found = pa.table({**columns, "y": ["cat", "dog", "sea lion", "cat"], "knn": np.ones(4)})
     {"csv": csv.write_csv, "parquet": parquet.write_table}[kind](found, tmp_path / f"a.{kind}")
-    data = read_logits(tmp_path / f"a.{kind}", classes=NAMES)
+    data = logit_set(tmp_path / f"a.{kind}", classes=NAMES)
     assert data.logits.tolist() == LOGITS[3:].tolist()
     assert (data.target.tolist(), list(data.columns)) == ([0, 1, 2, 0], ["knn"])
     with pytest.raises(ValueError, match="expected a column for every class, got none for 'bird'"):
-        read_logits(tmp_path / f"a.{kind}", classes=["cat", "dog", "bird"])
+        logit_set(tmp_path / f"a.{kind}", classes=["cat", "dog", "bird"])
 
 
 @pytest.mark.parametrize(
@@ -241,7 +268,7 @@ def test_columns_and_targets_under_the_names_of_the_classes(tmp_path, prefix, ki
 def test_names_that_do_not_fit(tmp_path, classes, message):
     np.savez(tmp_path / "a.npz", **GOOD)
     with pytest.raises(ValueError, match=message):
-        read_logits(tmp_path / "a.npz", classes=classes)
+        logit_set(tmp_path / "a.npz", classes=classes)
 
 
 def test_probabilities_under_their_names(tmp_path):
@@ -251,13 +278,13 @@ def test_probabilities_under_their_names(tmp_path):
     np.save(tmp_path / "c.npy", shares)
     expected = np.log(np.maximum(shares, 1e-30))
     for path in tmp_path.iterdir():
-        data = read_logits(path, from_probabilities=True)
+        data = logit_set(path, from_probabilities=True)
         assert data.from_probabilities
         torch.testing.assert_close(data.logits, torch.from_numpy(expected), rtol=1e-12, atol=0)
     with pytest.raises(
         ValueError, match=r"c\.npy: expected logits or log-probabilities, got probabilities .*--probabilities"
     ):
-        read_logits(tmp_path / "c.npy")
+        logit_set(tmp_path / "c.npy")
 
 
 def npz(**arrays):
@@ -286,23 +313,33 @@ def cut(file):
     return write
 
 
+def flipped(path):
+    """One bit of the logits is another."""
+    WRITERS["a.npz"](path, GOOD)
+    content = bytearray(path.read_bytes())
+    content[content.index(LOGITS.tobytes()[:8])] ^= 1
+    path.write_bytes(content)
+
+
 def raw(content):
     return lambda path: path.write_bytes(content)
 
 
-NAN = np.where(LOGITS[3, 1] == LOGITS, np.nan, LOGITS)
 BAD = {
-    "flat.npz": (npz(logits=np.ones(4)), "expected logits of shape (N, C) with at least one row, got shape (4,)"),
+    "flat.npz": (npz(logits=np.ones(4)), "expected several numbers a row in 'logits', got one number a row"),
     "single.npy": (lambda path: np.save(path, np.ones((5, 1))), "at least 2 classes"),
-    "no_rows.npz": (npz(logits=np.ones((0, 3))), "at least one row, got shape (0, 3)"),
-    "nan.npz": (npz(logits=NAN), "in 1 of 7 rows, first in row 3; leave these rows out"),
+    "no_rows.npz": (npz(logits=np.ones((0, 3))), "at least one row"),
+    "no_label.npz": (
+        npz(target=np.where(GOOD["target"] == 1, np.nan, 0)),
+        "got nan in 2 of 7 rows; leave",
+    ),
     "label.npz": (npz(target=np.full(ROWS, 3)), "expected targets in [0, 3), got 7 outside, such as 3"),
-    "half.npz": (npz(target=np.full(ROWS, 0.5)), "integer class indices"),
-    "short.npz": (npz(target=np.array([0, 1])), "expected 'target' with 7 rows, as many as the logits, got shape (2,)"),
-    "column.npz": (npz(knn=np.ones(3)), "expected 'knn' with 7 rows, as many as the logits, got shape (3,)"),
-    "gap.npz": (npz(knn=NAN[:, 1]), "'knn' as 7 finite numbers, got shape (7,) with NaN"),
-    "complex.npz": (npz(logits=np.ones((7, 3), complex)), "expected plain arrays of numbers, got complex128"),
-    "words.npz": (npz(logits=np.array([["a", "b"]])), "expected plain arrays of numbers, got <U1"),
+    "half.npz": (npz(target=np.full(ROWS, 0.5)), "expected targets that are class indices, got 0.5 in 7 of 7"),
+    "short.npz": (npz(target=np.array([0, 1])), "expected 'target' with 7 rows, got 2"),
+    "column.npz": (npz(knn=np.ones(3)), "expected 'knn' with 7 rows, got 3"),
+    "gap.npz": (npz(knn=np.full(ROWS, np.nan)), "'knn' as 7 finite numbers, got shape (7,) with NaN"),
+    "complex.npz": (npz(logits=np.ones((7, 3), complex)), "expected several numbers a row in 'logits', got complex128"),
+    "words.npz": (npz(logits=np.array([["a", "b"]])), "expected several numbers a row in 'logits', got <U1"),
     "nothing.npz": (lambda path: np.savez(path), "expected 'logits' (in tables: columns logit_0"),
     "other.npz": (lambda path: np.savez(path, a=LOGITS, b=LOGITS), "got a, b"),
     "two_targets.npz": (npz(y=GOOD["target"]), "got target and y"),
@@ -315,39 +352,38 @@ BAD = {
     "weights.pt": (saved({f"w{i}": torch.ones(2, 2) for i in range(99)}), "w7, ...; if columns"),
     "a.pkl": (raw(pickle.dumps(GOOD)), "pickles are refused"),
     **{f"renamed{x}": (raw(pickle.dumps(1)), "it is a pickle, whatever") for x in (".npy", ".pt", ".csv", ".parquet")},
-    "objects.npz": (npz(names=np.array([None, "a"])), "array 'names' holds Python objects; pickles are refused"),
-    "objects.npy": (lambda path: np.save(path, np.array([None, 1])), "the array holds Python objects; pickles"),
+    "objects.npz": (npz(names=np.array([None, "a"])), "an array holds Python objects; pickles are refused"),
+    "objects.npy": (lambda path: np.save(path, np.array([None, 1])), "an array holds Python objects; pickles"),
     "model.pt": (saved({"logits": torch.ones(2, 3), "model": torch.nn.ReLU()}), "save tensors: torch.save("),
-    **{
-        f"cut_{x}": (cut(x), "damaged or cut off") for x in ("a.npz", "a.safetensors", "a.pt", "legacy.pt", "a.parquet")
-    },
-    "cut.npy": (raw(b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (9, 9), }"), "cut off"),
-    "noise.npz": (raw(b"noise"), "it does not begin like a zip archive"),
+    **{f"cut_{x}": (cut(x), "damaged") for x in ("a.npz", "a.safetensors", "a.pt", "legacy.PTH", "a.parquet")},
+    "cut.npy": (raw(b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (9, 9), }"), "damaged"),
+    "noise.npz": (raw(b"noise"), "it does not begin like a file of numpy.savez"),
     "noise.pt": (raw(b"noise"), "it was not written by torch.save"),
     "noise.csv": (raw(bytes(range(128, 256))), "expected text in UTF-8"),
     "packed.csv": (raw(gzip.compress(b"logit_0,logit_1\n1,2\n")), "expected text in UTF-8"),
+    "flipped.npz": (flipped, "damaged: Bad CRC-32"),
     **{f"empty{x}": (text(""), "got an empty file") for x in (".npz", ".pt", ".parquet", ".csv")},
     "header.csv": (text("logit_0,logit_1\n"), "at least one row"),
-    "word.csv": (text("logit_0,logit_1\n1,2\n3,x\n"), "invalid value 'x'"),
+    "word.csv": (text("logit_0,logit_1\n1,2\n3,x\n"), "expected one number a row in 'logit_1', got text"),
     "word_target.csv": (text("logit_0,logit_1,y\n1,2,cat\n"), "expected numbers of classes in the targets, got 'cat'"),
-    "hole.csv": (text("logit_0,logit_1\n1,2\n3,\n"), "in 1 of 2 rows, first in row 1"),
     "hole_score.csv": (text("logit_0,logit_1,knn\n1,2,3\n3,4,\n"), "column 'knn' as 2 finite numbers"),
     "ragged.csv": (text("logit_0,logit_1\n1,2\n3\n"), "Expected 2 columns, got 1"),
-    "headless.csv": (text("1.5,2.5\n3,4\n"), "expected 'logits' (in tables: columns logit_0, logit_1, ..."),
-    "semicolons.csv": (text("logit_0;logit_1\n1;2\n"), "expected commas between the columns, got 'logit_0;logit_1'"),
+    "headless.csv": (text("1.5,2.5,0\n3.5,4,1\n"), "expected a first line with the names of the columns"),
+    "decimal.csv": (text("logit_0;logit_1\n1,5;2,5\n"), "expected one number a row in 'logit_0', got text"),
+    "percent.csv": (text("logit_0,logit_1,logit_2\n97,2,1\n33.3,33.3,33.4\n"), "got percentages (every row is non-neg"),
     "gaps.csv": (text("logit_0,logit_2,logit_5\n1,2,3\n"), "expected columns logit_0 to logit_2, got no logit_1"),
     "twice.csv": (text("logit_0,logit_1,logit_1\n1,2,3\n"), "got 'logit_1' twice"),
-    "zeros.csv": (text("logit_0,logit_00,logit_1\n1,2,3\n"), "got one of them twice"),
-    "cells.csv": (text("logits,target\n1,2\n"), "a CSV cell holds one number"),
+    "zeros.csv": (text("logit_0,logit_00,logit_1\n1,2,3\n"), "got no logit_2"),
+    "cells.csv": (text("logits,target\n1,2\n"), "expected several numbers a row in 'logits', got one number a row"),
     "classes.csv": (text("cat,dog,label\n1,2,0\n"), "if columns have the names of the classes, name the classes in"),
     "both.parquet": (sheet(logits=[[1.0, 2.0]], logit_0=[1.0]), "got both; leave one out"),
-    "words.parquet": (sheet(logit_0=["a"], logit_1=[1.0]), "expected numbers in column 'logit_0', got string"),
-    "ragged.parquet": (sheet(logits=[[1.0, 2.0], [1.0]]), "in every row, got lists of length 2, 1"),
-    "none.parquet": (sheet(logits=[[1.0, 2.0], None]), "got lists of length 2, none"),
-    "plain.parquet": (
-        sheet(logits=[1.0, 2.0]),
-        "expected a list of numbers in each row of column 'logits', got double",
+    "words.parquet": (sheet(logit_0=["a"], logit_1=[1.0]), "expected one number a row in 'logit_0', got text"),
+    "ragged.parquet": (
+        sheet(logits=[[1.0, 2.0], [1.0]]),
+        "expected lists of one length in column 'logits', got",
     ),
+    "none.parquet": (sheet(logits=[[1.0, 2.0], None]), "got lists of length 2, none"),
+    "plain.parquet": (sheet(logits=[1.0, 2.0]), "expected several numbers a row in 'logits', got one number a row"),
     "rowless.parquet": (sheet(logits=pa.array([], pa.list_(pa.float64()))), "at least one row of logits, got none"),
     "unknown.txt": (text("1 2 3"), "expected a file that ends in .npz, .npy, "),
     "no_ending": (text("1 2 3"), "got 'no ending'"),
@@ -362,18 +398,31 @@ def test_a_bad_file_is_one_line_that_begins_with_its_path(tmp_path, file):
     write, reason = BAD[file]
     write(tmp_path / file)
     with pytest.raises((ValueError, FileNotFoundError)) as raised:
-        read_logits(tmp_path / file)
+        logit_set(tmp_path / file)
     assert str(raised.value).startswith(f"{tmp_path / file}: ")
     assert reason in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_an_error_in_a_late_block_names_the_row(tmp_path):
-    np.save(tmp_path / "a.npy", NAN)
-    blocks = LogitReader(tmp_path / "a.npy").blocks(2)
+def test_an_error_in_a_late_block(tmp_path):
+    np.savez(tmp_path / "a.npz", logits=LOGITS, target=np.array([0, 1, 2, 0, 1, 9, 0]))
+    blocks = LogitReader(tmp_path / "a.npz").blocks(2)
     assert len(next(blocks).logits) == 2
-    with pytest.raises(ValueError, match=r"a\.npy: expected finite logits .* first in row 3"):
-        next(blocks)
+    with pytest.raises(ValueError, match=r"a\.npz: expected targets in \[0, 3\), got 1 outside, such as 9"):
+        list(blocks)
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("https://host/a.parquet", "https://host/a.parquet: expected a URI that Arrow can read"),
+        ("{}/a.npz", "expected Parquet at a URI, got a file of another kind; copy it to this machine first"),
+    ],
+)
+def test_uris_that_cannot_be_read(tmp_path, uri, message):
+    np.savez(tmp_path / "a.npz", **GOOD)
+    with pytest.raises(ValueError, match=message):
+        logit_set(uri.format(tmp_path.as_uri()))
 
 
 def test_a_pickle_is_not_opened(tmp_path):
@@ -391,7 +440,7 @@ def test_a_pickle_is_not_opened(tmp_path):
     torch.save({"logits": Trap()}, tmp_path / "objects.pt")
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(ValueError, match=r"pickle|damaged"):
-            read_logits(path)
+            logit_set(path)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -402,7 +451,7 @@ def test_a_missing_library_is_named_with_the_file(tmp_path, monkeypatch, file, m
     WRITERS[file](tmp_path / file, GOOD)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{file}: .*torch-boc\[eval\]"):
-        read_logits(tmp_path / file)
+        logit_set(tmp_path / file)
 
 
 def test_too_little_memory_and_refusals_of_the_system(tmp_path, monkeypatch):
@@ -411,17 +460,13 @@ def test_too_little_memory_and_refusals_of_the_system(tmp_path, monkeypatch):
         (MemoryError(), r"a\.npz: too little memory to read it \(.* MB on disk\)"),
         (PermissionError(13, "no", "a.npz"), "no"),
     ):
-
-        def fail(*_, error=error, **__):
-            raise error
-
-        monkeypatch.setattr(np, "memmap", fail)
+        monkeypatch.setattr(np, "load", mock.Mock(side_effect=error))
         with pytest.raises(type(error), match=found):
-            read_logits(tmp_path / "a.npz")
+            logit_set(tmp_path / "a.npz")
 
 
 def test_other_files_in_an_archive_are_left_out(tmp_path):
     WRITERS["a.npz"](tmp_path / "a.npz", GOOD)
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
         archive.writestr("README.txt", "how they were made")
-    assert torch.equal(read_logits(tmp_path / "a.npz").logits, torch.from_numpy(LOGITS))
+    assert torch.equal(logit_set(tmp_path / "a.npz").logits, torch.from_numpy(LOGITS))

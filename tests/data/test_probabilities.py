@@ -34,31 +34,41 @@ def test_every_set_of_an_evaluation_is_looked_at_and_named(pairs, name):
         evaluate(**arguments(pairs, [name]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("classes", [2, 10, 3000])
-def test_they_are_known_in_every_precision(dtype, classes):
-    logits = 3 * torch.randn(50, classes, generator=torch.Generator().manual_seed(0))
-    probabilities = logits.softmax(1).to(dtype)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize(("classes", "digits"), [(2, 9), (3000, 9), (10, 3), (10, 2), (100, 2)])
+def test_they_are_known_in_every_precision_and_rounded(dtype, classes, digits):
+    logits = 3 * torch.randn(50, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    probabilities = logits.softmax(1).round(decimals=digits).to(dtype)
+    probabilities[7] = float("nan")  # which decides nothing
     for make in (LogitSet, lambda x: logit_set(x, "test"), lambda x: logit_set({"logits": x}, "test")):
         with pytest.raises(ValueError, match=REFUSED):
-            make(probabilities)
+            make(probabilities[8:])
         assert len(make(logits.to(dtype))) == 50
-    data = logit_set(probabilities, "test", from_probabilities=True)
-    assert data.from_probabilities
-    expected = probabilities.double() / probabilities.double().sum(1, keepdim=True)
-    torch.testing.assert_close(data.logits.double().softmax(1), expected, rtol=1e-5, atol=1e-12)
-
-
-def test_rounded_probabilities_are_probabilities():
-    rounded = torch.randn(99, 10, generator=torch.Generator().manual_seed(0)).softmax(1).mul(1000).round() / 1000
-    assert (rounded.sum(1) - 1).abs().max() > 1e-3
     with pytest.raises(ValueError, match=REFUSED):
-        logit_set(rounded, "test")
-    assert len(logit_set(rounded, "test", from_probabilities=True)) == 99
+        logit_set(probabilities, "test")
+    with pytest.warns(UserWarning, match="left out 1 of 50 rows"):
+        data = logit_set(probabilities, "test", from_probabilities=True)
+    assert data.from_probabilities
+    good = probabilities[probabilities[:, 0].isfinite()].double()
+    torch.testing.assert_close(data.logits.double().softmax(1), good / good.sum(1, keepdim=True), rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("digits", [0, 1, 6])
+def test_percentages_are_refused(digits):
+    shares = 100 * torch.randn(50, 10, generator=torch.Generator().manual_seed(0)).softmax(1)
+    with pytest.raises(ValueError, match=r"got percentages .* sums to 100\); divide them by 100 .*--probabilities"):
+        logit_set(shares.round(decimals=digits), "test")
+
+
+@pytest.mark.parametrize(
+    "logits", [torch.zeros(4, 3), 50 * torch.ones(4, 2) + torch.arange(4.0)[:, None], torch.eye(3) * 9]
+)
+def test_what_is_neither(logits):
+    assert len(logit_set(logits, "test")) == len(logits)
 
 
 def test_what_may_be_probabilities_is_said_aloud():
-    """All of [0, 1], as after a sigmoid or coarse rounding, but no sums of 1."""
+    """All of [0, 1], as after a sigmoid, but no sums of 1."""
     odd = torch.rand(40, 5, generator=torch.Generator().manual_seed(0))
     with pytest.warns(UserWarning, match=r"test: every value lies in \[0, 1\], as probabilities do, but the rows sum"):
         logit_set(odd, "test")
@@ -78,7 +88,6 @@ def test_zero_becomes_the_logarithm_of_a_tiny_number():
     [
         ([[0.5, 0.5], [2.0, -1.0]], r"in 1 of 2 rows, first in row 1 \(smallest -1, sum 1\)"),
         ([[0.5, 0.6]], r"in 1 of 1 rows, first in row 0 \(smallest 0\.5, sum 1\.1\)"),
-        ([[0.5, float("nan")]], r"in 1 of 1 rows, first in row 0 \(smallest nan, sum nan\)"),
         ([[5.0, -3.0], [1.0, 2.0]], "in 2 of 2 rows"),
     ],
 )

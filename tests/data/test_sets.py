@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from torch_boc.data.files import logit_set
-from torch_boc.data.sets import TARGET_NAMES, LogitSet
+from torch_boc.data.finding import TARGET_NAMES
+from torch_boc.data.sets import LogitSet
 
 LOGITS = [[2.0, 0.0, 1.0], [0.0, 1.0, -float("inf")]]
 
@@ -63,51 +64,35 @@ def test_a_set_is_renamed_and_keeps_the_rest():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (torch.zeros(3), r"expected logits of shape \(N, C\)"),
-        (torch.zeros(2, 3, 4), r"expected logits of shape \(N, C\)"),
-        (torch.zeros(0, 3), "at least one row"),
-        (torch.zeros(2, 1), "at least 2 classes"),
-        (
-            torch.tensor([[0.0, 1.0], [float("nan"), 0.0]]),
-            "expected finite logits .*NaN.* in 1 of 2 rows, first in row 1",
-        ),
-        (torch.tensor([[float("inf"), 1.0]]), "first in row 0"),
-        (torch.tensor([[1.0, 0.0], [-float("inf")] * 2]), "only -inf in 1 of 2 rows, first in row 1"),
-        ((torch.zeros(2, 3), [0, 3]), r"expected targets in \[0, 3\), got 1 outside, such as 3"),
-        ((torch.zeros(2, 3), [0, -1]), "such as -1"),
-        ((torch.zeros(2, 3), [0, 1, 2]), r"expected target of shape \(2,\)"),
-        ({"outputs": torch.zeros(2, 3)}, "expected a mapping with 'logits', got the keys outputs"),
-        ({"logits": torch.zeros(2, 3), "y": [0, 1], "label": [0, 1]}, "expected one of labels.*, got y and label"),
-        ({"logits": torch.zeros(2, 3), "odin": [1.0]}, r"expected column 'odin' as 2 finite numbers, got shape \(1,\)"),
-        ({"logits": torch.zeros(2, 3), "odin": [1.0, float("nan")]}, "'odin' .* with NaN or inf"),
+        (torch.zeros(3), "expected several numbers a row in 'logits', got one number a row"),
+        (torch.zeros(2, 3, 4), r"expected several numbers a row in 'logits', got torch.float32 of shape \(2, 3, 4\)"),
+        (torch.zeros(0, 3), "expected at least one row"),
+        (torch.zeros(2, 1), "expected logits of at least 2 classes, got 1"),
+        (None, "expected 'logits'"),
+        ([torch.ones(2, 3), torch.zeros(2)], r"expected logits as a tensor .* got a list .*tuple \(logits, target\)"),
+        ((LOGITS, [0, 3]), r"expected targets in \[0, 3\), got 1 outside, such as 3"),
+        ((LOGITS, [0, -1]), r"expected targets in \[0, 3\), got 1 outside, such as -1"),
+        ((LOGITS, [0, 1, 2]), "expected 'target' with 2 rows, got 3"),
+        ((LOGITS, [0.5, 1.0]), "expected targets that are class indices, got 0.5 in 1 of 2 rows"),
+        ((LOGITS, [True, False]), "expected one class a row in 'target', got torch.bool"),
+        ((LOGITS, ["a", "b"]), "expected target as a tensor or an array of numbers, got a list"),
+        ({"outputs": LOGITS}, "expected 'logits'.* got outputs"),
+        ({"logits": LOGITS, "y": [0, 1], "label": [0, 1]}, "expected one of labels.*, got y and label"),
+        ({"logits": LOGITS, "odin": [1.0]}, "expected 'odin' with 2 rows, got 1"),
+        ({"logits": LOGITS, "odin": [1.0, float("nan")]}, "expected column 'odin' as 2 finite .* with NaN or inf"),
+        ({"logits": LOGITS, "knn": ["a", "b"]}, "expected knn as a tensor"),
+        ({"logits": LOGITS, 5: [1.0, 2.0]}, "expected names of columns as strings, got 5"),
     ],
 )
-def test_what_is_refused(source, message):
-    with pytest.raises(ValueError, match=message):
-        logit_set(source, "test")
-
-
-def test_targets_between_classes_are_refused():
-    with pytest.raises(TypeError, match="integer class indices"):
-        logit_set((torch.zeros(2, 3), [0.5, 1.0]), "test")
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (
-            [torch.ones(2, 3), torch.zeros(2)],
-            r"val: expected logits as a tensor .* got a list .*tuple \(logits, target\)",
-        ),
-        (None, "val: expected logits as a tensor or an array of numbers, got a NoneType"),
-        ((LOGITS, ["a", "b"]), "val: expected target as a tensor or an array of numbers, got a list"),
-        ((LOGITS, [0, 1, 2]), r"val: expected target of shape \(2,\)"),
-        ((LOGITS, [0.5, 1.0]), "val: expected target as integer class indices"),
-        (torch.ones(3, 1), "val: expected at least 2 classes"),
-        ({"logits": LOGITS, "knn": ["a", "b"]}, "val: expected column 'knn' as a tensor"),
-        ({"logits": LOGITS, 5: [1.0, 2.0]}, "val: expected names of columns as strings, got 5"),
-    ],
-)
-def test_what_is_wrong_is_said_with_the_name_of_the_set(source, words):
-    with pytest.raises((TypeError, ValueError), match=f"^{words}"):
+def test_what_is_wrong_is_said_with_the_name_of_the_set(source, message):
+    with pytest.raises((TypeError, ValueError), match=f"^val: {message}"):
         logit_set(source, "val")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_rows_that_are_not_finite_are_no_part_of_a_set(value):
+    logits = torch.tensor([[0.0, 3.0], [value, 0.0], [-float("inf")] * 2, [-float("inf"), 1.0]])
+    with pytest.raises(ValueError, match=r"^logits: expected finite logits .* in 2 of 4 rows, first in row 1"):
+        LogitSet(logits)
+    with pytest.warns(UserWarning, match="test: left out 2 of 4 rows"):
+        assert logit_set(logits, "test").row_numbers.tolist() == [0, 3]

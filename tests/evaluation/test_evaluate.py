@@ -161,11 +161,12 @@ def test_errors_name_what_came(arguments, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_row_without_a_finite_logit_is_named():
+def test_rows_without_a_finite_logit_are_left_out_and_labels_of_ood_sets_are_not_checked():
     logits = unfamiliar(20)
     logits[7] = -torch.inf
-    with pytest.raises(ValueError, match=r"ood: expected finite logits .* in 1 of 20 rows, first in row 7"):
-        evaluate(labelled(20), logits)
+    with pytest.warns(UserWarning, match="ood: left out 1 of 20 rows"):
+        report = evaluate(labelled(20), (logits, torch.full((20,), 17)), replicates=5)
+    assert report.results.settings["samples"] == {"id": 20, "ood": 19}
 
 
 @pytest.fixture(scope="module")

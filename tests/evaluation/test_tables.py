@@ -73,7 +73,7 @@ def test_random_rows_are_said_to_be_random(folder):
 
 def test_the_command(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    args = ["report", "--id", "columns/id", "--ood", "far=logits/far/part-*.parquet", "--max-rows", "200"]
+    args = ["report", "columns/id", "--ood", "far=logits/far/part-*.parquet", "--max-rows", "200"]
     with pytest.raises(SystemExit) as stop:
         main([*args, "--replicates", "5", "--json"])
     out, err = capsys.readouterr()

@@ -99,6 +99,8 @@ def _options(
 def _explain(error: Exception) -> int:
     """Print an error that the user can correct, as one line, and return the exit code; raise any other error."""
     if hasattr(error, "format_message"):
+        if possible := getattr(error, "possibilities", None):  # that an option is like --help says nothing
+            error.possibilities = [name for name in possible if name != "--help"]  # type: ignore[attr-defined]
         context = getattr(error, "ctx", None)
         more = f" (see {context.command_path} --help)" if context is not None else ""
         say(f"error: {error.format_message().rstrip('.')}{more}")

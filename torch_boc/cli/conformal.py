@@ -1,6 +1,5 @@
 """The conformal test of a command line: calibrated on held-out logits, or read from a file."""
 
-import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +10,15 @@ from torch import Tensor
 
 from ..calibration import LeakWarning, OverlapWarning, leak_test, overlap_test
 from ..calibration.leaks import overlap_message
+from ..core.tally import is_class
 from ..data.atomic import printable
+from ..data.files import LogitBlock, LogitReader
 from ..data.sets import LogitSet
 from ..evaluation.separation import LOST
 from ..functional.coins import bag_of_coins
 from ..functional.screening import Scoring
 from ..nn import ConformalTest
-from .inputs import FileReader
+from .inputs import Files
 from .options import SCORE
 
 KIND = "torch_boc.ConformalTest"
@@ -48,78 +49,77 @@ class Ready(NamedTuple):
             )
         return self
 
-    def read(self, files: FileReader, path: Path) -> LogitSet:
+    def open(self, files: Files, value: str) -> LogitReader:
         """The new samples in a file, which must have as many classes as the held-out ones."""
-        data: LogitSet = files.read(path)
-        expected = self.test.num_classes
-        if data.num_classes != expected:
-            raise ValueError(f"{path}: expected {expected} classes, as in {self.name}, got {data.num_classes}")
-        return data
+        reader, expected = files.open(value, targets=False), self.test.num_classes
+        if reader.num_classes != expected:
+            raise ValueError(f"{value}: expected {expected} classes, as in {self.name}, got {reader.num_classes}")
+        return reader
 
     def packed(self) -> dict[str, Any]:
         """What a file keeps of the test: tensors and plain values only."""
         kept = {"kind": KIND, "name": self.name, "from_probabilities": self.from_probabilities}
-        return {**kept, "state": self.test.state_dict()}
+        return {**kept, "scoring": tuple(self.test.scoring), "state": self.test.state_dict()}
 
-    def warn_of_samples(self, new: LogitSet) -> None:
+    def warn_of_samples(self, name: str, new: LogitBlock) -> None:
         """Warn if the held-out samples look like training data, or if some of them are among the new ones."""
-        held = self.data
+        held, target = self.data, new.notes.get("target")
         if held is None:
             return
-        shared = overlap_test(new.logits, held.logits, new.target, held.target)
+        target = target.long() if isinstance(target, Tensor) else None
+        shared = overlap_test(new.logits, held.logits, target, held.target)
         if shared.suspicious:
-            message = overlap_message("held-out", shared.shared, len(new), test=repr(new.name), other=repr(held.name))
+            test, other = repr(name), repr(held.name)
+            message = overlap_message("held-out", shared.shared, len(new.logits), test=test, other=other)
             warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=2)
-        if held.target is None or new.target is None:
+        if held.target is None or target is None or not bool(is_class(target, held.num_classes).all()):
             return
-        found = leak_test(_right(held.logits, held.target), len(held), _right(new.logits, new.target), len(new))
+        right = [int((bag_of_coins(x.logits).prediction == y).sum()) for x, y in ((held, held.target), (new, target))]
+        found = leak_test(right[0], len(held), right[1], len(target))
         if found.suspicious:
             warnings.warn(
-                f"accuracy {found.accuracy:.4f} on {held.name!r}, {found.test_accuracy:.4f} on {new.name!r}: if "
-                f"{held.name!r} is training data, too many familiar samples are flagged; otherwise {new.name!r} is "
-                "harder",
+                f"accuracy {found.accuracy:.4f} on {held.name!r}, {found.test_accuracy:.4f} on {name!r}: if "
+                f"{held.name!r} is training data, too many familiar samples are flagged; otherwise {name!r} is harder",
                 LeakWarning,
                 stacklevel=2,
             )
 
 
-def ready_test(files: FileReader, calibration: Path | None, kept: Path | None, **how: Any) -> Ready:
+def ready_test(files: Files, calibration: str | None, kept: str | None, **how: Any) -> Ready:
     """The test that the options ask for; `how` are score, temperature and groups, None if they are not given."""
     if (calibration is None) == (kept is None):
         got = "none" if kept is None else "both"
         raise ValueError(f"expected --calibration PATH or --test PATH, which says what to compare with, got {got}")
     given = {name: value for name, value in how.items() if value is not None}
-    if calibration is None:
-        assert kept is not None
+    if kept is not None:
         if given:
             name = next(iter(given))
             raise ValueError(f"expected --{name} with --calibration, got it with --test, whose file decides it")
-        return unpacked(load_content(kept, KIND)).check_kind(files.probabilities, str(kept))
+        return unpacked(load_content(kept, KIND)).check_kind(files.probabilities, kept)
     test = ConformalTest(**{"score": SCORE} | given, validate_args=False)
     if files.probabilities and test.scoring.score in LOST:
         raise ValueError(
             f"expected a score that probabilities have, got {test.scoring.score!r}, which is always 0 after a softmax"
         )
-    data = files.read(calibration)
+    data = files.read(calibration or "")
+    if not isinstance(data, LogitSet):
+        raise ValueError(f"{calibration}: expected logits, got the columns of a predictor")
     return Ready(test.calibrate(data.logits), data.name, data.from_probabilities, data)
 
 
 def unpacked(content: Mapping[str, Any]) -> Ready:
     """The test of `Ready.packed`."""
-    state = content["state"]
-    settings = json.loads(bytes(state["_extra_state"].tolist()).decode())
-    settings.pop("num_classes")
-    scoring = Scoring(**settings)
-    test = ConformalTest(scoring.score, scoring.temperature, scoring.groups, resolution=scoring.resolution)
-    test.load_state_dict(state)
+    scoring = Scoring(*content["scoring"])
+    test = ConformalTest(*scoring[:3], resolution=scoring.resolution)
+    test.load_state_dict(content["state"])
     test.check_calibrated()
     return Ready(test, printable(str(content["name"])), bool(content["from_probabilities"]))
 
 
-def load_content(path: Path, kind: str) -> Mapping[str, Any]:
+def load_content(path: str, kind: str) -> Mapping[str, Any]:
     """The content of a file of ours. No code of the file is run."""
-    said = printable(str(path))
-    if not path.is_file():
+    said = printable(path)
+    if not Path(path).is_file():
         raise FileNotFoundError(f"{said}: no such file")
     try:
         content = torch.load(path, weights_only=True, map_location="cpu")
@@ -129,7 +129,3 @@ def load_content(path: Path, kind: str) -> Mapping[str, Any]:
     if found != kind:
         raise ValueError(f"{said}: expected a {kind}, got {found!r}")
     return dict(content)
-
-
-def _right(logits: Tensor, target: Tensor) -> int:
-    return int(bag_of_coins(logits).prediction.eq(target).sum())

@@ -1,19 +1,16 @@
 """`torch-boc doctor`: which paths compute on this machine, whether they are right, and how fast they are."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from .output import print_json, put, screen, spell, working
+from . import options as o
+from .output import print_json, put, show_pairs, terminal, working
 
 UNHEALTHY = 1
 
 
-def doctor(
-    json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object, for a bug report.")] = False,
-) -> None:
+def doctor(json: o.Json = False) -> None:
     """Which paths compute on this machine and why not, whether they are right, and how fast they are.
 
     It compares the kernels with torch's own operations on a small batch, and times the probe beside torch.softmax. The
@@ -36,7 +33,7 @@ def doctor(
 
 
 def _show(found: dict[str, Any]) -> None:
-    console, machine = screen(), found["machine"]
+    console, machine = terminal(), found["machine"]
     versions = {name: version or "not installed" for name, version in found["versions"].items()}
     facts = {"Python": machine["python"], "platform": machine["platform"], "CPU": machine["cpu_capability"]}
     available, trials = {}, {}
@@ -58,10 +55,7 @@ def _show(found: dict[str, Any]) -> None:
     }
     for title, lines in sections.items():
         put(console, title, "bold")
-        grid = Table.grid(padding=(0, 2))
-        for name, value in lines.items():
-            grid.add_row(*(Text(spell(text, console.encoding), overflow="fold") for text in (f"  {name}", value)))
-        console.print(grid)
+        show_pairs(((f"  {name} ", value) for name, value in lines.items()), console)
 
 
 def _sentence(path: dict[str, Any]) -> str:

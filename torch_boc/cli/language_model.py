@@ -7,21 +7,21 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 from .._optional import quiet_transformers, require
 from ..data.atomic import check_file, printable, replacing
-from .options import Json, Seed
-from .output import counting, list_files, print_json, put, screen, working
+from . import options as o
+from .output import list_files, print_json, put, terminal, working
 
 if TYPE_CHECKING:
     from ..language import Trace
 
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 PIECE = 2**16  # the characters of a text that are read at once
-DTYPES = ("auto", "float32", "float16", "bfloat16")
 # The numbers of a text that are printed: their title, key and format.
 SHOWN = (
     ("tokens", "tokens", ",d"),
@@ -31,35 +31,19 @@ SHOWN = (
     ("ECE", "ece_confidence", ".3f"),
     ("lost coins", "lost_coins", ".2f"),
 )
-DEFAULT_PAGE = Path("trace.html")
 # The quantities without numbers: a test gives p-values, and the few likeliest tokens give no entropy.
 UNKNOWN = {"--model": ("p_in_distribution",), "--response": ("p_in_distribution", "entropy", "masked")}
-Gguf = Annotated[str | None, typer.Option("--gguf", metavar="NAME", help="A GGUF file in the folder.")]
 
 
 def text(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE", help="Texts in UTF-8.")],
-    model: Annotated[
-        str, typer.Option("--model", metavar="FOLDER", help="A causal model for transformers, or a .gguf file.")
-    ],
-    gguf: Gguf = None,
-    context: Annotated[
-        int | None,
-        typer.Option(
-            "--context", metavar="N", help="Tokens that are read together.", show_default="the model's, up to 4096"
-        ),
-    ] = None,
-    stride: Annotated[
-        int | None,
-        typer.Option("--stride", metavar="N", help="Tokens from window to window.", show_default="half of it"),
-    ] = None,
-    bos: Annotated[
-        bool | None,
-        typer.Option("--bos/--no-bos", help="A first token before each text.", show_default="as the tokenizer does"),
-    ] = None,
-    dtype: Annotated[str, typer.Option("--dtype", metavar="NAME", help=f"{', '.join(DTYPES)}.")] = "auto",
-    out: Annotated[Path | None, typer.Option("--out", metavar="PATH", help="All numbers as a table (.csv).")] = None,
-    json: Json = False,
+    paths: o.Texts,
+    model: o.Model,
+    context: o.Context = None,
+    stride: o.Stride = None,
+    bos: o.Bos = None,
+    dtype: o.Dtype = "auto",
+    out: o.Csv = None,
+    json: o.Json = False,
 ) -> None:
     """How well a language model predicts text files, and what its confidence in the next token is worth.
 
@@ -75,29 +59,25 @@ def text(
     Examples:
         torch-boc text --model folder book.txt
         torch-boc text --model folder a.txt b.txt --context 1024 --out /tmp/text.csv
-        torch-boc text --model folder --gguf model.gguf book.txt --bos --json
+        torch-boc text --model folder/model.gguf book.txt --bos --json
     """
     names = _check_texts(paths, dtype)
     if out is not None:
         check_file(out)
-    with working(f"loading {model}"):
+    with working(f"loading {model}") as tell:
         from ..transformers import evaluate_text
 
-        loaded = load_model(model, gguf, dtype)
-    with counting("reading", sum(path.stat().st_size for path in paths)) as advance:
-        texts = {name: [_pieces(path, advance)] for name, path in zip(names, paths, strict=True)}
-        numbers = evaluate_text(loaded.model, loaded.tokenizer, texts, context=context, stride=stride, bos=bos)
+        network, tokenizer = load_model(model, dtype)
+        texts = {name: [_pieces(Path(path), tell)] for name, path in zip(names, paths, strict=True)}
+        numbers = evaluate_text(network, tokenizer, texts, context=context, stride=stride, bos=bos)
     if out is not None:
         with replacing(out) as temporary:
             numbers.to_frame().to_csv(temporary)
     if json:
-        print_json({"model": model, "classes": loaded.model.config.get_text_config().vocab_size, "texts": numbers})
+        print_json({"model": model, "classes": network.config.get_text_config().vocab_size, "texts": numbers})
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    console = screen()
-    put(console, printable(f"{model}: {', '.join(names)}"), "bold")
+    console = terminal()
+    put(console, f"{model}: {', '.join(names)}", "bold")
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("text", overflow="fold")
     for title, _, _ in SHOWN:
@@ -105,75 +85,59 @@ def text(
     for name, values in numbers.items():
         table.add_row(name, *(format(values[key], how) for _, key, how in SHOWN))
     console.print(table)
-    list_files([] if out is None else [out], console)
+    list_files([out], console)
 
 
-def _check_texts(paths: Sequence[Path], dtype: str) -> list[str]:
+def _check_texts(paths: Sequence[str], dtype: str) -> list[str]:
     """The names of the files, or an error before the work begins."""
-    if dtype not in DTYPES:
-        raise ValueError(f"expected --dtype among {', '.join(DTYPES)}, got {dtype!r}")
-    for path in paths:
+    if dtype not in o.DTYPES:
+        raise ValueError(f"expected --dtype among {', '.join(o.DTYPES)}, got {dtype!r}")
+    for path in map(Path, paths):
         if not path.is_file():
             raise ValueError(f"{path}: expected a text file, got {'a folder' if path.is_dir() else 'no such file'}")
         if path.stat().st_size == 0:
             raise ValueError(f"{path}: expected a text, got an empty file")
-    names = [printable(str(path)) for path in paths]
-    double = next((name for name in names if names.count(name) > 1), None)
-    if double is not None:
+    names = list(map(printable, paths))
+    if len({*names}) < len(names):
+        double = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{double}: expected each file once, got it {names.count(double)} times")
     return names
 
 
-def _pieces(path: Path, advance: Callable[[int], None]) -> Iterator[str]:
-    """A UTF-8 file in pieces, so that it may be larger than memory; each advances the bar when the model has read it.
+def _pieces(path: Path, tell: Callable[[str], None]) -> Iterator[str]:
+    """A UTF-8 file in pieces, so that it may be larger than memory.
 
-    A piece ends after a line, or after a space in a line that is longer than a piece.
+    A piece ends after a line, or after a space in a line that is longer than a piece. The last one ends with the file.
     """
-    rest = ""
+    rest, done = "", 0
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             while block := file.read(PIECE):
                 rest += block
-                end = rest.rfind("\n") + 1 or rest.rfind(" ") + 1 or len(rest)
+                end = len(rest) if len(block) < PIECE else rest.rfind("\n") + 1 or rest.rfind(" ") + 1 or len(rest)
                 yield rest[:end]
-                advance(len(rest[:end].encode()))
-                rest = rest[end:]
+                done, rest = done + end, rest[end:]
+                tell(f"reading {path}: {done:,} characters so far")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected a text in UTF-8, got {error.reason} at byte {error.start:,}") from None
     if rest:
         yield rest
-        advance(len(rest.encode()))
 
 
 def trace(
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="FOLDER", help="A causal model for transformers, or a .gguf file.")
-    ] = None,
-    prompt: Annotated[
-        str | None, typer.Option("--prompt", metavar="TEXT", help="What to continue; - reads it from stdin.")
-    ] = None,
-    gguf: Gguf = None,
-    limit: Annotated[int, typer.Option("--max-new-tokens", metavar="N", min=1, help="Generate at most N.")] = 200,
-    sample: Annotated[bool, typer.Option("--sample", metavar="", help="Draw tokens instead of the likeliest.")] = False,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", metavar="T", help="Of --sample.", show_default="1")
-    ] = None,
-    seed: Seed = 0,
-    chat: Annotated[bool, typer.Option("--chat", metavar="", help="The prompt is a message to an assistant.")] = False,
-    response: Annotated[
-        Path | None, typer.Option("--response", metavar="PATH", help="A saved API response (JSON) instead of --model.")
-    ] = None,
-    num_classes: Annotated[
-        int | None, typer.Option("--num-classes", metavar="N", min=2, help="Vocabulary size, for --response.")
-    ] = None,
-    quantity: Annotated[
-        str, typer.Option("--quantity", metavar="NAME", help="What tokens are tinted by, such as rank.")
-    ] = "lost_coins",
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="The page (.html).")] = DEFAULT_PAGE,
-    table: Annotated[
-        Path | None, typer.Option("--table", metavar="PATH", help="A row for each token (.parquet).")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of text.")] = False,
+    model: o.SomeModel = None,
+    prompt: o.Prompt = None,
+    limit: o.Limit = 200,
+    sample: o.Sample = False,
+    temperature: o.Temperature = None,
+    seed: o.Seed = 42,
+    chat: o.Chat = False,
+    response: o.Response = None,
+    num_classes: o.NumClasses = None,
+    quantity: o.Quantity = "lost_coins",
+    out: o.Page = "trace.html",
+    table: o.Tokens = None,
+    json: o.Json = False,
 ) -> None:
     """How sure a language model was of each token that it wrote, as a page.
 
@@ -189,6 +153,8 @@ def trace(
         torch-boc trace --model m.gguf --prompt Hello -o a.html --table a.parquet
         torch-boc trace --response chat.json --num-classes 128256 --quantity rank
     """
+    from ..language.scales import SCALES
+
     if (model is None) == (response is None):
         given = "both" if model is not None else "none"
         raise ValueError(f"expected --model FOLDER or --response PATH, got {given}")
@@ -198,40 +164,34 @@ def trace(
         raise ValueError("expected --num-classes N, the size of the vocabulary, with --response, got none")
     if temperature is not None and not (sample and 0 < temperature < math.inf):
         raise ValueError(f"expected --temperature above 0 and with --sample, got {temperature}")
-    _check_quantity(quantity, "--model" if response is None else "--response")
+    source = "--model" if response is None else "--response"
+    known = [x for x in SCALES if x not in UNKNOWN[source]]
+    if quantity not in known:
+        raise ValueError(f"expected --quantity among {', '.join(known)} with {source}, got {quantity!r}")
     for path in (out, table):
         if path is not None:
             check_file(path)
     with working("loading libraries") as tell:
         if response is not None:
-            found = _from_response(response, num_classes or 0)
+            found = _from_response(Path(response), num_classes or 0)
         else:
             given = sys.stdin.read() if prompt == "-" else prompt or ""
             tell(f"loading {model}")
-            loaded = load_model(model or "", gguf)
-            inputs = _encoded(loaded, given, chat=chat)
+            network, tokenizer = load_model(model or "")
+            inputs = _encoded(tokenizer, given, model or "", chat=chat).to(network.device)
             tell("generating")
-            drawn = {"temperature": temperature or 1.0} if sample else {}
-            found = _generated(loaded, inputs, seed, {"max_new_tokens": limit, "do_sample": sample, **drawn})
+            drawn = {"do_sample": True, "temperature": temperature or 1.0} if sample else {"do_sample": False}
+            found = _generated(network, tokenizer, seed, {**inputs, **drawn, "max_new_tokens": limit})
         found.save(out, quantity)
-        paths = [out, *([found.to_parquet(table)] if table is not None else [])]
+        paths = [out, *([] if table is None else [str(found.to_parquet(table))])]
     if json:
         rows = found.summary().to_dict("records")
-        print_json({"classes": found.num_classes, "sequences": rows, "files": [str(path) for path in paths]})
+        print_json({"classes": found.num_classes, "sequences": rows, "files": paths})
         return
-    console = screen()
+    console = terminal()
     for number, headline in enumerate(found.headlines(), start=1):
         put(console, f"Sequence {number}: {headline}", "bold" if len(found) == 1 else "", soft_wrap=True)
     list_files(paths, console)
-
-
-def _check_quantity(name: str, source: str) -> None:
-    """Raise before the work if there is no such quantity with this option."""
-    from ..language.scales import SCALES
-
-    known = [x for x in SCALES if x not in UNKNOWN[source]]
-    if name not in known:
-        raise ValueError(f"expected --quantity among {', '.join(known)} with {source}, got {name!r}")
 
 
 def _from_response(path: Path, num_classes: int) -> "Trace":
@@ -246,48 +206,35 @@ def _from_response(path: Path, num_classes: int) -> "Trace":
         raise ValueError(f"{path}: {error}") from error
 
 
-def _generated(loaded: "LanguageModel", inputs: dict[str, Any], seed: int, options: dict[str, Any]) -> "Trace":
+def _generated(model: Any, tokenizer: Any, seed: int, options: dict[str, Any]) -> "Trace":
     """The trace of what a model generates. The state of torch's random numbers is as before."""
     import torch
 
     from ..transformers import BoCGeneration
 
-    recorder = BoCGeneration(loaded.model, loaded.tokenizer, prompt=True)
+    recorder = BoCGeneration(model, tokenizer, prompt=True)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        recorder.generate(loaded.model, **inputs, **options)
+        recorder.generate(model, **options)
     return recorder.trace
 
 
-class LanguageModel(NamedTuple):
-    """A causal model of transformers, its tokenizer, and where they are from."""
-
-    model: Any
-    tokenizer: Any
-    name: str
-
-
-def load_model(name: str, gguf: str | None, dtype: str = "auto") -> LanguageModel:
-    """Load a model and its tokenizer, on the GPU if there is one.
+def load_model(name: str, dtype: str = "auto") -> tuple[Any, Any]:
+    """A causal model of transformers, on the GPU if there is one, and its tokenizer.
 
     Args:
         name: a folder, a file that ends in .gguf, or a name on the Hugging Face hub. Nothing is downloaded for the
             first two.
-        gguf: the name of a GGUF file in the folder.
         dtype: of the weights, such as "float32"; "auto" is that of the file.
     """
     transformers = require("transformers", purpose="language models need")
-    path = Path(name)
-    if path.suffix == ".gguf" and gguf is None:
-        path, gguf = path.parent, path.name
-    if not path.exists() and (gguf is not None or not re.fullmatch(HUB_NAME, name)):
+    path, gguf = Path(name), name.endswith(".gguf")
+    if not path.exists() and (gguf or not re.fullmatch(HUB_NAME, name)):
         raise ValueError(f"{name}: no such folder; give --model the folder of a model that transformers can load")
-    if path.is_file():
+    if path.is_file() != gguf and path.exists():
         raise ValueError(f"{name}: expected the folder of a model or a file that ends in .gguf, got another file")
-    if gguf is not None and not (path / gguf).is_file():
-        raise ValueError(f"{path / gguf}: no such file; give --gguf the name of a GGUF file in the folder of --model")
-    where = str(path) if path.is_dir() else name
-    options: dict[str, Any] = {"local_files_only": path.is_dir(), **({"gguf_file": gguf} if gguf else {})}
+    where = str(path.parent) if gguf else name
+    options = {"local_files_only": path.exists(), **({"gguf_file": path.name} if gguf else {})}
     # Its bar for GGUF files cannot be switched off.
     other = sys.stderr if sys.stderr.isatty() else io.StringIO()
     with quiet_transformers(transformers), redirect_stderr(other):
@@ -299,22 +246,19 @@ def load_model(name: str, gguf: str | None, dtype: str = "auto") -> LanguageMode
             raise ValueError(f"{name}: transformers cannot load a causal language model: {said[:300]}") from error
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return LanguageModel(model.to(device).eval(), tokenizer, name)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
 
 
-def _encoded(loaded: LanguageModel, prompt: str, *, chat: bool) -> dict[str, Any]:
+def _encoded(tokenizer: Any, prompt: str, name: str, *, chat: bool) -> Any:
     """The prompt as the input of the model; with `chat`, as the message of a user to an assistant."""
-    tokenizer = loaded.tokenizer
-    if not chat:
-        inputs = tokenizer(prompt, return_tensors="pt")
-    elif getattr(tokenizer, "chat_template", None) is None:
-        raise ValueError(f"{loaded.name}: expected a chat template for --chat, got none; leave --chat out")
-    else:
+    if chat and getattr(tokenizer, "chat_template", None) is None:
+        raise ValueError(f"{name}: expected a chat template for --chat, got none; leave --chat out")
+    how = {"return_tensors": "pt"}
+    if chat:
         messages = [{"role": "user", "content": prompt}]
-        inputs = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
+        inputs = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **how)
+    else:
+        inputs = tokenizer(prompt, return_token_type_ids=False, **how)
     if inputs["input_ids"].numel() == 0:
         raise ValueError("expected a prompt of at least one token, got none; give --prompt some text")
-    return {name: inputs[name].to(loaded.model.device) for name in ("input_ids", "attention_mask")}
+    return inputs

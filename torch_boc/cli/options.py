@@ -1,60 +1,82 @@
-"""Options that several commands have."""
+"""All options: each has one name, one meaning and one line, in every command that has it."""
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from .output import DEFAULT_FOLDER
-
 # The endings of files that can be read.
-ENDINGS = ".npz, .npy, .safetensors, .pt, .pth, .parquet or .csv"
+ENDINGS = ".npz, .npy, .safetensors, .pt, .pth, .parquet, .csv, .tsv or .csv.gz"
+FILES = f"Logits: {ENDINGS}; a folder, pattern or URI of Parquet. NAME=PATH gives it a name."
 SCORE = "log_odds"
 ALPHA = 0.01  # of the monitor
+FOLDER = "boc-report"
+DTYPES = ("auto", "float32", "float16", "bfloat16")
 
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FOLDER",
-        help="Folder for the page and the figures.",
-        show_default=f"./{DEFAULT_FOLDER}; none with --json",
-    ),
-]
-Probabilities = Annotated[
-    bool,
-    typer.Option("--probabilities", metavar="", help="The files hold probabilities; their logarithm is taken."),
-]
-Classes = Annotated[
-    str | None,
-    typer.Option("--classes", metavar="NAMES", help="Names of the classes in order: a,b,c or a file of lines."),
-]
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of tables.")]
-JsonObject = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of text.")]
-Samples = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="PATH", help="A row for each sample: .parquet or .csv.")
-]
-Trials = Annotated[int, typer.Option("--trials", metavar="N", min=1, max=10**6, help="Coin flips of the paper's test.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of everything that is random.")]
-Replicates = Annotated[int, typer.Option("--replicates", metavar="N", min=1, help="Bootstrap samples, for intervals.")]
-Calibration = Annotated[
-    Path | None,
-    typer.Option("--calibration", metavar="PATH", help="Held-out logits that the network was not trained on."),
-]
-KeptTest = Annotated[
-    Path | None,
-    typer.Option("--test", metavar="PATH", help="A test that `screen --save-test` has written, for --calibration."),
-]
-ScoreName = Annotated[
-    str | None, typer.Option("--score", metavar="NAME", help="What is compared: low is unfamiliar.", show_default=SCORE)
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature", metavar="T", help="Logits are divided by it before they are scored.", show_default="1"
-    ),
-]
-Groups = Annotated[
-    str | None,
-    typer.Option("--groups", metavar="KIND", help="Compare within groups: prediction or confidence."),
-]
+Str = str | None
+Strs = list[str] | None
+Int = int | None
+Float = float | None
+
+
+def _o(names: str, metavar: str, text: str, **how: Any) -> Any:
+    return typer.Option(*names.split(), metavar=metavar, help=text, **how)
+
+
+def _arg(metavar: str, text: str) -> Any:
+    return typer.Argument(metavar=metavar, help=text)
+
+
+# Files.
+Path = Annotated[str, _arg("PATH", FILES)]
+Paths = Annotated[list[str], _arg("PATH...", FILES)]
+Stream = Annotated[Strs, _arg("PATH...", f"{FILES} - or none is standard input.")]
+Models = Annotated[list[str], _arg("PATH...", "A report.json or a file of logits, for each model.")]
+Entry = Annotated[Str, _arg("NAME", "The whole report on one model, such as resnet20-cifar10.")]
+Texts = Annotated[list[str], _arg("FILE...", "Texts in UTF-8.")]
+Ood = Annotated[Strs, _o("--ood", "[NAME=]PATH", "Out-of-distribution logits; may be repeated.")]
+OodFiles = Annotated[Strs, _o("--ood", "NAME=PATH,PATH...", "A file for each model; may be repeated.")]
+Splits = Annotated[Strs, _o("--calibration", "[NAME=]PATH", "Held-out logits with targets; may be repeated.")]
+HeldOut = Annotated[Str, _o("--calibration", "[NAME=]PATH", "Held-out logits, which the network was not trained on.")]
+Train = Annotated[Str, _o("--train", "PATH", "Training logits with targets, for Mahalanobis.")]
+Probabilities = Annotated[bool, _o("--probabilities", "", "The files hold probabilities; their logarithm is taken.")]
+Classes = Annotated[Str, _o("--classes", "NAMES", "Class names in order: a,b,c, or a file of lines or id2label.")]
+MaxRows = Annotated[int, _o("--max-rows", "N", "Rows to read of each set; of more, random ones.", min=1)]
+KeptTest = Annotated[Str, _o("--test", "PATH", "A test that `screen --save-test` has written, for --calibration.")]
+# Output.
+Folder = Annotated[Str, _o("--out -o", "FOLDER", "Where the page goes.", show_default=f"./{FOLDER}; none with --json")]
+Table = Annotated[Str, _o("--out -o", "PATH", "A row for each sample: .parquet or .csv; - prints CSV.")]
+Csv = Annotated[Str, _o("--out -o", "PATH", "All numbers as a table (.csv).")]
+Page = Annotated[str, _o("--out -o", "PATH", "The page (.html).")]
+Tokens = Annotated[Str, _o("--table", "PATH", "A row for each token (.parquet).")]
+SaveTest = Annotated[Str, _o("--save-test", "PATH", "Keep the calibrated test in this file (.pt).")]
+State = Annotated[Str, _o("--state", "PATH", "Keep the stream in this file, and continue it.")]
+Json = Annotated[bool, _o("--json", "", "Print JSON instead of text.")]
+Quiet = Annotated[bool, _o("--quiet -q", "", "Print nothing; write the files.")]
+FailIf = Annotated[Strs, _o("--fail-if", "RULE", "Exit with code 1 if it holds, as in 'ece>0.03'.")]
+# Numbers.
+Trials = Annotated[int, _o("--trials", "N", "Coin flips of the paper's test.", min=1, max=10**6)]
+Replicates = Annotated[int, _o("--replicates", "N", "Bootstrap samples, for intervals.", min=1)]
+Seed = Annotated[int, _o("--seed", "N", "Seed of everything that is random.", min=0)]
+Level = Annotated[float, _o("--alpha", "A", "Share of familiar samples to flag.")]
+Chance = Annotated[Float, _o("--alpha", "A", "Chance of a false alarm, at any time.", show_default=str(ALPHA))]
+Confidence = Annotated[Float, _o("--confidence", "C", "Keep that share with this chance, such as 0.99.")]
+Fdr = Annotated[Float, _o("--fdr", "F", "Find samples, of which this share may be familiar.")]
+Score = Annotated[Str, _o("--score", "NAME", "What is compared: low is unfamiliar.", show_default=SCORE)]
+Temperature = Annotated[Float, _o("--temperature", "T", "Logits are divided by it first.", show_default="1")]
+Groups = Annotated[Str, _o("--groups", "KIND", "Compare within groups: prediction or confidence.")]
+Every = Annotated[Int, _o("--every", "N", "Print a line after N samples.", min=1, show_default="1000 for -")]
+UntilAlarm = Annotated[bool, _o("--until-alarm", "", "Stop at the alarm.")]
+# Language models.
+Model = Annotated[str, _o("--model", "FOLDER", "A causal model for transformers, or a .gguf file.")]
+SomeModel = Annotated[Str, _o("--model", "FOLDER", "A causal model for transformers, or a .gguf file.")]
+Context = Annotated[Int, _o("--context", "N", "Tokens that are read together.", show_default="the model's, up to 4096")]
+Stride = Annotated[Int, _o("--stride", "N", "Tokens from window to window.", show_default="half of it")]
+Bos = Annotated[bool | None, typer.Option("--bos/--no-bos", help="A first token before each text.")]
+Dtype = Annotated[str, _o("--dtype", "NAME", f"{', '.join(DTYPES)}.")]
+Prompt = Annotated[Str, _o("--prompt", "TEXT", "What to continue; - reads it from stdin.")]
+Limit = Annotated[int, _o("--max-new-tokens", "N", "Generate at most N.", min=1)]
+Sample = Annotated[bool, _o("--sample", "", "Draw tokens instead of the likeliest.")]
+Chat = Annotated[bool, _o("--chat", "", "The prompt is a message to an assistant.")]
+Response = Annotated[Str, _o("--response", "PATH", "A saved API response (JSON) instead of --model.")]
+NumClasses = Annotated[Int, _o("--num-classes", "N", "Vocabulary size, for --response.", min=2)]
+Quantity = Annotated[str, _o("--quantity", "NAME", "What tokens are tinted by, such as rank.")]

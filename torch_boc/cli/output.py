@@ -4,24 +4,26 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD, Box
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ..data.atomic import check_file, check_folder, printable, replacing
+from .options import FOLDER
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..report import parts
 
-DEFAULT_FOLDER = Path("boc-report")
+STDOUT = "-"
 WIDTH = 80
 LEAST_ROOM = 12  # for the names of rows, and for notes beside them
 PLAIN_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
@@ -47,9 +49,9 @@ def spell(text: str, encoding: str) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def screen() -> Console:
-    """The console for text and tables on stdout. For a file or a pipe it is 80 columns wide."""
-    return Console(highlight=False, markup=False, emoji=False)
+def terminal(out: str | None = None) -> Console:
+    """The console for text and tables: stdout, or stderr if `out` is stdout. In a pipe it is 80 columns wide."""
+    return Console(highlight=False, markup=False, emoji=False, stderr=out == STDOUT)
 
 
 def put(console: Console, text: str, style: str = "", **options: Any) -> None:
@@ -67,7 +69,7 @@ def say(message: str) -> None:
 
 def print_json(content: str | Mapping[str, Any], **options: Any) -> None:
     """Print JSON, or an object as JSON, in which NaN and infinity are null; other letters as the encoding allows."""
-    console = screen()
+    console = terminal()
     plain = not console.encoding.startswith("utf")
     if isinstance(content, str):
         text = json.dumps(json.loads(content), indent=2) + "\n" if plain else content
@@ -91,31 +93,20 @@ def working(begin: str) -> Iterator[Callable[[str], None]]:
         yield lambda message: status.update(Text(spell(printable(message), console.encoding)))
 
 
-@contextmanager
-def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, advanced by a function; nothing if stderr is not a terminal.
-
-    If the total is None, because nobody knows it, the bar shows that work is being done.
-    """
-    console = Console(stderr=True)
-    percent = TextColumn("{task.percentage:>3.0f} %")
-    columns = (TextColumn("{task.description}"), BarColumn(), percent, TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda amount: progress.update(task, advance=amount)
-
-
-def choose_folder(out: Path | None, *, json: bool, files: Iterable[str]) -> Path | None:
+def choose_folder(out: str | None, *, json: bool, files: Iterable[str]) -> Path | None:
     """The folder for the report, or None. A folder that cannot be written to is an error before the work begins."""
-    return None if json and out is None else check_folder(out or DEFAULT_FOLDER, files)
+    return None if json and out is None else check_folder(out or FOLDER, files)
 
 
-def list_files(paths: list[Path], console: Console) -> None:
-    """Print the files that were written, with their sizes."""
-    if paths:
+def list_files(paths: Iterable[str | Path | None], console: Console) -> None:
+    """Print the files that were written, with their sizes; of each folder the first, and how many more."""
+    written = [Path(path) for path in paths if path is not None and path != STDOUT]
+    if written:
         put(console, "\nWrote", "bold")
-    for path in paths:
-        put(console, f"{size(path.stat().st_size):>9}  {path}", soft_wrap=True)
+    for _, group in groupby(written, key=lambda path: path.parent):
+        inside = list(group)
+        more = f" and {len(inside) - 1} more" if len(inside) > 1 else ""
+        put(console, f"{size(sum(x.stat().st_size for x in inside)):>9}  {inside[0]}{more}", soft_wrap=True)
 
 
 def size(count: float) -> str:
@@ -137,7 +128,8 @@ def show_report(report: Any, console: Console) -> None:
     reader = Introductions()
     for table in main_tables(report.results):
         put(console, f"\n{table.heading}", "bold")
-        show_table(only(table, [title for title in table.columns if title not in table.pages_only]), console, reader)
+        places = [i for i, title in enumerate(table.columns) if title not in table.pages_only]
+        show_table(only(table, places), console, reader)
     put(console, "\nWhat this says", "bold")
     show_sentences(report.verdict, console, reader)
 
@@ -162,56 +154,50 @@ def show_comparison(comparison: Any, console: Console) -> None:
 
 def show_table(table: "parts.Table", console: Console, reader: Any) -> None:
     """Print a table, in parts if it is too wide, and the meanings of symbols in it that were not explained before."""
-    for part in cut_to_width(table, min(console.width, WIDTH)):
-        console.print(terminal_table(part, console.encoding), width=min(console.width, WIDTH))
+    width = min(console.width, WIDTH)
+    for part in cut_to_width(table, width):
+        console.print(terminal_table(part, console.encoding), width=width)
     _introduce(reader, [*table.columns, *(row[0].text for row in table.rows)], console)
 
 
 def show_sentences(sentences: Iterable[str], console: Console, reader: Any) -> None:
     """Print sentences with a dash before each, and the meanings of new symbols in them."""
-    grid = Table.grid(padding=(0, 1))
-    for sentence in sentences:
-        grid.add_row("-", Text(spell(sentence, console.encoding)))
-    console.print(grid)
+    show_pairs((("-", sentence) for sentence in sentences), console)
     _introduce(reader, sentences, console)
 
 
 def _introduce(reader: Any, texts: Iterable[str], console: Console) -> None:
+    if found := reader.of(texts):
+        show_pairs(found, console, "dim")
+
+
+def show_pairs(pairs: Iterable[tuple[str, str]], console: Console, style: str = "") -> None:
+    """Print names or marks with a text beside each, in two columns."""
     grid = Table.grid(padding=(0, 1))
-    for name, meaning in reader.of(texts):
-        grid.add_row(*(Text(spell(text, console.encoding)) for text in (name, meaning)))
-    if grid.row_count:
-        console.print(grid, style="dim", width=min(console.width, WIDTH))
+    for pair in pairs:
+        grid.add_row(*(Text(spell(printable(text), console.encoding), overflow="fold") for text in pair))
+    console.print(grid, style=style, width=min(console.width, WIDTH))
 
 
-def only(table: "parts.Table", titles: list[str]) -> "parts.Table":
-    """The table with the columns that have these titles."""
-    places = [table.columns.index(title) for title in titles]
-    return table._replace(columns=titles, rows=[[row[i] for i in places] for row in table.rows])
+def only(table: "parts.Table", places: list[int]) -> "parts.Table":
+    """The table with these columns."""
+    rows = [[row[i] for i in places] for row in table.rows]
+    return table._replace(columns=[table.columns[i] for i in places], rows=rows)
 
 
-def cut_to_width(table: "parts.Table", width: int) -> list["parts.Table"]:
-    """The table cut into parts of about equal size that fit into the width. Each part has the names of the rows."""
-    titles = table.columns
-    widths = [max(cell_len(x) for x in (title, *(row[i].text for row in table.rows))) for i, title in enumerate(titles)]
+def cut_to_width(table: "parts.Table", width: int) -> Iterator["parts.Table"]:
+    """The table in parts that fit into the width. Each part has the names of the rows."""
+    columns = zip(table.columns, *table.rows, strict=True)
+    widths = [max(cell_len(title), *(cell_len(cell.text) for cell in cells)) + 2 for title, *cells in columns]
     notes = max((cell_len(row[0].small) + 3 * bool(row[0].mark) for row in table.rows), default=0)
-    room = width - 3 - min(widths[0], max(LEAST_ROOM, width // 3)) - min(notes, LEAST_ROOM)
-    groups = _groups(titles[1:], widths[1:], room, len(titles))
-    groups = _groups(titles[1:], widths[1:], room, -(-(len(titles) - 1) // len(groups)))
-    return [only(table, [titles[0], *group]) for group in groups]
-
-
-def _groups(titles: list[str], widths: list[int], room: int, most: int) -> list[list[str]]:
-    """The titles in groups of at most `most` columns that fit into `room`."""
-    groups: list[list[str]] = [[]]
-    taken = 0
-    for title, width in zip(titles, widths, strict=True):
-        if groups[-1] and (taken + width + 2 > room or len(groups[-1]) == most):
-            groups.append([])
-            taken = 0
-        groups[-1].append(title)
-        taken += width + 2
-    return groups
+    room = width - 1 - min(widths[0], max(LEAST_ROOM, width // 3)) - min(notes, LEAST_ROOM)
+    places: list[int] = []
+    for place in range(1, len(widths)):
+        if places and sum(widths[i] for i in (*places, place)) > room:
+            yield only(table, [0, *places])
+            places = []
+        places.append(place)
+    yield only(table, [0, *places])
 
 
 def terminal_table(table: "parts.Table", encoding: str = "utf-8") -> Table:
@@ -224,12 +210,10 @@ def terminal_table(table: "parts.Table", encoding: str = "utf-8") -> Table:
     result = Table(caption=caption, caption_justify="left", box=box, padding=(0, 1, 0, 0))
     # A note is the split or the key, and a sign, which the line below the table explains.
     notes = [f"{marks.get(name.mark, '')} {name.small.removeprefix('fitted on ')}".strip() for name, *_ in table.rows]
-    titles = [table.columns[0], *([""] if any(notes) else []), *table.columns[1:]]
-    for place, title in enumerate(titles):
-        number = place > len(titles) - len(table.columns)
-        result.add_column(
-            spell(title, encoding), justify="right" if number else "left", no_wrap=number, overflow="fold"
-        )
+    for title in (table.columns[0], *([""] if any(notes) else [])):
+        result.add_column(spell(title, encoding), overflow="fold")
+    for title in table.columns[1:]:
+        result.add_column(spell(title, encoding), justify="right", no_wrap=True, overflow="fold")
     for (name, *values), note in zip(table.rows, notes, strict=True):
         cells = [Text(spell(cell.text, encoding), style="bold" if cell.best else "") for cell in values]
         row = [Text(spell(text, encoding)) for text in (name.text, *([note] if any(notes) else []))]
@@ -237,22 +221,22 @@ def terminal_table(table: "parts.Table", encoding: str = "utf-8") -> Table:
     return result
 
 
-def check_output(out: Path | None, sources: Iterable[Path | None]) -> None:
+def check_output(out: str | None, sources: Iterable[str | None]) -> None:
     """Raise if no table can be written to `out`, or if `out` is one of the inputs."""
-    if out is None:
+    if out is None or out == STDOUT:
         return
-    if out.suffix.lower() not in (".parquet", ".csv"):
-        raise ValueError(f"{out}: expected an output that ends in .parquet or .csv, got {out.suffix or 'no ending'!r}")
-    check_file(out)
-    if out.exists() and any(source and source.exists() and out.samefile(source) for source in sources):
+    path = check_file(out)
+    if path.suffix.lower() not in (".parquet", ".csv"):
+        raise ValueError(f"{out}: expected an output that ends in .parquet or .csv, got {path.suffix or 'no ending'!r}")
+    if path.exists() and any(source and Path(source).exists() and path.samefile(source) for source in sources):
         raise ValueError(f"{out}: expected an output that is not the input, got the same file; choose another path")
 
 
 @contextmanager
-def sample_file(out: Path | None) -> Iterator[Callable[[Mapping[str, "Tensor | list[str]"]], None]]:
+def sample_file(out: str | None) -> Iterator[Callable[[Mapping[str, "Tensor | list[str]"]], None]]:
     """A function that appends columns to a Parquet or CSV file, which appears whole at the end, if there is no error.
 
-    It does nothing if `out` is None.
+    It does nothing if `out` is None, and "-" is CSV on stdout.
     """
     if out is None:
         yield lambda columns: None
@@ -260,25 +244,19 @@ def sample_file(out: Path | None) -> Iterator[Callable[[Mapping[str, "Tensor | l
     from .._optional import require_pyarrow
     from ..data.parquet import ParquetFile
 
-    pyarrow = require_pyarrow()
-
-    def table(columns: Mapping[str, Any]) -> Any:
-        return pyarrow.table({name: x if isinstance(x, list) else x.numpy() for name, x in columns.items()})
-
-    if out.suffix.lower() == ".parquet":
+    if out.lower().endswith(".parquet"):
         with ParquetFile(out) as parquet:
-            yield lambda columns: parquet.write_table(table(columns))
+            yield parquet.write
         return
-    writers: list[Any] = []
+    arrow, headers = require_pyarrow(), [True]
+
+    def write(columns: Mapping[str, Any], file: Any) -> None:
+        table = arrow.table({name: x if isinstance(x, list) else x.numpy() for name, x in columns.items()})
+        arrow.csv.write_csv(table, file, arrow.csv.WriteOptions(include_header=bool(headers) and headers.pop()))
+
+    if out == STDOUT:
+        yield partial(write, file=sys.stdout.buffer)
+        return
     # Arrow would refuse a path that is not UTF-8; therefore it gets an open file.
     with replacing(out) as temporary, temporary.open("wb") as file:
-
-        def write(columns: Mapping[str, Any]) -> None:
-            part = table(columns)
-            if not writers:
-                writers.append(pyarrow.csv.CSVWriter(file, part.schema))
-            writers[0].write_table(part)
-
-        yield write
-        for writer in writers:
-            writer.close()
+        yield partial(write, file=file)

@@ -1,108 +1,82 @@
 """`torch-boc report`, `compare` and `demo`: reports on a user's logits, and on those that come with the package."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ..data.atomic import printable
-from .options import ENDINGS, Classes, Json, Out, Probabilities, Replicates, Seed, Trials
-from .output import choose_folder, list_files, print_json, put, screen, show_comparison, show_report, size, working
+from . import options as o
+from .output import choose_folder, list_files, print_json, put, show_comparison, show_report, terminal, working
 
 if TYPE_CHECKING:
-    from ..data.sets import LogitSet
-    from ..zoo import Entry
-    from .inputs import FileReader
+    from .inputs import Files
 
 
 def report(
-    test: Annotated[
-        str, typer.Option("--id", metavar="PATH", help=f"In-distribution test logits: {ENDINGS}; or a folder.")
-    ],
-    ood: Annotated[
-        list[str] | None,
-        typer.Option("--ood", metavar="[NAME=]PATH", help="Out-of-distribution logits; may be repeated."),
-    ] = None,
-    calibration: Annotated[
-        list[str] | None,
-        typer.Option("--calibration", metavar="[NAME=]PATH", help="Logits to fit calibrators on; may be repeated."),
-    ] = None,
-    train: Annotated[
-        Path | None, typer.Option("--train", metavar="PATH", help="Training logits with targets, for Mahalanobis.")
-    ] = None,
-    probabilities: Probabilities = False,
-    classes: Classes = None,
-    trials: Trials = 100,
-    replicates: Replicates = 1000,
-    seed: Seed = 42,
-    max_rows: Annotated[
-        int, typer.Option("--max-rows", metavar="N", min=1, help="Rows to read of each set; of more, random ones.")
-    ] = 1_000_000,
-    out: Out = None,
-    json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print nothing; write the files.")] = False,
+    path: o.Path,
+    ood: o.Ood = None,
+    calibration: o.Splits = None,
+    train: o.Train = None,
+    probabilities: o.Probabilities = False,
+    classes: o.Classes = None,
+    trials: o.Trials = 100,
+    replicates: o.Replicates = 1000,
+    seed: o.Seed = 42,
+    max_rows: o.MaxRows = 1_000_000,
+    out: o.Folder = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
 ) -> None:
-    """Calibration, OOD detection and the coherence gap of your logits.
+    """Calibration, OOD detection and the coherence gap of your test logits.
 
-    A file holds "logits" (N, C), perhaps "target" (N), and perhaps further columns of scores (N), higher = more
-    in-distribution. CSV and Parquet files have columns logit_0, logit_1, ..., target; with --classes, the columns may
-    have the names of the classes. Probabilities are refused without --probabilities. Pickles are always refused.
+    A file holds "logits" (N, C), perhaps "target" (N), further columns of scores (N), higher = more in-distribution,
+    and columns of text, such as file names. CSV and Parquet files have columns logit_0, logit_1, ..., target; with
+    --classes, the columns may have the names of the classes. Rows with NaN, or with a target of -100, are left out and
+    counted. Probabilities are refused without --probabilities. Pickles are always refused.
 
     A folder of Parquet files, a pattern in quotes such as "out/part-*.parquet", or a URI such as s3://bucket/folder may
     be larger than memory. Parquet may also hold the columns that BoCPredictor writes, without logits: the report names
     what it leaves out then.
 
     Examples:
-        torch-boc report --id test.npz
-        torch-boc report --id test.npz --ood svhn=svhn.npz --ood noise.npy
-        torch-boc report --id test.pt --ood svhn.pt --calibration val=val.pt
-        torch-boc report --id test.npz --probabilities
-        torch-boc report --id test.csv --classes cat,dog,ship --json > report.json
+        torch-boc report test.npz
+        torch-boc report test.npz --ood svhn=svhn.npz --ood noise.npy
+        torch-boc report test.pt --ood svhn.pt --calibration val=val.pt
+        torch-boc report test.npz --probabilities
+        torch-boc report test.csv --classes cat,dog,ship --json > report.json
     """
     from ..report.report import FILES
-    from .inputs import FileReader
 
     folder = choose_folder(out, json=json, files=FILES)
-    with working(f"reading {test}") as tell:
-        files = FileReader(probabilities, classes, tell, max_rows, seed)
-        known = files.read(test, columns=True)
-        others = files.read_named("--ood", ood or [], like=known, columns=True)
-        splits = files.read_named("--calibration", calibration or [], like=known, labelled=True)
-        trained = None if train is None else files.read(train, like=known, labelled=True)
+    with working("loading libraries") as tell:
         from ..evaluation import evaluate
+        from ..report.topics import headline
+        from .inputs import Files
 
+        files = Files(probabilities, classes, tell, max_rows, seed)
+        known = files.read(path)
+        others = files.read_named("--ood", ood, targets=False)
+        splits = files.read_named("--calibration", calibration)
+        trained = None if train is None else files.read(train)
         how: dict[str, Any] = {"trials": trials, "replicates": replicates, "seed": seed, "progress": tell}
-        how["title"] = printable(test)
-        result = evaluate(known, others or None, calibration=splits or None, train=trained, **how)
+        result = evaluate(known, others, calibration=splits, train=trained, title=printable(path), **how)
         tell("drawing")
         paths = [] if folder is None else result.save(folder)
-    if json or not quiet:
-        from ..report.topics import headline
-
-        _print(result, paths, [f"Bag of coins: {test}", headline(result.results)], json=json)
+    _show(result, paths, [f"Bag of coins: {path}", headline(result.results)], json=json, quiet=quiet)
 
 
 def compare(
-    models: Annotated[
-        list[str], typer.Argument(metavar="[NAME=]PATH...", help="A report.json or a file of logits, for each model.")
-    ],
-    ood: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ood",
-            metavar="NAME=PATH,PATH...",
-            help="An out-of-distribution set: a file of logits for each model, in their order; may be repeated.",
-        ),
-    ] = None,
-    probabilities: Probabilities = False,
-    classes: Classes = None,
-    trials: Trials = 100,
-    replicates: Replicates = 1000,
-    seed: Seed = 42,
-    out: Out = None,
-    json: Json = False,
+    models: o.Models,
+    ood: o.OodFiles = None,
+    probabilities: o.Probabilities = False,
+    classes: o.Classes = None,
+    trials: o.Trials = 100,
+    replicates: o.Replicates = 1000,
+    seed: o.Seed = 42,
+    out: o.Folder = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
 ) -> None:
     """Several models side by side: reports that were written before, or logits with targets.
 
@@ -115,30 +89,25 @@ def compare(
         torch-boc compare a.npz b.npz --ood svhn=a-svhn.npz,b-svhn.npz --json
     """
     from ..report.comparison import comparison_files
-    from .inputs import FileReader
+    from .inputs import Files
 
     named = _name_models(models)
     folder = choose_folder(out, json=json, files=comparison_files(named))
     with working("loading libraries") as tell:
         from ..evaluation import compare as compare_models
 
-        files = FileReader(probabilities, classes, tell)
-        given = {name: path if _is_report(path) else files.read(path) for name, path in named.items()}
-        others = _read_ood(files, ood or [], given)
+        files = Files(probabilities, classes, tell)
+        given = {name: Path(path) if _is_report(path) else files.read(path) for name, path in named.items()}
+        logits = {name: path for name, path in named.items() if not _is_report(path)}
         how: dict[str, Any] = {"trials": trials, "replicates": replicates, "seed": seed, "progress": tell}
-        comparison = compare_models(given, others, **how)
+        comparison = compare_models(given, _read_ood(files, ood or [], logits), **how)
         tell("drawing")
         paths = [] if folder is None else comparison.save(folder)
-    _print_comparison(comparison, paths, f"Bag of coins: {len(given)} models, side by side", json=json)
+    title = f"Bag of coins: {len(given)} models, side by side"
+    _show(comparison, paths, [title], json=json, quiet=quiet)
 
 
-def demo(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The whole report on one model, such as resnet20-cifar10.")
-    ] = None,
-    out: Out = None,
-    json: Json = False,
-) -> None:
+def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet: o.Quiet = False) -> None:
     """Reports on real logits of several models, side by side. With NAME, the whole report on one model.
 
     The calibrators are fitted on samples that the network has not seen (the first half of the test set, if there are no
@@ -160,35 +129,30 @@ def demo(
         from ..evaluation import evaluate
 
         warnings.simplefilter("ignore", LeakWarning)  # one split has training samples on purpose
-        entries: list[Entry] = [zoo.load(entry) for entry in (zoo.names() if name is None else [name])]
         reports = {}
-        for place, entry in enumerate(entries, start=1):
-            where = f"{entry.name} ({place} of {len(entries)}): "
+        for entry in map(zoo.load, zoo.names() if name is None else [name]):
             test, splits = entry.test_and_splits()
             title = f"{entry.card['model']}: {entry.card['data']}"
-            how: dict[str, Any] = {"title": title, "progress": lambda message, where=where: tell(where + message)}
+            how: dict[str, Any] = {"title": title, "progress": lambda said, at=entry.name: tell(f"{at}: {said}")}
             reports[entry.name] = evaluate(test, entry.ood, calibration=splits, **how)
         result: Any = Comparison(reports) if name is None else reports[name]
         tell("drawing")
         paths = [] if folder is None else result.save(folder)
-    if name is None:
-        _print_comparison(result, paths, f"Bag of coins: real logits of {len(reports)} models, side by side", json=json)
-    else:
+    titles = [f"Bag of coins: real logits of {len(reports)} models, side by side"]
+    if name is not None:
         card = entry.card
-        title = f"Bag of coins: {card['name']} ({card['data']}, {card['made_on']})"
-        _print(result, paths, [title, str(card["model"])], json=json)
+        titles = [f"Bag of coins: {card['name']} ({card['data']}, {card['made_on']})", str(card["model"])]
+    _show(result, paths, titles, json=json, quiet=quiet)
 
 
-def _name_models(values: Sequence[str]) -> dict[str, Path]:
+def _name_models(values: Sequence[str]) -> dict[str, str]:
     """The path of each model by its name. A report.json has the name of its folder."""
     from .inputs import split_name
 
-    found: dict[str, Path] = {}
-    for value in values:
-        name, source = split_name(value)
-        path = Path(source)
-        if name == "report" and _is_report(path) and path.absolute().parent.name:
-            name = printable(path.absolute().parent.name)
+    found: dict[str, str] = {}
+    for name, path in map(split_name, values):
+        if name == "report" and _is_report(path):
+            name = printable(Path(path).absolute().parent.name) or name
         if name in found:
             raise ValueError(f"{path}: expected another name for it, got {name!r} twice; use NAME={path}")
         found[name] = path
@@ -197,57 +161,35 @@ def _name_models(values: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _is_report(path: Path) -> bool:
-    return path.suffix.lower() == ".json"
+def _is_report(path: str) -> bool:
+    return path.lower().endswith(".json")
 
 
-def _read_ood(
-    files: "FileReader", values: Sequence[str], models: "dict[str, Path | LogitSet]"
-) -> "dict[str, dict[str, LogitSet]]":
+def _read_ood(files: "Files", values: Sequence[str], logits: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """For each OOD set, its logits by the name of the model. Models that are reports have none."""
-    owners = {name: data for name, data in models.items() if not isinstance(data, Path)}
-    found: dict[str, dict[str, LogitSet]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for value in values:
-        name, equals, rest = value.partition("=")
-        paths = [Path(path) for path in rest.split(",") if path]
-        if not equals or not name:
-            raise ValueError(f"--ood: expected NAME=PATH,PATH, got {value!r}")
-        if len(paths) != len(owners):
+        name, _, rest = value.partition("=")
+        paths = [path for path in rest.split(",") if path]
+        if not paths or len(paths) != len(logits):
             raise ValueError(
-                f"--ood {name}: expected a file for each of the {len(owners)} models that are given as logits, got "
-                f"{len(paths)}; write --ood {name}={','.join(f'{owner}.npz' for owner in owners) or 'a.npz,b.npz'}"
+                f"--ood: expected NAME=PATH,PATH with a file for each of the {len(logits)} models that are given as "
+                f"logits, in their order, got {value!r}"
             )
         if printable(name) in found:
             raise ValueError(f"--ood: expected a different name for each set, got {name!r} twice")
-        found[printable(name)] = {
-            owner: files.read(path, name, like=data, given=f"the model {owner}")
-            for (owner, data), path in zip(owners.items(), paths, strict=True)
-        }
+        read = (files.read(f"{printable(name)}={path}", targets=False) for path in paths)
+        found[printable(name)] = dict(zip(logits, read, strict=True))
     return found
 
 
-def _print(result: Any, paths: list[Path], title: list[str], *, json: bool) -> None:
-    """Print the report: as JSON and nothing else, or as tables and a list of the files."""
+def _show(result: Any, paths: list[Path], titles: list[str], *, json: bool, quiet: bool) -> None:
+    """Print a report, or several side by side: as JSON and nothing else, or as tables and a list of the files."""
     if json:
         print_json(result.to_json())
-        return
-    console = screen()
-    for line, style in zip(title, ("bold", "dim"), strict=True):
-        put(console, line, style)
-    show_report(result, console)
-    list_files(paths, console)
-
-
-def _print_comparison(comparison: Any, paths: list[Path], title: str, *, json: bool) -> None:
-    """The same for several reports side by side. The list of files has the page and the folder of each report."""
-    if json:
-        print_json(comparison.to_json())
-        return
-    console = screen()
-    put(console, title, "bold")
-    show_comparison(comparison, console)
-    list_files(paths[:1], console)
-    for folder in dict.fromkeys(path.parent for path in paths[1:]):
-        inside = [path for path in paths if path.parent == folder]
-        total = size(sum(path.stat().st_size for path in inside))
-        put(console, f"{total:>9}  {folder / 'report.html'} and {len(inside) - 1} more", soft_wrap=True)
+    elif not quiet:
+        console = terminal()
+        for line, style in zip(titles, ("bold", "dim"), strict=False):
+            put(console, line, style)
+        (show_comparison if hasattr(result, "reports") else show_report)(result, console)
+        list_files(paths, console)

@@ -3,64 +3,42 @@
 import math
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from ..data.atomic import check_file, replacing
-from .options import (
-    ENDINGS,
-    Calibration,
-    Classes,
-    Groups,
-    JsonObject,
-    KeptTest,
-    Probabilities,
-    Samples,
-    ScoreName,
-    Temperature,
-    Trials,
-)
-from .output import check_output, list_files, print_json, put, sample_file, working
-from .output import screen as terminal
+from . import options as o
+from .output import check_output, list_files, print_json, put, sample_file, terminal, working
 
 # The range of the false-alarm rate leaves out this share at each end.
 TAIL = 0.05
 
 
 def screen(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help=f"New logits: {ENDINGS}.")],
-    calibration: Calibration = None,
-    alpha: Annotated[float, typer.Option("--alpha", metavar="A", help="Share of familiar samples to flag.")] = 0.05,
-    confidence: Annotated[
-        float | None,
-        typer.Option("--confidence", metavar="C", help="Keep that share with this chance, such as 0.99."),
-    ] = None,
-    fdr: Annotated[
-        float | None, typer.Option("--fdr", metavar="F", help="Find samples, of which this share may be familiar.")
-    ] = None,
-    score: ScoreName = None,
-    temperature: Temperature = None,
-    groups: Groups = None,
-    out: Samples = None,
-    save: Annotated[
-        Path | None, typer.Option("--save-test", metavar="PATH", help="Keep the calibrated test in this file (.pt).")
-    ] = None,
-    kept: KeptTest = None,
-    probabilities: Probabilities = False,
-    classes: Classes = None,
-    trials: Trials = 100,
-    json: JsonObject = False,
+    paths: o.Paths,
+    calibration: o.HeldOut = None,
+    alpha: o.Level = 0.05,
+    confidence: o.Confidence = None,
+    fdr: o.Fdr = None,
+    score: o.Score = None,
+    temperature: o.Temperature = None,
+    groups: o.Groups = None,
+    out: o.Table = None,
+    save: o.SaveTest = None,
+    kept: o.KeptTest = None,
+    probabilities: o.Probabilities = False,
+    classes: o.Classes = None,
+    trials: o.Trials = 100,
+    json: o.Json = False,
 ) -> None:
     """Flags the samples that a person should look at, at a false-alarm rate that holds.
 
     The p-value of a sample is the rank of its score among held-out samples, so that at most the share alpha of
     familiar samples is flagged on average, whatever the network is. The paper's test, which does not hold its level, is
-    printed beside it.
+    printed beside it. Rows with NaN are flagged.
 
-    With -o it writes all rows in their order: file (if there are several), index, target (if there is one),
-    prediction, confidence, p_in_distribution, review, and discovery with --fdr. An older file of that name is replaced.
+    With -o it writes all rows in their order: file (if there are several), index, columns of text and the target (if
+    there are any), prediction, class (with --classes), confidence, p_in_distribution, review, and discovery with --fdr.
+    An older file of that name is replaced.
 
     Examples:
         torch-boc screen new.npz --calibration val.npz -o flagged.parquet
@@ -74,7 +52,7 @@ def screen(
     from ..functional.columns import sample_columns
     from ..functional.conformal import adjusted_p_values
     from .conformal import ready_test
-    from .inputs import FileReader
+    from .inputs import Files
 
     asked = {"alpha": alpha, "confidence": confidence, "fdr": fdr}
     for name, share in asked.items():
@@ -84,27 +62,29 @@ def screen(
     if save is not None:
         check_file(save)
     found: list[dict[str, Any]] = []
-    with working("reading") as tell:
-        files = FileReader(probabilities, classes, tell)
+    with working("reading") as tell, sample_file(out) as write:
+        files = Files(probabilities, classes, tell)
         ready = ready_test(files, calibration, kept, score=score, temperature=temperature, groups=groups)
-        sets = [ready.read(files, path) for path in paths]
-        labelled = all(data.target is not None for data in sets)
-        with sample_file(out) as write:
-            for data in sets:
-                tell(f"testing {data.name}")
-                ready.warn_of_samples(data)
-                names = {"file": [data.name] * len(data)} if len(sets) > 1 else {}
-                target = {"target": data.target} if labelled and data.target is not None else {}
-                columns = sample_columns(data.logits, trials=trials, columns=["prediction", "confidence", "p_value"])
-                paper = columns.pop("p_value") <= alpha
-                columns["p_in_distribution"] = p = ready.test(data.logits)
-                columns["review"] = ready.test.flag(data.logits, alpha, confidence=confidence)
-                counts = {"name": data.name, "samples": len(data), "review": int(columns["review"].sum())}
-                if fdr is not None:
-                    columns["discovery"] = adjusted_p_values(p) <= fdr
-                    counts["discoveries"] = int(columns["discovery"].sum())
-                found.append({**counts, "paper": int(paper.sum())})
-                write({**names, "index": torch.arange(len(data)), **target, **columns})
+        readers = [ready.open(files, path) for path in paths]
+        shared = [name for name in readers[0].notes if all(name in reader.notes for reader in readers)]
+        for reader in readers:
+            tell(f"testing {reader.name}")
+            new = reader.whole()
+            ready.warn_of_samples(reader.name, new)
+            columns: dict[str, Any] = {"file": [reader.name] * len(new.row_numbers)} if len(readers) > 1 else {}
+            columns |= {"index": new.row_numbers, **{name: new.notes[name] for name in shared}}
+            numbers = sample_columns(new.logits, trials=trials, columns=["prediction", "confidence", "p_value"])
+            paper = numbers.pop("p_value") <= alpha
+            if reader.classes:
+                columns["class"] = [reader.classes[i] for i in numbers["prediction"].tolist()]
+            p, review = ready.test(new.logits), ready.test.flag(new.logits, alpha, confidence=confidence)
+            columns |= {**numbers, "p_in_distribution": p, "review": review}
+            counts = {"name": reader.name, "samples": len(p), "review": int(review.sum())}
+            if fdr is not None:
+                columns["discovery"] = adjusted_p_values(p) <= fdr
+                counts["discoveries"] = int(columns["discovery"].sum())
+            found.append({**counts, "paper": int(paper.sum())})
+            write(columns)
         if save is not None:
             with replacing(save) as temporary:
                 torch.save(ready.packed(), temporary)
@@ -123,15 +103,15 @@ def screen(
         "rate_low": None if grouped else threshold.rate_quantile(TAIL).tolist(),
         "rate_high": None if grouped else threshold.rate_quantile(1 - TAIL).tolist(),
         "sets": found,
-        "output": None if out is None else str(out),
+        "output": out,
     }
     if json:
         print_json(content)
         return
-    console = terminal()
+    console = terminal(out)
     for title, text in _lines(content):
         put(console, f"{title:<30} {text}" if text else title, "" if text else "bold", soft_wrap=True)
-    list_files([x for x in (out, save) if x is not None], console)
+    list_files([out, save], console)
 
 
 def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:

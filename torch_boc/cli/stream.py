@@ -1,8 +1,10 @@
 """A stream of samples with a monitor: its state is kept in a file, and each event is printed as a line."""
 
 import copy
+import hashlib
 import json as json_format
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,64 +13,82 @@ import torch
 from torch import Tensor
 
 from ..data.atomic import printable, replacing
-from ..data.sets import logarithms, refuse_probabilities
+from ..data.sets import logarithms, naming, refuse_probabilities
 from ..nn import DriftMonitor
 from .conformal import Ready, load_content, unpacked
+from .inputs import Files, split_name
 from .options import ALPHA
-from .output import print_json, put, screen
+from .output import print_json, put, say, terminal
 
 KIND = "torch_boc.DriftMonitor"
-# So many samples are added at once; the state is saved after each batch.
-BATCH = 1024
-# So many bytes of standard input are taken at once, if they are there.
-CHUNK = 2**16
-SHOWN = 40
+BATCH = 1024  # so many samples are added at once; the state is saved after each batch
+CHUNK = 2**16  # so many bytes of standard input are taken at once, if they are there
+EVERY, SHOWN = 1000, 40
 
 
 class Stream:
     """A monitor, how many rows of each file it has taken, and the file that keeps both.
 
     Args:
+        files: reads the samples.
         ready: the test; None to continue the stream of the state.
         alpha: the chance of a false alarm; by default that of the state, or 0.01.
         path: the file of the state, or None.
-        probabilities: whether the samples are probabilities.
         every: print a line after so many samples, or None.
         stop: whether samples after the first alarm are left out.
         json: whether lines are printed as JSON.
     """
 
     def __init__(
-        self,
-        ready: Ready | None,
-        alpha: float | None,
-        path: Path | None,
-        *,
-        probabilities: bool,
-        every: int | None,
-        stop: bool,
-        json: bool,
+        self, files: Files, ready: Ready | None, alpha: float | None, path: str | None, every: int | None, *how: bool
     ) -> None:
-        self.path, self.every, self.stop, self.json, self.console = path, every, stop, json, screen()
+        self.files, self.path, self.every, self.console = files, path, every, terminal()
+        self.stop, self.json = how
         self.taken: dict[str, int] = {}  # the number of rows by the digest of their file
-        if path is not None and path.exists():
-            self._load(path, ready, alpha, probabilities)
-        elif ready is None:
-            raise ValueError("expected --calibration PATH or --test PATH, which says what to compare with, got none")
+        if path is not None and Path(path).exists():
+            self._load(path, ready, alpha)
         else:
+            assert ready is not None
             self.ready, self.monitor = ready, DriftMonitor(ready.test, ALPHA if alpha is None else alpha)
         self.save()
-        if self.samples:
-            self.say("continued", f"continued after {self.samples:,} samples: {self._now()}, {self._alarm('no alarm')}")
-
-    @property
-    def samples(self) -> int:
-        """How many samples the monitor has seen."""
-        return int(self.monitor.seen)
+        if seen := int(self.monitor.seen):
+            self.say("continued", f"continued after {seen:,} samples: {self._now()}, {self._alarm('no alarm')}")
 
     def ended(self) -> bool:
         """Whether no further sample is wanted."""
         return self.stop and bool(self.monitor.alarm)
+
+    def take(self, value: str) -> None:
+        """Add the samples of a file, or of standard input for "-"."""
+        if self.ended():
+            return
+        if value == "-":
+            if sys.stdin.isatty():
+                say("reading standard input: one sample in each line; Ctrl-D ends it")
+            every, self.every = self.every, self.every or EVERY
+            rows = 0
+            for logits in read_lines(sys.stdin.buffer, self.ready.test.num_classes or 0, self.files.probabilities):
+                rows += len(logits)
+                self.add(logits)
+                if self.ended():
+                    break
+            self.every = every
+            if rows == 0:
+                raise ValueError("standard input: expected a sample in each line, got nothing")
+            return
+        reader = self.ready.open(self.files, value)
+        source, path = "", Path(split_name(value)[1]).expanduser()
+        if self.path is not None:
+            if not path.is_file():
+                raise ValueError(f"{value}: expected one file with --state, got several; give each file")
+            source = hashlib.sha256(path.read_bytes()).hexdigest()
+        known = self.taken.get(source, 0)  # the content of a file decides whether it was read before
+        if known:
+            self.say("known", f"{reader.name}: {known:,} samples are in the state already", file=reader.name)
+        for block in reader:
+            self.add(block.logits[max(0, known - int(block.row_numbers[0])) :], source)
+        if known < reader.rows:
+            self.progress(reader.name)
 
     def add(self, logits: Tensor, source: str = "") -> None:
         """Add the next samples in batches, with a line at each multiple of `every`, and at the first alarm.
@@ -80,8 +100,8 @@ class Stream:
         while len(logits) and not self.ended():
             position = int(self.monitor.seen + self.monitor.skipped)
             left = BATCH if self.every is None else min(BATCH, self.every - position % self.every)
-            batch, logits = logits[:left], logits[left:]
-            rows = self._add(batch)
+            rows = self._add(logits[:left])
+            logits = logits[left:]
             if source:
                 self.taken[source] = self.taken.get(source, 0) + rows
             self.save()
@@ -89,54 +109,52 @@ class Stream:
                 self.progress()
 
     def _add(self, batch: Tensor) -> int:
-        """Add a batch, and return how many of its rows were taken."""
-        before = None if bool(self.monitor.alarm) else copy.deepcopy(self.monitor)
+        """Add a batch, and return how many of its rows were taken: up to the alarm, if it is the end."""
+        before = copy.deepcopy(self.monitor) if self.stop else self.monitor
+        quiet = not bool(self.monitor.alarm)
         evidence = self.monitor.update(batch)
-        if before is None or not bool(self.monitor.alarm):
-            return len(batch)
-        # The same samples once more, up to the alarm, so that batches of any size print the same.
-        first = int((evidence >= -math.log(self.monitor.alpha)).nonzero()[0]) + 1
-        before.update(batch[:first])
-        at, reached, change = int(before.alarm_at), float(before.evidence), before.change or 0
-        if self.stop:
-            self.monitor = before
-        self.say(
-            "alarm",
-            f"ALARM at sample {at:,}: evidence {capital(reached)} has reached {1 / before.alpha:g}; "
-            f"the change probably began after sample {change:,}",
-            alarm_log_evidence=reached,
-            sample=at,
-            change=change,
-        )
-        return first if self.stop else len(batch)
+        if quiet and bool(self.monitor.alarm):
+            first = int((evidence >= -math.log(self.monitor.alpha)).nonzero()[0]) + 1
+            if self.stop:
+                batch, self.monitor = batch[:first], before
+                self.monitor.update(batch)
+            at, change, reached = int(self.monitor.alarm_at), self.monitor.change or 0, float(evidence[first - 1])
+            self.say(
+                "alarm",
+                f"ALARM at sample {at:,}: evidence {capital(reached)} has reached {1 / self.monitor.alpha:g}; "
+                f"the change probably began after sample {change:,}",
+                alarm_log_evidence=reached,
+                sample=at,
+                change=change,
+            )
+        return len(batch)
 
     def save(self) -> None:
         """Write the state, if there is a file for it. The file is replaced as a whole."""
         if self.path is None:
             return
         content = {"kind": KIND, "alpha": self.monitor.alpha, "seed": self.monitor.seed, "test": self.ready.packed()}
-        taken = json_format.dumps(self.taken)
         with replacing(self.path) as temporary:
-            torch.save({**content, "state": self.monitor.state_dict(), "taken": taken}, temporary)
+            torch.save({**content, "state": self.monitor.state_dict(), "taken": self.taken}, temporary)
 
     def progress(self, name: str | None = None) -> None:
         """Print the evidence so far, perhaps at the end of a file."""
         where = f"{name}: " if name is not None else ""
-        self.say("progress", f"{where}{self.samples:,} samples so far: {self._now()}", file=name)
+        self.say("progress", f"{where}{int(self.monitor.seen):,} samples so far: {self._now()}", file=name)
 
     def end(self) -> None:
         """Print the last line."""
         skipped, peak = int(self.monitor.skipped), capital(float(self.monitor.peak))
         more = f" ({skipped:,} more with NaN or +inf left out)" if skipped else ""
         found = self._alarm(f"no alarm: evidence never reached {1 / self.monitor.alpha:g}")
-        self.say("end", f"{self.samples:,} samples{more}, {found}; {self._now()}, at most {peak}")
+        self.say("end", f"{int(self.monitor.seen):,} samples{more}, {found}; {self._now()}, at most {peak}")
 
     def say(self, event: str, text: str, **more: Any) -> None:
         """Print an event at once."""
         if not self.json:
             put(self.console, text, "bold red" if event == "alarm" else "", soft_wrap=True)
             return
-        content = {"event": event, "samples": self.samples, "log_evidence": float(self.monitor.evidence)}
+        content = {"event": event, "samples": int(self.monitor.seen), "log_evidence": float(self.monitor.evidence)}
         print_json({**content, "alarm_at": int(self.monitor.alarm_at) or None, **more})
 
     def _now(self) -> str:
@@ -146,25 +164,27 @@ class Stream:
         at = int(self.monitor.alarm_at)
         return f"alarm at sample {at:,}" if at else otherwise
 
-    def _load(self, path: Path, ready: Ready | None, alpha: float | None, probabilities: bool) -> None:
-        content, said = load_content(path, KIND), printable(str(path))
-        self.ready = unpacked(content["test"]).check_kind(probabilities, said)
-        if ready is not None:
-            ours, theirs = self.ready.test, ready.test
-            same = ours.scoring == theirs.scoring and ours.num_classes == theirs.num_classes
-            if not same or not torch.equal(ours.counts, theirs.counts):
+    def _load(self, path: str, ready: Ready | None, alpha: float | None) -> None:
+        content = load_content(path, KIND)
+        with naming(printable(path)):
+            self.ready = unpacked(content["test"])
+            if ready is not None:
+                ours, theirs = self.ready.test, ready.test
+                same = ours.scoring == theirs.scoring and ours.num_classes == theirs.num_classes
+                if not same or not torch.equal(ours.counts, theirs.counts):
+                    raise ValueError(
+                        "expected the test that this stream began with, got other held-out samples or another score; "
+                        "delete the file to begin again"
+                    )
+            if alpha not in (None, content["alpha"]):
                 raise ValueError(
-                    f"{said}: expected the test that this stream began with, got other held-out samples or another "
-                    "score; delete the file to begin again"
+                    f"expected --alpha {content['alpha']}, with which this stream began, got {alpha}; delete the file "
+                    "to begin again"
                 )
-        if alpha is not None and alpha != content["alpha"]:
-            raise ValueError(
-                f"{said}: expected --alpha {content['alpha']}, with which this stream began, got {alpha}; "
-                "delete the file to begin again"
-            )
+        self.ready.check_kind(self.files.probabilities, path)
         self.monitor = DriftMonitor(self.ready.test, content["alpha"], seed=content["seed"])
         self.monitor.load_state_dict(content["state"])
-        self.taken = json_format.loads(content["taken"])
+        self.taken = dict(content["taken"])
 
 
 def capital(evidence: float) -> str:
@@ -177,7 +197,7 @@ def capital(evidence: float) -> str:
     return f"{math.exp(evidence):.3g}" if power < 6 else f"10^{power:.0f}"
 
 
-def read_lines(stream: Any, classes: int, *, probabilities: bool = False) -> Iterator[Tensor]:
+def read_lines(stream: Any, classes: int, probabilities: bool = False) -> Iterator[Tensor]:
     """The samples of a binary stream, one in each line, in parts of shape (N, C) in float64.
 
     It waits only if there is no whole line; the last line may have no end, and empty lines are left out. A bad line is
@@ -188,55 +208,48 @@ def read_lines(stream: Any, classes: int, *, probabilities: bool = False) -> Ite
         classes: how many numbers a line must have.
         probabilities: whether the lines hold probabilities, whose logarithm is taken.
     """
-    number, rest, chunk, first = 0, b"", b"\n", True
-    while chunk:
+    number, rest, chunk, first, problem = 0, b"", b"\n", True, None
+    while chunk and problem is None:
         chunk = stream.read1(CHUNK)
         *lines, rest = (rest + chunk).split(b"\n")
-        lines += [] if chunk else [rest]
         rows: list[Tensor] = []
-        problem = None
-        for line in lines:
+        for line in lines if chunk else [*lines, rest]:
             number += 1
             text = line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").strip()
             try:
-                rows += [_row(parse_line(text), classes, probabilities)] if text else []
+                rows += [parse_line(text, classes, probabilities)] if text else []
             except ValueError as error:
                 problem = ValueError(f"standard input, line {number:,}: {error}")
                 break
         if rows:
-            part = torch.stack(rows)
+            part = torch.cat(rows)
             if first and not probabilities:
-                try:
+                with naming("standard input"):
                     refuse_probabilities(part)
-                except ValueError as error:
-                    raise ValueError(f"standard input: {error}") from None
             first = False
             yield part
-        if problem is not None:
-            raise problem
+    if problem is not None:
+        raise problem
 
 
-def parse_line(text: str) -> list[float]:
-    """The numbers in a line.
+def parse_line(text: str, classes: int, probabilities: bool = False) -> Tensor:
+    """The numbers in a line, of shape (1, C).
 
-    >>> parse_line("1.5, -2, nan"), parse_line("[0.5, 1e-3]")
-    ([1.5, -2.0, nan], [0.5, 0.001])
+    >>> parse_line("1.5, -2, nan", 3), parse_line("[0.5, 0.5]", 2, probabilities=True)
+    (tensor([[ 1.5000, -2.0000,     nan]], dtype=torch.float64), tensor([[-0.6931, -0.6931]], dtype=torch.float64))
     """
     try:
         values = json_format.loads(text) if text.startswith("[") else [float(x) for x in text.split(",")]
-        if all(type(x) in (int, float) for x in values):
-            return [float(x) for x in values]
+        good = all(type(x) in (int, float) for x in values)
+        row = torch.tensor([values if good else []], dtype=torch.float64)
     except (ValueError, OverflowError, RecursionError):
-        pass
-    shown = printable(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
-    raise ValueError(
-        f"expected numbers with commas between them, or an array of JSON, got {shown!r}; a file with a header can be "
-        "given as PATH"
-    )
-
-
-def _row(values: list[float], classes: int, probabilities: bool) -> Tensor:
-    if len(values) != classes:
-        raise ValueError(f"expected {classes} numbers, one for each class, got {len(values)}")
-    row = torch.tensor(values, dtype=torch.float64)
-    return logarithms(row.unsqueeze(0)).squeeze(0) if probabilities and not row.isnan().any() else row
+        good = False
+    if not good:
+        shown = printable(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
+        raise ValueError(
+            f"expected numbers with commas between them, or an array of JSON, got {shown!r}; a file with a header can "
+            "be given as PATH"
+        )
+    if row.shape[1] != classes:
+        raise ValueError(f"expected {classes} numbers, one for each class, got {row.shape[1]}")
+    return logarithms(row) if probabilities else row

@@ -4,11 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .files import LogitReader, logit_set, read_logits
+    from .files import LogitReader, logit_set
     from .finding import find_logits
     from .sets import LogitSet
 
-__all__ = ["LogitReader", "LogitSet", "find_logits", "logit_set", "read_logits"]
+__all__ = ["LogitReader", "LogitSet", "find_logits", "logit_set"]
 
 # These are imported when they are first used, because `atomic` is used where torch is not.
 _HOMES = {
@@ -16,7 +16,6 @@ _HOMES = {
     "LogitSet": "sets",
     "find_logits": "finding",
     "logit_set": "files",
-    "read_logits": "files",
 }
 
 

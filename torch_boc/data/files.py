@@ -1,21 +1,20 @@
 """Logits from files: NumPy, safetensors, PyTorch, Parquet and CSV; never from pickles.
 
-A file holds `logits` (N, C), perhaps `target` (N,), and perhaps further columns (N,), which are scores. Arrays are
-mapped into memory, and Parquet is read by row groups, so that a file may be larger than memory.
+A file holds `logits` (N, C), perhaps `target` (N,), further columns of numbers (N,), which are scores, and columns of
+text, such as file names. Arrays are mapped into memory, and Parquet is read by row groups, so that a file may be larger
+than memory.
 """
 
 import os
 import pickle
 import random
 import re
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from functools import partial
-from glob import has_magic
+from glob import glob, has_magic
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -24,30 +23,22 @@ from torch import Tensor
 
 from .._optional import require, require_pyarrow
 from ..core.blocks import block_elements
-from ..functional.columns import restore_evidence
+from ..core.contract import COINS
+from ..functional.columns import COLUMNS, restore_evidence
+from . import sets
 from .atomic import printable
-from .sets import (
-    ColumnSet,
-    LogitSet,
-    check_rows,
-    class_indices,
-    floating,
-    logarithms,
-    printable_keys,
-    refuse_probabilities,
-    set_of_arrays,
-    warn_of_shares,
-)
+from .finding import TARGET_NAMES
+from .sets import IGNORED_CLASS, ColumnSet, LogitSet
 from .sheets import (
-    NAMING,
+    NUMBER,
+    NUMBERS,
+    TEXT,
+    Arrays,
     ContentError,
-    CsvSheet,
-    Layout,
     ParquetSheet,
-    Part,
     Sheet,
+    TextSheet,
     as_tensor,
-    layout_of,
     numpy,
     reading,
 )
@@ -57,48 +48,58 @@ REFUSAL = (
     "pickles are refused, because opening one can run any code; "
     "save arrays instead: numpy.savez(path, logits=..., target=...) or safetensors"
 )
+CONTRACT = (
+    "'logits' (in tables: columns logit_0, logit_1, ..., or 'logits' of lists), perhaps 'target', and further columns "
+    "of one number a row, which are scores"
+)
+NAMING = "name the classes in their order with classes=[...] (--classes on the command line)"
+# Columns that libraries add when they save a table, and predicted classes: neither are scores.
+NO_SCORES = ("", "index", "unnamed: 0", "__index_level_0__", "prediction")
 # The most logits of a block, for machines with so many cores that a block of `core.blocks` is large.
 MOST_ELEMENTS = 2**22
 
 
 class LogitBlock(NamedTuple):
-    """Some rows of a set.
+    """Some rows of a file. A row may have NaN in its logits, and targets may be `IGNORED_CLASS`.
 
     Attributes:
-        start: the number of the first row, counted among the rows that are read.
+        row_numbers: (n,) the numbers of the rows in the file.
         logits: (n, C), floating.
         target: (n,) class indices, or None.
         columns: scores, each (n,).
+        notes: columns that no number depends on, such as file names: n strings each, or a tensor.
     """
 
-    start: int
+    row_numbers: Tensor
     logits: Tensor
     target: Tensor | None
     columns: Mapping[str, Tensor]
+    notes: Mapping[str, Any]
 
 
 class LogitReader:
     r"""The logits in a file or in many Parquet files: how many there are, blocks of rows, and random rows.
 
     Args:
-        source: a file that ends in .npz, .npy, .safetensors, .pt, .pth, .parquet or .csv; or Parquet files: a folder, a
-            pattern such as "out/part-*.parquet", or a URI such as "s3://bucket/folder" that Arrow can read.
+        source: a file that ends in .npz, .npy, .safetensors, .pt, .pth, .parquet, .csv, .tsv or .csv.gz; or Parquet
+            files: a folder, a pattern such as "out/part-*.parquet", or a URI such as "s3://bucket/folder" that Arrow
+            can read.
 
-            - `.npz`, `.safetensors`, `.pt`, `.pth`: "logits" of shape (N, C), perhaps "target" (or labels, label,
-              targets, y, y_true, ground_truth), and further arrays of shape (N,), which are scores, higher = more
-              in-distribution. `.pt` may also hold a tensor or a pair (logits, target), and `.npz` the pair of
-              `numpy.savez(path, logits, target)`.
-            - `.npy`: the logits.
-            - `.parquet`, `.csv`: columns logit_0 to logit_{C-1}, or (Parquet) a column "logits" of lists; perhaps a
-              target as above; further columns of numbers are scores. `index` and columns without a name are left out.
+            - arrays: "logits" of shape (N, C), perhaps "target" (or another name of
+              `torch_boc.data.finding.TARGET_NAMES`), further arrays of shape (N,), which are scores, higher = more
+              in-distribution, and arrays of text. `.npy` holds the logits alone; `.pt` may also hold a tensor or a pair
+              (logits, target).
+            - tables: columns logit_0 to logit_{C-1}, or (Parquet) a column "logits" of lists; further columns as above.
+              `index` and columns without a name are left out. A text file without names has logits only.
 
-            Parquet is read by row groups, and arrays are mapped into memory. CSV, compressed arrays of .npz, and the
-            old format of torch.save are read as a whole.
+            Parquet is read by row groups, and `.npy`, `.pt` and `.safetensors` are mapped into memory. Text, `.npz` and
+            the old format of torch.save are read as a whole.
         name: the name of the set in tables and messages; by default the name of the file without its ending.
         from_probabilities: whether the file holds probabilities instead of logits; see `logit_set`. They may be called
             "probabilities" or prob_0, prob_1, ... as well.
         classes: names of the classes in their order. Columns of a table may have these names, with or without
             "logit_" in front, and targets may be names instead of numbers.
+        targets: whether the targets are used. Otherwise they are not checked, and are among the notes.
 
     Raises:
         FileNotFoundError, ImportError, ValueError, MemoryError: the message is one line that begins with the path.
@@ -107,39 +108,89 @@ class LogitReader:
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
     >>> _ = path.write_text("logit_0,logit_1,target\n2,0,0\n1,3,1\n0,4,1\n")
     >>> reader = LogitReader(path)
-    >>> reader.rows, [(block.start, block.target.tolist()) for block in reader.blocks(2)]
-    (3, [(0, [0, 1]), (2, [1])])
+    >>> reader.rows, [(block.row_numbers.tolist(), block.target.tolist()) for block in reader.blocks(2)]
+    (3, [([0, 1], [0, 1]), ([2], [1])])
     """
 
     def __init__(
         self,
-        source: str | os.PathLike[str],
+        source: str | os.PathLike[str] | Arrays,
         name: str | None = None,
         *,
         from_probabilities: bool = False,
         classes: Sequence[str] | None = None,
+        targets: bool = True,
     ) -> None:
-        self._path, self.from_probabilities = os.fspath(source), from_probabilities
-        self.name = printable(PurePosixPath(self._path).stem if name is None else name)
+        self._path = name or "" if isinstance(source, Arrays) else os.fspath(source)
+        self.from_probabilities = from_probabilities
+        self.name = printable(PurePosixPath(self._path.removesuffix(".gz")).stem if name is None else name)
         with reading(self._path):
-            self._classes = None if classes is None else check_class_names(classes)
-            self._content = _open(self._path, self._classes, from_probabilities)
-            found = self._content.num_classes
-            if self._classes is not None and len(self._classes) != found:
-                wanted = f"logits of {len(self._classes)} classes, one for each name"
-                raise ContentError(f"expected {wanted}, got {found}")
-        self.rows, self.num_classes = self._content.rows, self._content.num_classes
-        if left := self._content.layout.left_out:
+            self.classes = None if classes is None else check_class_names(classes)
+            self._content = source if isinstance(source, Arrays) else _open(self._path)
+            self.rows = self._content.rows
+            self._logits = self._class_columns()
+            self._choose_others(targets)
+            if self.rows == 0:
+                raise ContentError("expected at least one row of logits, got none")
+            self.num_classes = len(self._logits)
+            if self._logits and self._content.kinds[self._logits[0]] == NUMBERS:
+                first: Any = next(self._content.batches(self._logits, 1))
+                self.num_classes = first[self._logits[0]].shape[1]
+            if self.num_classes == 1 or (self.classes and self.num_classes not in (0, len(self.classes))):
+                wanted = f"{len(self.classes)} classes, one for each name" if self.classes else "at least 2 classes"
+                raise ContentError(f"expected logits of {wanted}, got {self.num_classes}")
+
+    def _class_columns(self) -> list[str]:
+        """The columns of the classes in their order, or the one column of all classes."""
+        kinds, classes = self._content.kinds, self.classes or []
+        known = {name.lower(): name for name in kinds}
+        if self.from_probabilities:
+            known = {re.sub(r"^prob(abilitie)?(?=s$|_\d)", "logit", name): known[name] for name in known}
+        columns = [name for x in classes for name in (x, f"logit_{x}") if name in kinds]
+        if 0 < len(columns) != len(classes):
+            missing = [x for x in classes if x not in kinds and f"logit_{x}" not in kinds]
+            wrong = f"none for {missing[0]!r}" if missing else "two for one of them"
+            raise ContentError(f"expected a column for every class, got {wrong}")
+        if not columns:
+            wanted = [f"logit_{i}" for i in range(sum(bool(re.fullmatch(r"logit_\d+", name)) for name in known))]
+            if missing := [x for x in wanted if x not in known]:
+                raise ContentError(f"expected columns {wanted[0]} to {wanted[-1]}, got no {missing[0]}")
+            columns = [known[x] for x in wanted]
+        if columns and "logits" in known:
+            raise ContentError(f"expected a column for each class or {known['logits']!r}, got both; leave one out")
+        kind = NUMBER if columns else NUMBERS
+        columns = columns or [known[x] for x in ("logits",) if x in known]
+        for name in columns:
+            if kinds[name] != kind:
+                raise ContentError(f"expected {kind} in {name!r}, got {kinds[name]}")
+        return columns
+
+    def _choose_others(self, targets: bool) -> None:
+        """Choose the target, the scores, the notes, and, if a predictor wrote the table, its columns."""
+        kinds = self._content.kinds
+        predicted = not self._logits and {*COINS} <= {*kinds}
+        if not self._logits and not predicted:
+            got = f"{', '.join([*kinds][:8])}{', ...' * (len(kinds) > 8)}"
+            raise ContentError(f"expected {CONTRACT}, got {got}; if columns have the names of the classes, {NAMING}")
+        found = [name for name in kinds if name not in self._logits and name.lower() in TARGET_NAMES]
+        if len(found) > 1:
+            raise ContentError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(found)}")
+        target = found[0] if found else None
+        if targets and kinds.get(target or "", NUMBER) not in (NUMBER, NUMBERS, TEXT):
+            raise ContentError(f"expected one class a row in {target!r}, got {kinds[found[0]]}")
+        self._target, self._more = target if targets else None, [x for x in COLUMNS if predicted and x in kinds]
+        rest = [x for x in kinds if x not in (*self._logits, *self._more, target) and x.lower() not in NO_SCORES]
+        numbered = [name for name in rest if re.fullmatch(r"(logit|prob)_\d+", name.lower())]
+        self._scores = [name for name in rest if kinds[name] == NUMBER and name not in numbered]
+        self.notes = [name for name in rest if kinds[name] == TEXT]
+        if left := [name for name in rest if name not in (*self._scores, *self.notes)]:
             shown = f"{', '.join(left[:8])}{f' and {len(left) - 8} more' * (len(left) > 8)}"
-            warnings.warn(f"{printable(self._path)}: left out {printable(shown)}: not one number a row", stacklevel=2)
+            message = f"{printable(self._path)}: left out {printable(shown)}: neither one number nor one text a row"
+            warnings.warn(message, stacklevel=3)
+        self.notes += [target] if target is not None and not targets and kinds[target] in (NUMBER, TEXT) else []
 
     def __iter__(self) -> Iterator[LogitBlock]:
         return self.blocks()
-
-    @property
-    def has_logits(self) -> bool:
-        """False for a table of the columns that a predictor writes; `read_columns` reads it."""
-        return bool(self._content.layout.logits)
 
     def blocks(self, size: int | None = None, chosen: Tensor | None = None) -> Iterator[LogitBlock]:
         """The rows, at most `size` at a time; with `chosen`, only these rows, whose numbers are in order.
@@ -147,121 +198,160 @@ class LogitReader:
         An error in a row comes when its block is read. That every row is a probability vector is an error if it is so
         in the first block.
         """
-        start = 0
-        with reading(self._path):
-            for part in self._parts(size, chosen):
-                if part.logits is None:
-                    raise ContentError("expected logits, got the columns of a predictor")
-                block = self._block(part.logits, part, start)
-                yield block
-                start += len(block.logits)
+        if not self._logits:
+            raise ValueError(f"{printable(self._path)}: expected logits, got the columns of a predictor")
+        looked = False
+        for index, batch in self._batches(size, chosen):
+            with sets.naming(printable(self._path)):
+                start, parts = int(index[0]), [batch[name] for name in self._logits]
+                logits = sets.floating(parts[0] if parts[0].ndim == 2 else torch.hstack([x[:, None] for x in parts]))
+                logits = sets.logarithms(logits, start) if self.from_probabilities else logits
+                if not looked:
+                    sets.refuse_probabilities(logits)
+                looked, target = True, self._class_indices(batch, start)
+                if target is not None:
+                    target = sets.check_classes(target, len(logits), self.num_classes, ignored=True)
+                columns = sets.printable_keys({name: sets.floating(batch[name]) for name in self._scores})
+                sets.check_columns(columns, len(logits))
+                notes = sets.printable_keys({name: batch[name] for name in self.notes})
+            yield LogitBlock(index, logits, target, columns, notes)
 
-    def read(self, max_rows: int | None = None, seed: int = 42) -> LogitSet:
-        """All rows; of more than `max_rows` rows, so many, drawn uniformly without replacement."""
-        chosen = self._draw(max_rows, seed)
-        with reading(self._path):
-            blocks = list(self.blocks(chosen=chosen))
-            logits, target = torch.cat([block.logits for block in blocks]), None
-            if self._content.layout.target is not None:
-                target = torch.cat([block.target for block in blocks if block.target is not None])
-            columns = {name: torch.cat([block.columns[name] for block in blocks]) for name in blocks[0].columns}
-        total = None if chosen is None else self.rows
-        warn_of_shares(logits, self.name)
-        return LogitSet(logits, target, columns, self.name, self.from_probabilities, total)
+    def whole(self, chosen: Tensor | None = None) -> LogitBlock:
+        """All rows in one block."""
+        return LogitBlock(*(_joined(parts) for parts in zip(*self.blocks(chosen=chosen), strict=True)))
 
-    def read_columns(self, max_rows: int | None = None, seed: int = 42) -> ColumnSet:
-        """The same for a table of the columns that a predictor writes."""
-        chosen = self._draw(max_rows, seed)
-        with reading(self._path), _as_content():
-            parts = list(self._parts(None, chosen))
-            found = {name: torch.cat([part.scores[name] for part in parts]) for name in parts[0].scores}
-            if self._content.layout.target is not None:
-                found["target"] = torch.cat([self._targets(part.target, 0) for part in parts])
-            columns = printable_keys({name.strip(): found[name.strip()] for name in self._content.layout.scores})
-            total = None if chosen is None else self.rows
-            return ColumnSet(restore_evidence(found), columns, self.name, total)
+    def read(self, max_rows: int | None = None, seed: int = 42) -> LogitSet | ColumnSet:
+        """All rows; of more than `max_rows` rows, so many, drawn uniformly without replacement.
 
-    def _draw(self, max_rows: int | None, seed: int) -> Tensor | None:
-        """The numbers of random rows, in order; None for all rows."""
-        if max_rows is None or self.rows <= max_rows:
-            return None
-        return torch.tensor(random.Random(seed).sample(range(self.rows), max_rows)).sort().values
+        Rows with NaN or +inf, and rows whose target is `IGNORED_CLASS`, are left out, and a warning counts them. A
+        table of the columns that a predictor writes is a ColumnSet.
+        """
+        chosen, total = None, None
+        if max_rows is not None and self.rows > max_rows:
+            chosen = torch.tensor(random.Random(seed).sample(range(self.rows), max_rows)).sort().values
+            total = self.rows
+        if not self._logits:
+            return self._read_columns(chosen, total)
+        data = self.whole(chosen)
+        bad = ~data.logits.amax(1).isfinite()
+        if data.target is not None:
+            bad |= data.target == IGNORED_CLASS
+        if bool(bad.any()):
+            warnings.warn(
+                f"{printable(self._path)}: left out {int(bad.sum()):,} of {len(bad):,} rows: their logits are NaN, "
+                f"+inf or only -inf, or their target is {IGNORED_CLASS}",
+                stacklevel=2,
+            )
+            data = LogitBlock(*(_some(part, (~bad).nonzero().flatten()) for part in data))
+        sets.warn_of_shares(data.logits, self.name)
+        index, logits, target, columns, notes = data
+        kept = None if len(index) == self.rows else index
+        kind = self.from_probabilities
+        return LogitSet(logits, target, columns, self.name, kind, total, kept, notes, self.classes)
 
-    def _parts(self, size: int | None, chosen: Tensor | None) -> Iterator[Part]:
+    def _read_columns(self, chosen: Tensor | None, total: int | None) -> ColumnSet:
+        parts = []
+        for index, batch in self._batches(None, chosen):
+            target = self._class_indices(batch, int(index[0]))
+            parts.append({**batch, "index": index} | ({} if target is None else {"target": target}))
+        found = _joined(parts)
+        columns, notes = ({name: found[name] for name in names} for names in (self._scores, self.notes))
+        with sets.naming(printable(self._path)):
+            kept = None if chosen is None else found["index"]
+            return ColumnSet(restore_evidence(found), sets.printable_keys(columns), self.name, total, kept, notes)
+
+    def _batches(self, size: int | None, chosen: Tensor | None) -> Iterator[tuple[Tensor, Mapping[str, Any]]]:
+        """The columns that are used, and the numbers of their rows."""
         if size is None:
             size = max(1, min(block_elements(torch.device("cpu")), MOST_ELEMENTS) // max(1, self.num_classes))
-        return self._content.parts(size, chosen)
+        names = [*self._logits, *self._scores, *self._more, *self.notes, *([self._target] if self._target else [])]
+        start = 0
+        with reading(self._path):
+            for batch in self._content.batches(names, size):
+                end = start + len(batch[names[0]])
+                if chosen is None:
+                    yield torch.arange(start, end), batch
+                else:
+                    first, last = torch.searchsorted(chosen, torch.tensor([start, end])).tolist()
+                    if first < last:
+                        yield chosen[first:last], _some(batch, chosen[first:last] - start)
+                start = end
 
-    def _block(self, logits: Tensor, part: Part, start: int) -> LogitBlock:
-        with _as_content():
-            logits = floating(logits)
-            logits = logarithms(logits, start) if self.from_probabilities else logits
-            target = None if part.target is None else self._targets(part.target, start)
-            columns = printable_keys({name: floating(x, f"column {name!r}") for name, x in part.scores.items()})
-            target = check_rows(logits, target, columns, start)
-            if start == 0:
-                refuse_probabilities(logits)
-        return LogitBlock(start, logits, target, columns)
-
-    def _targets(self, values: Any, start: int) -> Tensor:
+    def _class_indices(self, batch: Mapping[str, Any], start: int) -> Tensor | None:
         """Class indices, from numbers or from names of classes."""
-        if isinstance(values, Tensor):
-            if any(name.isdigit() and name != str(i) for i, name in enumerate(self._classes or ())):
-                raise ContentError(
-                    "expected names of classes that are not numbers, got some that are: the numbers in the targets "
-                    "could be names or indices of classes; rename the classes, or leave the names out"
-                )
-            return class_indices(values)
-        values = values.tolist() if hasattr(values, "tolist") else values
-        text = next((x for x in values if isinstance(x, str)), values[0])
-        if self._classes is None or not isinstance(text, str):
-            raise ContentError(f"expected numbers of classes in the targets, got {text!r}; {NAMING}")
-        places = {name: i for i, name in enumerate(self._classes)}
-        for row, x in enumerate(values, start):
-            if x not in places:
+        if self._target is None:
+            return None
+        values, names = batch[self._target], self.classes or []
+        if not isinstance(values, Tensor):
+            if not names:
+                raise ContentError(f"expected numbers of classes in the targets, got {values[0]!r}; {NAMING}")
+            unknown = [(row, x) for row, x in enumerate(values, start) if x not in names]
+            if unknown:
+                row, x = unknown[0]
                 raise ContentError(f"expected names of classes in the targets, got {x!r} in row {row}")
-        return torch.tensor([places[x] for x in values])
+            places = {name: i for i, name in enumerate(names)}
+            return torch.tensor([places[x] for x in values])
+        if any(name.isdigit() and name != str(i) for i, name in enumerate(names)):
+            raise ContentError(
+                "expected names of classes that are not numbers, got some that are: the numbers in the targets "
+                "could be names or indices of classes; rename the classes, or leave the names out"
+            )
+        return sets.class_indices(values.squeeze(1) if values.shape[1:] == (1,) else values)
 
 
-def read_logits(
-    path: str | os.PathLike[str],
-    name: str | None = None,
-    *,
-    from_probabilities: bool = False,
-    classes: Sequence[str] | None = None,
-    max_rows: int | None = None,
-    seed: int = 42,
-) -> LogitSet:
-    """The logits in a file, with the targets and the scores that the file holds.
+def _joined(parts: Sequence[Any]) -> Any:
+    """The parts of a column, or of several by name, in one."""
+    if isinstance(parts[0], Mapping):
+        return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    if isinstance(parts[0], Tensor):
+        return torch.cat([*parts])
+    return parts[0] and [x for part in parts for x in part]
+
+
+def _some(column: Any, rows: Tensor) -> Any:
+    """Some rows of a column, or of several by name."""
+    if isinstance(column, Mapping):
+        return {name: _some(x, rows) for name, x in column.items()}
+    if isinstance(column, Tensor):
+        return column[rows]
+    return column and [column[i] for i in rows.tolist()]
+
+
+def logit_set(
+    source: Any, name: str | None = None, *, max_rows: int | None = None, seed: int = 42, **how: Any
+) -> LogitSet | ColumnSet:
+    """`source` as a set: a LogitSet, or a ColumnSet if it is a file of the columns that a predictor writes.
 
     Args:
-        path: see `LogitReader`, and so for `name`, `from_probabilities` and `classes`.
-        name: the name of the set.
-        from_probabilities: whether the file holds probabilities.
-        classes: names of the classes.
-        max_rows: of a file with more rows, so many are drawn uniformly without replacement.
-        seed: of these rows.
-    """
-    return LogitReader(path, name, from_probabilities=from_probabilities, classes=classes).read(max_rows, seed)
-
-
-def logit_set(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
-    """`source` as a LogitSet called `name`.
-
-    Args:
-        source: a LogitSet; a path (see `LogitReader`); logits as a tensor or array; a pair (logits, target); or a
+        source: such a set; a path (see `LogitReader`); logits as a tensor or array; a pair (logits, target); or a
             mapping with "logits", perhaps one of labels, label, targets, target, y, y_true or ground_truth, and any
             further columns of one number per sample.
-        name: the name of the set in tables and messages. Control characters in it and in the names of columns are
-            written as escapes.
-        from_probabilities: whether `source` holds probabilities instead of logits: no value is negative, and every row
-            sums to 1 within 0.02. Their logarithms are then the logits, with 1e-30 in place of 0. A LogitSet already
-            holds logits, and is not changed.
+        name: the name of the set in tables and messages; by default that of the file. Control characters in it and in
+            the names of columns are written as escapes.
+        max_rows: of more rows, so many are drawn uniformly without replacement.
+        seed: of these rows.
+        how: the other options of `LogitReader`: `from_probabilities`, `classes` and `targets`. Probabilities are not
+            negative, and every row sums to 1, up to the digits that they are rounded to. Their logarithms are then the
+            logits, with 1e-30 in place of 0. A LogitSet already holds logits.
     """
-    name = printable(name)
-    if isinstance(source, str | os.PathLike):
-        return read_logits(source, name, from_probabilities=from_probabilities)
-    return set_of_arrays(source, name, from_probabilities=from_probabilities)
+    if isinstance(source, LogitSet | ColumnSet):
+        called = source.name if name is None else printable(name)
+        return replace(source, name=called, columns=sets.printable_keys(source.columns))
+    if not isinstance(source, str | os.PathLike):
+        name = "logits" if name is None else name
+        with sets.naming(printable(name)):
+            source = Arrays(_arrays_of(source))
+    return LogitReader(source, name, **how).read(max_rows, seed)
+
+
+def _arrays_of(source: Any) -> dict[str, Any]:
+    """Tensors by name, of a tensor, a pair or a mapping."""
+    if isinstance(source, tuple) and len(source) == 2:
+        source = dict(zip(("logits", "target"), source, strict=True))
+    given = source if isinstance(source, Mapping) else {"logits": source}
+    if wrong := [name for name in given if not isinstance(name, str)]:
+        raise ContentError(f"expected names of columns as strings, got {wrong[0]!r}")
+    return {name: sets.as_numbers(x, name) for name, x in given.items() if x is not None}
 
 
 def check_class_names(classes: Sequence[str]) -> list[str]:
@@ -269,82 +359,32 @@ def check_class_names(classes: Sequence[str]) -> list[str]:
     names = [classes] if isinstance(classes, str) else list(classes)
     if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
         raise ContentError(f"expected at least two names of classes as strings, got {', '.join(map(repr, names))}")
-    twice = [name for name in names if names.count(name) > 1] if len({*names}) < len(names) else []
-    if twice:
-        raise ContentError(f"expected classes with different names, got {twice[0]!r} twice")
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ContentError(f"expected classes with different names, got {twice!r} twice")
     return names
 
 
-class Arrays:
-    """Arrays by name, a pair, or one array, with the attributes and the method `parts` of `Sheet`."""
-
-    def __init__(self, content: Any, shares: bool) -> None:
-        if isinstance(content, Mapping) and {*content} == {"arr_0", "arr_1"}:
-            content = content["arr_0"], content["arr_1"]
-        if not isinstance(content, Mapping):
-            content = dict(
-                zip(("logits", "target"), content if isinstance(content, tuple) else (content,), strict=False)
-            )
-        self._content = content
-        numbers = [name for name, x in content.items() if _is_column(x)]
-        self.layout: Layout = layout_of([*content], numbers, shares=shares)
-        if len(self.layout.logits) != 1:
-            raise ContentError("expected an array 'logits' of shape (N, C), got one array for each class")
-        logits = content[self.layout.logits[0]]
-        target = content.get(self.layout.target)
-        for values in (logits, target) if isinstance(target, Tensor) else (logits,):
-            if not isinstance(values, Tensor) or values.is_complex() or values.layout != torch.strided:
-                kind = getattr(values, "dtype", type(values).__name__)
-                raise ContentError(f"expected plain arrays of numbers, got {kind} {getattr(values, 'layout', '')}")
-        if logits.ndim != 2 or len(logits) == 0:
-            raise ContentError(
-                f"expected logits of shape (N, C) with at least one row, got shape {tuple(logits.shape)}"
-            )
-        self.rows, self.num_classes = logits.shape
-        for name in (*self.layout.scores, *([] if target is None else [self.layout.target])):
-            if not hasattr(content[name], "__len__") or len(content[name]) != self.rows:
-                got = tuple(getattr(content[name], "shape", ()))
-                raise ContentError(f"expected {name!r} with {self.rows} rows, as many as the logits, got shape {got}")
-
-    def parts(self, size: int, chosen: Tensor | None = None) -> Iterator[Part]:
-        """See `Sheet`."""
-        layout, number = self.layout, self.rows if chosen is None else len(chosen)
-        for start in range(0, number, size):
-            rows: Any = slice(start, start + size) if chosen is None else chosen[start : start + size]
-            logits = self._content[layout.logits[0]][rows]
-            target = None if layout.target is None else self._content[layout.target][rows]
-            if isinstance(target, Tensor):
-                target = target.squeeze(1) if target.ndim == 2 and target.shape[1] == 1 else target
-            yield Part(logits, target, {name: self._content[name][rows] for name in layout.scores})
-
-
-def _is_column(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 1 and not value.is_complex() and value.dtype != torch.bool
-
-
-def _open(source: str, classes: Sequence[str] | None, shares: bool) -> Sheet | Arrays:
+def _open(source: str) -> Sheet | Arrays:
     """The content of a file, or of many Parquet files."""
     path = Path(source).expanduser()
-    many = "://" in source or path.is_dir() or (has_magic(source) and not path.exists())
-    if many:
-        return ParquetSheet(_find(source), classes, shares)
-    suffix = path.suffix.lower()
+    if "://" in source or path.is_dir() or (has_magic(source) and not path.exists()):
+        return ParquetSheet(_find(source))
+    suffix = "".join(path.suffixes[-2:]).lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
     if suffix in PICKLES:
         raise ContentError(REFUSAL)
     if suffix not in READERS:
         raise ContentError(f"expected a file that ends in {', '.join(READERS)}, got {suffix or 'no ending'!r}")
     if not path.exists():
         raise FileNotFoundError(f"{printable(source)}: no such file")
-    if path.stat().st_size == 0:
-        raise ContentError("expected logits, got an empty file")
     with path.open("rb") as file:
         start = file.read(2)
+    if not start:
+        raise ContentError("expected logits, got an empty file")
     legacy = start == b"\x80\x02" and suffix in (".pt", ".pth")
-    if start[:1] == b"\x80" and start[1:] in (b"\x02", b"\x03", b"\x04", b"\x05") and not legacy:
+    if start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05") and not legacy:
         raise ContentError(f"it is a pickle, whatever its name says; {REFUSAL}")
-    if suffix == ".parquet":
-        return ParquetSheet({source: partial(path.open, "rb")}, classes, shares)
-    return CsvSheet(path, classes, shares) if suffix == ".csv" else Arrays(READERS[suffix](path), shares)
+    return READERS[suffix](path)
 
 
 def _find(source: str) -> Mapping[str, Callable[[], Any]]:
@@ -352,121 +392,74 @@ def _find(source: str) -> Mapping[str, Callable[[], Any]]:
 
     Files and folders whose names begin with a dot or an underscore are left out, as unfinished files have such names.
     """
-    fs = require_pyarrow().fs
-    place, question, query = source.partition("?") if "://" in source else (source, "", "")  # options of a file system
-    fixed = place
-    while has_magic(fixed) and not Path(fixed).exists():
-        fixed = str(PurePosixPath(fixed).parent) if "://" not in fixed else fixed.rpartition("/")[0]
+    fs, path = require_pyarrow().fs, Path(source).expanduser()
     if "://" in source:
-        system, base = fs.FileSystem.from_uri(fixed + question + query)
+        try:
+            system, base = fs.FileSystem.from_uri(source)
+        except ValueError as error:
+            raise ContentError(f"expected a URI that Arrow can read, such as s3://bucket/folder: {error}") from None
     else:
-        system, base = fs.LocalFileSystem(), Path(fixed).expanduser().absolute().as_posix()
-    pattern = place[len(fixed) :].lstrip("/") or "*.parquet"
-    info = system.get_file_info(base)
-    if info.is_file:
-        return {base: partial(system.open_input_file, base)}
-    inside = system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
-    names = sorted(x.path[len(base) :].lstrip("/") for x in inside if x.is_file)
-    deep = fixed == place  # a folder has files in folders inside of it, and a pattern says where they are
-    names = [x for x in names if fnmatchcase(x, pattern) and (deep or x.count("/") == pattern.count("/"))]
-    found = [f"{base}/{name}" for name in names if not re.search(r"(^|/)[._]", name)]
+        system, base = fs.LocalFileSystem(), path.absolute().as_posix()
+    if "://" not in source and not path.is_dir():
+        found = sorted(glob(base))  # noqa: PTH207
+    elif system.get_file_info(base).is_file:
+        found = [base]
+        if not base.endswith(".parquet"):
+            raise ContentError("expected Parquet at a URI, got a file of another kind; copy it to this machine first")
+    else:
+        inside = system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
+        found = sorted(x.path for x in inside if x.is_file and not re.search(r"/[._]", x.path[len(base.rstrip("/")) :]))
+    found = [name for name in found if name.endswith(".parquet")]
     if not found:
         raise FileNotFoundError(f"{printable(source)}: expected Parquet files, got none")
     return {name: partial(system.open_input_file, name) for name in found}
 
 
-@contextmanager
-def _as_content() -> Iterator[None]:
-    """What is wrong with rows is an error about the content of the file."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise ContentError(str(error)) from None
+def _read_parquet(path: Path) -> Sheet:
+    return ParquetSheet({str(path): partial(path.open, "rb")})
 
 
-def _read_npz(path: Path) -> dict[str, Any]:
-    """The arrays of an `.npz` file. Those that are not compressed are mapped into memory."""
-    _expect_start(path, b"PK", "a zip archive as made by numpy.savez")
-    found = {}
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        for part in (part for part in archive.infolist() if part.filename.endswith(".npy")):
-            name = part.filename.removesuffix(".npy")
-            with archive.open(part) as stream:
-                header = _header(stream, f"array {name!r}")
-                if part.compress_type == zipfile.ZIP_STORED:
-                    file.seek(part.header_offset + 26)  # where the lengths of the name and of the extra field stand
-                    offset = part.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
-                    found[name] = _mapped(path, header, offset + stream.tell())
-                else:
-                    stream.seek(0)
-                    found[name] = as_tensor(numpy().lib.format.read_array(stream, allow_pickle=False))
-    return found
-
-
-def _read_npy(path: Path) -> Any:
-    """The one array of an `.npy` file, mapped into memory."""
-    _expect_start(path, b"\x93NUMPY", "an array as made by numpy.save")
+def _read_numpy(path: Path) -> Arrays:
+    """The arrays of an `.npz` file, or the one of an `.npy` file, which is mapped into memory."""
+    zipped, load = path.suffix.lower() == ".npz", numpy().load
     with path.open("rb") as file:
-        return _mapped(path, _header(file, "the array"), file.tell())
+        if not file.read(6).startswith(b"PK" if zipped else b"\x93NUMPY"):
+            raise ValueError(f"it does not begin like a file of numpy.save{'z' * zipped}")
+        file.seek(0)
+        try:
+            found = {**load(file)} if zipped else {"logits": load(path, mmap_mode="c")}
+        except ValueError as error:
+            if "bject" in str(error):  # NumPy's word for an array that is a pickle
+                raise ContentError(f"an array holds Python objects; {REFUSAL}") from None
+            raise
+    return Arrays({name: as_tensor(x) for name, x in found.items() if not isinstance(x, bytes)})
 
 
-def _header(stream: Any, what: str) -> tuple[tuple[int, ...], bool, Any]:
-    """The shape of an array in NumPy's format, whether it is in the order of Fortran, and its dtype."""
-    form = numpy().lib.format
-    read = form.read_array_header_1_0 if form.read_magic(stream) == (1, 0) else form.read_array_header_2_0
-    shape, by_column, kind = read(stream)
-    if kind.hasobject:
-        raise ContentError(f"{what} holds Python objects; {REFUSAL}")
-    return shape, by_column, kind
-
-
-def _mapped(path: Path, header: tuple[tuple[int, ...], bool, Any], offset: int) -> Any:
-    """An array of a file, as a copy that is made when it is written to."""
-    shape, by_column, kind = header
-    if 0 in shape:
-        return as_tensor(numpy().empty(shape, kind))
-    return as_tensor(numpy().memmap(path, kind, "c", offset, shape, "F" if by_column else "C"))
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def _read_safetensors(path: Path) -> Arrays:
     library = require("safetensors", "torch", purpose="reading it needs").torch
-    found: dict[str, Tensor] = library.load_file(path) if _has_plain_name(path) else library.load(path.read_bytes())
-    return found
+    return Arrays(library.load_file(path) if _has_plain_name(path) else library.load(path.read_bytes()))
 
 
-def _read_torch(path: Path) -> Any:
+def _read_torch(path: Path) -> Arrays:
     """A tensor, a pair or a mapping of tensors saved with `torch.save`."""
     zipped = zipfile.is_zipfile(path)
     with path.open("rb") as file:
-        start = file.read(2)
-    if not zipped and start != b"\x80\x02":  # the old format of torch.save
-        raise ValueError("it was not written by torch.save" if start != b"PK" else "the end of the archive is missing")
-    try:
-        with path.open("rb") as file:
+        if not zipped and file.read(2) != b"\x80\x02":  # the old format of torch.save
+            raise ValueError("it was not written by torch.save, or its end is missing")
+        file.seek(0)
+        try:
             mapped = zipped and _has_plain_name(path)
             content = torch.load(path if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
-    except pickle.UnpicklingError as error:
-        raise ContentError(
-            "expected only tensors, got other objects; reading these can run any code, so they are refused; "
-            "save tensors: torch.save({'logits': ..., 'target': ...}, path)"
-        ) from error
+        except pickle.UnpicklingError as error:
+            raise ContentError(
+                "expected only tensors, got other objects; reading these can run any code, so they are refused; "
+                "save tensors: torch.save({'logits': ..., 'target': ...}, path)"
+            ) from error
     if isinstance(content, Mapping):
-        return {str(name): _number_list(value) for name, value in content.items()}
-    if isinstance(content, list | tuple) and len(content) == 2:
-        return tuple(_number_list(value) for value in content)
-    if isinstance(content, Tensor):
-        return content
-    raise ContentError(
-        f"expected a tensor, a pair (logits, target) or a mapping with 'logits', got a {type(content).__name__}"
-    )
-
-
-def _number_list(value: Any) -> Any:
-    """A tensor, if the value is a list of numbers; any other value unchanged."""
-    try:
-        return torch.as_tensor(value) if isinstance(value, list | tuple) else value
-    except (TypeError, ValueError, RuntimeError):
-        return value
+        return Arrays({str(name): x.detach() if isinstance(x, Tensor) else x for name, x in content.items()})
+    if isinstance(content, list):
+        raise ContentError("expected a tensor, a pair (logits, target) or a mapping with 'logits', got a list")
+    return Arrays(_arrays_of(content))
 
 
 def _has_plain_name(path: Path) -> bool:
@@ -474,19 +467,10 @@ def _has_plain_name(path: Path) -> bool:
     return printable(str(path)) == str(path)
 
 
-def _expect_start(path: Path, start: bytes, what: str) -> None:
-    """Raise unless the file begins with `start`."""
-    with path.open("rb") as file:
-        if file.read(len(start)) != start:
-            raise ValueError(f"it does not begin like {what}")
-
-
-READERS: Mapping[str, Any] = {
-    ".npz": _read_npz,
-    ".npy": _read_npy,
+READERS: Mapping[str, Callable[[Path], Sheet | Arrays]] = {
+    **dict.fromkeys((".npz", ".npy"), _read_numpy),
     ".safetensors": _read_safetensors,
-    ".pt": _read_torch,
-    ".pth": _read_torch,
-    ".parquet": ParquetSheet,
-    ".csv": CsvSheet,
+    **dict.fromkeys((".pt", ".pth"), _read_torch),
+    ".parquet": _read_parquet,
+    **dict.fromkeys((".csv", ".tsv", ".csv.gz"), TextSheet),
 }

@@ -1,9 +1,9 @@
 """`LogitSet`: logits with their targets and scores; the checks of its rows; probabilities in place of logits."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -14,10 +14,11 @@ from ..core.tally import is_class
 from ..functional.checks import are_probabilities, as_indices, check_logits, check_target, probabilities_message
 from ..functional.evidence import Evidence
 from .atomic import printable
-from .finding import TARGET_NAMES
 
-# How far the sum of a row may be from 1: probabilities are often written with three digits.
+# How far the sum of a row of probabilities may be from 1; see `_slack` for rounded ones.
 SUM_TOLERANCE = 0.02
+# The target of a sample that does not count.
+IGNORED_CLASS = -100
 # A probability of 0 is replaced by this number, whose logarithm is about -69.1.
 SMALLEST = 1e-30
 REMEDY = (
@@ -38,6 +39,9 @@ class LogitSet:
         from_probabilities: whether the logits are logarithms of probabilities. After a softmax the energy is always 0,
             so that an evaluation leaves it out.
         total: the number of rows that these were drawn from; None if these are all.
+        row_numbers: (N,) the numbers of these rows in their file; None if they are all rows.
+        notes: columns that no number depends on, such as file names: N strings each, or a tensor.
+        classes: the names of the classes, or None.
 
     >>> from torch_boc.data import logit_set
     >>> data = logit_set((torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [0, 1]), "test")
@@ -51,11 +55,28 @@ class LogitSet:
     name: str = "logits"
     from_probabilities: bool = False
     total: int | None = None
+    row_numbers: Tensor | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    classes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         with naming(self.name):
-            object.__setattr__(self, "target", check_rows(self.logits, self.target, self.columns))
-            refuse_probabilities(self.logits)
+            logits = self.logits
+            check_logits(logits, -1)
+            if logits.ndim != 2 or len(logits) == 0:
+                got = f"shape {tuple(logits.shape)}"
+                raise ValueError(f"expected logits of shape (N, C) with at least one row, got {got}")
+            bad = ~logits.amax(1).isfinite()
+            if bool(bad.any()):
+                raise ValueError(
+                    f"expected finite logits (or -inf for some classes), got NaN, +inf or only -inf in "
+                    f"{int(bad.sum())} of {len(logits)} rows, first in row {int(bad.nonzero()[0])}; leave them out"
+                )
+            check_columns(self.columns, len(logits))
+            if self.target is not None:
+                target = check_classes(self.target, logits.shape[0], logits.shape[1])
+                object.__setattr__(self, "target", target)
+            refuse_probabilities(logits)
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -78,13 +99,16 @@ class ColumnSet:
         evidence: what is known of each sample, without what only logits tell.
         columns: scores computed elsewhere, each (N,), higher = more in-distribution.
         name: the name of the set in tables and messages.
-        total: the number of rows that these were drawn from; None if these are all.
+        total, row_numbers, notes: see `LogitSet`.
     """
 
     evidence: Evidence
     columns: Mapping[str, Tensor] = field(default_factory=dict)
     name: str = "columns"
     total: int | None = None
+    row_numbers: Tensor | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    classes: ClassVar[None] = None
     from_probabilities: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -93,8 +117,9 @@ class ColumnSet:
             bad = ~(coins.odds + coins.loss + coins.concentration + coins.free_gap).isfinite()
             if bool(bad.any()):
                 raise ValueError(f"expected rows of finite numbers, got NaN or infinity in {int(bad.sum())} rows")
-            _check_columns(self.columns, len(self))
-            _check_target(self.target, self.num_classes)
+            check_columns(self.columns, len(self))
+            if self.target is not None:
+                check_classes(self.target, len(self), self.num_classes)
 
     def __len__(self) -> int:
         return len(self.evidence.coins.odds)
@@ -115,44 +140,8 @@ class ColumnSet:
         return some._replace(coins=Coins(*(x[chosen] for x in self.evidence.coins[:5])))
 
 
-def set_of_arrays(source: Any, name: str, *, from_probabilities: bool = False) -> LogitSet:
-    """The same as `logit_set`, but `source` cannot be a path, and `name` must be printable."""
-    if isinstance(source, LogitSet):
-        return replace(source, name=name, columns=printable_keys(source.columns))
-    with naming(name):
-        target: Tensor | None = None
-        columns: Mapping[str, Tensor] = {}
-        if isinstance(source, Mapping):
-            source, target, columns = _from_mapping(source)
-        elif isinstance(source, tuple) and len(source) == 2:
-            source, target = source[0], class_indices(source[1])
-        logits = floating(source)
-        logits = logarithms(logits) if from_probabilities else logits
-        columns = printable_keys(columns)
-    data = LogitSet(logits, target, columns, name, from_probabilities)
-    warn_of_shares(logits, name)
-    return data
-
-
-def check_rows(logits: Tensor, target: Tensor | None, columns: Mapping[str, Tensor], first: int = 0) -> Tensor | None:
-    """The targets in int64, or an error if these rows cannot be a set. `first` is the number of the first row."""
-    check_logits(logits, -1)
-    if logits.ndim != 2 or len(logits) == 0:
-        got = f"shape {tuple(logits.shape)}"
-        raise ValueError(f"expected logits of shape (N, C) with at least one row, got {got}")
-    bad = ~logits.amax(1).isfinite()
-    if bool(bad.any()):
-        raise ValueError(
-            f"expected finite logits (or -inf for some classes), got NaN, +inf or only -inf in {int(bad.sum())} of "
-            f"{len(logits)} rows, first in row {first + int(bad.nonzero()[0])}; leave these rows out"
-        )
-    _check_columns(columns, len(logits))
-    target = None if target is None else check_target(target, logits.shape[:1])
-    _check_target(target, logits.shape[1])
-    return target
-
-
-def _check_columns(columns: Mapping[str, Tensor], rows: int) -> None:
+def check_columns(columns: Mapping[str, Tensor], rows: int) -> None:
+    """Raise unless all scores are finite, one for each row."""
     for name, values in columns.items():
         finite = bool(values.isfinite().all())
         if values.shape != (rows,) or not finite:
@@ -162,18 +151,39 @@ def _check_columns(columns: Mapping[str, Tensor], rows: int) -> None:
             )
 
 
-def _check_target(target: Tensor | None, num_classes: int) -> None:
-    outside = torch.empty(0) if target is None else target[~is_class(target, num_classes)]
+def check_classes(target: Tensor, rows: int, num_classes: int, *, ignored: bool = False) -> Tensor:
+    """The targets in int64, or an error. With `ignored`, they may be `IGNORED_CLASS`."""
+    target = check_target(target, torch.Size([rows]))
+    bad = ~is_class(target, num_classes)
+    outside = target[bad & (target != IGNORED_CLASS)] if ignored else target[bad]
     if len(outside):
         raise ValueError(
-            f"expected targets in [0, {num_classes}), got {len(outside)} outside, such as {int(outside[0])}"
+            f"expected targets in [0, {num_classes}), got {len(outside)} outside, such as {int(outside[0])}; leave "
+            f"these rows out"
         )
+    return target
 
 
 def refuse_probabilities(logits: Tensor) -> None:
-    """Raise for logits of shape (N, C) if every row is a probability vector."""
-    if bool(are_probabilities(logits, 1, slack=SUM_TOLERANCE)):
+    """Raise for logits of shape (N, C) if every row is a probability vector, or one of percentages."""
+    rows = logits[logits.amax(1).isfinite()]
+    if bool(are_probabilities(rows, 1, slack=_slack(rows))):
         raise ValueError(probabilities_message("every row", REMEDY))
+    if bool(are_probabilities(rows / 100, 1, slack=_slack(rows / 100))) and bool((rows > 1).any(1).all()):
+        raise ValueError(
+            "expected logits or log-probabilities, got percentages (every row is non-negative and sums to 100); "
+            "divide them by 100 and say that they are probabilities: from_probabilities=True (--probabilities)"
+        )
+
+
+def _slack(probabilities: Tensor) -> float:
+    """How far the sum of a row may be from 1: half a unit of the last digit for each class, if they are rounded."""
+    for digits in (2, 3):
+        scaled = probabilities.nan_to_num().double() * 10**digits
+        near = min(0.1, torch.finfo(probabilities.dtype).eps * 10**digits)
+        if bool(((scaled - scaled.round()).abs() <= near).all()):
+            return max(SUM_TOLERANCE, probabilities.shape[1] * 0.5 / 10**digits)
+    return SUM_TOLERANCE
 
 
 def warn_of_shares(logits: Tensor, name: str) -> None:
@@ -199,13 +209,14 @@ def logarithms(probabilities: Tensor, first: int = 0) -> Tensor:
     """
     if probabilities.ndim == 2 and len(probabilities):
         low, total = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64)
-        bad = ~((low >= 0) & ((total - 1).abs() <= SUM_TOLERANCE))  # a row with NaN is bad too
+        slack = _slack(probabilities)
+        bad = ((low < 0) | ((total - 1).abs() > slack)) & ~total.isnan()  # NaN stays NaN
         if bool(bad.any()):
             row = int(bad.nonzero()[0])
             raise ValueError(
-                f"expected probabilities, not negative and of sum 1 within {SUM_TOLERANCE} in every row, got something "
-                f"else in {int(bad.sum())} of {len(bad)} rows, first in row {first + row} (smallest {low[row]:.4g}, "
-                f"sum {total[row]:.4g}); for logits, leave out from_probabilities=True (--probabilities)"
+                f"expected probabilities, not negative and of sum 1 within {slack:g} in every row, got something else "
+                f"in {int(bad.sum())} of {len(bad)} rows, first in row {first + row} (smallest {low[row]:.4g}, sum "
+                f"{total[row]:.4g}); for logits, leave out from_probabilities=True (--probabilities)"
             )
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     return wide.clamp_min(SMALLEST).log()
@@ -220,7 +231,7 @@ def naming(name: str) -> Iterator[None]:
         raise type(error)(f"{name}: {error}") from None
 
 
-def printable_keys(columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def printable_keys(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The columns, with control characters in their names written as escapes."""
     result = {printable(name): column for name, column in columns.items()}
     if len(result) < len(columns):
@@ -228,49 +239,32 @@ def printable_keys(columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     return result
 
 
-def floating(values: Any, what: str = "logits") -> Tensor:
-    """Numbers as a tensor on the CPU; whole numbers become float64, and floats of one byte float32."""
-    tensor = _tensor(values, what)
+def floating(tensor: Tensor) -> Tensor:
+    """Whole numbers in float64, and floats of one byte in float32."""
     if not tensor.is_floating_point():
         return tensor.double()
     return tensor.float() if tensor.itemsize == 1 else tensor
 
 
-def class_indices(values: Any) -> Tensor:
+def class_indices(tensor: Tensor) -> Tensor:
     """Class indices, also from a float column that holds whole numbers, as read from CSV."""
-    tensor = _tensor(values, "target")
-    if tensor.is_floating_point() and bool((tensor == tensor.round()).all()):
+    if tensor.is_floating_point():
+        bad = tensor != tensor.round()  # and so is NaN
+        if bool(bad.any()):
+            raise ValueError(
+                f"expected targets that are class indices, got {float(tensor[bad][0]):g} in {int(bad.sum())} of "
+                f"{len(tensor)} rows; leave these rows out, or write {IGNORED_CLASS} as their target in a file"
+            )
         tensor = tensor.long()
     return as_indices(tensor)
 
 
-def find_target_name(names: Any) -> Any:
-    """The one of the names that is a name of targets, whatever its case; None if there is none."""
-    found = [name for name in names if str(name).strip().lower() in TARGET_NAMES]
-    if len(found) > 1:
-        raise ValueError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(map(str, found))}")
-    return found[0] if found else None
-
-
-def _from_mapping(source: Mapping[str, Any]) -> tuple[Any, Tensor | None, dict[str, Tensor]]:
-    if "logits" not in source:
-        raise ValueError(f"expected a mapping with 'logits', got the keys {', '.join(map(str, source))}")
-    known = {key: value for key, value in source.items() if value is not None}
-    named = find_target_name(known)
-    columns = {}
-    for key, value in known.items():
-        if not isinstance(key, str) or not key:
-            raise ValueError(f"expected names of columns as strings, got {key!r}")
-        if key not in ("logits", named):
-            columns[key] = floating(value, f"column {key!r}")
-    return source["logits"], None if named is None else class_indices(source[named]), columns
-
-
-def _tensor(values: Any, what: str) -> Tensor:
+def as_numbers(values: Any, name: str) -> Tensor:
+    """A tensor on the CPU, or an error that calls it `name`."""
     try:
         return torch.as_tensor(values).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        remedy = "; give a tuple (logits, target), or several sets as a mapping" if what == "logits" else ""
+        remedy = "; give a tuple (logits, target), or several sets as a mapping" if name == "logits" else ""
         raise TypeError(
-            f"expected {what} as a tensor or an array of numbers, got a {type(values).__name__} ({error}){remedy}"
+            f"expected {name} as a tensor or an array of numbers, got a {type(values).__name__} ({error}){remedy}"
         ) from None

@@ -1,6 +1,6 @@
 """The paper's protocol: `evaluate` takes logits and gives a report."""
 
-from ..data.files import logit_set, read_logits
+from ..data.files import logit_set
 from ..data.sets import LogitSet
 from ..report.comparison import Comparison
 from ..report.report import Report, read_report
@@ -19,6 +19,5 @@ __all__ = [
     "logit_set",
     "mahalanobis_scores",
     "odin_scores",
-    "read_logits",
     "read_report",
 ]

@@ -104,7 +104,7 @@ def evaluate(
         raise ValueError(f"expected methods as a list of names among {', '.join(known)}, got {unknown[0]!r}")
     (max_rows,) = check_integers(1, max_rows=max_rows)
     kind: dict[str, Any] = {"from_probabilities": from_probabilities, "max_rows": max_rows, "seed": seed}
-    test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind)
+    test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind, targets=False)
     splits = several_sets(calibration, "calibration", **kind)
     training = {} if train is None else {"train": single_set(train, "train", **kind)}
     check_sets(test, oods, splits, training)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.tally import log_loss
-from ..data.files import LogitReader, logit_set
+from ..data.files import logit_set
 from ..data.sets import ColumnSet, LogitSet
 from ..functional.evidence import gather
 from ..functional.registry import scores
@@ -108,22 +108,15 @@ def ordered(values: Tensor) -> Tensor:
     return torch.from_numpy(array)
 
 
-def single_set(
-    source: Any, name: str, *, from_probabilities: bool = False, max_rows: int | None = MAX_ROWS, seed: int = 42
-) -> AnySet:
+def single_set(source: Any, name: str, **how: Any) -> AnySet:
     """The set as a LogitSet on the CPU, where all the work is done, or as the columns of a predictor."""
-    if isinstance(source, ColumnSet):
-        return replace(source, name=name)
     if isinstance(source, str | os.PathLike):
         warn_of_gaps(source)
-        reader = LogitReader(source, name, from_probabilities=from_probabilities)
-        if not reader.has_logits:
-            return reader.read_columns(max_rows, seed)
-        source = reader.read(max_rows, seed)
-    data = logit_set(source, name, from_probabilities=from_probabilities)
-    target = None if data.target is None else data.target.detach().cpu().long()
-    columns = {key: column.detach().cpu() for key, column in data.columns.items()}
-    return replace(data, logits=data.logits.detach().cpu(), target=target, columns=columns)
+    if not isinstance(source, LogitSet):
+        return logit_set(source, name, **how)
+    target = None if source.target is None else source.target.detach().cpu().long()
+    columns = {key: column.detach().cpu() for key, column in source.columns.items()}
+    return logit_set(replace(source, logits=source.logits.detach().cpu(), target=target, columns=columns), name)
 
 
 def warn_of_gaps(source: str | os.PathLike[str]) -> None:
