@@ -1,5 +1,6 @@
 """`torch-boc monitor`: has the input drifted? An alarm that may be looked at after every sample."""
 
+import os
 from contextlib import nullcontext
 
 import typer
@@ -53,7 +54,7 @@ def monitor(
 
     if alpha is not None:
         check_share("--alpha", alpha)
-    with one_writer(check_file(state)) if state is not None else nullcontext():
+    with one_writer(check_file(state)) if state is not None and os.name == "posix" else nullcontext():
         with working("reading") as tell:
             files = Files(probabilities, classes, tell)
             how = {"score": score, "temperature": temperature, "groups": groups}
