@@ -14,7 +14,8 @@ from torch import Tensor
 from benchmarks.pieces import in_pieces
 from torch_boc.data.atomic import replacing
 from torch_boc.data.sets import LogitSet
-from torch_boc.functional import auroc, boc_summary, compute_scores
+from torch_boc.functional import auroc, boc_summary
+from torch_boc.functional.registry import unsaturated_scores
 
 CLASSES_OF_A_BYTE = 256
 Sets = Mapping[str, Sequence[LogitSet]]
@@ -69,7 +70,7 @@ def _accuracy(data: LogitSet) -> dict[str, float]:
 
 
 def _separation(test: LogitSet, other: LogitSet) -> dict[str, float]:
-    ours, theirs = (compute_scores(x.logits, ["msp", "energy", "structural_score"]) for x in (test, other))
+    ours, theirs = (unsaturated_scores(x.logits, ["msp", "energy", "structural_score"]) for x in (test, other))
     shared = [name for name in test.columns if name in other.columns]
     pairs = {name: (ours[name], theirs[name]) for name in ours}
     pairs |= {name: (test.columns[name], other.columns[name]) for name in shared}

@@ -7,6 +7,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc_curve
 
 from tests.data.cases import labelled, logit_sets, unfamiliar
+from torch_boc import BoCSeparation
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.samples import probe_set
 from torch_boc.evaluation.separation import (
@@ -142,6 +143,19 @@ def test_table_has_every_score_then_detectors_then_columns():
             assert (table[f"{column}_low"] <= table[column] + 1e-12).all()
             assert (table[f"{column}_high"] >= table[column] - 1e-12).all()
     assert report.results.ood["ood"].tolist() == sorted(report.results.ood["ood"])
+
+
+def test_scores_rank_as_in_the_metric():
+    """Scores that round to 1 gave another AUROC here: samples were equal by rounding."""
+    sharp = [LogitSet(12.0 * data.logits, data.target) for data in logit_sets()]
+    assert (scores["msp"](sharp[0].logits) == 1.0).sum() > 1
+    table, metric = evaluate(*sharp, replicates=5).ood.set_index("score"), BoCSeparation(tuple(scores))
+    for data, is_ood in zip(sharp, (False, True), strict=True):
+        metric.update(data.logits, is_ood)
+    for name in scores:
+        for statistic in ("auroc", "fpr95"):
+            expected = metric.compute()[f"{name}_{statistic}"].item()
+            assert table.loc[name, statistic] == pytest.approx(expected, abs=1e-12), name
 
 
 def test_the_gap_s_histogram_is_of_the_gap_itself():

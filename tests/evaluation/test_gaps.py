@@ -60,7 +60,7 @@ def test_deterministic_trials(sets):
     for row, trials in zip(rows, (20, 100), strict=True):
         assert (row.variant, row.trials, row.ood) == ("deterministic", trials, "ood")
         assert row.ece == pytest.approx(error)
-        expected = auroc(*(scores["structural_score"](x.data.logits, trials=trials) for x in sets))
+        expected = auroc(*(-scores["log_p_value"](x.data.logits, trials=trials) for x in sets))
         assert row.auroc == expected.item()
 
 

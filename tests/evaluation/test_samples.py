@@ -65,7 +65,8 @@ def test_shares_below_each_threshold_are_those_of_the_scores(sets):
     assert {row.score for row in rows} == {name for name, score in scores.items() if not score.upside_down}
     for score in found:
         for row in [row for row in rows if row.score == score.name][::7]:
-            assert row.flagged == pytest.approx(float((score.sets[row.set] < row.threshold).double().mean()), abs=1e-12)
+            below = (score.value(score.sets[row.set]) < row.threshold).double().mean()
+            assert row.flagged == pytest.approx(float(below), abs=1e-12)
 
 
 def test_ties_give_each_threshold_once():

@@ -95,7 +95,7 @@ WRONG = {
     "dominance": (lambda: choose_temperature(LOGITS, dominance=0.5), "expected a dominance between 0.5 and 1"),
     "no sample": (lambda: choose_temperature(LOGITS[:0]), r"expected logits of at least one sample, got .*\(0, 4\)"),
     "extras": (lambda: gather(LOGITS, extras=["gem"]), "expected extras as True, False or a list of names among"),
-    "no extras": (lambda: scores["gen"].function(gather(LOGITS)), "expected evidence with the top logits and the sums"),
+    "no extras": (lambda: scores["gen"].number(gather(LOGITS)), "expected evidence with the top logits and the sums"),
     "top k": (lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=3), r"expected 1 to 3 .*, got shape \(2, 4\)"),
     "index": (
         lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=5, index=torch.zeros(3, dtype=torch.int64)),

@@ -94,10 +94,10 @@ def trial_rows(
 
 
 def _flip(data: ProbedSet, trials: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """The share of coins that each prediction wins, expected or sampled, and the paper's score for it."""
+    """The share of coins that each prediction wins, expected or sampled, and what ranks it like the paper's score."""
     if generator is None and trials == data.trials:
         return data.coins.dominance, data.scores["structural_score"]
     if generator is None:
-        return data.coins.dominance, -torch.expm1(log_p_value(data.coins, trials))
+        return data.coins.dominance, -log_p_value(data.coins, trials)
     wins = sample_wins(data.coins, trials, generator=generator)
-    return wins / trials, -torch.expm1(log_p_value(data.coins, trials, wins=wins))
+    return wins / trials, -log_p_value(data.coins, trials, wins=wins)

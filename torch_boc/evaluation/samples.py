@@ -35,7 +35,8 @@ class ProbedSet:
     Attributes:
         data: the set itself.
         coins: the coins of each sample.
-        scores: every score of the registry by name, without those that columns in place of logits do not tell.
+        scores: the number that ranks the samples by each score of the registry (`Score.number`, which does not
+            saturate), without the scores that columns in place of logits do not tell.
         trials: the number of coin flips of the scores that are p-values.
         nll: the negative log-likelihood of the target; None without targets.
     """
@@ -73,7 +74,7 @@ def probe_set(data: AnySet, trials: int = 100) -> ProbedSet:
         evidence = gather(logits, target, trials=trials, extras=True)
         coins.append(evidence.coins)
         for name, score in scores.items():
-            columns[name].append(score.function(evidence))
+            columns[name].append(score.number(evidence))
         if evidence.distance is not None:
             losses.append(log_loss(evidence.coins.odds, evidence.distance))
     joined = {name: torch.cat(parts) for name, parts in columns.items()}
@@ -86,7 +87,7 @@ def _probe_columns(data: ColumnSet, trials: int) -> ProbedSet:
     evidence, known = data.evidence._replace(trials=trials), {}
     for name, score in scores.items():
         try:
-            known[name] = score.function(evidence)
+            known[name] = score.number(evidence)
         except ValueError:  # it needs a number that columns do not have
             continue
     nll = None if data.target is None else torch.full_like(evidence.coins.odds, torch.nan)

@@ -51,11 +51,18 @@ RATES = (*range(0, 50), *range(50, 200, 5), *range(200, 1000, 20))
 
 
 class ScoredSets(NamedTuple):
-    """One score for all sets that have it, higher = more in-distribution. The test set comes first."""
+    """One score for all sets that have it, higher = more in-distribution. The test set comes first.
+
+    The scores of the registry are given by the numbers that rank the samples, so that no samples are equal by rounding.
+    """
 
     name: str
     kind: str
     sets: dict[str, Tensor]
+
+    def value(self, numbers: Tensor) -> Tensor:
+        """The score itself, as it is shown."""
+        return scores[self.name].value(numbers) if self.kind == "score" else numbers
 
 
 class Ranked(NamedTuple):
@@ -149,7 +156,7 @@ def detection_tables(
     for score in found:
         progress(f"score {score.name}")
         ranked = {name: rank_scores(values) for name, values in score.sets.items()}
-        histograms += histogram_rows(score.name, {name: x.values for name, x in ranked.items()})
+        histograms += histogram_rows(score.name, {name: score.value(x.values) for name, x in ranked.items()})
         upside_down = score.kind == "score" and scores[score.name].upside_down
         for name in [name for name in ranked if name != id_name]:
             pair = ranked[id_name], ranked[name]
@@ -345,7 +352,7 @@ def alarm_rows(found: Iterable[ScoredSets]) -> list[AlarmRow]:
     for score in found:
         if score.name in scores and scores[score.name].upside_down:
             continue
-        known, *_ = rising = [ordered(values) for values in score.sets.values()]
+        known, *_ = rising = [ordered(score.value(numbers)) for numbers in score.sets.values()]
         thresholds = known[torch.tensor(RATES) * len(known) // 1000].unique()
         for name, values in zip(score.sets, rising, strict=True):
             shares = torch.searchsorted(values, thresholds).double() / len(values)

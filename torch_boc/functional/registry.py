@@ -27,6 +27,9 @@ LEAST, MOST, STEPS = -6.0, 10.0, 26
 class Score:
     """A named score; call it with logits. Higher means more in-distribution, except for the paper's own score.
 
+    Samples are ranked by `number`, in `BoCSeparation` and `evaluate` alike: the score itself rounds to 1 for many
+    samples, whose order would be lost. To rank samples yourself, take `unsaturated_scores`.
+
     Attributes:
         name: the key in the registry.
         summary: what the score is, in one line.
@@ -46,10 +49,6 @@ class Score:
     axis: str
     extras: tuple[str, ...] = ()
     upside_down: bool = False
-
-    def function(self, evidence: Evidence) -> Tensor:
-        """The score of each row, from the evidence."""
-        return self.value(self.number(evidence))
 
     def __call__(self, logits: Tensor, *, dim: int = -1, trials: int = 100) -> Tensor:
         """The score of each row of `logits`, in float64, without the class axis `dim`, by default the last axis."""
