@@ -57,7 +57,7 @@ def bytes_per_token(recorder: BoCGeneration, emitted: int) -> float:
     """The bytes that the recording holds for each emitted token, also those of buffers that are not full."""
     recording = recorder._recording
     assert recording is not None
-    return (recording.floats.nbytes + recording.integers.nbytes) / emitted
+    return sum(piece.nbytes for piece in recording.pieces) / emitted
 
 
 def measure(model: Any, inputs: dict[str, Any], tokens: int, seconds: float) -> list[dict[str, object]]:

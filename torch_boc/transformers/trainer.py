@@ -129,11 +129,17 @@ class BoCTrainerMetrics:
                 "gives the generated tokens, which have no logits: leave it out for the evaluation with the probe"
             )
         evidence = gather(logits.detach(), self._target(logits, first_of(labels)), ignore_index=PADDING)
+        coins, counted = evidence.coins, evidence.counted
+        odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
+        columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
+        if evidence.target is not None and evidence.distance is not None:
+            columns += [evidence.target, evidence.distance]
         self.metric.num_classes = classes = logits.shape[-1]
         keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
         kept = {"logits": logits.detach()} if (keeps if self.keep_logits is None else self.keep_logits) else {}
         number = torch.full(logits.shape[:1], classes, device=logits.device)
-        predictions = Predictions({"columns": to_columns(evidence), "classes": number, **kept})
+        stacked = torch.stack([widen(column) for column in columns], -1)
+        predictions = Predictions({"columns": stacked, "classes": number, **kept})
         if not isinstance(outputs, tuple | list):
             return predictions
         return (predictions, *(outputs[1:] if kept else ()))
@@ -268,9 +274,6 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._logits("iteration"))
 
-    def __contains__(self, value: object) -> bool:
-        return value in self._parts if isinstance(value, str) else value in self._logits("a search")
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # pickle, copy and NumPy look for such names, and do not need them
             raise AttributeError(name)
@@ -285,15 +288,6 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         inputs = tuple(numpy.asarray(x) if isinstance(x, Predictions) else x for x in inputs)
         return getattr(ufunc, method)(*inputs, **options)
-
-    @classmethod
-    def __torch_function__(cls, function: Any, kinds: Any, args: Any = (), options: Any = None) -> Any:
-        if function is torch.argmax and args:
-            return args[0].argmax(*args[1:], **(options or {}))
-        raise TypeError(
-            f"torch.{function.__name__} takes tensors, got Predictions; give it predictions['logits'] as a tensor, "
-            "which are kept with BoCTrainerMetrics(keep_logits=True)"
-        )
 
     def __repr__(self) -> str:
         what = f"logits of shape {tuple(self['logits'].shape)}" if self.has_logits else "argmax(-1) alone"
@@ -317,16 +311,6 @@ def without_columns(predictions: Any) -> Any:
     if isinstance(predictions, tuple):
         return (without_columns(predictions[0]), *predictions[1:])
     return predictions["logits"] if predictions.has_logits else predictions
-
-
-def to_columns(evidence: Evidence) -> Tensor:
-    """Samples as numbers on a last axis, in the order of `COLUMNS`."""
-    coins, counted = evidence.coins, evidence.counted
-    odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
-    columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
-    if evidence.target is not None and evidence.distance is not None:
-        columns += [evidence.target, evidence.distance]
-    return torch.stack([widen(column) for column in columns], -1)
 
 
 class ColumnMetric(BoCMetric):
