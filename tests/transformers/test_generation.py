@@ -23,7 +23,7 @@ from tests.transformers.cases import (
 )
 from torch_boc import ConformalTest
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
-from torch_boc.transformers import BoCGeneration, Stop, generation, score_tokens
+from torch_boc.transformers import BoCGeneration, Stop, generation
 
 DRAWN = {"do_sample": True, "temperature": 9.0}
 WAYS = {
@@ -183,22 +183,19 @@ def test_a_batch_whose_end_is_not_known(model):
 
 @pytest.mark.parametrize("options", [{}, {**DRAWN, "num_return_sequences": 2}], ids=["one", "several"])
 def test_prompts(model, options):
-    """With the prompt in the records, its padding is left out; scored, it has the numbers of a pass over it."""
-    plain, inputs = BoCGeneration(model), prompts((5, 2, 4))
+    """With the prompt in the records, its padding is left out, and it has no numbers."""
+    plain, g, inputs = BoCGeneration(model), BoCGeneration(model, prompt=True), prompts((5, 2, 4))
     run(model, plain, **options)
-    forced = score_tokens(model, inputs["input_ids"], attention_mask=inputs["attention_mask"])
-    for scored in (False, True):
-        g = BoCGeneration(model, prompt=True, score_prompt=scored)
-        times = len(run(model, g, **options)) // 3
-        for i, (record, bare) in enumerate(zip(g.trace.records, plain.trace.records, strict=True)):
-            before = forced[i // times]
-            assert (record.prompt_length, record.finish) == (len(before), bare.finish)
-            assert record.tokens.tolist() == [*before.tokens.tolist(), *bare.tokens.tolist()]
-            for name in TOKEN_COLUMNS:
-                known = before.numbers[name] if scored else torch.full_like(before.numbers[name], torch.nan)
-                expected = torch.cat([known, bare.numbers[name]])
-                torch.testing.assert_close(record.numbers[name], expected, rtol=1e-9, atol=0, equal_nan=True)
-            assert len(record.rivals) == len(record.rival_log_probabilities) == len(record)
+    times = len(run(model, g, **options)) // 3
+    for i, (record, bare) in enumerate(zip(g.trace.records, plain.trace.records, strict=True)):
+        before = inputs["input_ids"][i // times][inputs["attention_mask"][i // times] > 0]
+        assert (record.prompt_length, record.finish) == (len(before), bare.finish)
+        assert record.tokens.tolist() == [*before.tolist(), *bare.tokens.tolist()]
+        for name, expected in bare.numbers.items():
+            assert record.numbers[name][: len(before)].isnan().all()
+            assert torch.equal(record.numbers[name][len(before) :], expected)
+        assert record.rivals.tolist() == [[-1] * 5] * len(before) + bare.rivals.tolist()
+        assert torch.equal(record.rival_log_probabilities[len(before) :], bare.rival_log_probabilities)
     direct = BoCGeneration(model, prompt=True)
     run(model, direct, True, **SHORT)
     assert [record.tokens[:5].tolist() for record in direct.trace.records] == inputs["input_ids"].tolist()
@@ -319,14 +316,11 @@ def test_what_does_not_fit():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda g, model: BoCGeneration().generate(input_ids=IDS), "expected a model, got none; give it here or to"),
-        (lambda g, model: g.generate(IDS), r"expected a model first, got .*; use g.generate\(input_ids=...\)"),
-        (lambda g, model: g.generate(torch.nn.Linear(2, 2)), "expected a model first, got"),
-        (lambda g, model: run(model, g, True, **SHORT), r"expected g.generate\(model, ...\) for score_prompt=True"),
-        (lambda g, model: g.generate(t5(), **prompts()), "without an encoder .*got a model with one; take prompt=True"),
-        (lambda g, model: g.generate(inputs_embeds=torch.zeros(1, 3, 16)), "expected input_ids .*got no input_ids"),
+        (lambda g: BoCGeneration().generate(input_ids=IDS), r"expected a model first, got nothing; use BoCG"),
+        (lambda g: g.generate(IDS), r"first, got .*\(2, 3\); .* or g.generate\(model"),
+        (lambda g: g.generate(torch.nn.Linear(2, 2)), "expected a model first, got"),
     ],
 )
 def test_calls_that_are_refused(model, call, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        call(BoCGeneration(model, score_prompt=True), model)
+        call(BoCGeneration(model))

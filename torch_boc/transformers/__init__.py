@@ -3,24 +3,12 @@
 try:
     import transformers  # noqa: F401
 except ImportError as error:
-    raise ImportError(
-        "expected the transformers library, got none; install it with pip install 'torch-boc[transformers]'"
-    ) from error
+    raise ImportError("its adapters need transformers: pip install 'torch-boc[transformers]'") from error
 
 from .generation import BoCGeneration
-from .perplexity import TextNumbers, evaluate_text
+from .perplexity import evaluate_text
 from .scoring import logit_slices, score_tokens
 from .stopping import Stop
-from .trainer import COLUMNS, BoCTrainerMetrics, Predictions
+from .trainer import BoCTrainerMetrics, Predictions
 
-__all__ = [
-    "COLUMNS",
-    "BoCGeneration",
-    "BoCTrainerMetrics",
-    "Predictions",
-    "Stop",
-    "TextNumbers",
-    "evaluate_text",
-    "logit_slices",
-    "score_tokens",
-]
+__all__ = ["BoCGeneration", "BoCTrainerMetrics", "Predictions", "Stop", "evaluate_text", "logit_slices", "score_tokens"]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import StopStringCriteria
 
 from ..data.finding import describe
@@ -13,7 +14,6 @@ from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
 from ..language.record import TokenRecord
 from ..language.trace import Trace
 from ..nn.conformal import ConformalTest
-from .scoring import score_tokens
 from .stopping import Stop, running_means
 
 # The buffer grows by this many steps at a time.
@@ -76,9 +76,8 @@ class BoCGeneration:
         pad_token_id: the padding token, likewise.
         stop: a `Stop`, when to stop a sequence.
         test: a `ConformalTest`, calibrated with logits of trusted text. It adds the column `p_in_distribution`.
-        prompt: whether the prompt is a part of the records. With `g.generate` its padding is left out.
-        score_prompt: whether the tokens of the prompt get numbers too, as if the model had emitted them. This takes
-            another pass of the model over the prompt, because `generate` makes no logits there, and needs `g.generate`.
+        prompt: whether the prompt is a part of the records. With `g.generate` its padding is left out. It has no
+            numbers, because `generate` makes no logits there; `score_tokens` has them.
     """
 
     supports_continuous_batching = False
@@ -94,7 +93,6 @@ class BoCGeneration:
         stop: Stop | None = None,
         test: ConformalTest | None = None,
         prompt: bool = False,
-        score_prompt: bool = False,
     ) -> None:
         if isinstance(rivals, bool) or not isinstance(rivals, int) or rivals < 1:
             raise ValueError(f"expected rivals as a positive integer, got {rivals!r}")
@@ -105,8 +103,8 @@ class BoCGeneration:
             test.check_calibrated()
         elif stop is not None and stop.quantity == "p_in_distribution":
             raise ValueError("expected a test to stop by p_in_distribution, got none; give test=, a ConformalTest")
-        self.model, self.tokenizer, self.rivals, self.stop, self.test = model, tokenizer, rivals, stop, test
-        self.prompt, self.score_prompt = prompt or score_prompt, score_prompt
+        self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
+        self.rivals, self.stop, self.test = rivals, stop, test
         # `generate` takes an attribute called eos_token_id for a sign of its own criterion.
         self._eos, self._pad = eos_token_id, pad_token_id
         self._endings = Endings.find(eos_token_id, pad_token_id, ())
@@ -152,23 +150,14 @@ class BoCGeneration:
             kwargs: as for `model.generate`; processors and criteria of your own come before this object.
         """
         model = self.model if model is None else model
-        if model is None:
-            raise ValueError("expected a model, got none; give it here or to BoCGeneration")
         if not callable(getattr(model, "generate", None)):
-            raise TypeError(
-                f"expected a model first, got {describe(model)}; use g.generate(input_ids=...), or "
-                "g.generate(model, ...)"
-            )
-        call = {"model": model, **dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
-        if self.score_prompt and _prompts(call) is None:
-            got = "a model with one" if model.config.is_encoder_decoder else "no input_ids"
-            raise ValueError(
-                f"expected input_ids for a model without an encoder for score_prompt=True, got {got}; take prompt=True"
-            )
+            got = describe(model)
+            raise TypeError(f"expected a model first, got {got}; use BoCGeneration(model), or g.generate(model, ...)")
         own = {"logits_processor": [*(kwargs.get("logits_processor") or []), self], "stopping_criteria": [self]}
         self.reset()
-        self._call, self._criteria = call, [*(kwargs.get("stopping_criteria") or [])]
-        strings, tokenizer = _stated("stop_strings", _sources(call)), call.get("tokenizer")
+        self._call = {"model": model, **dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
+        self._criteria = [*(kwargs.get("stopping_criteria") or [])]
+        strings, tokenizer = _stated("stop_strings", _sources(self._call)), kwargs.get("tokenizer")
         if strings and tokenizer is not None:  # without it, `generate` has its own error
             self._criteria.append(StopStringCriteria(tokenizer, strings))
         try:
@@ -189,8 +178,6 @@ class BoCGeneration:
 
     def _begin(self, ids: Tensor, num_classes: int) -> "Recording":
         """The recording of a call of `generate` that has just begun."""
-        if self.score_prompt and not self._call:
-            raise ValueError("expected g.generate(model, ...) for score_prompt=True, got model.generate(...)")
         sources = _sources(self._call or {"model": self.model})
         self._endings = Endings.find(self._eos, self._pad, (*sources, self.tokenizer), ids.shape[1])
         if len(ids) > 1 and not self._call and self._eos is None and not self._endings.eos:
@@ -215,8 +202,7 @@ class BoCGeneration:
         length = None if sequences is None else sequences.shape[1] - recording.prompt.shape[1]
         records = recording.records(self._endings, length)
         if self.prompt:
-            before = self._prompt_records(recording)  # the sequences of one prompt stand together
-            records = [_joined(before[i * len(before) // len(records)], x) for i, x in enumerate(records)]
+            records = self._with_prompts(records, recording.prompt)
         spoiled = sum(int((record.numbers["masked"] * 2 > recording.num_classes).sum()) for record in records)
         if spoiled and not self._warned:
             self._warned = True
@@ -227,44 +213,29 @@ class BoCGeneration:
             )
         return Trace(records, num_classes=recording.num_classes, tokenizer=self.tokenizer)
 
-    def _prompt_records(self, recording: "Recording") -> list[TokenRecord]:
-        """The prompts of the call without their padding; or as `generate` saw them, if the call is not known."""
-        prompts = _prompts(self._call) if self._call else None
-        ids, mask = prompts or (recording.prompt, torch.ones_like(recording.prompt))
-        if self.score_prompt and self._call:
-            return score_tokens(self._call["model"], ids, attention_mask=mask, rivals=recording.rivals)
-        records = []
-        for row, present in zip(ids.cpu(), mask.cpu(), strict=True):
-            nothing = torch.full((int((present != 0).sum()), recording.rivals), -1)
-            records.append(TokenRecord(row[present != 0], {}, nothing, nothing.double() * torch.nan))
-        return records
+    def _with_prompts(self, records: list[TokenRecord], ids: Tensor) -> list[TokenRecord]:
+        """The records with their prompts without padding before them; as `generate` saw them if the call is unknown."""
+        call, mask = self._call, None
+        given = call.get("input_ids") if call.get("inputs") is None else call["inputs"]
+        if isinstance(given, Tensor) and not given.is_floating_point() and not call["model"].config.is_encoder_decoder:
+            ids, mask = given, call.get("attention_mask")
+        present = torch.ones_like(ids) if mask is None else mask
+        joined = []
+        for i, record in enumerate(records):
+            place = i * len(ids) // len(records)  # the sequences of one prompt stand together
+            prompt = ids[place][present[place] != 0].cpu()
+            before = (0, 0, len(prompt), 0)
+            numbers = {name: pad(x, before[2:], value=torch.nan) for name, x in record.numbers.items()}
+            rivals, chances = record.rivals, record.rival_log_probabilities
+            lists = pad(rivals, before, value=-1), pad(chances, before, value=torch.nan)
+            tokens = torch.cat([prompt, record.tokens])
+            joined.append(TokenRecord(tokens, numbers, *lists, prompt_length=len(prompt), finish=record.finish))
+        return joined
 
 
 def _sources(call: Mapping[str, Any]) -> tuple[Any, ...]:
     """What states the settings of a call of `generate`, the first one first."""
     return call, call.get("generation_config"), getattr(call["model"], "generation_config", None)
-
-
-def _prompts(call: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-    """The prompts of a call of `generate` and their mask; None if there are none, or if they go to an encoder."""
-    ids = call.get("input_ids") if call.get("inputs") is None else call["inputs"]
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or call["model"].config.is_encoder_decoder:
-        return None
-    mask = call.get("attention_mask")
-    return ids, torch.ones_like(ids) if mask is None else mask
-
-
-def _joined(prompt: TokenRecord, record: TokenRecord) -> TokenRecord:
-    """The record with its prompt before it; what the prompt has no numbers for is NaN."""
-    missing = torch.full((len(prompt),), torch.nan, dtype=torch.float64)
-    return TokenRecord(
-        torch.cat([prompt.tokens, record.tokens]),
-        {name: torch.cat([prompt.numbers.get(name, missing), x]) for name, x in record.numbers.items()},
-        torch.cat([prompt.rivals, record.rivals]),
-        torch.cat([prompt.rival_log_probabilities, record.rival_log_probabilities]),
-        prompt_length=len(prompt),
-        finish=record.finish,
-    )
 
 
 class Endings(NamedTuple):

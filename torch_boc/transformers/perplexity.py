@@ -95,7 +95,12 @@ def evaluate_text(
                     for start, logits in window_logits(model, batch, first, cached=cached):
                         part.metric.to(logits.device)
                         part.metric.update(logits[0], batch[0, start : start + logits.shape[1]].to(logits.device))
-            whole.add(part)
+            if whole.metric.update_called:
+                whole.metric.merge_state(part.metric)
+            else:
+                whole.metric = deepcopy(part.metric)
+            whole.bytes += part.bytes
+            whole.documents += part.documents
             found[name] = part.numbers(name)
     whole.metric.nan_strategy = "warn"
     total = whole.numbers(ALL)
@@ -121,15 +126,6 @@ class _Sum:
                 self.bytes -= len(tokenizer.decode(ids[:1]).encode())
                 predicted = True
             yield ids
-
-    def add(self, part: "_Sum") -> None:
-        """Add what other texts add up to."""
-        if self.metric.update_called:
-            self.metric.merge_state(part.metric)
-        else:
-            self.metric = deepcopy(part.metric)
-        self.bytes += part.bytes
-        self.documents += part.documents
 
     def numbers(self, name: str) -> dict[str, float]:
         """The numbers of `TextNumbers`."""

@@ -16,8 +16,6 @@ from ..language.record import TokenRecord
 IGNORED = -100
 # At most this many logits exist at a time: 64 MB in float32.
 MOST_LOGITS = 2**24
-# Texts are scored so few at a time that a piece has at least this many places.
-SHORTEST_PIECE = 16
 # Places whose logits nobody asks for are passed in pieces of at least this many tokens.
 SILENT_PIECE = 512
 # The context of a model whose config does not state one, and the names under which configs do.
@@ -109,20 +107,17 @@ def score_tokens(
     Returns:
         A record for each text. The numbers of its first token are NaN, because nothing precedes it.
     """
-    number = max(1, MOST_LOGITS // (SHORTEST_PIECE * vocabulary(model)))
     tokens, lengths = left_aligned(input_ids, attention_mask)
+    missing = torch.full((len(tokens), 1), torch.nan, dtype=torch.float64)
+    no_rivals = torch.full((len(tokens), 1, min(rivals, vocabulary(model))), -1)
+    parts = [[missing] * len(TOKEN_COLUMNS) + [no_rivals, missing.unsqueeze(-1).expand(no_rivals.shape)]]
+    for _, logits, target in logit_slices(model, input_ids, attention_mask, context=context, stride=stride):
+        parts.append([x.cpu() for x in token_numbers(logits, target.clamp_min(0), rivals=rivals)])
+    *columns, others, chances = (torch.cat(column, 1) for column in zip(*parts, strict=True))
     records = []
-    for rows, counts in zip(tokens.split(number), lengths.split(number), strict=True):
-        mask = torch.arange(rows.shape[1], device=rows.device) < counts.unsqueeze(1)
-        missing = torch.full((len(rows), 1), torch.nan, dtype=torch.float64)
-        no_rivals = torch.full((len(rows), 1, min(rivals, vocabulary(model))), -1)
-        parts = [[missing] * len(TOKEN_COLUMNS) + [no_rivals, missing.unsqueeze(-1).expand(no_rivals.shape)]]
-        for _, logits, target in logit_slices(model, rows, mask, context=context, stride=stride):
-            parts.append([x.cpu() for x in token_numbers(logits, target.clamp_min(0), rivals=rivals)])
-        *columns, others, chances = (torch.cat(column, 1) for column in zip(*parts, strict=True))
-        for i, n in enumerate(counts.tolist()):
-            numbers = {name: x[i, :n].double() for name, x in zip(TOKEN_COLUMNS, columns, strict=True)}
-            records.append(TokenRecord(rows[i, :n].cpu(), numbers, others[i, :n], chances[i, :n].double()))
+    for i, n in enumerate(lengths.tolist()):
+        numbers = {name: x[i, :n].double() for name, x in zip(TOKEN_COLUMNS, columns, strict=True)}
+        records.append(TokenRecord(tokens[i, :n].cpu(), numbers, others[i, :n], chances[i, :n].double()))
     return records
 
 

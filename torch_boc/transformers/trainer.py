@@ -21,8 +21,6 @@ from ..functional.tally import Counts
 from ..functional.tokens import next_labels, predicts_next
 from ..metrics import BoCMetric
 
-COLUMNS = ("prediction", "odds", "loss", "concentration", "free_gap", "target", "distance")
-"""The numbers of each sample, in this order; without labels the first five."""
 # Trainer pads with this value. Odds are never negative, so that it also marks samples that are ignored.
 PADDING = -100
 # How many samples are counted at once. The tokens of a whole evaluation may be too many.
@@ -97,7 +95,8 @@ class BoCTrainerMetrics:
         keys: Sequence[str] | None = None,
         prefix: str = "boc",
     ) -> None:
-        self.metric = ColumnMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
+        # Every process has the columns of all, so that nothing is synced.
+        self.metric = BoCMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
         self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
         self.ignore_index, self.causal = ignore_index, causal
         self._model: nn.Module | None = None
@@ -140,9 +139,7 @@ class BoCTrainerMetrics:
         number = torch.full(logits.shape[:1], classes, device=logits.device)
         stacked = torch.stack([widen(column) for column in columns], -1)
         predictions = Predictions({"columns": stacked, "classes": number, **kept})
-        if not isinstance(outputs, tuple | list):
-            return predictions
-        return (predictions, *(outputs[1:] if kept else ()))
+        return (predictions, *(outputs[1:] if kept else ())) if isinstance(outputs, tuple | list) else predictions
 
     def __call__(self, outcome: Any, compute_result: bool | None = None) -> dict[str, Any]:
         """Trainer's `compute_metrics`.
@@ -162,7 +159,9 @@ class BoCTrainerMetrics:
         active = loaders[-1]
         current = (None, 0) if active is None else (weakref.ref(active), sum(x is active for x in loaders))
         if self._finished or compute_result is None or current != self._pass:
+            classes = self.metric.num_classes  # `preprocess` has seen the logits before
             self.metric.reset()
+            self.metric.num_classes = classes
         self._finished, self._pass = compute_result is not False, current
         batches = outcome.predictions if isinstance(outcome.predictions, list) else [outcome.predictions]
         for batch in map(first_of, batches):  # several with `eval_do_concat_batches=False`
@@ -173,7 +172,7 @@ class BoCTrainerMetrics:
                 )
             if compute_result is None and len(batch):  # otherwise `preprocess` has just seen its logits
                 self.metric.num_classes = int(batch["classes"][0])
-            self.metric.update(torch.as_tensor(batch["columns"]))
+            self._add(torch.as_tensor(batch["columns"]))
         own: Mapping[str, Any] = {}
         if self.compute_metrics is not None and outcome.label_ids is not None:
             extras = {name: getattr(outcome, name, None) for name in ("inputs", "losses")}
@@ -187,9 +186,17 @@ class BoCTrainerMetrics:
         keys = [key for key in self.keys if labelled or key not in LABELLED_KEYS]
         return {**{self.prefix + key: summary[key].item() for key in keys}, **own}
 
-    def reset(self) -> None:
-        """Forget an interrupted evaluation with `batch_eval_metrics=True`. With Trainer itself this is never needed."""
-        self._finished, self._pass = True, (None, 0)
+    def _add(self, columns: Tensor) -> None:
+        """Add the numbers of samples to the metric."""
+        self.metric.to(columns.device)
+        for block in columns.flatten(0, -2).split(BLOCK_SAMPLES):
+            prediction, odds, loss, concentration, free_gap, *labels = widen(block).unbind(-1)
+            coins = Coins(prediction.long(), odds, loss, concentration, free_gap)
+            # A row without geometry has NaN for odds, and counts as invalid.
+            evidence = Evidence(coins, self.metric.num_classes or 0, counted=~(odds < 0))
+            if labels:
+                evidence = evidence._replace(target=labels[0].long(), distance=labels[1])
+            self.metric.update(evidence)
 
     def _target(self, logits: Tensor, labels: Tensor | None) -> Tensor | None:
         """The label of each row of logits, or -100."""
@@ -217,7 +224,8 @@ class BoCTrainerMetrics:
 class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     """The predictions of a Trainer with the probe: an array of logits, of which often only `argmax(-1)` was kept.
 
-    `predictions["columns"]` has the numbers of the probe on its last axis, in the order of `COLUMNS`. If the logits
+    `predictions["columns"]` has the numbers of the probe on its last axis: prediction, odds, loss, concentration and
+    free_gap, and with labels target and distance. If the logits
     were kept, it behaves like their array, which is `predictions["logits"]`. If not, it knows only the predicted
     classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`. Everything else raises an error.
 
@@ -226,7 +234,7 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     >>> predictions = Predictions({"columns": torch.tensor([[2.0, 0.1, 0.1, 0.0], [0.0, 0.2, 0.1, 0.5]])})
     >>> predictions.argmax(-1)
     tensor([2, 0])
-    >>> predictions.has_logits
+    >>> "logits" in predictions
     False
     """
 
@@ -236,22 +244,12 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     def argmax(self, axis: int | None = None, out: None = None, *, dim: int | None = None, **options: Any) -> Any:
         """The predicted classes; `axis` or `dim` must be the last. They are 0 where Trainer padded."""
         axis = dim if axis is None else axis
-        if self.has_logits:
+        if "logits" in self._parts:
             return self["logits"].argmax(axis, **options)
-        if axis not in (-1, self.ndim - 1) or options or out is not None:
+        if axis not in (-1, self["columns"].ndim - 1) or options or out is not None:
             raise ValueError(f"expected argmax(-1) and no other options, got axis {axis}: {REMEDY}")
         prediction = self["columns"][..., 0].clip(min=0)
         return prediction.long() if isinstance(prediction, Tensor) else prediction.astype("int64")
-
-    @property
-    def has_logits(self) -> bool:
-        """Whether the logits were kept."""
-        return "logits" in self._parts
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes, that of the classes included."""
-        return int(self["columns"].ndim)
 
     def keys(self) -> KeysView[str]:
         """The names of the parts: "columns", "classes" (how many, for each sample), and "logits" if they were kept."""
@@ -277,7 +275,7 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # pickle, copy and NumPy look for such names, and do not need them
             raise AttributeError(name)
-        if not self.has_logits:
+        if "logits" not in self._parts:
             raise AttributeError(f"{name!r} needs the logits: {REMEDY}")
         return getattr(self["logits"], name)
 
@@ -290,11 +288,11 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
         return getattr(ufunc, method)(*inputs, **options)
 
     def __repr__(self) -> str:
-        what = f"logits of shape {tuple(self['logits'].shape)}" if self.has_logits else "argmax(-1) alone"
+        what = f"logits of shape {tuple(self['logits'].shape)}" if "logits" in self._parts else "argmax(-1) alone"
         return f"Predictions({len(self)} samples, {what})"
 
     def _logits(self, what: str) -> Any:
-        if not self.has_logits:
+        if "logits" not in self._parts:
             raise TypeError(f"{what} needs the logits: {REMEDY}")
         return self._parts["logits"]
 
@@ -310,29 +308,4 @@ def without_columns(predictions: Any) -> Any:
         return [without_columns(batch) for batch in predictions]
     if isinstance(predictions, tuple):
         return (without_columns(predictions[0]), *predictions[1:])
-    return predictions["logits"] if predictions.has_logits else predictions
-
-
-class ColumnMetric(BoCMetric):
-    """A `BoCMetric` that takes columns instead of logits. Every process has all columns, so it is never synced."""
-
-    def update(self, preds: Tensor, target: Tensor | None = None) -> None:  # type: ignore[override]
-        if self.num_classes is None:
-            raise ValueError("expected predictions that this BoCTrainerMetrics made, got those of another")
-        if self.device != preds.device:
-            self.to(preds.device)
-        for block in preds.flatten(0, -2).split(BLOCK_SAMPLES):
-            prediction, odds, loss, concentration, free_gap, *labels = widen(block).unbind(-1)
-            # A row without geometry has NaN for odds, and counts as invalid.
-            evidence = Evidence(
-                Coins(prediction.long(), odds, loss, concentration, free_gap), self.num_classes, counted=~(odds < 0)
-            )
-            if labels:
-                evidence = evidence._replace(target=labels[0].long(), distance=labels[1])
-            super().update(evidence)
-
-    def reset(self) -> None:
-        """Forget all samples, but not the classes: `preprocess` has seen the logits before the first update."""
-        classes = self.num_classes
-        super().reset()
-        self.num_classes = classes
+    return predictions.get("logits", predictions)
