@@ -13,7 +13,7 @@ from tests.transformers.cases import byte_model, byte_tokenizer, prose
 from torch_boc.cli import language_model as command
 from torch_boc.cli.language_model import UNKNOWN
 from torch_boc.language import Trace
-from torch_boc.language.scales import SCALES
+from torch_boc.language.trace_page import SCALES
 from torch_boc.transformers import evaluate_text
 
 CHAT = "{% for message in messages %}User: {{ message.content }}\n{% endfor %}Bot:"

@@ -40,18 +40,42 @@ def vllm_pairs(token, chance, best):
 
 
 def vllm_chat(logits, tokens, k, ids=False):
-    """The first k of vLLM's dictionary, so that the emitted token may have the place of the last."""
+    """The first k of vLLM's dictionary, so that the emitted token may have the place of the last.
+
+    With ids, the bytes of the emitted token are those of its text, and those of the list are of "token_id:123".
+    """
     content = []
     for token, chance, best in rows(logits, tokens, k):
         pairs = list(vllm_pairs(token, chance, best).items())[:k]
-        texts = {other: f"token_id:{other}" if ids else name(other) for other in (token, *(x for x, _ in pairs))}
-        top = [entry(other, x, texts[other]) for other, x in pairs]
-        content.append({**entry(token, chance, texts[token]), "top_logprobs": top})
+        top = [entry(other, x, f"token_id:{other}" if ids else None) for other, x in pairs]
+        own = entry(token, chance)
+        content.append({**own, "token": f"token_id:{token}" if ids else own["token"], "top_logprobs": top})
     return choices({"content": content})
 
 
 def vllm_chat_ids(logits, tokens, k):
     return vllm_chat(logits, tokens, k, ids=True)
+
+
+def llama_chat(logits, tokens, k):
+    """With ids. The text of the emitted token is what was sent: nothing while a character is held back."""
+    content = []
+    for place, (token, chance, best) in enumerate(rows(logits, tokens, k)):
+        sent = "" if place % 2 else f"{name(token)}!"
+        top = [{"id": other, **entry(other, x)} for other, x in best]
+        content.append({"id": token, **entry(token, chance, sent), "top_logprobs": top})
+    return choices({"content": content})
+
+
+def sglang_chat(logits, tokens, k):
+    """By their text, so that the later of two tokens of the same text replaces the earlier."""
+    content = []
+    for token, chance, best in rows(logits, tokens, k):
+        texts = {other: "\ufffd" if other % 3 == 0 else name(other // 2) for other in (token, *(x for x, _ in best))}
+        top = {texts[other]: x for other, x in best}
+        listed = [entry(None, x, text) for text, x in top.items()]
+        content.append({**entry(token, chance, texts[token]), "top_logprobs": listed})
+    return choices({"content": content})
 
 
 def completion(logits, tokens, k):
@@ -78,4 +102,4 @@ def request_output(logits, tokens, k, prompt=0):
     return SimpleNamespace(outputs=[output], prompt_logprobs=before, prompt_token_ids=tokens.tolist()[:prompt])
 
 
-FORMATS = (openai_chat, vllm_chat, vllm_chat_ids, completion, request_output)
+FORMATS = (openai_chat, vllm_chat, vllm_chat_ids, llama_chat, completion, request_output)

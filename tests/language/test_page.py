@@ -12,7 +12,7 @@ import torch
 from tests.browser import Watched, browser, contrast  # noqa: F401
 from tests.language.cases import make_record, make_trace
 from torch_boc.language import Trace, trace_page
-from torch_boc.language.scales import LEVELS, SCALES, scale_of
+from torch_boc.language.trace_page import SCALES
 
 HOSTILE = ["</script><b>", "<img src=x onerror=alert(1)>", "' onload='x", '"', "{{ 7 + 7 }}", "\u2028", "\ud800"]
 TOKEN = ".answer .text span"
@@ -62,10 +62,10 @@ def test_what_is_shown():
     assert f"1 − confidence − lost coins / {trace.num_classes - 1:,}." in asked
     assert "<option value='gap' selected>" in asked
     record = make_record(6)
-    more = {**record.numbers, "masked": torch.zeros(6), "p_in_distribution": torch.rand(6), "own": torch.arange(6.0)}
+    more = {**record.numbers, "masked": torch.zeros(6), "p_in_distribution": torch.rand(6)}
     more |= {"lost_coins_lower": more["lost_coins"] - 0.1, "lost_coins_upper": more["lost_coins"] + 0.1}
     data = Parsed(Trace([replace(record, numbers=more)], num_classes=50).html()).data
-    assert list(data["scales"])[5:] == ["p_in_distribution", "own"]
+    assert list(data["scales"])[5:] == ["p_in_distribution"]
     assert "lost_coins_lower" in data["sequences"][0]["numbers"]
 
 
@@ -87,10 +87,8 @@ def test_sizes():
 def test_scales_are_ordered(name):
     edges = SCALES[name].edges
     assert list(edges) in (sorted(edges), sorted(edges, reverse=True))
-    assert [SCALES[name].level(edge) for edge in edges] == list(range(1, LEVELS))
+    assert [SCALES[name].level(edge) for edge in edges] == list(range(1, 8))
     assert SCALES[name].level(float("nan")) == -1
-    assert scale_of("own", [0.0, 8.0, float("nan")]).edges == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
-    assert (scale_of("own", [3.0]).level(3.0), scale_of("own", []).level(0.5)) == (0, 4)
 
 
 @pytest.fixture(scope="module")

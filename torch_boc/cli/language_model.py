@@ -153,7 +153,7 @@ def trace(
         torch-boc trace --model m.gguf --prompt Hello -o a.html --table a.parquet
         torch-boc trace --response chat.json --num-classes 128256 --quantity rank
     """
-    from ..language.scales import SCALES
+    from ..language.trace_page import SCALES
 
     if (model is None) == (response is None):
         given = "both" if model is not None else "none"

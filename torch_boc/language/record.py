@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..functional.tokens import TOKEN_COLUMNS
 
@@ -77,47 +77,38 @@ class TextSequence:
     def of(cls, record: TokenRecord, tokenizer: Any) -> "TextSequence":
         """The record with the texts that it has, or that the tokenizer gives; otherwise with token ids."""
         tokens, rivals = record.tokens.tolist(), record.rivals.tolist()
-        names: dict[int, str] = {}
-        if tokenizer is not None:
-            known = {*tokens, *(x for row in rivals for x in row)}
-            names = {token: token_label(tokenizer, token) for token in known if token >= 0}
-        if record.texts is not None:
-            texts = [clean(text) for text in record.texts]
-        elif tokenizer is not None:
-            texts = token_texts(tokenizer, tokens)
-        else:
-            texts = [id_label(token) for token in tokens]
-        shown = names if record.texts is None else {}
-        called = record.labels or [""] * len(tokens)
-        labels = [
-            clean(x) or shown.get(token) or text or id_label(token)
-            for token, text, x in zip(tokens, texts, called, strict=True)
-        ]
+        known = {token for row in (tokens, *rivals) for token in row if token >= 0}
+        names = {} if tokenizer is None else {token: token_label(tokenizer, token) for token in known}
         given = record.rival_texts or [[""] * len(row) for row in rivals]
         rival_labels = [
             [clean(text) or names.get(token) or (id_label(token) if token >= 0 else "") for token, text in pairs]
             for pairs in (zip(*rows, strict=True) for rows in zip(rivals, given, strict=True))
         ]
+        if record.texts is not None:
+            texts, names = [clean(text) for text in record.texts], {}
+        else:
+            texts = [id_label(x) for x in tokens] if tokenizer is None else token_texts(tokenizer, tokens)
+        own = zip(record.labels or [""] * len(tokens), tokens, texts, strict=True)
+        labels = [clean(label) or names.get(token) or text or id_label(token) for label, token, text in own]
         return cls(record, texts, labels, rival_labels)
-
-    @property
-    def numbers(self) -> Mapping[str, Tensor]:
-        """The numbers of the tokens, by name."""
-        return self.record.numbers
 
     @property
     def first(self) -> int:
         """The first token to show with numbers: that of the prompt if any of it has numbers, or the one after it."""
         start = self.record.prompt_length
-        known = any(not bool(column[:start].isnan().all()) for column in self.numbers.values())
+        known = any(not bool(column[:start].isnan().all()) for column in self.record.numbers.values())
         return 0 if start and known else start
 
     def summary(self) -> dict[str, Any]:
         """The numbers of what was generated, or of the prompt if nothing was."""
         start = self.record.prompt_length if self.record.prompt_length < len(self.record) else 0
-        columns = {name: self.numbers.get(name, torch.empty(0))[start:].double() for name in TOKEN_COLUMNS}
+        columns = {name: self.record.numbers.get(name, torch.empty(0))[start:].double() for name in TOKEN_COLUMNS}
         known = {name: column[~column.isnan()] for name, column in columns.items()}
         chance, lost = known["log_probability"], known["lost_coins"]
+        # A token of unknown rank is not the likeliest if one that is given is likelier.
+        best = nn.functional.pad(self.record.rival_log_probabilities[start:], (0, 1), value=-math.inf)[:, 0]
+        others = columns["rank"].isnan() & (best > -math.inf) & ~(columns["log_probability"] >= best)
+        first = torch.cat([known["rank"] == 1, torch.zeros(int(others.sum()), dtype=torch.bool)])
         place = int(columns["log_probability"].nan_to_num(math.inf, neginf=-math.inf).argmin()) if len(chance) else -1
         return {
             "tokens": len(self.texts[start:]),
@@ -127,7 +118,7 @@ class TextSequence:
             "median_lost_coins": float(lost.quantile(0.5)) if len(lost) else math.nan,
             "mean_confidence": float(known["confidence"].mean()),
             "mean_entropy": float(known["entropy"].mean()),
-            "share_of_rank_1": float((known["rank"] == 1).double().mean()),
+            "share_of_rank_1": float(first.double().mean()),
             "lowest_log_probability": float(chance.min()) if len(chance) else math.nan,
             "lowest_position": start + place if len(chance) else -1,
             "lowest_text": self.labels[start + place] if len(chance) else "",
@@ -137,7 +128,7 @@ class TextSequence:
 
 def columns_of(sequences: Sequence[TextSequence]) -> list[str]:
     """The names of all numbers of the sequences: those that every token has, then the others in their order."""
-    return list(dict.fromkeys([*TOKEN_COLUMNS, *(name for sequence in sequences for name in sequence.numbers)]))
+    return list(dict.fromkeys([*TOKEN_COLUMNS, *(name for sequence in sequences for name in sequence.record.numbers)]))
 
 
 def id_label(token: int) -> str:
@@ -189,11 +180,9 @@ def token_label(tokenizer: Any, token: int) -> str:
     names = tokenizer.convert_ids_to_tokens([token]) if hasattr(tokenizer, "convert_ids_to_tokens") else [text]
     name = clean(names[0]) if isinstance(names[0], str) else text
     if UNKNOWN in text:
-        data = b""
-        if found := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", name):  # as byte fallback names it
-            data = bytes.fromhex(found[1])
-        elif all(x in BYTES for x in name):
-            data = bytes(BYTES[x] for x in name)
+        found = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", name)  # as byte fallback names it
+        known = bytes(BYTES[x] for x in name) if all(x in BYTES for x in name) else b""
+        data = bytes.fromhex(found[1]) if found else known
         return f"⟨{data.hex(' ').upper()}⟩" if data else text
     if name.startswith("▁") and not text.startswith(" "):  # SentencePiece strips the space at the beginning of a text
         return f" {text}"

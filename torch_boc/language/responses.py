@@ -5,11 +5,11 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from ..functional.top_k import coins_from_top_k
 from .record import UNKNOWN, TokenRecord
@@ -18,6 +18,8 @@ from .record import UNKNOWN, TokenRecord
 UNLIKELY = -9999.0
 # What the rounding of log-probabilities to float32 can hide of what is left of 1.
 ROUNDING = 1e-6
+# Log-probabilities of one token that are given twice differ by less.
+NEAR = 1e-3
 
 
 class Candidate(NamedTuple):
@@ -34,63 +36,35 @@ class Step(NamedTuple):
     Attributes:
         token: the id, or -1.
         data: the bytes of its text.
+        logprob: its log-probability, or NaN.
         rank: its rank, or NaN.
-        given: all tokens that are given at its place, the likeliest first.
-        place: where it is among them, or -1.
         cap: the logarithm of the largest probability that a token that is not given may have.
+        given: all tokens that are given at its place, the likeliest first.
     """
 
     token: int
     data: bytes
+    logprob: float
     rank: float
-    given: list[Candidate]
-    place: int
     cap: float
+    given: list[Candidate]
 
 
-class ResponseTokens:
-    """The tokens of one choice of a response, and the log-probabilities that the server gave for each.
-
-    Attributes:
-        tokens: (T,) in int64, the emitted tokens; -1 where the server gave a text only.
-        texts: the text of each; joined, they are the text of the choice.
-        logprobs: (T, k) in float64, the given log-probabilities, the largest first; -inf where there are fewer.
-        candidates: (T, k) in int64, the tokens that they are of, or -1.
-        candidate_texts: their texts; "" where there is none.
-        index: (T,) in int64, the place of the emitted token among the k; -1 if its log-probability is not given.
-        cap: (T,) in float64, the logarithm of the largest probability that a token that is not given may have.
-        rank: (T,) in float64, the rank of the emitted token; NaN if it is not known.
-        prompt_length: how many of the first tokens are the prompt.
-        finish: why the text ended, in the words of the server.
-    """
-
-    def __init__(self, steps: list[Step], prompt_length: int, finish: str) -> None:
-        self.prompt_length, self.finish = prompt_length, finish
-        width = max([1, *(len(step.given) for step in steps)])
-        nothing = Candidate(-1, "", -math.inf)
-        rows = [[*step.given, *[nothing] * (width - len(step.given))] for step in steps]
-        shape = (len(steps), width)
-        logprobs = [[x.logprob for x in row] for row in rows]
-        self.logprobs = torch.tensor(logprobs, dtype=torch.float64).reshape(shape)
-        self.candidates = torch.tensor([[x.token for x in row] for row in rows], dtype=torch.int64).reshape(shape)
-        self.candidate_texts = [[x.text for x in row] for row in rows]
-        self.tokens = torch.tensor([step.token for step in steps], dtype=torch.int64)
-        self.texts = texts_of_bytes(step.data for step in steps)
-        self.index = torch.tensor([step.place for step in steps], dtype=torch.int64)
-        self.cap = torch.tensor([step.cap for step in steps], dtype=torch.float64)
-        self.rank = torch.tensor([step.rank for step in steps], dtype=torch.float64)
-
-    def __len__(self) -> int:
-        return len(self.tokens)
+# The tokens of one choice of a response, how many of the first are the prompt, and why the text ended.
+Choice = tuple[list[Step], int, str]
 
 
-def read_response(response: Any) -> list[ResponseTokens]:
-    """The tokens and log-probabilities of each choice of a response, in what `coins_from_top_k` takes.
+def read_response(response: Any) -> list[Choice]:
+    """The tokens and log-probabilities of each choice of a response.
 
     It reads chat completions and text completions of OpenAI and of servers that speak its language (vLLM, SGLang,
     llama.cpp), and vLLM's `RequestOutput`, with the prompt if it has log-probabilities. It reads whole responses: a
     piece of a stream of a chat is refused. A piece of a stream of a text completion looks like a whole response, so
     join the pieces before.
+
+    The emitted token is found in the list of the likeliest by its id if the server gives ids (llama.cpp, and vLLM with
+    `return_tokens_as_token_ids`), otherwise by its text and log-probability. If it must be in the list and is not
+    found, nothing is claimed at its place, and a warning counts such tokens.
 
     The cap, from the given tokens:
 
@@ -99,9 +73,10 @@ def read_response(response: Any) -> list[ResponseTokens]:
     - The cap is the smallest of the other tokens. If only the emitted token is given, the cap is what is left of 1.
     - The value -9999.0 stands for "very unlikely". It is read as -inf for other tokens, and as unknown for the emitted
       one.
-    - Text completions give tokens by their text, and tokens of the same text are one entry. Where a list is shorter
-      than others, or has bytes that are no character, the cap is what is left of 1. If that cannot be seen, the bounds
-      may be too narrow: with vLLM, ask for `return_tokens_as_token_ids`, and give `Trace.from_response` a tokenizer.
+    - Text completions, and the chat of SGLang, give tokens by their text, and tokens of the same text are one entry.
+      Where a list is shorter than others, or has bytes that are no character, the cap is what is left of 1. If that
+      cannot be seen, the bounds may be too narrow: with vLLM, ask for `return_tokens_as_token_ids`, and give
+      `Trace.from_response` a tokenizer.
 
     The server decides what the log-probabilities are of:
 
@@ -145,93 +120,110 @@ def read_response(response: Any) -> list[ResponseTokens]:
                 "expected log-probabilities in each choice, got none; ask the server for them, for instance with "
                 "logprobs=True and top_logprobs=20 (chat) or logprobs=5 (completions)"
             )
-        steps = _completion_steps(logprobs, tokens) if content is None else [_chat_step(item) for item in content]
-        found.append(ResponseTokens(steps, 0, str(_get(choice, "finish_reason") or "")))
+        steps = _completion_steps(logprobs, tokens) if content is None else _chat_steps(content)
+        found.append((steps, 0, str(_get(choice, "finish_reason") or "")))
     return found
 
 
-def _chat_step(item: Any) -> Step:
-    own, listed = _candidate(item), [*(_get(item, "top_logprobs") or [])]
-    others = [_candidate(x, known=True) for x in listed]
-    # Two tokens may have the same text and bytes: the emitted one is the one of the same log-probability.
-    for i, x in enumerate(listed):
-        same = all(_get(x, name) == _get(item, name) for name in ("token", "bytes"))
-        if same and abs(others[i].logprob - own.logprob) < 1e-3:
-            del others[i]
-            break
-    given = _get(item, "bytes")
-    return _step(own, others, data=bytes(given) if given is not None and own.token < 0 else None)
+def _chat_steps(content: list[Any]) -> list[Step]:
+    owns, tops, data = [], [], []
+    for item in content:
+        if _get(item, "prob") is not None:
+            raise ValueError(
+                "expected log-probabilities, got probabilities after sampling, which leave out the unlikely tokens; "
+                "ask llama.cpp's server with post_sampling_probs=false"
+            )
+        own, given = _candidate(item), _get(item, "bytes")
+        owns.append(own)
+        tops.append([_candidate(x) for x in _get(item, "top_logprobs") or []])
+        named = given is None or (not own.text and bytes(given) == str(_get(item, "token")).encode())
+        data.append(None if named else bytes(given))  # those of "token_id:123" are no text
+    return _steps(owns, tops, data=data)
 
 
 def _completion_steps(logprobs: Any, tokens: list[str]) -> list[Step]:
     chances = _get(logprobs, "token_logprobs") or [None] * len(tokens)
-    tops = [_items(top) for top in _get(logprobs, "top_logprobs") or [None] * len(tokens)]
-    most = max((len(top) for top in tops), default=0)
-    steps = []
-    for token, chance, top in zip(tokens, chances, tops, strict=True):
-        own = Candidate(*_named(token), _number(chance, known=False))
-        others = [Candidate(*_named(name), _number(x)) for name, x in top if name != token]
-        # Tokens of the same text are one entry, so that a shorter list may have lost a likely token. The emitted token
-        # makes a list longer by one if it is not among the likeliest.
-        inside = own.logprob > min((x.logprob for x in others), default=0.0)
-        whole = len(top) == most or (len(top) == most - 1 and inside)
-        steps.append(_step(own, others, whole=whole and not any(UNKNOWN in name for name, _ in top)))
-    return steps
+    tops = _get(logprobs, "top_logprobs") or [None] * len(tokens)
+    pairs = zip(tokens, chances, strict=True)
+    owns = [Candidate(*_named(token), math.nan if x is None else _number(x)) for token, x in pairs]
+    given = [[Candidate(*_named(name), _number(x)) for name, x in _items(top)] for top in tops]
+    return _steps(owns, given, added=True)
 
 
-def _vllm(response: Any, output: Any) -> ResponseTokens:
+def _vllm(response: Any, output: Any) -> Choice:
     prompt = _get(response, "prompt_logprobs")
     before = list(_get(response, "prompt_token_ids") or ()) if prompt else []
     after, logprobs = list(_get(output, "token_ids") or ()), _get(output, "logprobs")
     if logprobs is None:
         raise ValueError("expected log-probabilities in each output, got none; set SamplingParams(logprobs=20)")
-    steps = []
+    owns, tops, ranks = [], [], []
     for token, given in (*zip(before, prompt or [], strict=True), *zip(after, logprobs, strict=True)):
-        found, rank = {token: Candidate(token, "", math.nan)}, None
-        for key, value in ((int(key), value) for key, value in _items(given)):  # the keys are texts if it was in JSON
-            chance = _number(_get(value, "logprob"), known=key != token)
-            found[key] = Candidate(key, str(_get(value, "decoded_token") or ""), chance)
-            rank = _get(value, "rank") if key == token else rank
-        steps.append(_step(found.pop(token), list(found.values()), rank=rank))
-    return ResponseTokens(steps, len(before), str(_get(output, "finish_reason") or ""))
+        values = {int(key): value for key, value in _items(given)}  # the keys are texts if it was in JSON
+        texts = {key: str(_get(value, "decoded_token") or "") for key, value in values.items()}
+        top = {key: Candidate(key, texts[key], _number(_get(value, "logprob"))) for key, value in values.items()}
+        owns.append(top.get(token, Candidate(token, "", math.nan)))
+        tops.append(list(top.values()))
+        ranks.append(_get(values.get(token), "rank"))
+    return _steps(owns, tops, ranks=ranks), len(before), str(_get(output, "finish_reason") or "")
 
 
-def _step(
-    own: Candidate,
-    others: list[Candidate],
+def _steps(
+    owns: list[Candidate],
+    tops: list[list[Candidate]],
     *,
-    rank: float | None = None,
-    data: bytes | None = None,
-    whole: bool = True,
-) -> Step:
-    """A step from the emitted token and the others that the server gave.
+    data: Iterable[bytes | None] = repeat(None),
+    ranks: Iterable[float | None] = repeat(None),
+    added: bool = False,
+) -> list[Step]:
+    """The steps of emitted tokens and the lists at their places.
 
     Args:
-        own: the emitted token.
-        others: the other tokens.
-        rank: the rank of the emitted token, if the server gives it.
-        data: the bytes of the emitted token, which may be a part of a character; by default those of its text.
-        whole: whether no likelier token can be missing among the others.
+        owns: the emitted tokens.
+        tops: the likeliest tokens at each place.
+        data: the bytes of the emitted tokens, which may be parts of characters; by default those of their texts.
+        ranks: the ranks of the emitted tokens, if the server gives them.
+        added: whether a server without ids adds the emitted token to a list if it is not among the likeliest.
     """
-    known = own.logprob > UNLIKELY
-    others = [x if x.logprob > UNLIKELY else x._replace(logprob=-math.inf) for x in others]
-    given = [own, *others] if known else others
-    cap = min((x.logprob for x in others), default=0.0) if whole else 0.0
-    if rank is None:
-        left = max(1.0 - sum(math.exp(x.logprob) for x in given), 0.0) + ROUNDING
-        certain = known and (own.logprob >= cap or math.exp(own.logprob) >= left)  # no other can be likelier
-        rank = 1.0 + sum(x.logprob > own.logprob for x in others) if certain else math.nan
-    elif known and whole and rank <= len(given):
-        cap = min(cap, own.logprob)  # the emitted token is one of the likeliest
-    given.sort(key=lambda x: -x.logprob)
-    place = next((i for i, x in enumerate(given) if x is own), -1)
-    data = own.text.encode("utf-8", "replace") if data is None else data
-    return Step(own.token, data, float(rank), given, place, cap)
+    # A server that keeps tokens by their text has one entry for all of the same text, so that a shorter list may have
+    # lost a likely token. None is lost by a server that gives ids, or that has been seen to give a text twice.
+    by_text = not any(len({x.text for x in top}) < len(top) for top in tops)
+    most, steps, lost = max(map(len, tops), default=0), [], 0
+    for (own, top), text, rank in zip(zip(owns, tops, strict=True), data, ranks, strict=False):
+        near = [x for x in top if x.text == own.text and abs(x.logprob - own.logprob) < NEAR]
+        same = [x for x in top if x.token == own.token] if own.token >= 0 else near
+        others = [x for x in top if x is not same[0]] if same else top
+        least = min((x.logprob for x in others), default=0.0)
+        full = len(top) == most or (added and len(top) == most - 1 and own.logprob > least)
+        whole = own.token >= 0 or not by_text or (full and not any(UNKNOWN in x.text for x in top))
+        if not same and own.logprob > least + NEAR:
+            lost += 1
+            own, others = own._replace(logprob=math.nan), []
+        others = [x if x.logprob > UNLIKELY else x._replace(logprob=-math.inf) for x in others]
+        known = own.logprob > UNLIKELY
+        given = sorted([own, *others] if known else others, key=lambda x: -x.logprob)
+        cap = min((x.logprob for x in others), default=0.0) if whole else 0.0
+        if rank is None:
+            left = max(1.0 - sum(math.exp(x.logprob) for x in given), 0.0) + ROUNDING
+            certain = known and (own.logprob >= cap or math.exp(own.logprob) >= left)  # no other can be likelier
+            rank = 1.0 + sum(x.logprob > own.logprob for x in others) if certain else math.nan
+        elif known and rank <= len(given):
+            cap = min(cap, own.logprob)  # the emitted token is one of the likeliest
+        text = own.text.encode("utf-8", "replace") if text is None else text
+        steps.append(Step(own.token, text, own.logprob if known else math.nan, float(rank), cap, given))
+    if lost:
+        warnings.warn(
+            f"expected each emitted token in the list of the likeliest, got {lost} tokens that are likely enough and "
+            "are not found there, whose numbers are NaN; ask the server for token ids, with vLLM by "
+            "return_tokens_as_token_ids=True",
+            stacklevel=5,
+        )
+    return steps
 
 
-def _candidate(item: Any, *, known: bool = False) -> Candidate:
-    """A token of a chat."""
-    return Candidate(*_named(str(_get(item, "token"))), _number(_get(item, "logprob"), known=known))
+def _candidate(item: Any) -> Candidate:
+    """A token of a chat; llama.cpp gives its id as well."""
+    (token, text), given = _named(str(_get(item, "token"))), _get(item, "id")
+    return Candidate(given if isinstance(given, int) else token, text, _number(_get(item, "logprob")))
 
 
 def _named(text: str) -> tuple[int, str]:
@@ -240,10 +232,8 @@ def _named(text: str) -> tuple[int, str]:
     return (int(found[1]), "") if found else (-1, text)
 
 
-def _number(value: Any, *, known: bool = True) -> float:
-    """A log-probability, or an error; rounding may make it a little larger than 0. NaN for None, if it may be that."""
-    if value is None and not known:
-        return math.nan
+def _number(value: Any) -> float:
+    """A log-probability, or an error; rounding may make it a little larger than 0."""
     if not isinstance(value, int | float) or not value <= 0.01:
         raise ValueError(
             f"expected log-probabilities, which are at most 0, got {value!r}; ask the server for log-probabilities, "
@@ -264,34 +254,35 @@ def _items(source: Any) -> list[tuple[Any, Any]]:
     return [] if source is None else list((source if isinstance(source, Mapping) else vars(source)).items())
 
 
-def texts_of_bytes(parts: Iterable[bytes]) -> list[str]:
+def texts_of_bytes(parts: Sequence[bytes]) -> list[str]:
     r"""The text of each part of a text in UTF-8: joined, they are the text of all bytes.
 
     >>> texts_of_bytes([b"na", b"\xc3", b"\xafve"])
     ['na', '', 'ïve']
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    texts = [decoder.decode(part) for part in parts]
-    if texts:
-        texts[-1] += decoder.decode(b"", final=True)
-    return texts
+    return [decoder.decode(part, final=i == len(parts)) for i, part in enumerate(parts, start=1)]
 
 
 def records_of_response(response: Any, *, num_classes: int) -> list[TokenRecord]:
     """The records of a response's choices; see `Trace.from_response`."""
     records, broken = [], 0
-    for tokens in read_response(response):
-        lower, upper = coins_from_top_k(tokens.logprobs, num_classes=num_classes, cap=tokens.cap)
-        given = tokens.logprobs[:, 0] > -math.inf
+    for steps, prompt_length, finish in read_response(response):
+        width = max([1, *(len(step.given) for step in steps)])
+        filled = [[*step.given, *[Candidate(-1, "", -math.inf)] * (width - len(step.given))] for step in steps]
+        logprobs = torch.tensor([[x.logprob for x in row] for row in filled], dtype=torch.float64).reshape(-1, width)
+        chance, rank, cap = torch.tensor([step[2:5] for step in steps], dtype=torch.float64).reshape(-1, 3).T
+        lower, upper = coins_from_top_k(logprobs, num_classes=num_classes, cap=cap)
+        given = logprobs[:, 0] > -math.inf
         broken += int((lower.odds.isnan() & given).sum())
         # The concentration is NaN where a token that is not given may be the likeliest, and where all numbers are.
         known = given & ~lower.concentration.isnan()
-        own = tokens.logprobs.gather(-1, tokens.index.clamp_min(0).unsqueeze(-1)).squeeze(-1)
         numbers = {
-            "log_probability": _where(tokens.index >= 0, own),
-            "rank": tokens.rank,
-            "confidence": _where(known, lower.confidence),
-            "odds": _where(known, lower.odds),
+            "log_probability": chance,
+            "rank": rank,
+            "entropy": torch.full_like(chance, math.nan),
+            "confidence": lower.confidence.masked_fill(~known, math.nan),
+            "odds": lower.odds.masked_fill(~known, math.nan),
         }
         ends = {
             "lost_coins": (lower.loss * (num_classes - 1), upper.loss * (num_classes - 1)),
@@ -299,18 +290,18 @@ def records_of_response(response: Any, *, num_classes: int) -> list[TokenRecord]
             "concentration": (upper.concentration, lower.concentration),
         }
         for name, pair in ends.items():
-            low, high = (_where(known, x) for x in pair)
+            low, high = (x.masked_fill(~known, math.nan) for x in pair)
             numbers |= {name: (low + high) / 2, f"{name}_lower": low, f"{name}_upper": high}
-        has_texts = any(tokens.texts) or bool((tokens.tokens < 0).any())
+        ids, parts = [step.token for step in steps], texts_of_bytes([step.data for step in steps])
         record = TokenRecord(
-            tokens.tokens,
-            {**numbers, "entropy": torch.full_like(own, math.nan)},
-            tokens.candidates,
-            tokens.logprobs,
-            tokens.prompt_length,
-            tokens.texts if has_texts else None,
-            tokens.candidate_texts,
-            tokens.finish,
+            torch.tensor(ids, dtype=torch.int64),
+            numbers,
+            torch.tensor([[x.token for x in row] for row in filled], dtype=torch.int64).reshape(-1, width),
+            logprobs,
+            prompt_length,
+            parts if any(parts) or min(ids, default=0) < 0 else None,
+            [[x.text for x in row] for row in filled],
+            finish,
         )
         records.append(record)
     if broken:
@@ -321,7 +312,3 @@ def records_of_response(response: Any, *, num_classes: int) -> list[TokenRecord]
             stacklevel=3,
         )
     return records
-
-
-def _where(known: Tensor, values: Tensor) -> Tensor:
-    return values.masked_fill(~known, math.nan)

@@ -3,7 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from ..data.parquet import ParquetFile
 from ..functional.checks import check_classes
 from .record import TextSequence, TokenRecord, columns_of
 from .responses import records_of_response
-from .scales import written
-from .trace_page import headline, page, short_page
+from .trace_page import counts, headline, page, short_page
 
 KIND = "torch_boc.Trace"
 KNOWN = ("sequence", "position", "is_prompt", "token", "text")
@@ -45,33 +45,26 @@ class Trace:
 
     def __init__(self, records: Sequence[TokenRecord], *, num_classes: int, tokenizer: Any = None) -> None:
         self.records, self.num_classes, self.tokenizer = list(records), check_classes(num_classes), tokenizer
-        self._sequences: list[TextSequence] | None = None
 
     @classmethod
-    def from_response(
-        cls, response: Any, *, num_classes: int, choice: int | None = None, tokenizer: Any = None
-    ) -> "Trace":
+    def from_response(cls, response: Any, *, num_classes: int, tokenizer: Any = None) -> "Trace":
         """The trace of what a server of language models returned with log-probabilities; see `read_response`.
 
         Log-probability, confidence and odds are exact. Of lost coins, gap and concentration the few likeliest tokens
         give bounds, which are in the columns `NAME_lower` and `NAME_upper`; the column `NAME` has their middle. The
         entropy is not known. The rank is known if the token is among the likeliest, or if the server says it. All of
         them are NaN where the likeliest token is not known. They are NaN, and a warning counts the tokens, where the
-        given log-probabilities cannot sum to 1 whatever the others are.
+        given log-probabilities cannot sum to 1 whatever the others are, and where the emitted token cannot be found
+        among the likeliest. Each choice of the response is a sequence of the trace.
 
         Args:
             response: an OpenAI chat or text completion, or vLLM's `RequestOutput`: as an object, a dictionary or JSON.
                 In a text completion with `echo=True` the prompt counts as generated, because nothing in the response
                 says where it ends.
             num_classes: the size of the vocabulary.
-            choice: which of several choices; all by default.
             tokenizer: only needed if the server returned token ids without texts.
         """
         records = records_of_response(response, num_classes=num_classes)
-        if choice is not None:
-            if not -len(records) <= choice < len(records):
-                raise ValueError(f"expected a choice from 0 to {len(records) - 1}, got {choice}")
-            records = [records[choice]]
         return cls(records, num_classes=num_classes, tokenizer=tokenizer)
 
     @classmethod
@@ -103,12 +96,10 @@ class Trace:
             start += length
         return cls(records, num_classes=int(notes["num_classes"]))
 
-    @property
+    @cached_property
     def sequences(self) -> list[TextSequence]:
         """The sequences with the texts of their tokens."""
-        if self._sequences is None:
-            self._sequences = [TextSequence.of(record, self.tokenizer) for record in self.records]
-        return self._sequences
+        return [TextSequence.of(record, self.tokenizer) for record in self.records]
 
     def text(self, sequence: int = 0, *, prompt: bool = True) -> str:
         """The text of a sequence, with or without its prompt."""
@@ -169,8 +160,8 @@ class Trace:
         """A page in one file: the text with its tokens tinted by a quantity, and the numbers of each token.
 
         Args:
-            quantity: a column of the table, such as "lost_coins", "confidence" or "rank". The page can switch to
-                others.
+            quantity: "lost_coins", "confidence", "entropy", "rank", "log_probability", "odds", "concentration" or
+                "gap", or another column of the recorder. The page can switch to others.
             title: stands at the top of the page.
         """
         return page(self.sequences, self.num_classes, quantity, title)
@@ -190,18 +181,8 @@ class Trace:
         chosen = self.records[place] if isinstance(place, slice) else [self.records[place]]
         return Trace(chosen, num_classes=self.num_classes, tokenizer=self.tokenizer)
 
-    def __iter__(self) -> Iterator["Trace"]:
-        return (self[i] for i in range(len(self)))
-
     def __repr__(self) -> str:
-        total, prompt = (sum(map(f, self.records)) for f in (len, lambda record: record.prompt_length))
-        count = f"{len(self)} sequence{'' if len(self) == 1 else 's'}"
-        told = f"Trace of {count}, {total:,} tokens ({prompt:,} of the prompt), {self.num_classes:,} classes"
-        if len(self) != 1:
-            return f"<{told}>"
-        numbers = self.sequences[0].summary()
-        known = {"perplexity": numbers["perplexity"], "mean lost coins": numbers["mean_lost_coins"]}
-        return f"<{told}{''.join(f', {name} {written(x)}' for name, x in known.items() if not math.isnan(x))}>"
+        return f"<Trace: {counts(self.records)}, {self.num_classes:,} classes>"
 
     def _repr_html_(self) -> str:
         return short_page(self.sequences, self.num_classes)

@@ -2,109 +2,143 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..report.document import environment
 from ..report.parts import Cell, Table
-from .record import TextSequence, columns_of
-from .scales import LEVELS, REQUESTED, SHOWN, Scale, scale_of, written
+from .record import TextSequence, TokenRecord, columns_of
 
 _TEMPLATES = environment(Path(__file__).with_name("templates"))
 NOTEBOOK_TOKENS = 600
-ENDS = ("_lower", "_upper")
-# The columns of the summary: their titles, and the names of their means.
-MEANS = {
-    "perplexity": "perplexity",
-    "lost coins": "mean_lost_coins",
-    "median": "median_lost_coins",
-    "confidence": "mean_confidence",
-    "entropy": "mean_entropy",
-    "rank 1": "share_of_rank_1",
-}
+# The means of a sequence that the page has in a table.
+MEANS = ("perplexity", "mean_lost_coins", "median_lost_coins", "mean_confidence", "mean_entropy", "share_of_rank_1")
 
 
-class Part(NamedTuple):
-    """The prompt, or what was generated after it.
+class Scale(NamedTuple):
+    """How a quantity of a token is shown.
 
     Attributes:
-        title: stands above it.
-        kind: "prompt" or "answer".
-        pieces: the text of each token, and the classes of its element; no classes for text that is not scored.
+        title: what people call it.
+        edges: the 7 values at which the 8 levels of tint meet. They rise if a high value is tinted, and fall if a low
+            one is.
+        meaning: a sentence about it, in which {rivals} stands for the number of classes less one.
     """
 
     title: str
-    kind: str
-    pieces: list[tuple[str, str]]
+    edges: tuple[float, ...]
+    meaning: str
+
+    def level(self, value: float) -> int:
+        """The level of tint of a value, from 0 to 7; -1 if there is none.
+
+        >>> SCALES["rank"].level(1), SCALES["rank"].level(4), SCALES["confidence"].level(0.01)
+        (0, 2, 7)
+        """
+        sign = 1 if self.edges[0] < self.edges[-1] else -1
+        return -1 if math.isnan(value) else bisect_right([sign * edge for edge in self.edges], sign * value)
+
+    def legend(self) -> list[str]:
+        """The values of each level of tint.
+
+        >>> SCALES["confidence"].legend()[:2], SCALES["rank"].legend()[:2]
+        (['>.98', '≤.98'], ['<2', '≥2'])
+        """
+        below, above = ("<", "≥") if self.edges[0] < self.edges[-1] else (">", "≤")
+        values = [re.sub(r"^(-?)0\.", r"\1.", written(edge)) for edge in self.edges]
+        return [below + values[0], *(above + value for value in values)]
 
 
-class View(NamedTuple):
-    """A sequence as the page shows it."""
+_LOST = (
+    "how many of its coin flips, one against each other token, the likeliest token is expected to lose. A token that "
+    "is as likely adds 0.5, and one that is hardly likely adds next to nothing."
+)
+_MASKED = "how many tokens a filter had removed before; then confidence and gap are of those that were left."
+_GAP = "1 − confidence − lost coins / {rivals}. Where the last part is small, it is 1 − confidence, and says no more."
+_EMITTED = "the logarithm of the probability of the emitted token."
+SCALES = {
+    "lost_coins": Scale("lost coins", (0.125, 0.25, 0.5, 1, 2, 4, 8), _LOST),
+    "confidence": Scale("confidence", (0.98, 0.9, 0.75, 0.6, 0.45, 0.3, 0.15), "the likeliest token's probability."),
+    "entropy": Scale("entropy", (0.1, 0.5, 1, 2, 3, 4, 5), "of all probabilities, in nats."),
+    "rank": Scale("rank", (2, 3, 5, 10, 30, 100, 1000), "the place of the emitted token, 1 for the likeliest."),
+    "log_probability": Scale("log-probability", (-0.1, -0.5, -1, -2, -4, -6, -9), _EMITTED),
+    "p_in_distribution": Scale(
+        "p-value", (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001), "how many trusted tokens score as low; low is unfamiliar."
+    ),
+    "masked": Scale("masked", (1, 3, 10, 100, 1000, 10_000, 100_000), _MASKED),
+    "odds": Scale("odds", (0.02, 0.1, 0.3, 0.7, 1.2, 2.3, 5.7), "the odds against the likeliest token."),
+    "concentration": Scale(
+        "concentration ρ",
+        (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+        "whether the rest is on few tokens (1) or evenly on all.",
+    ),
+    "gap": Scale("coherence gap Δ", (0.02, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85), _GAP),
+}
+# The last ones are shown on request only.
+REQUESTED = tuple(SCALES)[7:]
 
-    title: str
-    headline: str
-    parts: list[Part]
+
+def written(value: float) -> str:
+    """A number in at most four digits.
+
+    >>> written(0.98765), written(12345.0), written(3e-7), written(2.0)
+    ('0.9877', '12345', '3e-07', '2')
+    """
+    return f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def page(sequences: Sequence[TextSequence], num_classes: int, quantity: str, title: str) -> str:
     """The whole page; see `Trace.html`."""
-    scales = _scales(sequences, quantity)
-    scale = scales[quantity]
-    views = [View(f"Sequence {i + 1}", headline(x), _parts(x, scale)) for i, x in enumerate(sequences)]
-    total = sum(len(sequence.texts) for sequence in sequences)
-    prompt = sum(sequence.record.prompt_length for sequence in sequences)
-    told = f", {prompt:,} of them prompt" if prompt else ""
-    counts = f"{_count(len(sequences), 'sequence')}, {_count(total, 'token')}{told}"
-    rivals = f"{num_classes - 1:,}"
+    names = [name for name in SCALES if name in columns_of(sequences)]
+    if quantity not in names:
+        raise ValueError(f"expected a quantity among {', '.join(names)}, got {quantity!r}")
+    told = {name for x in sequences for name, column in x.record.numbers.items() if bool(column.nan_to_num().any())}
+    scales = {name: SCALES[name] for name in names if name == quantity or name in told - {*REQUESTED}}
     return _TEMPLATES.get_template("trace.html.jinja").render(
         title=title or "How sure the model was, token by token",
-        headline=f"{counts}, a vocabulary of {num_classes:,} tokens.",
-        scale=scale,
-        names={name: x.title for name, x in scales.items()},
-        legend=legend(scale),
-        views=views,
+        headline=f"{counts([x.record for x in sequences])}, a vocabulary of {num_classes:,} tokens.",
+        quantity=quantity,
+        scales=scales,
+        views=[_view(i, x, quantity) for i, x in enumerate(sequences, start=1)],
         table=_table(sequences),
-        glossary=[(x.title, x.meaning.replace("{rivals}", rivals)) for x in scales.values()],
+        glossary=[(x.title, x.meaning.replace("{rivals}", f"{num_classes - 1:,}")) for x in scales.values()],
         data=_script_data(sequences, scales),
     )
 
 
 def short_page(sequences: Sequence[TextSequence], num_classes: int) -> str:
     """The beginning of the text, tinted by lost coins, for a notebook."""
-    scale = _scales(sequences, "lost_coins")["lost_coins"]
     views, left = [], NOTEBOOK_TOKENS
-    for i, sequence in enumerate(sequences):
+    for i, sequence in enumerate(sequences, start=1):
         if left > 0:
-            parts = [part._replace(pieces=part.pieces[:left]) for part in _parts(sequence, scale)]
-            views.append(View(f"Sequence {i + 1}", headline(sequence), parts))
+            views.append(_view(i, sequence, "lost_coins", left))
         left -= len(sequence.texts)
     return _TEMPLATES.get_template("short.html.jinja").render(
-        views=views, scale=scale, legend=legend(scale), more=max(0, -left), num_classes=num_classes
+        views=views, scale=SCALES["lost_coins"], more=max(0, -left), num_classes=num_classes
     )
+
+
+def counts(records: Sequence[TokenRecord]) -> str:
+    """How many sequences and tokens there are."""
+    total, prompt = sum(len(x) for x in records), sum(x.prompt_length for x in records)
+    told = f", {prompt:,} of them prompt" if prompt else ""
+    return f"{_count(len(records), 'sequence')}, {_count(total, 'token')}{told}"
 
 
 def headline(sequence: TextSequence) -> str:
     """What there is to say of a sequence in one line."""
     row = sequence.summary()
-    said = [_count(row["tokens"], "token")]
-    said += [f"perplexity {written(row['perplexity'])}"] if not math.isnan(row["perplexity"]) else []
-    lost = row["mean_lost_coins"]
-    said += [f"{written(lost)} lost coins on average"] if not math.isnan(lost) else []
-    said += [f"{row['share_of_rank_1']:.0%} the likeliest".replace("%", " %")] if row["share_of_rank_1"] >= 0 else []
-    said += [f"ended by {row['finish']}"] if row["finish"] else []
-    return ", ".join(said)
-
-
-def legend(scale: Scale) -> list[str]:
-    """The values of each level of tint.
-
-    >>> legend(scale_of("confidence", []))[:2], legend(scale_of("rank", []))[:2]
-    (['>.98', '≤.98'], ['<2', '≥2'])
-    """
-    below, above = ("<", "≥") if scale.rising else (">", "≤")
-    values = [re.sub(r"^(-?)0\.", r"\1.", written(edge)) for edge in scale.edges]
-    return [below + values[0], *(above + value for value in values)]
+    perplexity, lost, share = (row[name] for name in ("perplexity", "mean_lost_coins", "share_of_rank_1"))
+    said = [
+        (True, _count(row["tokens"], "token")),
+        (perplexity == perplexity, f"perplexity {written(perplexity)}"),
+        (lost == lost, f"{written(lost)} lost coins on average"),
+        (share == share, f"{share:.0%} the likeliest".replace("%", " %")),
+        (row["finish"], f"ended by {row['finish']}"),
+    ]
+    return ", ".join(text for known, text in said if known)
 
 
 def visible(label: str) -> str:
@@ -113,53 +147,39 @@ def visible(label: str) -> str:
     >>> visible(" the"), visible("\n")
     ('␣the', '↵')
     """
-    body = label.strip(" ")
-    before = len(label) - len(label.lstrip(" ")) if body else len(label)
-    after = len(label) - before - len(body)
-    return "␣" * before + body.replace("\n", "↵").replace("\t", "⇥") + "␣" * after
+    shown = re.sub("^ +| +$", lambda spaces: "␣" * len(spaces[0]), label)
+    return shown.replace("\n", "↵").replace("\t", "⇥")
 
 
-def _scales(sequences: Sequence[TextSequence], quantity: str) -> dict[str, Scale]:
-    """The quantities that the page can show, by name; the wanted one is among them, or it is an error."""
-    names = [name for name in columns_of(sequences) if not name.endswith(ENDS)]
-    if quantity not in names:
-        raise ValueError(f"expected a quantity among {', '.join(names)}, got {quantity!r}")
-    further = [name for name in names if name not in (*SHOWN, *REQUESTED)]
-    found = {}
-    for name in (*SHOWN, *further, *REQUESTED):
-        values = [x for sequence in sequences if name in sequence.numbers for x in sequence.numbers[name].tolist()]
-        told = any(x != 0 for x in values if not math.isnan(x)) or name in SHOWN[:1]
-        if name == quantity or (told and name not in REQUESTED):
-            found[name] = scale_of(name, values)
-    return found
-
-
-def _parts(sequence: TextSequence, scale: Scale) -> list[Part]:
-    start, column = sequence.record.prompt_length, sequence.numbers.get(scale.name)
+def _view(number: int, sequence: TextSequence, quantity: str, most: int | None = None) -> dict[str, Any]:
+    """A sequence as a page shows it: the texts of its tokens with the classes of their elements, at most so many."""
+    start, column = sequence.record.prompt_length, sequence.record.numbers.get(quantity)
     values = [math.nan] * len(sequence.texts) if column is None else column.tolist()
     pieces = []
     for text, value in zip(sequence.texts, values, strict=True):
-        level = scale.level(value)
+        level = SCALES[quantity].level(value)
         # Tokens that cannot be seen get a class of their own, by which the style shows a sign.
         unseen = " part" if not text else " line" if not text.strip("\r\n") else ""
         pieces.append((text, f"q{level if level >= 0 else 'n'}{unseen}"))
     prompt = pieces[:start] if sequence.first == 0 else [("".join(sequence.texts[:start]), "")]
-    parts = [Part("Prompt", "prompt", prompt), Part("Generated" if start else "", "answer", pieces[start:])]
-    return [part for part in parts if part.pieces]
+    parts = [("Prompt", "prompt", prompt[:most]), ("Generated" if start else "", "answer", pieces[start:][:most])]
+    shown = [part for part in parts if part[2]]
+    return {"title": f"Sequence {number}", "headline": headline(sequence), "parts": shown}
 
 
 def _table(sequences: Sequence[TextSequence]) -> Table:
     rows = []
     for number, row in enumerate((sequence.summary() for sequence in sequences), start=1):
-        means = [Cell("–" if math.isnan(row[name]) else f"{row[name]:.3g}") for name in MEANS.values()]
+        means = [Cell("–" if math.isnan(row[name]) else f"{row[name]:.3g}") for name in MEANS]
         lowest, place = row["lowest_log_probability"], f"{visible(row['lowest_text'])} at {row['lowest_position'] + 1}"
         last = Cell("–") if math.isnan(lowest) else Cell(f"{lowest:.1f}", place)
         rows.append([Cell(str(number), row["finish"]), Cell(f"{row['tokens']:,}"), *means, last])
     caption = "The generated tokens of each sequence: means, and the least likely token."
-    return Table(caption, ["sequence", "tokens", *MEANS, "least likely"], rows)
+    titles = [name.removeprefix("mean_").replace("_", " ") for name in MEANS]
+    return Table(caption, ["sequence", "tokens", *titles, "least likely"], rows)
 
 
-def _script_data(sequences: Sequence[TextSequence], scales: Mapping[str, Scale]) -> dict[str, Any]:
+def _script_data(sequences: Sequence[TextSequence], scales: dict[str, Scale]) -> dict[str, Any]:
     """What the script of the page reads: the scales, each label once, and the numbers of the tokens."""
     labels: list[str] = []
     places: dict[int | str, int] = {}  # by the id of a token, or by its text if the id is not known
@@ -167,18 +187,19 @@ def _script_data(sequences: Sequence[TextSequence], scales: Mapping[str, Scale])
     def place(token: int, text: str) -> int:
         if not text:
             return -1
-        key = token if token >= 0 else text
-        if key not in places:
-            places[key] = len(labels)
+        found = places.setdefault(token if token >= 0 else text, len(labels))
+        if found == len(labels):
             labels.append(visible(text))
-        return places[key]
+        return found
 
     found = []
-    names = [*scales, *(name + end for name in scales for end in ENDS)]
+    names = [name + end for end in ("", "_lower", "_upper") for name in scales]
     for sequence in sequences:
         record, rows = sequence.record, slice(sequence.first, None)
         rivals = zip(record.rivals[rows].tolist(), sequence.rival_labels[rows], strict=True)
-        numbers = {name: sequence.numbers[name][rows].tolist() for name in names if name in sequence.numbers}
+        numbers = {
+            name: sequence.record.numbers[name][rows].tolist() for name in names if name in sequence.record.numbers
+        }
         found.append(
             {
                 "first": sequence.first,
@@ -189,7 +210,7 @@ def _script_data(sequences: Sequence[TextSequence], scales: Mapping[str, Scale])
             }
         )
     shown = {name: [scale.title, *scale.edges] for name, scale in scales.items()}
-    return {"levels": LEVELS, "scales": shown, "labels": labels, "sequences": found}
+    return {"levels": 8, "scales": shown, "labels": labels, "sequences": found}
 
 
 def _short(values: Sequence[float]) -> list[float | int | None]:
