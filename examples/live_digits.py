@@ -18,7 +18,7 @@ from torchvision import models
 
 from torch_boc.lightning import BoCCallback
 
-SHOWN = ("accuracy", "gap", "unseen/gap", "unseen/msp_auroc")
+SHOWN = ("accuracy", "gap", "unseen/gap", "unseen/gap_auroc")
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 CURVES = (("unseen/", "#d55e00", "8 and 9, never seen"), ("", "#0072b2", "0 to 7, held out"))
 
@@ -72,7 +72,7 @@ with Progress() as bar:
         for prefix, color, label in CURVES:
             for key, line, words in (("gap", "o-", label), ("forced_gap", ":", "forced by confidence")):
                 axes.plot(range(1, args.epochs + 1), [x[prefix + key] for x in logged], line, color=color, label=words)
-        title = "{}: {accuracy:.0%} right, AUROC {unseen/msp_auroc:.2f}".format(name, **logged[-1])
+        title = "{}: {accuracy:.0%} right, AUROC {unseen/gap_auroc:.2f}".format(name, **logged[-1])
         axes.set(title=title, xlabel="epoch", ylabel="coherence gap", xticks=range(1, args.epochs + 1, 2))
 axes.legend(frameon=False, loc="lower left")
 figure.savefig(args.out, dpi=150)

@@ -11,7 +11,7 @@ import venv
 import zipfile
 from pathlib import Path
 
-from tests.snippets import ROOT, first_snippet, runnable
+from tests.snippets import ROOT, first_snippet
 
 BIN = "Scripts" if os.name == "nt" else "bin"
 SHARE = 0.01
@@ -83,7 +83,7 @@ def try_out(python: Path, file: Path, folder: Path) -> None:
     version = file.name.removesuffix(".tar.gz").split("-")[1]
     native = "either" if file.suffix == ".gz" else "no" if file.stem.endswith("-any") else "yes"
     run(python, "-I", "-c", IMPORTS, version, native, cwd=folder)
-    run(python, "-I", "-c", runnable(first_snippet()), cwd=folder)
+    run(python, "-I", "-c", first_snippet(), cwd=folder)
     hint = subprocess.run([python.parent / "torch-boc", "doctor"], capture_output=True, text=True, check=False)
     if HINT not in hint.stderr:
         raise SystemExit(f"torch-boc without its extra: expected {HINT!r}, got {hint.stdout + hint.stderr!r}")

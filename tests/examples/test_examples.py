@@ -32,7 +32,7 @@ def test_lightning(name, run, tmp_path):
 def test_live_digits(run, tmp_path):
     """A line for each epoch of each network, on a terminal of 80 columns, and the figure."""
     printed = run("live_digits.py", "--epochs", "2", "--out", tmp_path / "live.png")
-    lines = [line for line in printed.splitlines() if " unseen/msp_auroc " in line]
+    lines = [line for line in printed.splitlines() if " unseen/gap_auroc " in line]
     epochs = [line.split() for line in lines]
     assert [(row[0], row[1]) for row in epochs] == [(name, n) for name in ("ResNet", "ViT") for n in "12"]
     assert all(0 < float(row[row.index("gap") + 1]) < 1 for row in epochs)

@@ -3,18 +3,14 @@
 import json
 import os
 import re
-import string
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from torch import Tensor
 
 from tests.data.cases import labelled
 from tests.examples.blocks import FENCE, GUIDE, PAGES, blocks, commands
@@ -28,11 +24,14 @@ LINK = re.compile(r"\]\(([^)\s#:]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"`[^`\n]*`")
 # All code that is not run. A block that is added here is shown to readers without a test: think twice.
 NOT_RUN = {
-    ("README.md", "make demo"),
+    ("README.md", "pip install '.[lightning,eval,cli]'"),
     ("index.md", "pip install ."),
     ("index.md", "make demo"),
     ("fleet.md", "torchrun --nproc-per-node 8 predict.py"),
     ("fleet.md", "import ray"),
+    ("models.md", 'model = resnet18(weights="DEFAULT")'),
+    ("models.md", "from torchvision.models import ViT_B_16_Weights, vit_b_16"),
+    ("models.md", "from transformers import AutoTokenizer"),
     ("speed.md", "make bench"),
     ("speed.md", "python -m pytest -m gpu"),
     ("paper.md", "python -m benchmarks.paper vit"),
@@ -77,53 +76,20 @@ def test_code_of_the_guide(path, folder, monkeypatch):
     run_page(path, {"__name__": "__main__"}, monkeypatch)
 
 
-class Photos(torch.utils.data.Dataset):
-    def __len__(self):
-        return 100
-
-    def __getitem__(self, i):
-        return {"x": torch.randn(8, generator=torch.Generator().manual_seed(i)), "path": f"{i:03}.jpg"}
-
-
-class Classifier(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(8, 4)
-
-    def forward(self, x):
-        return self.fc(x)
-
-
-def language_model():
-    words = {character: i for i, character in enumerate(string.ascii_lowercase)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="a"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="z", eos_token="z", unk_token="a")
-    size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "bos_token_id": 25, "eos_token_id": 25}
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(words), pad_token_id=25, **size)).eval()
-    return {"model": model, "tokenizer": fast, "inputs": fast("abc", return_tensors="pt")}
-
-
 @SCRIPT
 def test_code_of_the_readme(folder, monkeypatch):
-    numbers = np.random.default_rng(0)
-    target = numbers.integers(5, size=300)
-    for name in ("test", "val", "small", "large", "svhn"):
-        logits = numbers.normal(size=(300, 5)).astype("float32") + 2 * np.eye(5, dtype="float32")[target]
-        np.savez(folder / f"{name}.npz", logits=logits, **({} if name == "svhn" else {"target": target}))
-    photos = Photos()
-    names = {
-        "validation_logits": torch.randn(500, 10),
-        "new_logits": torch.randn(50, 10),
-        "batches": [(torch.randn(20, 5), torch.randint(5, (20,)))],
-        "classifier": Classifier(),
-        "dataset": photos,
-        "loader": torch.utils.data.DataLoader(photos, batch_size=25),
-        **language_model(),
-    }
-    run_page(README, names, monkeypatch)
-    assert (folder / "trace.html").exists()
-    assert (folder / "samples.parquet").exists()
+    """As a reader pastes it: the page itself makes all that it uses."""
+    run_page(README, {"__name__": "__main__"}, monkeypatch)
+    assert {"samples.parquet", "rows.parquet", "out", "boc-report"} <= {path.name for path in folder.iterdir()}
+
+
+def test_the_first_screen_of_the_readme():
+    """What it is, the picture, the three uses, the commands, the decisions and when not to use it: 45 lines."""
+    screen = "\n".join(README.read_text(encoding="utf-8").splitlines()[:45])
+    found = [screen.find(word) for word in ("live_digits.png", "BoCMetric", "BoCCallback", "BoCPredictor", "make demo")]
+    found += [screen.find(word) for word in ("ConformalTest", "DriftMonitor", "When not to use it", "does not help")]
+    assert min(found) > 0
+    assert found == sorted(found)
 
 
 def test_blocks_that_are_not_run_are_listed():

@@ -98,9 +98,9 @@ def test_links_lead_somewhere(site):
 
 def test_all_pages_of_the_navigation_are_there(site):
     found = [path.relative_to(site).as_posix() for path in navigation(site)]
-    assert len(found) == 27
+    assert len(found) == 28
     assert found[:7] == [
-        f"{name}.html" for name in ("index", "loop", "decide", "language", "fleet", "report", "tutorials/five_minutes")
+        f"{name}.html" for name in ("index", "loop", "models", "fleet", "decide", "report", "language")
     ]
     assert all((site / name).is_file() for name in found)
 
