@@ -75,7 +75,10 @@ for name in {missing}:
     del sys.modules[name]
 sys.modules.update(before)
 sys.modules.update(dict.fromkeys(("pandas", "sklearn", "pyarrow", "pytorch_ood", "typer", "rich", "safetensors")))
+from torch import nn
 from torch_boc import *
+assert nn is torch.nn
+from torch_boc import calibration, evaluation
 # Not before: torchmetrics imports these if they are installed.
 sys.modules.update(dict.fromkeys(("lightning", "lightning.pytorch", "pytorch_lightning", "transformers")))
 calibration.TemperatureScaling().fit(torch.tensor([[3.0, 0.0]] * 3), torch.tensor([0, 0, 1]))

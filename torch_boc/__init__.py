@@ -4,23 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import (
-        calibration,
-        core,
-        data,
-        evaluation,
-        functional,
-        inference,
-        kernels,
-        language,
-        metrics,
-        nn,
-        report,
-        zoo,
-    )
+    from . import calibration as calibration
+    from . import core as core
+    from . import data as data
+    from . import evaluation as evaluation
+    from . import functional as functional
+    from . import inference as inference
+    from . import kernels as kernels
+    from . import language as language
     from . import lightning as lightning
+    from . import metrics as metrics
+    from . import nn as nn
     from . import ray as ray
+    from . import report as report
     from . import transformers as transformers
+    from . import zoo as zoo
     from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
     from .metrics import BoCMetric, BoCSeparation, CoherenceGap, watch
@@ -40,19 +38,7 @@ __all__ = [
     "DriftMonitor",
     "__version__",
     "bag_of_coins",
-    "calibration",
-    "core",
-    "data",
-    "evaluation",
-    "functional",
-    "inference",
-    "kernels",
-    "language",
-    "metrics",
-    "nn",
-    "report",
     "watch",
-    "zoo",
 ]
 
 # These are imported when they are first used: torchmetrics takes longer to import than torch, and probing logits does
@@ -70,14 +56,16 @@ _HOMES = {
     "bag_of_coins": "functional",
     "watch": "metrics",
 }
-# All other names of `__all__` are parts of the package.
-_MODULES = {*__all__} - {*_HOMES, "__version__"}
-# These need a package that may be missing. They are not in `__all__`, so that `from torch_boc import *` always works.
-_ADAPTERS = ("lightning", "ray", "transformers")
+# The parts of the package are not in `__all__`: `from torch_boc import *` must not replace the `nn` of torch. The last
+# three need a package that may be missing.
+_MODULES = (
+    *("calibration", "core", "data", "evaluation", "functional", "inference", "kernels", "language", "metrics", "nn"),
+    *("report", "zoo", "lightning", "ray", "transformers"),
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES or name in _ADAPTERS:
+    if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name in _HOMES:
         value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
@@ -87,4 +75,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ADAPTERS])
+    return sorted([*__all__, *_MODULES])

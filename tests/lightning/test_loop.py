@@ -339,7 +339,7 @@ class TestProblems:
         loop = loop_of(problems=Problems("warn"))
         for place in (0, 1):
             loop.loaders[place].add(lambda: (torch.randn(6, 5), None))
-        loop.loaders[1].metric._looks_like_probabilities = torch.tensor(True)
+        loop.loaders[1].metric._first.found = torch.tensor(True)
         with pytest.warns(UserWarning, match="goes on without val, loader 1 'near': ValueError: .*got probabilities"):
             found = loop.compute(("gap",))
         assert {key for key, value in found.items() if value == value} == {"gap", "near/skipped_batches"}

@@ -45,7 +45,7 @@ def test_bad_arguments(make, arguments, match):
     ("preds", "target", "error", "match"),
     [
         (LOGITS.long(), None, TypeError, "floating-point"),
-        (LOGITS[0], None, ValueError, r"shape \(N, C\) .*, got shape \(3,\)"),
+        (LOGITS[0], None, ValueError, r"shape \(N, C\), got shape \(3,\).* binary=True"),
         (LOGITS.tolist(), None, TypeError, "torch.Tensor"),
         (LOGITS[:, :1], None, ValueError, "at least 2 classes"),
         (LOGITS[:, :2], None, ValueError, "3 classes"),
@@ -79,18 +79,69 @@ def add(metric, logits):
 
 
 @over_metrics
-@pytest.mark.parametrize(("shape", "remedy"), [((4, 8, 3), "dim=-1"), ((4, 8, 3, 5), "dim=2")])
-def test_classes_on_another_axis_need_dim(make, shape, remedy):
+@pytest.mark.parametrize(("shape", "dim"), [((4, 8, 3), -1), ((4, 8, 3), 1), ((4, 3, 6, 5), 1), ((4, 8, 3, 5), 2)])
+def test_the_class_axis_is_that_of_the_target_or_given(make, shape, dim):
     logits = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    message = rf"expected logits with 3 classes on dim=1, got 8 \(shape .*\); if the .* another axis, give {remedy}$"
-    with pytest.raises(ValueError, match=message):
-        add(make(num_classes=3), logits)
-    dim = int(remedy.removeprefix("dim="))
-    found, expected = make(num_classes=3, dim=dim), make(num_classes=3)
-    add(found, logits)
-    add(expected, logits.movedim(dim, 1))
-    result = found.compute()
-    assert_same(as_dict(result), as_dict(expected.compute()))
+    with pytest.raises(ValueError, match=rf"expected dim, .*: dim=1 reads {shape[1]} classes .* dim=-1 {shape[-1]} cl"):
+        add(make(), logits)
+    rows = logits.movedim(dim, -1)
+    given, found, expected = make(dim=dim), make(), make()
+    add(given, logits)
+    add(expected, rows.reshape(-1, rows.shape[-1]))
+    assert_same(as_dict(given.compute()), as_dict(expected.compute()))
+    target = torch.zeros(rows.shape[:-1], dtype=FLAGS[type(found)])
+    if dim == 2:
+        with pytest.raises(ValueError, match=r"of shape \(4, 3, 5\) or \(4, 8, 3\).* got shape \(4, 8, 5\)"):
+            found.update(logits, target)
+        return
+    target[0] = 1
+    for metric in (found, given):
+        metric.reset()
+        metric.update(logits, target)
+    assert_same(found.compute(), given.compute())
+
+
+def test_a_target_that_fits_both_readings_decides_nothing():
+    logits, target = torch.randn(4, 5, 5), torch.zeros(4, 5, dtype=torch.long)
+    for read in (BoCMetric().update, CoherenceGap().update, boc_summary):
+        with pytest.raises(ValueError, match=r"expected dim.* dim=1 reads 5 classes .* and dim=-1 5 classes"):
+            read(logits, target)
+
+
+@over_metrics
+def test_single_logits(make):
+    """(N,) and (N, 1), with targets of any dtype, are the two classes (0, z)."""
+    z, target = 4 * torch.randn(40, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+    expected = make()
+    expected.update(torch.stack([torch.zeros(40), z], 1), target.to(FLAGS[type(expected)]))
+    for logits, labels in ((z, target), (z[:, None], target[:, None].float()), (z, target.bool())):
+        metric = make(binary=True)
+        flags = labels.flatten().bool() if isinstance(metric, BoCSeparation) else labels
+        metric.update(logits, flags)
+        assert_same(metric.compute(), expected.compute())
+        with pytest.raises(ValueError, match="expected single logits, got probabilities"):
+            make(binary=True).update(logits.sigmoid(), flags)
+        make(binary=True, validate_args=False).update(logits.sigmoid(), flags)
+        make(binary=True).update(0.2 + 0.1 * logits.sigmoid(), flags)  # as a network that has learnt nothing
+
+
+def test_targets_that_cross_entropy_ignores_do_not_count():
+    target = torch.tensor([0, -100, 2])
+    for make in (BoCMetric, CoherenceGap):
+        metric, kept = make(), make()
+        metric.update(LOGITS, target)
+        kept.update(LOGITS[::2], target[::2])
+        assert_same(metric.compute(), kept.compute())
+    assert_same(boc_summary(LOGITS, target), boc_summary(LOGITS[::2], target[::2]))
+
+
+@over_metrics
+def test_processes_with_different_classes_fail_together(make):
+    metric = make(dist_sync_fn=lambda x, group=None: [x, torch.tensor(4)] if x.ndim == 0 else [x, x])
+    add(metric, LOGITS)
+    metric.distributed_available_fn = lambda: True
+    with pytest.raises(ValueError, match=r"expected the same number of classes in all processes, got \[3, 4\]"):
+        metric.compute()
 
 
 def as_dict(result):

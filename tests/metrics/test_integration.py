@@ -4,10 +4,11 @@ import pytest
 import torch
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.wrappers import Running
 
-from tests.metrics.cases import joined, labelled_batches
+from tests.metrics.cases import joined, labelled_batches, ood_batches
 from tests.metrics.tester import assert_same
-from torch_boc import BoCMetric, CoherenceGap
+from torch_boc import BoCMetric, BoCSeparation, CoherenceGap
 from torch_boc.functional import boc_summary
 
 VARIANTS = ({}, {"alpha": 0.0499999}, {"trials": 101}, {"trials": 999_999}, {"trials": 1_000_000}, {"bins": 16})
@@ -85,6 +86,17 @@ def test_state_of_other_arguments_is_refused():
         second.load_state_dict(first.state_dict(), strict=True)
 
 
+@pytest.mark.parametrize("options", [{}, {"thresholds": 64}])
+def test_a_running_window_of_a_separation(options):
+    batches = ood_batches(30, 30, 30)
+    running, last = Running(BoCSeparation(("msp",), **options), 2), BoCSeparation(("msp",), **options)
+    for batch in batches:
+        running.update(*batch)
+    for batch in batches[1:]:
+        last.update(*batch)
+    assert_same(running.compute(), last.compute())
+
+
 def test_logits_that_require_grad_leave_no_graph():
     metric = BoCMetric()
     logits = torch.randn(5, 3, requires_grad=True)
@@ -96,6 +108,6 @@ def test_deferred_refusal_of_probabilities():
     """What `compute` does where `update` may not wait for the device."""
     metric = BoCMetric()
     metric.update(torch.randn(4, 3))
-    metric._looks_like_probabilities = torch.tensor(True)
+    metric._first.found = torch.tensor(True)
     with pytest.raises(ValueError, match="got probabilities"):
         metric.compute()

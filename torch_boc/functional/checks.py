@@ -198,10 +198,12 @@ class FirstBatch:
 
     Args:
         kind: the batch in words.
+        binary: whether the logits are those of `as_binary`. They are refused if all are in [0, 1] and half of it apart:
+            those of a network at the beginning of its training may all be in [0, 1], but lie close together.
     """
 
-    def __init__(self, kind: str = "first batch") -> None:
-        self.kind = kind
+    def __init__(self, kind: str = "first batch", *, binary: bool = False) -> None:
+        self.kind, self.binary = kind, binary
         self.found: Tensor | bool | None = None  # a tensor until it is read; None before the first batch
 
     def look(self, logits: Tensor, dim: int = -1, *, waits: bool = False) -> None:
@@ -213,7 +215,11 @@ class FirstBatch:
         if torch.compiler.is_compiling():
             return
         if self.found is None and logits.numel() > 0:
-            self.found = are_probabilities(logits, dim)
+            if self.binary:
+                low, high = logits.select(dim, -1).aminmax()
+                self.found = (low >= 0) & (high <= 1) & (high - low > 0.5)
+            else:
+                self.found = are_probabilities(logits, dim)
             if logits.device.type == "cpu":
                 self.refuse()
         elif waits and type(self.found) is Tensor and not torch.cuda.is_current_stream_capturing():
@@ -226,4 +232,8 @@ class FirstBatch:
         if self.found:
             self.found = None
             remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
+            if self.binary:
+                raise ValueError(
+                    f"expected single logits, got probabilities (all of the {self.kind} in [0, 1]); {remedy}"
+                )
             raise ValueError(probabilities_message(f"every row of the {self.kind}", remedy))

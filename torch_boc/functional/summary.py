@@ -35,12 +35,13 @@ def boc_summary(
     trials: int = 100,
     bins: int = 15,
     alpha: float = 0.05,
-    ignore_index: int | None = None,
-    dim: int = 1,
+    ignore_index: int | None = -100,
+    dim: int | None = None,
 ) -> dict[str, Tensor]:
     """Summarize the probe over a set of samples, with the same keys as `BoCMetric`.
 
-    The keys are always the same. A mean over no samples is NaN.
+    The keys are always the same. A mean over no samples is NaN. Probabilities in place of logits are not noticed here,
+    because no value is read; `BoCMetric` refuses them.
 
     - `samples`, the number of samples; `invalid`, the number of rows with NaN or +inf, which count nowhere else.
     - Means over the samples: `confidence`, `dominance`, `gap`, `forced_gap`, `free_gap`, `concentration`, `p_value`
@@ -51,13 +52,14 @@ def boc_summary(
       `brier_dominance`, and the mean gap of right and wrong predictions, `gap_correct` and `gap_wrong`.
 
     Args:
-        logits: shape (N, C) or (N, C, ...), with the classes on `dim`.
+        logits: shape (N, C), or with more axes.
         target: class indices of shape (N,) or (N, ...). Without it, the keys that need targets are NaN.
         trials: the number of coin flips of the test.
         bins: the number of bins of equal width for the calibration errors.
         alpha: the level of `rejection_rate`.
-        ignore_index: samples with this target do not count.
-        dim: the class axis; by default 1 as in the metrics, so that (N, C, T) has C classes. -1 is for (N, T, C).
+        ignore_index: samples with this target do not count; None counts all.
+        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
+            shape of the target says where it is.
 
     Returns:
         Scalar tensors in float64 (float32 on MPS), by key.
@@ -67,7 +69,7 @@ def boc_summary(
     >>> {key: round(summary[key].item(), 3) for key in ("samples", "confidence", "gap", "free_gap", "accuracy")}
     {'samples': 2.0, 'confidence': 0.801, 'gap': 0.086, 'free_gap': 0.004, 'accuracy': 0.5}
     """
-    check_logits(logits, dim)
+    dim = check_logits(logits, dim, target)
     total = empty_tally(bins, like=logits)
     add_logits(total, logits, target, dim=dim, trials=trials, alpha=alpha, ignore_index=ignore_index)
     return summarize(total)

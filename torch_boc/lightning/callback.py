@@ -133,6 +133,7 @@ class BoCCallback(Callback):
         self._source = LogitSource(logits, dim, binary=binary, causal=causal)
         common: dict[str, Any] = {"trials": trials, "validate_args": validate_args, "dim": -1}
         metric = BoCMetric(bins=bins, alpha=alpha, ignore_index=ignore_index, **common)
+        metric._first.binary = binary  # the logits come as pairs
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
         counted = (
             "; the key `skipped_batches` counts batches that are left out, and BoCCallback(on_error='raise') stops"

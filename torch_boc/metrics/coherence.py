@@ -21,7 +21,7 @@ COUNTS = ("samples", "invalid")
 class BoCMetric(ProbeMetric):
     """Whether confidence and the geometry of the logits agree, over a data set, in memory of fixed size.
 
-    `update` takes logits (or log-probabilities) of shape (N, C) or (N, C, ...), and optionally the target classes.
+    `update` takes logits (or log-probabilities) of shape (N, C), or with more axes, and optionally the target classes.
     `compute` returns the dict that `torch_boc.functional.boc_summary` documents.
 
     Args:
@@ -32,8 +32,11 @@ class BoCMetric(ProbeMetric):
         trials: the number of coin flips of the test.
         bins: the number of bins of equal width for the calibration errors.
         alpha: the level of `rejection_rate`.
-        ignore_index: samples with this target do not count.
-        dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
+        ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
+        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
+            shape of the target says where it is.
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z). Its
+            targets are 0 and 1 of any dtype. The gap of two classes is 0; confidence, `nll` and accuracy are not.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
         kwargs: passed on to `torchmetrics.Metric`.
@@ -54,13 +57,15 @@ class BoCMetric(ProbeMetric):
         trials: int = 100,
         bins: int = 15,
         alpha: float = 0.05,
-        ignore_index: int | None = None,
-        dim: int = 1,
+        ignore_index: int | None = -100,
+        dim: int | None = None,
+        binary: bool = False,
         nan_strategy: str = "warn",
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
+        common: dict[str, Any] = {"nan_strategy": nan_strategy, "validate_args": validate_args, **kwargs}
+        super().__init__(num_classes, dim=dim, binary=binary, **common)
         if not 0 <= alpha <= 1:
             raise ValueError(f"expected alpha in [0, 1], got {alpha}")
         if bins < 1:
@@ -72,7 +77,7 @@ class BoCMetric(ProbeMetric):
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values. Therefore
         # the names of the states contain the arguments.
-        suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim)
+        suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim, binary=binary)
         self._names = tuple(f"boc_{field}_{suffix}" for field in Tally._fields)
         for name, zeros in zip(self._names, empty_tally(bins), strict=True):
             self.add_state(name, zeros, dist_reduce_fx="sum")
@@ -82,12 +87,12 @@ class BoCMetric(ProbeMetric):
 
         `extras` are those of `gather`: True takes what every score and every column needs.
         """
-        self._check(preds)
+        logits, target, dim = self._read(preds, target)
         how: dict[str, Any] = {"trials": self.trials, "extras": extras, "ignore_index": self.ignore_index}
-        return gather(bare(preds), target, dim=self.dim, **how)
+        return gather(bare(logits), target, dim=dim, **how)
 
     def update(self, preds: Tensor | Evidence, target: Tensor | None = None) -> None:
-        """Add a batch: logits of shape (N, C) or (N, C, ...), and targets of shape (N,) or (N, ...).
+        """Add a batch: logits of shape (N, C), and targets of shape (N,); or both with more axes.
 
         In place of the logits, `preds` can be the evidence from `take`.
         """
@@ -95,9 +100,9 @@ class BoCMetric(ProbeMetric):
             self._agree_on_classes(preds.num_classes)
             add_evidence(self._tally(), preds._replace(trials=self.trials), alpha=self.alpha)
             return
-        self._check(preds)
+        logits, target, dim = self._read(preds, target)
         how: dict[str, Any] = {"trials": self.trials, "alpha": self.alpha, "ignore_index": self.ignore_index}
-        add_logits(self._tally(), preds, target, dim=self.dim, **how)
+        add_logits(self._tally(), logits, target, dim=dim, **how)
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
@@ -168,8 +173,11 @@ class CoherenceGap(ProbeMetric):
             `average="none"` needs it.
         part: "total", "forced" (the part that confidence alone decides) or "free" (the part that the geometry adds).
         average: "micro" for one mean. "none" for one mean per predicted class, with NaN if a class is never predicted.
-        ignore_index: samples with this target do not count.
-        dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
+        ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
+        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
+            shape of the target says where it is.
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z);
+            their gap is always 0.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
         kwargs: passed on to `torchmetrics.Metric`.
@@ -185,13 +193,15 @@ class CoherenceGap(ProbeMetric):
         *,
         part: str = "total",
         average: str = "micro",
-        ignore_index: int | None = None,
-        dim: int = 1,
+        ignore_index: int | None = -100,
+        dim: int | None = None,
+        binary: bool = False,
         nan_strategy: str = "warn",
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
+        common: dict[str, Any] = {"nan_strategy": nan_strategy, "validate_args": validate_args, **kwargs}
+        super().__init__(num_classes, dim=dim, binary=binary, **common)
         if part not in ("total", "forced", "free"):
             raise ValueError(f"expected part among total, forced, free, got {part!r}")
         if average not in ("micro", "none"):
@@ -200,18 +210,18 @@ class CoherenceGap(ProbeMetric):
             raise ValueError("expected num_classes with average='none', got None")
         self.part, self.average, self.ignore_index = part, average, ignore_index
         size = num_classes if average == "none" and num_classes is not None else 1
-        suffix = state_suffix(part=part, average=average, ignore=ignore_index, dim=dim)
+        suffix = state_suffix(part=part, average=average, ignore=ignore_index, dim=dim, binary=binary)
         self._names = tuple(f"boc_{name}_{suffix}" for name in ("gap", "samples", "invalid"))
         zeros = (empty_tally().sums.new_zeros(size), torch.zeros(size, dtype=torch.int64), torch.tensor(0))
         for name, default in zip(self._names, zeros, strict=True):
             self.add_state(name, default, dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:
-        """Add a batch: logits of shape (N, C) or (N, C, ...); targets are used only for `ignore_index`."""
-        self._check(preds)
+        """Add a batch of logits; targets are used for `ignore_index`, and their shape for the class axis."""
+        logits, target, dim = self._read(preds, target)
         gap, samples, invalid = self._states(self._names)
-        how: dict[str, Any] = {"dim": self.dim, "part": self.part, "ignore_index": self.ignore_index}
-        add_gaps((gap, samples, invalid), preds, target, **how)
+        how: dict[str, Any] = {"dim": dim, "part": self.part, "ignore_index": self.ignore_index}
+        add_gaps((gap, samples, invalid), logits, target, **how)
 
     def compute(self) -> Tensor:
         """The mean gap of all batches so far; NaN if there were no samples."""

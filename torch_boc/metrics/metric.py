@@ -7,18 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.utilities.distributed import gather_all_tensors
 
 from ..core.precision import moves_only
-from ..functional.checks import are_probabilities, check_classes, check_logits, probabilities_message
+from ..functional.checks import FirstBatch, as_binary, check_classes, check_logits
 
 NAN_STRATEGIES = ("warn", "error", "ignore")
 
 
 class ProbeMetric(Metric):
-    """A metric over logits of shape (N, C) or (N, C, ...); `dim` says if the classes are on another axis.
+    """A metric over logits of shape (N, C), or with more axes.
 
     Args:
-        dim: the class axis; 1 by default, so that (N, C, T) has C classes. -1 is for (N, T, C).
+        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
+            shape of the target says where it is.
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z). Its
+            targets are 0 and 1 of any dtype.
         num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities. Only the first batch after a `reset` is checked. On a CPU, the
@@ -34,7 +38,8 @@ class ProbeMetric(Metric):
         self,
         num_classes: int | None = None,
         *,
-        dim: int = 1,
+        dim: int | None = None,
+        binary: bool = False,
         nan_strategy: str = "warn",
         validate_args: bool = True,
         **kwargs: Any,
@@ -44,9 +49,8 @@ class ProbeMetric(Metric):
             raise ValueError(f"expected nan_strategy among {', '.join(NAN_STRATEGIES)}, got {nan_strategy!r}")
         self.num_classes = None if num_classes is None else check_classes(num_classes)
         self._given_classes, self._inside_forward = self.num_classes, False
-        self.dim, self.nan_strategy = dim, nan_strategy
-        self.validate_args = validate_args
-        self._looks_like_probabilities: Tensor | None = None
+        self.dim, self.binary, self.nan_strategy, self.validate_args = dim, binary, nan_strategy, validate_args
+        self._first = FirstBatch(binary=binary)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch, and return the result of this batch alone."""
@@ -60,7 +64,7 @@ class ProbeMetric(Metric):
         """Forget all samples. Forget the number of classes, too, unless it was given as an argument."""
         super().reset()
         if not self._inside_forward:  # `forward` resets, and then restores the states of earlier samples
-            self.num_classes, self._looks_like_probabilities = self._given_classes, None
+            self.num_classes, self._first.found = self._given_classes, None
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add the samples of another metric, given as the metric or its states; arguments and classes must be equal."""
@@ -73,26 +77,34 @@ class ProbeMetric(Metric):
         super().merge_state(incoming_state)
         self.num_classes = self.num_classes or classes
 
-    def _check(self, preds: Tensor) -> None:
-        """Raise if the number of classes differs from that of earlier batches, and look at the first batch.
+    def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
+        """Raise in all processes if they have seen different numbers of classes."""
+        own = torch.tensor(self.num_classes or 0, device=self.device)
+        found = {int(x) for x in dist_sync_fn(own, group=process_group or self.process_group)} - {0}
+        if len(found) > 1:
+            raise ValueError(f"expected the same number of classes in all processes, got {sorted(found)}")
+        super()._sync_dist(dist_sync_fn, process_group)
 
-        A batch with the known number of classes is not checked further: the function that it is given to does that.
+    def _read(self, preds: Tensor, target: Tensor | None = None) -> tuple[Tensor, Tensor | None, int]:
+        """The logits and the target of a batch, and the class axis; looks at the number of classes and the first batch.
+
+        Logits of shape (N, C) are not checked further: the function that they are given to does that.
         """
-        is_tensor = isinstance(preds, Tensor)
-        if is_tensor and preds.ndim < 2:
+        if self.binary:
+            preds, target = as_binary(preds, target, dim=self.dim)
+        elif isinstance(preds, Tensor) and preds.ndim < 2:
             raise ValueError(
-                f"expected logits of shape (N, C) or (N, C, ...), got shape {tuple(preds.shape)}; "
-                "one sample of C logits is logits.unsqueeze(0), and N single logits x of a binary classifier are "
-                "torch.stack([torch.zeros_like(x), x], 1)"
+                f"expected logits of shape (N, C), got shape {tuple(preds.shape)}; one sample of C logits is "
+                "logits.unsqueeze(0), and N single logits of a binary classifier are taken with binary=True"
             )
-        has_axis = is_tensor and -preds.ndim <= self.dim < preds.ndim
-        if not has_axis or preds.shape[self.dim] != self.num_classes:
-            check_logits(preds, self.dim)
-            self._agree_on_classes(preds.shape[self.dim], preds.shape)
-        if self.validate_args and self._looks_like_probabilities is None and preds.numel() > 0:
-            self._looks_like_probabilities = are_probabilities(preds, self.dim)
-            if preds.device.type == "cpu":
-                self._refuse_probabilities()
+        plain = self.binary or (self.dim is None and isinstance(preds, Tensor) and preds.ndim == 2)
+        dim = -1 if plain else check_logits(preds, self.dim, target)
+        if preds.shape[dim] != self.num_classes:
+            check_logits(preds, dim)
+            self._agree_on_classes(preds.shape[dim], preds.shape)
+        if self.validate_args:
+            self._first.look(preds, dim)
+        return preds, target, dim
 
     def _states(self, names: Iterable[str]) -> list[Tensor]:
         """The states with these names, ready to be changed in place.
@@ -112,25 +124,13 @@ class ProbeMetric(Metric):
     def _agree_on_classes(self, classes: int, shape: Sequence[int] = ()) -> None:
         """Remember the number of classes, or raise if an earlier batch or the argument had another number."""
         if self.num_classes is not None and classes != self.num_classes:
-            got = f" (shape {tuple(shape)})" if shape else ""
-            others = [str(i if i < len(shape) - 1 else -1) for i, x in enumerate(shape) if i and x == self.num_classes]
-            remedy = "the class axis comes second unless `dim` says otherwise"
-            if others:
-                remedy = f"if the classes are on another axis, give dim={' or dim='.join(others)}"
-            raise ValueError(
-                f"expected logits with {self.num_classes} classes on dim={self.dim}, got {classes}{got}; {remedy}"
-            )
+            got = f" (shape {tuple(shape)}); `dim` says where the classes are" if shape else ""
+            raise ValueError(f"expected logits with {self.num_classes} classes, got {classes}{got}")
         self.num_classes = classes
-
-    def _refuse_probabilities(self) -> None:
-        if self._looks_like_probabilities is not None and bool(self._looks_like_probabilities):
-            self._looks_like_probabilities = None
-            remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
-            raise ValueError(probabilities_message("every row of the first batch", remedy))
 
     def _report(self, invalid: Tensor, bad_targets: Tensor | None = None) -> None:
         """Report, in `compute`, the rows and targets that `update` could not use."""
-        self._refuse_probabilities()
+        self._first.refuse()
         if bad_targets is not None and int(bad_targets) > 0:
             raise ValueError(
                 f"expected targets in [0, {self.num_classes}), got {int(bad_targets)} outside; "
@@ -155,10 +155,6 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
-def state_suffix(*, dim: int, **arguments: object) -> str:
-    """The arguments as part of a state's name. It has no dots, because a state dict reads a dot as a path.
-
-    The class axis is included only if it is not 1, the default.
-    """
-    named = arguments if dim == 1 else {**arguments, "dim": dim}
-    return "_".join(f"{name}_{value}" for name, value in named.items()).replace(".", "p").replace("-", "m")
+def state_suffix(**arguments: object) -> str:
+    """The arguments as part of a state's name. It has no dots, because a state dict reads a dot as a path."""
+    return "_".join(f"{name}_{value}" for name, value in arguments.items()).replace(".", "p").replace("-", "m")

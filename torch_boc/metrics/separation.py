@@ -15,7 +15,7 @@ from ..functional.histogram import add_histograms, score_histograms
 from ..functional.registry import need_extras
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, ranked
 from ..functional.tally import empty_tally
-from .metric import ProbeMetric, check_prefix
+from .metric import ProbeMetric, check_prefix, state_suffix
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
 # The number of bins for scores that are not kept one by one. They take 4 MB per score.
@@ -27,10 +27,10 @@ NEGLIGIBLE_ERROR = 0.001
 class BoCSeparation(ProbeMetric):
     """How well scores of the logits separate in-distribution samples (the positive class) from the others.
 
-    `update` takes logits of shape (N, C) or (N, C, ...) and whether they are out-of-distribution: one boolean for each
-    sample, or one for the whole batch. For each score, `compute` returns `{score}_auroc` and `{score}_fpr95`, the share
-    of out-of-distribution samples at or above the threshold that 95 % of the in-distribution samples reach. A higher
-    score means more in-distribution. The paper's `structural_score` is the opposite, so its AUROC is below 0.5. Samples
+    `update` takes logits of shape (N, C), or with more axes, and whether they are out-of-distribution: one boolean for
+    each sample, or one for the whole batch. For each score, `compute` returns `{score}_auroc` and `{score}_fpr95`, the
+    share of out-of-distribution samples at or above the threshold that 95 % of the in-distribution samples reach.
+    Higher means more in-distribution. The paper's `structural_score` is the opposite: its AUROC is below 0.5. Samples
     whose scores round to 1 are still ranked, for example by their odds.
 
     The results are exact up to a million samples. With more samples, all are counted in bins, in memory of fixed size.
@@ -47,7 +47,9 @@ class BoCSeparation(ProbeMetric):
         prefix: the start of every key.
         trials: the number of coin flips, for the scores that are p-values.
         num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
-        dim: the class axis; 1 by default, so that logits of shape (N, C, T) have C classes. -1 is for (N, T, C).
+        dim: the class axis; 1 for segmentation, -1 for tokens. By default the second of (N, C); with more axes, the
+            shape of `ood` says where it is.
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
         nan_strategy: what `compute` does about rows with NaN or +inf, which never count: "warn", "error" or "ignore".
         validate_args: whether to refuse probabilities.
         kwargs: passed on to `torchmetrics.Metric`.
@@ -68,12 +70,14 @@ class BoCSeparation(ProbeMetric):
         prefix: str = "",
         trials: int = 100,
         num_classes: int | None = None,
-        dim: int = 1,
+        dim: int | None = None,
+        binary: bool = False,
         nan_strategy: str = "warn",
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_classes, dim=dim, nan_strategy=nan_strategy, validate_args=validate_args, **kwargs)
+        common: dict[str, Any] = {"nan_strategy": nan_strategy, "validate_args": validate_args, **kwargs}
+        super().__init__(num_classes, dim=dim, binary=binary, **common)
         if isinstance(scores, str) or not scores or not set(scores) <= set(registry.scores):
             raise ValueError(f"expected scores as names among {', '.join(registry.scores)}, got {scores!r}")
         if thresholds is not None and not (2 <= thresholds <= 2**24 and thresholds.bit_count() == 1):
@@ -83,8 +87,8 @@ class BoCSeparation(ProbeMetric):
         if exact_up_to is not None and exact_up_to < 0:
             raise ValueError(f"expected exact_up_to as None or a number of samples, got {exact_up_to}")
         self.exact_up_to = exact_up_to
-        suffix = "_".join([*self.scores, str(trials), str(thresholds), str(exact_up_to)])
-        suffix += "" if dim == 1 else f"_dim_{dim}".replace("-", "m")
+        arguments = {"trials": trials, "bins": thresholds, "exact": exact_up_to, "dim": dim, "binary": binary}
+        suffix = "_".join([*self.scores, state_suffix(**arguments)])
         # With `thresholds`, the state is one tensor of histograms. Otherwise there are two lists: rows of scores, whose
         # last column is 1 for out-of-distribution and 0 for in-distribution, and histograms of earlier rows. They are
         # lists, because some processes can have rows where others have histograms.
@@ -104,19 +108,22 @@ class BoCSeparation(ProbeMetric):
         """The `extras` with which the evidence for `update` must be gathered."""
         return need_extras(self.scores)
 
-    def take(self, preds: Tensor) -> Evidence:
-        """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later."""
-        self._check(preds)
-        return gather(bare(preds), dim=self.dim, trials=self.trials, extras=self.needs_extras)
+    def take(self, preds: Tensor, ood: Tensor | bool = False) -> Evidence:
+        """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
+
+        The shape of `ood` says where the class axis is.
+        """
+        logits, _, dim = self._read(preds, ood if isinstance(ood, Tensor) and ood.ndim else None)
+        return gather(bare(logits), dim=dim, trials=self.trials, extras=self.needs_extras)
 
     def update(self, preds: Tensor | Evidence, ood: Tensor | bool) -> None:
-        """Add a batch: logits of shape (N, C) or (N, C, ...), and which samples are out-of-distribution.
+        """Add a batch: logits of shape (N, C), or with more axes, and which samples are out-of-distribution.
 
         In place of the logits, `preds` can be their evidence. Samples that are not `counted` there do not count here.
         """
         if isinstance(preds, Evidence):
             self._agree_on_classes(preds.num_classes)
-        evidence = preds if isinstance(preds, Evidence) else self.take(preds)
+        evidence = preds if isinstance(preds, Evidence) else self.take(preds, ood)
         flags = _flat_flags(ood, evidence.coins.odds.shape, self.device)
         values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states([self._invalid]))
         if self.thresholds is not None:
@@ -124,6 +131,13 @@ class BoCSeparation(ProbeMetric):
             add_histograms(histogram, values, flags)
         else:
             self._keep(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
+
+    def reset(self) -> None:
+        """Forget all samples, but leave the lists to a `torchmetrics.wrappers.Running` that holds them."""
+        if self.thresholds is None:
+            setattr(self, self._rows, [])
+            setattr(self, self._bins, [])
+        super().reset()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch, and return the result of this batch alone."""
