@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.paper.beyond import QUANTITIES, SPLINE, beyond_confidence, confidence_strata, separate_within
+from benchmarks.paper.beyond import beyond_confidence, confidence_strata, separate_within
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate
 
 
@@ -19,7 +19,6 @@ def made(samples, evenness, *, doubt=-1.0, classes=6, seed=0):
 def test_what_rivals_tell_is_found_and_nothing_where_there_is_nothing():
     telling = beyond_confidence(made(1000, 5.0, seed=1), made(1000, 0.5, seed=2), replicates=50)
     silent = beyond_confidence(made(1000, 5.0, doubt=-2.0, seed=3), made(1000, 5.0, doubt=-0.5, seed=4), replicates=50)
-    assert telling["what"].tolist() == [*QUANTITIES, *QUANTITIES, "confidence", SPLINE, *QUANTITIES[1:]]
     telling, silent = (x.set_index(["how", "what"]) for x in (telling, silent))
     assert telling.loc[("strata", "concentration"), "auroc_low"] > 0.7
     assert telling.loc[("model", "concentration"), "versus_confidence_low"] > 0.1
