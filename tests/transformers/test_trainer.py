@@ -9,6 +9,7 @@ import pytest
 import scipy.special
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from transformers import EvalPrediction
 from transformers.trainer_pt_utils import nested_concat, nested_numpify
 
@@ -258,14 +259,25 @@ def test_what_does_not_count(ignore_index, causal):
 
 
 def test_preprocess_reads_nothing_back():
-    logits, target = labelled_batches(60, dtype=torch.float32)[0]
-    logits[3], target[::7] = torch.nan, -100
-    boc = BoCTrainerMetrics(causal=True, keep_logits=True)
-    with NoHostSync():
-        BoCTrainerMetrics(ignore_index=2).preprocess(logits, target)
-        boc.preprocess(logits.reshape(12, 5, 7), target.reshape(12, 5))
-    on_meta = boc.preprocess(logits.reshape(12, 5, 7).to("meta"), target.reshape(12, 5).to("meta"))
-    assert {part.device.type for part in on_meta.values()} == {"meta"}
+    """Also not whether the first batch has probabilities, which on a GPU is read with the results."""
+    for boc in (BoCTrainerMetrics(causal=True, keep_logits=True), BoCTrainerMetrics(causal=False, ignore_index=2)):
+        with FakeTensorMode(), NoHostSync():
+            logits, target = torch.randn(12, 5, 7, device="cuda"), torch.randint(7, (12, 5), device="cuda")
+            found = boc.preprocess(logits, target)
+            assert {part.device.type for part in found.values()} == {"cuda"}
+
+
+def test_probabilities_are_refused():
+    """At once on a CPU, and before any number where that would make the host wait."""
+    chances, labels = torch.randn(8, 5).softmax(-1), torch.arange(8) % 5
+    with pytest.raises(ValueError, match=r"got probabilities \(every row of the first batch .* return logits"):
+        BoCTrainerMetrics().preprocess(chances, labels)
+    boc = BoCTrainerMetrics()
+    on_meta = boc.preprocess(chances.to("meta"), labels.to("meta"))
+    assert on_meta["columns"].shape == (8, 7)
+    boc._first.found = torch.tensor(True)  # as a GPU leaves it
+    with pytest.raises(ValueError, match="got probabilities"):
+        called(boc, BoCTrainerMetrics().preprocess(chances.log(), labels))
 
 
 def test_batches_add_up_and_the_next_evaluation_starts_anew():

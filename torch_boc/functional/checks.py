@@ -200,10 +200,12 @@ class FirstBatch:
         kind: the batch in words.
         binary: whether the logits are those of `as_binary`. They are refused if all are in [0, 1] and half of it apart:
             those of a network at the beginning of its training may all be in [0, 1], but lie close together.
+        remedy: what to do instead.
     """
 
-    def __init__(self, kind: str = "first batch", *, binary: bool = False) -> None:
+    def __init__(self, kind: str = "first batch", *, binary: bool = False, remedy: str = "") -> None:
         self.kind, self.binary = kind, binary
+        self.remedy = remedy or "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
         self.found: Tensor | bool | None = None  # a tensor until it is read; None before the first batch
 
     def look(self, logits: Tensor, dim: int = -1, *, waits: bool = False) -> None:
@@ -231,9 +233,8 @@ class FirstBatch:
             self.found = bool(self.found)
         if self.found:
             self.found = None
-            remedy = "pass the logits, or preds.log(), or validate_args=False if they are logits after all"
             if self.binary:
                 raise ValueError(
-                    f"expected single logits, got probabilities (all of the {self.kind} in [0, 1]); {remedy}"
+                    f"expected single logits, got probabilities (all of the {self.kind} in [0, 1]); {self.remedy}"
                 )
-            raise ValueError(probabilities_message(f"every row of the {self.kind}", remedy))
+            raise ValueError(probabilities_message(f"every row of the {self.kind}", self.remedy))

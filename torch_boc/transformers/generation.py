@@ -226,8 +226,7 @@ class BoCGeneration:
             prompt = ids[place][present[place] != 0].cpu()
             before = (0, 0, len(prompt), 0)
             numbers = {name: pad(x, before[2:], value=torch.nan) for name, x in record.numbers.items()}
-            rivals, chances = record.rivals, record.rival_log_probabilities
-            lists = pad(rivals, before, value=-1), pad(chances, before, value=torch.nan)
+            lists = pad(record.rivals, before, value=-1), pad(record.rival_log_probabilities, before, value=torch.nan)
             tokens = torch.cat([prompt, record.tokens])
             joined.append(TokenRecord(tokens, numbers, *lists, prompt_length=len(prompt), finish=record.finish))
         return joined
@@ -305,8 +304,7 @@ def _stated(name: str, sources: Iterable[Any]) -> Any:
 
 def _integers(name: str, value: Any) -> list[int]:
     """None, an integer, or several of them, as a list."""
-    if isinstance(value, Tensor):
-        value = value.tolist()
+    value = value.tolist() if isinstance(value, Tensor) else value
     values = [] if value is None else list(value) if isinstance(value, Iterable) else [value]
     if not all(type(x) is int for x in values):
         raise TypeError(f"expected {name} as an integer or a list of integers, got {value!r}")

@@ -14,7 +14,7 @@ from transformers import EvalPrediction
 from ..core.coins import Coins
 from ..core.precision import widen
 from ..data.finding import describe
-from ..functional.checks import as_indices
+from ..functional.checks import FirstBatch, as_indices
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
 from ..functional.tally import Counts
@@ -102,6 +102,7 @@ class BoCTrainerMetrics:
         self._model: nn.Module | None = None
         self.keys = check_keys(SHORT_KEYS if keys is None else keys)
         self.prefix = f"{prefix}_" if prefix else ""
+        self._first = FirstBatch(remedy="let the model return logits, or the logarithms of its probabilities")
         self._finished = True
         self._pass: tuple[Any, int] = (None, 0)
 
@@ -127,6 +128,7 @@ class BoCTrainerMetrics:
                 f"expected floating-point logits, got {describe(logits)}; with predict_with_generate=True Trainer "
                 "gives the generated tokens, which have no logits: leave it out for the evaluation with the probe"
             )
+        self._first.look(logits.detach())
         evidence = gather(logits.detach(), self._target(logits, first_of(labels)), ignore_index=PADDING)
         coins, counted = evidence.coins, evidence.counted
         odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
@@ -152,6 +154,7 @@ class BoCTrainerMetrics:
             A dict of floats under prefix and key, and the results of your own `compute_metrics`. With
             `batch_eval_metrics=True` it is empty before the last batch.
         """
+        self._first.refuse()
         # An evaluation by batches that was interrupted had no last call. The next one is recognised by its pass over
         # the data: accelerate, from which Trainer learns which batch is the last, lists the loaders that are being
         # iterated over. A loader is listed once for each pass that began and did not end.
