@@ -1,6 +1,4 @@
-"""Made-up samples, and the numbers of a printed table."""
-
-import re
+"""Made-up samples."""
 
 import torch
 
@@ -11,13 +9,3 @@ def samples(rows, strength, classes=4, seed=0):
     target = torch.arange(rows) % classes
     logits = 2 * torch.randn(rows, classes, generator=generator) + strength * torch.eye(classes)[target]
     return {"logits": logits.numpy(), "target": target.numpy(), "knn": logits.amax(1).numpy()}
-
-
-def numbers(text):
-    """Lines of a table, by their first word, as lists of numbers."""
-    rows = {}
-    for line in text.splitlines():
-        found = re.findall(r"[+−]?\d+\.\d{4}(?!\d)", line)
-        if len(found) >= 3 and "(" not in line:
-            rows[line.split()[0]] = [float(x.replace("−", "-")) for x in found]
-    return rows

@@ -7,18 +7,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from typing import Any
 
 from .._optional import quiet_transformers, require
 from ..data.atomic import check_file, printable, replacing
 from . import options as o
-from .output import list_files, print_json, put, terminal, working
-
-if TYPE_CHECKING:
-    from ..language import Trace
+from .output import list_files, print_json, put, show_table, terminal, working
 
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 PIECE = 2**16  # the characters of a text that are read at once
@@ -78,13 +72,8 @@ def text(
         return
     console = terminal()
     put(console, f"{model}: {', '.join(names)}", "bold")
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("text", overflow="fold")
-    for title, _, _ in SHOWN:
-        table.add_column(title, justify="right", no_wrap=True)
-    for name, values in numbers.items():
-        table.add_row(name, *(format(values[key], how) for _, key, how in SHOWN))
-    console.print(table)
+    rows = [[name, *(format(values[key], how) for _, key, how in SHOWN)] for name, values in numbers.items()]
+    show_table([["text", *(title for title, _, _ in SHOWN)], *rows], console)
     list_files([out], console)
 
 
@@ -153,6 +142,10 @@ def trace(
         torch-boc trace --model m.gguf --prompt Hello -o a.html --table a.parquet
         torch-boc trace --response chat.json --num-classes 128256 --quantity rank
     """
+    import torch
+
+    from ..data.sets import naming
+    from ..language import Trace
     from ..language.trace_page import SCALES
 
     if (model is None) == (response is None):
@@ -173,15 +166,24 @@ def trace(
             check_file(path)
     with working("loading libraries") as tell:
         if response is not None:
-            found = _from_response(Path(response), num_classes or 0)
+            if not Path(response).is_file():
+                raise ValueError(f"{response}: no such file")
+            with naming(response):
+                found = Trace.from_response(Path(response).read_bytes(), num_classes=num_classes or 0)
         else:
             given = sys.stdin.read() if prompt == "-" else prompt or ""
+            from ..transformers import BoCGeneration
+
             tell(f"loading {model}")
             network, tokenizer = load_model(model or "")
             inputs = _encoded(tokenizer, given, model or "", chat=chat).to(network.device)
             tell("generating")
             drawn = {"do_sample": True, "temperature": temperature or 1.0} if sample else {"do_sample": False}
-            found = _generated(network, tokenizer, seed, {**inputs, **drawn, "max_new_tokens": limit})
+            recorder = BoCGeneration(network, tokenizer, prompt=True)
+            with torch.random.fork_rng():  # the state of torch's random numbers is as before
+                torch.manual_seed(seed)
+                recorder.generate(network, **inputs, **drawn, max_new_tokens=limit)
+            found = recorder.trace
         found.save(out, quantity)
         paths = [out, *([] if table is None else [str(found.to_parquet(table))])]
     if json:
@@ -192,31 +194,6 @@ def trace(
     for number, headline in enumerate(found.headlines(), start=1):
         put(console, f"Sequence {number}: {headline}", "bold" if len(found) == 1 else "", soft_wrap=True)
     list_files(paths, console)
-
-
-def _from_response(path: Path, num_classes: int) -> "Trace":
-    """The trace of a saved response; errors begin with its path."""
-    from ..language import Trace
-
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
-    try:
-        return Trace.from_response(path.read_bytes(), num_classes=num_classes)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _generated(model: Any, tokenizer: Any, seed: int, options: dict[str, Any]) -> "Trace":
-    """The trace of what a model generates. The state of torch's random numbers is as before."""
-    import torch
-
-    from ..transformers import BoCGeneration
-
-    recorder = BoCGeneration(model, tokenizer, prompt=True)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        recorder.generate(model, **options)
-    return recorder.trace
 
 
 def load_model(name: str, dtype: str = "auto") -> tuple[Any, Any]:

@@ -21,18 +21,15 @@ from .options import FOLDER
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..report import parts
-
 STDOUT = "-"
 WIDTH = 80
-LEAST_ROOM = 12  # for the names of rows, and for notes beside them
+LEAST_ROOM = 12  # for the names of rows
 PLAIN_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-SIGNS = "†‡§"
 # Symbols of the report in plain letters; symbols of two characters come first.
 LETTERS = {
     **{"q̄": "q_bar", "p̂": "p_hat", "Δ": "Delta", "ρ": "rho", "²": "^2", "×": "x", "∞": "inf", "≥": ">=", "≤": "<="},
     **{"−": "-", "–": "-", "—": "-", "·": "|", "…": ".", "“": '"', "”": '"', "‘": "'", "’": "'", "→": "->"},
-    **{"†": "*", "‡": "+", "§": "#", "\u00a0": " "},
+    "\u00a0": " ",
 }
 
 
@@ -122,103 +119,56 @@ def size(count: float) -> str:
 
 
 def show_report(report: Any, console: Console) -> None:
-    """Print the main tables and the verdict. Intervals and diagnostics are in the files only."""
-    from ..report.topics import Introductions, main_tables
-
-    reader = Introductions()
-    for table in main_tables(report.results):
-        put(console, f"\n{table.heading}", "bold")
-        places = [i for i, title in enumerate(table.columns) if title not in table.pages_only]
-        show_table(only(table, places), console, reader)
+    """Print what the report says, in sentences. The tables are in its files."""
     put(console, "\nWhat this says", "bold")
-    show_sentences(report.verdict, console, reader)
+    show_pairs((("-", sentence) for sentence in report.verdict), console)
 
 
 def show_comparison(comparison: Any, console: Console) -> None:
-    """Print all models in one table, and then the sentences about each. Intervals are in the files only."""
-    from ..report.topics import Introductions
-
-    reader = Introductions()
-    put(console, "\nLower ECE and higher AUROC are better", "bold")
-    show_table(comparison.table(), console, reader)
-    for table in comparison.tables():
+    """Print all models in tables. What is said of each model is in its files."""
+    put(console, "Lower ECE and higher AUROC are better", "dim")
+    first, *rest = comparison.table(), *comparison.tables()
+    put(console, f"\n{first.caption}", "bold")
+    show_table([first.columns, *([x.text for x in row] for row in first.rows)], console)
+    for table in rest:
         put(console, f"\n{table.caption}", "bold")
-        cells = [[x._replace(text=f"{x.text} ({x.small})") if x.small else x for x in row[1:]] for row in table.rows]
-        rows = [[row[0], *rest] for row, rest in zip(table.rows, cells, strict=True)]
-        show_table(table._replace(rows=rows), console, reader)
-    for name, report in comparison.reports.items():
-        put(console, f"\n{name}", "bold")
-        put(console, report.results.settings["title"], "dim")
-        show_sentences(comparison.sentences(name), console, reader)
+        cells = [
+            [f"{x.text} ({x.small})" if x.small and i else x.text for i, x in enumerate(row)] for row in table.rows
+        ]
+        show_table([table.columns, *cells], console)
 
 
-def show_table(table: "parts.Table", console: Console, reader: Any) -> None:
-    """Print a table, in parts if it is too wide, and the meanings of symbols in it that were not explained before."""
-    width = min(console.width, WIDTH)
-    for part in cut_to_width(table, width):
-        console.print(terminal_table(part, console.encoding), width=width)
-    _introduce(reader, [*table.columns, *(row[0].text for row in table.rows)], console)
+def show_table(rows: list[list[str]], console: Console) -> None:
+    """Print a table, in parts if it is too wide. The first row has the titles, and the first column names."""
+    width, plain = min(console.width, WIDTH), not console.encoding.startswith("utf")
+    rows = [[spell(printable(text), console.encoding) for text in row] for row in rows]
+    for places in cut_to_width(rows, width):
+        part = Table(box=PLAIN_HEAD if plain else SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for place in places:
+            part.add_column(rows[0][place], justify="right" if place else "left", no_wrap=place > 0, overflow="fold")
+        for row in rows[1:]:
+            part.add_row(*(row[i] for i in places))
+        console.print(part, width=width)
 
 
-def show_sentences(sentences: Iterable[str], console: Console, reader: Any) -> None:
-    """Print sentences with a dash before each, and the meanings of new symbols in them."""
-    show_pairs((("-", sentence) for sentence in sentences), console)
-    _introduce(reader, sentences, console)
+def cut_to_width(rows: list[list[str]], width: int) -> Iterator[list[int]]:
+    """The numbers of the columns, in parts that fit into the width; each has the first column."""
+    widths = [max(map(cell_len, column)) + 2 for column in zip(*rows, strict=True)]
+    room, places = width - 1 - min(widths[0], max(LEAST_ROOM, width // 3)), [0]
+    for place in range(1, len(widths)):
+        if len(places) > 1 and sum(widths[i] for i in (*places[1:], place)) > room:
+            yield places
+            places = [0]
+        places.append(place)
+    yield places
 
 
-def _introduce(reader: Any, texts: Iterable[str], console: Console) -> None:
-    if found := reader.of(texts):
-        show_pairs(found, console, "dim")
-
-
-def show_pairs(pairs: Iterable[tuple[str, str]], console: Console, style: str = "") -> None:
+def show_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
     """Print names or marks with a text beside each, in two columns."""
     grid = Table.grid(padding=(0, 1))
     for pair in pairs:
         grid.add_row(*(Text(spell(printable(text), console.encoding), overflow="fold") for text in pair))
-    console.print(grid, style=style, width=min(console.width, WIDTH))
-
-
-def only(table: "parts.Table", places: list[int]) -> "parts.Table":
-    """The table with these columns."""
-    rows = [[row[i] for i in places] for row in table.rows]
-    return table._replace(columns=[table.columns[i] for i in places], rows=rows)
-
-
-def cut_to_width(table: "parts.Table", width: int) -> Iterator["parts.Table"]:
-    """The table in parts that fit into the width. Each part has the names of the rows."""
-    columns = zip(table.columns, *table.rows, strict=True)
-    widths = [max(cell_len(title), *(cell_len(cell.text) for cell in cells)) + 2 for title, *cells in columns]
-    notes = max((cell_len(row[0].small) + 3 * bool(row[0].mark) for row in table.rows), default=0)
-    room = width - 1 - min(widths[0], max(LEAST_ROOM, width // 3)) - min(notes, LEAST_ROOM)
-    places: list[int] = []
-    for place in range(1, len(widths)):
-        if places and sum(widths[i] for i in (*places, place)) > room:
-            yield only(table, [0, *places])
-            places = []
-        places.append(place)
-    yield only(table, [0, *places])
-
-
-def terminal_table(table: "parts.Table", encoding: str = "utf-8") -> Table:
-    """The table for a terminal, with the best values in bold. Long names and notes are broken, numbers are not."""
-    from ..report.parts import UPSIDE_DOWN
-
-    marks = dict(zip(dict.fromkeys(name.mark for name, *_ in table.rows if name.mark), SIGNS, strict=False))
-    caption = Text(spell(", ".join(f"{sign} {mark}" for mark, sign in marks.items()), encoding)) if marks else None
-    box = SIMPLE_HEAD if encoding.startswith("utf") else PLAIN_HEAD
-    result = Table(caption=caption, caption_justify="left", box=box, padding=(0, 1, 0, 0))
-    # A note is the split or the key, and a sign, which the line below the table explains.
-    notes = [f"{marks.get(name.mark, '')} {name.small.removeprefix('fitted on ')}".strip() for name, *_ in table.rows]
-    for title in (table.columns[0], *([""] if any(notes) else [])):
-        result.add_column(spell(title, encoding), overflow="fold")
-    for title in table.columns[1:]:
-        result.add_column(spell(title, encoding), justify="right", no_wrap=True, overflow="fold")
-    for (name, *values), note in zip(table.rows, notes, strict=True):
-        cells = [Text(spell(cell.text, encoding), style="bold" if cell.best else "") for cell in values]
-        row = [Text(spell(text, encoding)) for text in (name.text, *([note] if any(notes) else []))]
-        result.add_row(*row, *cells, style="dim" if name.mark == UPSIDE_DOWN else "")
-    return result
+    console.print(grid, width=min(console.width, WIDTH))
 
 
 def check_output(out: str | None, sources: Iterable[str | None]) -> None:
