@@ -20,6 +20,7 @@ def run(capsys, monkeypatch, tmp_path):
     """Runs a command line in an empty folder; gives its exit code and what it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
 
     def call(*args):
         with pytest.raises(SystemExit) as stop:
