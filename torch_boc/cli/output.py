@@ -127,7 +127,7 @@ def show_report(report: Any, console: Console) -> None:
 def show_comparison(comparison: Any, console: Console) -> None:
     """Print all models in tables. What is said of each model is in its files."""
     put(console, "Lower ECE and higher AUROC are better", "dim")
-    first, *rest = comparison.table(), *comparison.tables()
+    first, rest = comparison.table(), comparison.tables()
     put(console, f"\n{first.caption}", "bold")
     show_table([first.columns, *([x.text for x in row] for row in first.rows)], console)
     for table in rest:
