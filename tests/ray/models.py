@@ -28,7 +28,7 @@ class Watched(torch.nn.Module):
             do all the work.
     """
 
-    def __init__(self, folder, seconds, first=None):
+    def __init__(self, folder, seconds=0.0, first=None):
         super().__init__()
         self.model, self.folder, self.seconds, self.first, self.batches = linear(), Path(folder), seconds, first, 0
 

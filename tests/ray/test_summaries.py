@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from torch_boc import ConformalTest
 from torch_boc.functional import boc_summary, sample_columns
-from torch_boc.ray import calibrate, check_complete, summaries, summarize
+from torch_boc.ray import calibrate, check_complete, predict, summaries, summarize
 from torch_boc.ray.cluster import Run
 
 ROWS, CLASSES = 120, 5
@@ -110,6 +110,8 @@ def test_rows_that_are_refused():
         summarize(Blocks({"logits": np.array(["a"])}))
     with pytest.raises(ValueError, match=r"expected held-out rows without NaN and .inf, got 1 such rows"):
         calibrate(Blocks(with_logits(torch.tensor([[1.0, torch.nan], [0.0, 1.0]]))))
+    with pytest.raises(TypeError, match=r"expected dataset as a ray.data.Dataset, got list"):
+        predict([1], torch.nn.Identity, "out")
     with pytest.raises(TypeError, match=r"expected test as a torch_boc.ConformalTest, got str"):
         calibrate(Blocks(with_logits(LOGITS)), "energy")
 

@@ -42,6 +42,7 @@ class BoCBatchPredictor:
 
     Attributes:
         columns: the names of the columns of the result.
+        passed: the first of these, which are taken from the batch as they are: the id and the columns to keep.
 
     >>> import numpy
     >>> predictor = BoCBatchPredictor(lambda: torch.nn.Linear(5, 3), id="path", columns=["prediction", "gap"])
@@ -75,8 +76,8 @@ class BoCBatchPredictor:
                 f"expected keep as a list of different names, not among {', '.join(taken)} or id, got {keep!r}"
             )
         self.factory, self.preprocess, self.inputs, self.target, self.id = factory, preprocess, inputs, target, id
-        self._options, self._passed = options | {"test": self._blank.test}, (*(() if id is None else (id,)), *keep)
-        self.columns = (*self._passed, *(() if target is None else ("target",)), *self._blank.columns)
+        self._options, self.passed = options | {"test": self._blank.test}, (*(() if id is None else (id,)), *keep)
+        self.columns = (*self.passed, *(() if target is None else ("target",)), *self._blank.columns)
         self._predictor: BoCPredictor | None = None
 
     @property
@@ -87,7 +88,7 @@ class BoCBatchPredictor:
     def __call__(self, batch: Arrays) -> dict[str, Any]:
         """The columns of a batch."""
         inputs = [self.inputs] if isinstance(self.inputs, str) else self.inputs
-        for name in (*self._passed, *(() if self.target is None else (self.target,)), *(inputs or ())):
+        for name in (*self.passed, *(() if self.target is None else (self.target,)), *(inputs or ())):
             if name not in batch:
                 raise ValueError(f"expected a column {name!r} in the data, got {', '.join(batch) or 'no columns'}")
         size = len(next(iter(batch.values()), ()))
@@ -104,7 +105,7 @@ class BoCBatchPredictor:
             table |= next(self._predictor.predict([(self._arguments(batch, inputs), target)]))
         if (rows := len(table.pop("index"))) != size:
             raise ValueError(f"expected preprocess to return {size} samples, as many as the batch has, got {rows}")
-        return {name: batch[name] for name in self._passed} | {name: x.numpy() for name, x in table.items()}
+        return {name: batch[name] for name in self.passed} | {name: x.numpy() for name, x in table.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles hold: everything but the classifier."""
@@ -115,7 +116,7 @@ class BoCBatchPredictor:
         if self.preprocess is not None:
             return self.preprocess({name: _writable(batch[name]) for name in (batch if names is None else names)})
         if names is None:
-            names = [name for name in batch if name not in (*self._passed, self.target)]
+            names = [name for name in batch if name not in (*self.passed, self.target)]
             if len(names) != 1:
                 raise ValueError(
                     f"expected inputs=, the column that the model gets, among {', '.join(batch)}, got none"

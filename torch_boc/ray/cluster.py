@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from .._optional import require
+from .._optional import require, require_pyarrow
 from ..inference.batch_predictor import BoCBatchPredictor
 from ..inference.part_files import check_settings
 
@@ -25,6 +25,16 @@ def check_dataset(dataset: Any) -> Any:
             "make one with ray.data.read_parquet(...) or another function of ray.data"
         )
     return data
+
+
+class TablePredictor(BoCBatchPredictor):
+    """A predictor of Arrow tables, whose id and kept columns stay as they are: NumPy has no integers beside a null."""
+
+    def __call__(self, table: Any) -> Any:
+        """The columns of a table."""
+        block = require("ray", "data.block", purpose="work on a cluster needs").data.block
+        found = super().__call__(block.BlockAccessor.for_block(table).to_numpy())
+        return require_pyarrow().table(found | {name: table[name] for name in self.passed})
 
 
 def predict(
@@ -81,16 +91,10 @@ def predict(
     if run.check(settings, resume=resume):
         return run.path
     sizes = {"size": workers} if isinstance(workers, int) else dict(zip(("min_size", "max_size"), workers, strict=True))
-    table = dataset.map_batches(
-        BoCBatchPredictor,
-        fn_constructor_args=(factory,),
-        fn_constructor_kwargs=options,
-        compute=data.ActorPoolStrategy(**sizes),
-        batch_size=batch_size,
-        batch_format="numpy",
-        num_cpus=num_cpus,
-        num_gpus=num_gpus or None,
-    )
+    made = {"fn_constructor_args": (factory,), "fn_constructor_kwargs": options}
+    each = {"batch_size": batch_size, "num_cpus": num_cpus, "num_gpus": num_gpus or None}
+    compute = data.ActorPoolStrategy(**sizes)
+    table = dataset.map_batches(TablePredictor, compute=compute, batch_format="pyarrow", **made, **each)
     with run.checkpoints(table, str(predictor.id)) if resume else nullcontext():
         run.write({"settings": settings, "resume": resume, "finished": False})
         table.write_parquet(run.path)
@@ -126,9 +130,8 @@ class Run:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         text = os.fspath(path)
         self.path = text.rstrip("/") if "://" in text else str(Path(text).absolute())
-        self._fs = require("pyarrow", "fs", purpose="runs on a cluster need").fs
         uri = self.path if "://" in self.path else Path(self.path).as_uri()
-        self._files, self._rows = self._fs.FileSystem.from_uri(uri)
+        self._files, self._rows = require_pyarrow().fs.FileSystem.from_uri(uri)
         self._manifest = f"{self._rows}.run/manifest.json"
 
     def read(self) -> dict[str, Any] | None:
@@ -150,13 +153,12 @@ class Run:
     def check(self, settings: dict[str, Any], *, resume: bool) -> bool:
         """Whether the run has finished already; raises if the folder is not one that this run may write to."""
         found, remedy = self.read(), f"Choose another path, or delete {self.path} and {self.path}.run"
-        is_there = self._files.get_file_info(self._rows).type != self._fs.FileType.NotFound
-        if (found is None and is_there) or (found is not None and not resume):
+        if found is None and self._files.get_file_info(self._rows).type.name == "NotFound":
+            return False
+        if found is None or not resume:
             hint = "" if found is None else ", or continue the run with resume=True"
             raise FileExistsError(f"expected a new folder, got {self.path}. {remedy}{hint}")
-        if found is None:
-            return False
-        if not found["finished"] and not found["resume"]:
+        if not (found["finished"] or found["resume"]):
             raise FileExistsError(f"expected a run that was started with resume=True, got {self.path}. {remedy}")
         check_settings(settings, found["settings"], self.path, remedy)
         return bool(found["finished"])
@@ -167,10 +169,9 @@ class Run:
         try:
             names = ("data.checkpoint", "data.checkpoint.checkpoint_writer")
             module = require("ray", *names, purpose="resume=True needs").data.checkpoint
-        except ImportError as error:
+            _ = module.checkpoint_writer.PENDING_CHECKPOINT_SUFFIX  # without it, a row could be written twice
+        except (AttributeError, ImportError) as error:
             raise ImportError(NEWER) from error
-        if not hasattr(module.checkpoint_writer, "PENDING_CHECKPOINT_SUFFIX"):  # else a row could be written twice
-            raise ImportError(NEWER)
         operators = [dataset._logical_plan.dag]
         for operator in operators:  # the list grows in the loop
             operators += operator.input_dependencies

@@ -3,7 +3,7 @@
 import pickle
 import zlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
@@ -18,15 +18,10 @@ from ..inference.batch_predictor import Arrays, column_tensor
 from ..nn import ConformalTest
 from .cluster import check_dataset
 
-State = TypeVar("State")
-
 
 def fold(
-    dataset: Any,
-    empty: Callable[[], State],
-    add: Callable[[State, Arrays], State],
-    merge: Callable[[State, State], State],
-) -> State:
+    dataset: Any, empty: Callable[[], Any], add: Callable[[Any, Arrays], Any], merge: Callable[[Any, Any], Any]
+) -> Any:
     """Fold the blocks of a Ray data set into one state.
 
     Each block becomes a state in the worker that has the block, which is `add(empty(), block)`. Only the states travel
@@ -51,8 +46,7 @@ def _evidence(
     block: Arrays, logits: str, target: Tensor | None = None, num_classes: int | None = None, trials: int = 100
 ) -> Evidence:
     """The evidence of rows without logits, as far as it follows from the columns of a predictor."""
-    names = [name for name in (*COINS, "energy", "logit_gap") if name in block]
-    columns = {name: column_tensor(name, block[name]) for name in names}
+    columns = {name: column_tensor(name, block[name]) for name in (*COINS, "energy", "logit_gap") if name in block}
     columns |= {} if target is None else {"target": target}
     try:
         return restore_evidence(columns, num_classes=num_classes, trials=trials)
