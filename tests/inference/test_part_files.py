@@ -327,7 +327,8 @@ def test_a_rank_is_killed_and_two_ranks_finish_what_three_began(tmp_path, whole)
 
 
 @unix_only
-def test_a_process_is_killed_and_its_single_file_is_completed(tmp_path, whole):
+def test_a_process_is_killed_and_its_single_file_is_completed(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr(part_files, "PART_ROWS", 100)
     path = tmp_path / "samples.parquet"
     with launch(path, 0, 1, 515, "single") as process:
         try:
@@ -337,7 +338,11 @@ def test_a_process_is_killed_and_its_single_file_is_completed(tmp_path, whole):
         finally:
             process.kill()
     assert files(tmp_path) == ["samples.parquet.lock", "samples.parquet.run"]
-    assert sum(name.startswith("part-") for name in files(tmp_path / "samples.parquet.run")) == 5
+    names = files(tmp_path / "samples.parquet.run")
+    assert [name[:5] for name in names] == [".part", "manif", *["part-"] * 5], "the first is what the process left"
+    with pytest.raises(OSError, match="broken"):
+        sharded.predictor(None).to_parquet(Broken(OSError("broken"), 915), path, resume=True)
+    assert not any(name.startswith(".") for name in files(tmp_path / "samples.parquet.run"))
     sharded.predictor(None).to_parquet(Images(), path, resume=True)
     assert parquet.read_table(path).equals(whole)
     assert files(tmp_path) == ["samples.parquet"]
@@ -417,12 +422,12 @@ def test_two_processes_on_the_same_block_write_equal_parts(tmp_path, whole):
 
 
 class Broken(Images):
-    def __init__(self, error):
+    def __init__(self, error, at=35):
         super().__init__()
-        self.error = error
+        self.error, self.at = error, at
 
     def __getitem__(self, i):
-        if i == 35:
+        if i == self.at:
             raise self.error
         return super().__getitem__(i)
 
@@ -496,3 +501,52 @@ def test_without_pyarrow(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r"torch-boc\[eval\]"):
         predictor(model).to_parquet(Loader(), tmp_path / "samples.parquet")
     assert model.calls == []
+
+
+URIS = ["s3://bucket/rows.parquet", "file:///tmp/rows.parquet", Path("gs://bucket/rows.parquet")]
+
+
+@pytest.mark.parametrize("uri", URIS, ids=str)
+@pytest.mark.parametrize("options", [{}, {"shard": (0, 1)}], ids=str)
+def test_a_uri_is_refused_before_the_work(uri, options, tmp_path, monkeypatch):
+    """It was a folder of this machine, called `s3:`."""
+    monkeypatch.chdir(tmp_path)
+    model = Counting()
+    for action in (lambda: predictor(model, **options).to_parquet(data()[0], uri), lambda: check_complete(uri)):
+        with pytest.raises(ValueError, match=r"expected a path of this machine, got the URI .*:/.*rows.parquet; write"):
+            action()
+    assert model.calls == files(tmp_path) == []
+
+
+@unix_only
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_link_in_place_of_the_lock(resume, tmp_path):
+    """A link to nowhere made an earlier lock try again and again."""
+    path = tmp_path / "samples.parquet"
+    (tmp_path / "samples.parquet.lock").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"expected no link at .*samples.parquet.lock, got one; remove it"):
+        predictor().to_parquet(Loader(), path, resume=resume)
+    assert files(tmp_path) == ["samples.parquet.lock"]
+
+
+@unix_only
+@pytest.mark.parametrize("options", [{}, {"shard": (0, 1)}], ids=str)
+def test_a_full_disk_leaves_no_temporary_file(options, tmp_path):
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            predictor(**options).to_parquet(torch.randn(100, 3), tmp_path / "samples")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], ["manifest.json"])
+    predictor(**options).to_parquet(torch.randn(100, 3), tmp_path / "samples")
+
+
+def test_a_damaged_part_is_named_when_a_folder_is_resumed(complete):
+    flip(complete / part_name(range(20, 40)))
+    run(complete, [0], 2)
+    with pytest.raises(ValueError, match=rf"a whole Parquet file, got .*{part_name(range(20, 40))}.*Delete it"):
+        run(complete, [1], 2)

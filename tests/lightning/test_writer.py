@@ -46,8 +46,31 @@ def test_one_file_with_every_sample(library, tmp_path):
     assert_table(table(out), module, DATA, trials=20)
     metadata = parquet.read_schema(out / "predictions-rank0.parquet").metadata
     assert (metadata[b"trials"], metadata[b"rank"], metadata[b"processes"]) == (b"20", b"0", b"1")
-    predict(tmp_path, module, loader(points(5)), library)  # again, over the old file
-    assert len(table(out)["index"]) == 5
+
+
+def test_a_second_run_is_refused_before_it_begins(module, tmp_path):
+    """Its rows took the place of the first run's, without a word."""
+    writer, calls = BoCPredictionWriter(tmp_path / "out"), []
+    module.register_forward_hook(lambda *_: calls.append(1))
+    loop = trainer(lightning, tmp_path, writer)
+    loop.predict(module, loader(DATA), return_predictions=False)
+    before = len(calls)
+    for again in (loop, trainer(lightning, tmp_path, BoCPredictionWriter(tmp_path / "out"))):
+        with pytest.raises(FileExistsError, match=r"no predictions of another run in .*, got predictions-rank0.parq"):
+            again.predict(module, loader(points(5)))
+    assert len(calls) == before
+    assert_table(table(tmp_path / "out"), module, DATA)
+
+
+@pytest.mark.parametrize(
+    ("binary", "message"), [(False, "every row of the first"), (True, "all of the first batch")]
+)
+def test_probabilities_are_refused(binary, message, module, tmp_path):
+    step = lambda z: torch.linspace(0.01, 0.99, len(z)) if binary else z.softmax(-1)  # noqa: E731
+    module.predict_step = lambda batch, batch_idx: step(module(batch[0]))
+    with pytest.raises(ValueError, match=rf"got probabilities \({message}.*; give logits=, where"):
+        predict(tmp_path, module, loader(DATA), binary=binary)
+    assert not any((tmp_path / "out").glob("*"))
 
 
 def test_columns_of_a_test(module, tmp_path):
@@ -58,7 +81,7 @@ def test_columns_of_a_test(module, tmp_path):
     torch.testing.assert_close(found["p_in_distribution"], test(logits), rtol=1e-12, atol=0)
     assert torch.equal(found["review"], test.flag(logits, 0.2))
     assert parquet.read_schema(out / "predictions-rank0.parquet").metadata[b"alpha"] == b"0.2"
-    found = table(predict(tmp_path, module, loader(DATA), columns=["free_gap", "prediction"]))
+    found = table(predict(tmp_path / "chosen", module, loader(DATA), columns=["free_gap", "prediction"]))
     assert list(found) == ["index", "target", "free_gap", "prediction"]
     with pytest.raises(ValueError, match="expected a test for the column 'review', got none"):
         BoCPredictionWriter(tmp_path, columns=["review"])
@@ -69,7 +92,7 @@ def test_logits_of_a_submodule_or_a_function(module, tmp_path):
     assert_table(table(predict(tmp_path, module, loader(DATA), logits="model.2")), module, DATA)
     assert not module.model[2]._forward_hooks
     step = lambda outputs, batch, module: (module(batch[0]), None)  # noqa: E731
-    assert list(table(predict(tmp_path, module, loader(DATA), logits=step))) == ["index", *COLUMNS]
+    assert list(table(predict(tmp_path / "function", module, loader(DATA), logits=step))) == ["index", *COLUMNS]
 
 
 class Reusing(BatchSampler):
@@ -113,8 +136,8 @@ def test_ids_and_shuffled_indices(module, tmp_path, mapping):
     module.predict_step = lambda batch, batch_idx: module(batch["x"] if mapping else batch[0])
     batches = DataLoader(Named(mapping), batch_size=8, sampler=ORDER)
     step = lambda outputs, batch, module: (outputs, batch["labels"] if mapping else batch[1])  # noqa: E731
-    for logits in (None, step):
-        out = predict(tmp_path, module, batches, id="path", logits=logits)
+    for place, logits in enumerate((None, step)):
+        out = predict(tmp_path / str(place), module, batches, id="path", logits=logits)
         found = parquet.read_table(out / "predictions-rank0.parquet")
         assert found.column_names == ["index", "path", "target", *COLUMNS]
         assert found["path"].to_pylist() == [f"image {i}" for i in ORDER]
@@ -149,14 +172,11 @@ def test_several_loaders_of_which_one_has_no_indices(module, tmp_path):
     assert len(found["gap"]) == 37
 
 
-def test_error_leaves_what_was_there(module, tmp_path):
-    out = predict(tmp_path, module, loader(DATA), logits="model")
-    before = (out / "predictions-rank0.parquet").read_bytes()
+def test_an_error_leaves_no_file(module, tmp_path):
     module.predict_step = lambda batch, batch_idx: module(batch[0]) if batch_idx < 2 else 1 / 0
     with pytest.raises(ZeroDivisionError):
         predict(tmp_path, module, loader(DATA), logits="model")
-    assert [path.name for path in out.iterdir()] == ["predictions-rank0.parquet"]
-    assert (out / "predictions-rank0.parquet").read_bytes() == before
+    assert not any((tmp_path / "out").iterdir())
     assert not module.model._forward_hooks
 
 
@@ -168,7 +188,7 @@ def test_paths_that_cannot_be_written_are_refused_before_the_work(module, tmp_pa
         predict(tmp_path / "file", module, loader(DATA))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "predictions-rank1.parquet").touch()
-    with pytest.raises(FileExistsError, match=r"got predictions-rank1.parquet; remove them or choose"):
+    with pytest.raises(FileExistsError, match=r"got predictions-rank1.parquet; remove them, or give"):
         predict(tmp_path, module, loader(DATA))
 
 

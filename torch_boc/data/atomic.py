@@ -1,11 +1,12 @@
 """Files that are complete or not there at all, names that are safe to print, and errors that tell of memory."""
 
 import errno
+import glob
 import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,10 +14,12 @@ fcntl: Any = None  # on Windows
 if os.name == "posix":
     import fcntl
 
+TEMPORARY = re.compile(r"\.\d+-[0-9a-f]{8}\.tmp")  # the end of a temporary name
 LONGEST_NAME = 255  # bytes, in the usual file systems
 # Control characters, surrogates (how Python holds bytes that are not UTF-8), line breaks, marks of text direction.
 HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
+URI = re.compile("[a-zA-Z][a-zA-Z0-9+.-]+:/")  # a single letter is a drive; `Path` has made one / of two
 SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -28,7 +31,7 @@ def check_file(path: str | os.PathLike[str]) -> Path:
         ...
     IsADirectoryError: expected the path of a file, got the folder .; add a file name to it
     """
-    path = Path(path)
+    path = _local(path)
     if "\0" in str(path):
         raise ValueError(f"expected a path without the character 0, got {str(path)!r}")
     longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
@@ -48,9 +51,18 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     return path
 
 
+def _local(path: str | os.PathLike[str]) -> Path:
+    if URI.match(os.fspath(path)):
+        raise ValueError(
+            f"expected a path of this machine, got the URI {os.fspath(path)}; write to a path, and copy the files from "
+            "there (torch_boc.ray.predict writes to URIs)"
+        )
+    return Path(path)
+
+
 def check_folder(folder: str | os.PathLike[str], files: Iterable[str] = ("file",)) -> Path:
     """The path, if the folder exists or can be made and `files` can be written into it; otherwise an error."""
-    folder = Path(folder)
+    folder = _local(folder)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"expected a folder, got the file {folder}; choose another path")
     for name in files:
@@ -100,6 +112,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_abandoned(temporary: Path) -> None:
+    """Delete the temporary files that killed processes have left for the same path: those that nobody has locked."""
+    start = temporary.name.removesuffix(".tmp").rpartition(".")[0]
+    for path in temporary.parent.glob(f"{glob.escape(start)}.*.tmp"):
+        with suppress(OSError), path.open("ab") as file:
+            if TEMPORARY.fullmatch(path.name[len(start) :]) and lock(file):
+                path.unlink()
 
 
 def lock(file: IO[Any]) -> bool | None:

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from torch import Tensor
 
 from .._optional import require_pyarrow
-from .atomic import check_file, temporary_name
+from .atomic import check_file, lock, remove_abandoned, temporary_name
 
 GROUP_ROWS = 2**16
 Column = Tensor | list[str]  # a column of a table
@@ -61,7 +62,9 @@ class ParquetFile:
             self._temporary.parent.mkdir(parents=True, exist_ok=True)
             writer = require_pyarrow().parquet.ParquetWriter
             options = {"compression": "zstd", "write_page_checksum": True}
+            remove_abandoned(self._temporary)
             self._file = self._temporary.open("wb")  # Arrow would refuse a path that is not UTF-8
+            lock(self._file)  # so that nobody takes it for abandoned
             self._writer = writer(self._file, table.schema, **options)
         if table.schema != self._writer.schema:
             raise ValueError(f"expected columns {_signature(self._writer.schema)}, got {_signature(table.schema)}")
@@ -95,13 +98,10 @@ class ParquetFile:
     def discard(self) -> None:
         """Give up: delete the temporary file. An older file at `path` stays as it is."""
         writer, self._writer, self._waiting = self._writer, None, []
-        try:
-            if writer is not None:
-                writer.close()
-        finally:
-            if self._file is not None:
-                self._file.close()
-            self._temporary.unlink(missing_ok=True)
+        for opened in filter(None, (writer, self._file)):
+            with suppress(Exception):  # the disk may be full
+                opened.close()
+        self._temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> "ParquetFile":
         return self

@@ -70,6 +70,8 @@ def checksum(tensors: Iterable[tuple[str, Tensor]]) -> str:
 def one_writer(path: Path) -> Iterator[None]:
     """Hold `{path}.lock` within the block. The system releases it when the process ends, whatever ends it."""
     held = check_file(f"{path}.lock")
+    if held.is_symlink():
+        raise ValueError(f"expected no link at {held}, got one; remove it")
     held.parent.mkdir(parents=True, exist_ok=True)
     with held.open("a") as file:
         # The earlier holder may have deleted the file after it was opened here.
@@ -178,6 +180,13 @@ class RunFolder:
                 raise ValueError(f"expected a part from row {self.rows} on in {self.parts}, got {part}. {self.remedy}")
             self.rows = part.stop
 
+    def has(self, block: range) -> bool:
+        """Whether the part of this block is there. If it is damaged, that is an error."""
+        if block not in self.done:
+            return False
+        read_settings(self.parts / part_name(block), len(block), DELETE)
+        return True
+
     def write(self, tables: Iterator[Mapping[str, Column]], blocks: Iterable[range] | None = None) -> None:
         """Write tables as parts. A part gets its name when the last of its rows is there; after an error it is deleted.
 
@@ -220,7 +229,7 @@ def check_complete(folder: str | os.PathLike[str], *, checksums: bool = True) ->
         folder: the folder.
         checksums: whether to read all rows and compare the checksums of their pages, so that damage is noticed.
     """
-    folder, gaps, reached = Path(folder), list[str](), 0
+    folder, gaps, reached = check_folder(folder, ()), list[str](), 0
     parts = part_ranges(folder)
     if not parts:
         raise ValueError(f"expected parts of a run in {folder}, got none; run the prediction that writes them")

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from .. import __version__
 from .._optional import require, require_pyarrow
-from ..data.atomic import check_file
+from ..data.atomic import check_file, check_folder
 from ..data.parquet import Column, ParquetFile
-from ..functional.checks import are_probabilities
+from ..functional.checks import FirstBatch
 from ..nn import ConformalTest, find_logits
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader, check_id
@@ -27,6 +27,7 @@ from .order import SharedData, as_loader, count_samples, distributed_sampler, nu
 from .part_files import RunFolder, check_settings, checksum, metadata_of, one_writer, read_settings
 from .ranks import check_shard, find_rank
 
+REMEDY = "remove the softmax from the model, or let the model return the logarithm"
 REPLACE = "To replace the file, leave resume=True out, or delete it"
 
 
@@ -116,7 +117,7 @@ class BoCPredictor:
         self._reader = BatchReader(model, id)
         self._ahead = 1 if self.device.type == "cuda" else 0
         self._limit: int | None = None  # how many samples fit in memory at a time, once it has run out
-        self._are_probabilities: Tensor | bool | None = None  # about the first batch; a tensor until it is read
+        self._first = FirstBatch(remedy=REMEDY)
 
     @property
     def settings(self) -> dict[str, object]:
@@ -182,9 +183,9 @@ class BoCPredictor:
         model = {"run_id": run_id} if run_id is not None else {"checksum of the parameters": checksum(tensors)}
         settings = self.settings | model
         if self.shard is not None:
-            path, data, rank = Path(path), SharedData(loader, self.batch_size), find_rank(self.shard)
+            path, data, rank = check_folder(path), SharedData(loader, self.batch_size), find_rank(self.shard)
             folder = RunFolder(path, settings | {"samples": data.samples}, data.block_size(rank.world))
-            blocks = [block for block in data.share(folder.block, rank) if block not in folder.done]
+            blocks = [block for block in data.share(folder.block, rank) if not folder.has(block)]
             with closing(self._tables(data.numbered(blocks, self._reader), sum(map(len, blocks)))) as tables:
                 folder.write(tables, blocks)
             return path
@@ -218,7 +219,7 @@ class BoCPredictor:
 
         On CUDA, the next batch is copied to the device and started before a table is read.
         """
-        self._are_probabilities, seen = None, 0
+        self._first, seen = FirstBatch(remedy=REMEDY), 0
         landing: deque[Landing] = deque()
         prefetch = Prefetch(batches, self.device)
         with evaluating(self.model), progress_bar(self.progress, total, start) as bar:
@@ -237,13 +238,7 @@ class BoCPredictor:
                         prefetch.fetch()
                 if batch is None or len(landing) > self._ahead:
                     table = landing.popleft().wait()
-                    self._are_probabilities = bool(self._are_probabilities)
-                    if self._are_probabilities:
-                        raise ValueError(
-                            "expected logits from the model, got probabilities (every row of the first batch is "
-                            "non-negative and sums to 1); remove the softmax from the model, or let the model return "
-                            "the logarithm"
-                        )
+                    self._first.refuse()
                     if bar is not None:
                         bar.update(len(table[self.columns[0]]))
                     yield table
@@ -263,7 +258,6 @@ class BoCPredictor:
                 f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; "
                 "a table has one row for each sample: put a module around the model that reduces the other axes"
             )
-        if self._are_probabilities is None:
-            self._are_probabilities = are_probabilities(logits, -1)
+        self._first.look(logits)
         # Outside of inference mode, so that users get ordinary tensors.
         return self._probe(logits)

@@ -11,6 +11,7 @@ from torch.utils.data import DistributedSampler
 
 from .._optional import require_pyarrow
 from ..data.parquet import Column, ParquetFile
+from ..functional.checks import FirstBatch
 from ..inference.batches import as_ids, check_id, take_id
 from ..inference.order import count_kept
 from ..nn import ConformalTest
@@ -25,10 +26,11 @@ class BoCPredictionWriter(BasePredictionWriter):
     `predictions-rank0.parquet`, or `predictions-rank0-loader1.parquet`, has a row for each sample: its `index` in the
     data set (not for data sets without indices), its `id` if you name one, its `target` if the batch has one, and the
     columns of `torch_boc.functional.sample_columns`, and with a `test` `p_in_distribution` and `review`. Samples that a
-    `DistributedSampler` of yours repeats as padding are left out. The files appear when all
-    predictions are made; after an error there are none. If the files cannot be written in the folder, the error comes
-    before the first prediction. `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A
-    prediction that cannot be read is always an error: a file without it would be wrong.
+    `DistributedSampler` of yours repeats as padding are left out. The files appear when all predictions are made; after
+    an error there are none. If the files cannot be written in the folder, the error comes before the first prediction,
+    and also if there are files of an earlier run: each run needs a writer with a folder of its own. Probabilities are
+    refused. `trainer.predict(..., return_predictions=False)` keeps the predictions out of memory. A prediction that
+    cannot be read is always an error: a file without it would be wrong.
 
     Args:
         output_dir: the folder; it is made if it does not exist.
@@ -67,6 +69,7 @@ class BoCPredictionWriter(BasePredictionWriter):
         check_id(id, ("target", *self._probe.names))
         self.id = id
         self._files: dict[int, ParquetFile] = {}
+        self._first = FirstBatch()
 
     @property
     def trials(self) -> int:
@@ -79,21 +82,24 @@ class BoCPredictionWriter(BasePredictionWriter):
         return self._probe.names
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
-        """Prepare a file for each loader. Files of a run with other processes or loaders in the folder are an error."""
+        """Prepare a file for each loader. Files of another run in the folder are an error."""
         loaders = range(len(trainer.num_predict_batches))
         mine = [_file_name(trainer.global_rank, loader, len(loaders)) for loader in loaders]
         expected = {_file_name(rank, loader, len(loaders)) for rank in range(trainer.world_size) for loader in loaders}
-        strangers = {path.name for path in self.output_dir.glob("predictions-rank*.parquet")} - expected
-        if strangers:
+        # Another process of this run may have finished already.
+        taken = {path.name for path in self.output_dir.glob("predictions-rank*.parquet")} - (expected - {*mine})
+        if taken:
             raise FileExistsError(
-                f"expected no predictions of another run in {self.output_dir}, got {', '.join(sorted(strangers))}; "
-                "remove them or choose another output_dir"
+                f"expected no predictions of another run in {self.output_dir}, got {', '.join(sorted(taken))}; "
+                "remove them, or give this run a writer with another output_dir"
             )
         known = {"trials": self.trials, "rank": trainer.global_rank, "processes": trainer.world_size}
         if self._probe.test is not None:
             known["alpha"] = self._probe.alpha
         metadata = {name: str(value) for name, value in known.items()}
         self._files = {loader: ParquetFile(self.output_dir / mine[loader], metadata) for loader in loaders}
+        remedy = "give logits=, where the logits are, or remove the softmax from predict_step"
+        self._first = FirstBatch(binary=self._source.binary, remedy=remedy)
         self._source.attach(pl_module)
 
     def write_on_batch_end(
@@ -112,6 +118,8 @@ class BoCPredictionWriter(BasePredictionWriter):
         rows, file = len(logits), self._files[dataloader_idx]
         if logits.ndim != 2:
             raise ValueError(f"expected logits of shape (N, C) to write a row for each sample, got {(*logits.shape,)}")
+        self._first.look(logits)
+        self._first.refuse()  # the rows are read from the device below, anyway
         batch_sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)
         columns: dict[str, Column] = {}
         if batch_indices and _are_known(batch_sampler, batch_idx):
