@@ -11,22 +11,24 @@
 #define LOGITS                                                                                                         \
     const void *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int32_t, int32_t, int32_t
 #define TRIALS int64_t, int32_t, const double *
+#define TALLY TRIALS, double, int64_t, void **
 extern "C" {
 void boc_use_threads(void *, void *, void *);
 int32_t boc_columns(LOGITS, const int64_t *, int32_t, void **);
 int32_t boc_gradient(LOGITS, const void **, void *);
-int32_t boc_tally(const void **, int64_t, int64_t, int32_t, TRIALS, double, int64_t, void **);
+int32_t boc_tally(const void **, int64_t, int64_t, int32_t, TALLY);
+int32_t boc_tally_logits(LOGITS, const int64_t *, const uint8_t *, TALLY);
 int32_t boc_log_tails(const double *, const double *, double *, double *, int64_t, int32_t, TRIALS);
 }
 
 // Threads one after the other: what each of them does is what matters here.
-static int number, count;
+static int thread, all_threads;
 static void parallel(void (*body)(void *), void *data, unsigned threads, unsigned) {
-    count = int(threads);
-    for (number = 0; number < count; number++) body(data);
+    all_threads = int(threads);
+    for (thread = 0; thread < all_threads; thread++) body(data);
 }
-static int get_number() { return number; }
-static int get_count() { return count; }
+static int get_number() { return thread; }
+static int get_count() { return all_threads; }
 
 static uint64_t state = 1;
 static double uniform() {
@@ -77,18 +79,21 @@ static void run(int64_t rows, int64_t classes, int dtype, bool first, double sca
     Buffer<double> all(column::number * rows);
     void *columns[column::number], *few[column::number] = {};
     for (int k = 0; k < column::number; k++) columns[k] = all.data + k * rows;
-    Buffer<float> narrow(rows);
+    Buffer<char> narrow(rows * (dtype == 3 ? 8 : 4));
     few[column::odds] = narrow.data, few[column::prediction] = columns[column::prediction];
-    boc_columns(GIVEN, nullptr, dtype != 3, few);
+    boc_columns(GIVEN, nullptr, 1, few);
     boc_columns(GIVEN, target, 0, columns);
     const double *odds = all.data + column::odds * rows;
     boc_log_tails(all.data + column::loss * rows, odds, log, slope, rows, 3, trials, 8, table);
-    const void *samples[] = {columns[column::prediction], odds, columns[column::loss], columns[column::concentration],
-                             columns[column::free_gap], target.data, columns[column::distance], flags.data};
     void *states[] = {counts.data, sums.data, places.data, bin_counts.data, bin_sums.data};
-    boc_tally(samples, rows, classes, 3, trials, 8, table, 0.05, bins, states);
-    for (int k = 5; k < 8; k++) samples[k] = nullptr;
-    boc_tally(samples, rows, classes, 3, trials, 8, table, 0.05, bins, states);
+#define TALLIED trials, 8, table, 0.05, bins, states
+    boc_tally_logits(GIVEN, target, flags, TALLIED);
+    boc_tally_logits(GIVEN, nullptr, nullptr, TALLIED);
+    const void *samples[] = {target.data, flags.data, columns[column::prediction], odds, columns[column::loss],
+                             columns[column::concentration], columns[column::free_gap], columns[column::distance]};
+    boc_tally(samples, rows, classes, 3, TALLIED);
+    samples[0] = samples[1] = samples[7] = nullptr;
+    boc_tally(samples, rows, classes, 3, TALLIED);
     if (first) return;
     // The sums in the dtype of the accumulator, as the gradient takes them.
     Buffer<double> real(2 * rows);

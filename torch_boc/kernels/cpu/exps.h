@@ -1,7 +1,19 @@
-// Exponentials of both precisions, and logarithms and rounding in float64; core/rows.py says why odds are summed times
-// 2^100.
+// Exponentials, logarithms and rounding; core/rows.py says why odds are summed times 2^100.
 #pragma once
 #include "vectors.h"
+
+// The polynomial in x with these coefficients, that of the highest power first.
+template <typename Vector, typename Real, typename... Rest>
+static inline Vector polynomial(Vector x, Real highest, Rest... rest) {
+    Vector p = Vector{} + highest;
+    ((p = p * x + rest), ...);
+    return p;
+}
+
+// What exp(x) = 2^n exp(r) needs (Cody and Waite): r, and 2^100 2^n.
+template <typename Vector> struct Reduced {
+    Vector rest, power;
+};
 
 // Sums in float32.
 struct Narrow {
@@ -10,18 +22,15 @@ struct Narrow {
     typedef Ints Mask;
     static constexpr int lanes = LANES;
     static constexpr float up = 0x1p100f, down = 0x1p-100f, lowest = -3.40282347e38f;
-    static inline Floats all(float x) { return floats(x); }
-    static inline Ints lane() { return LANE; }
-    static inline Ints index(int64_t i) { return ints(int32_t(i)); }
+    static inline Floats all(float x) { return Floats{} + x; }
+    static inline Ints lane() { return load_as<Ints>(COUNT); }
+    static inline Ints index(int64_t i) { return Ints{} + int32_t(i); }
 
-    // What exp(x) = 2^n exp(r) needs (Cody and Waite). Adding 1.5 * 2^23 rounds to an integer and leaves it in the low
-    // bits, from where it becomes an exponent; 227 are the bias and the 100.
-    struct Reduced {
-        Floats rest, power;  // r, and 2^100 2^n
-    };
-    static inline Reduced reduced(Floats x) {
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, from where it becomes an exponent; 227 are
+    // the bias and the 100.
+    static inline Reduced<Floats> reduced(Floats x) {
         constexpr float magic = 12582912.0f + 227.0f;
-        x = larger(floats(least), x);  // NaN stays NaN
+        x = larger(all(least), x);  // NaN stays NaN
         const Floats shifted = x * 1.44269504088896341f + magic, n = shifted - magic;
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
         const Floats rest = x - n * 0.69314718055994531f;  // one rounding: the product is exact
@@ -34,25 +43,17 @@ struct Narrow {
 
     // 2^100 exp(x) for x <= 0: 1 + ... of degree 5 with the least relative error on [-ln(2)/2, ln(2)/2], 9e-8.
     static inline Floats scaled_exp(Floats x) {
-        const Reduced by = reduced(x);
-        const Floats r = by.rest;
-        Floats p = r * 8.29031467951e-3f + 4.18979292981e-2f;
-        p = p * r + 1.66676361955e-1f;
-        p = p * r + 4.99991495307e-1f;
-        p = p * r + 9.99999707189e-1f;
-        p = p * r + 1.0f;
-        return p * by.power;
+        const auto by = reduced(x);
+        return polynomial(by.rest, 8.29031467951e-3f, 4.18979292981e-2f, 1.66676361955e-1f, 4.99991495307e-1f,
+                          9.99999707189e-1f, 1.0f) * by.power;
     }
 
     // 1 - exp(x) for x <= 0: with e = exp(r) - 1, (1 - 2^n) - 2^n e, in which nothing cancels.
     static inline Floats lead(Floats x) {
-        const Reduced by = reduced(x);
+        const auto by = reduced(x);
         const Floats r = by.rest, power = by.power * down;
-        Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-        p = p * r + 8.3334519073e-3f;
-        p = p * r + 4.1665795894e-2f;
-        p = p * r + 1.6666665459e-1f;
-        p = p * r + 5.0000001201e-1f;
+        const Floats p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                                    1.6666665459e-1f, 5.0000001201e-1f);
         return (1.0f - power) - power * (p * r * r + r);
     }
 
@@ -77,13 +78,10 @@ struct Wide {
     static constexpr double up = 0x1p100, down = 0x1p-100, lowest = -1.7976931348623157e308;
     static constexpr double least = -777.0;  // 2^100 exp(-777) is a normal number, exp(-777) is 0
     static inline Doubles all(double x) { return doubles(x); }
-    static inline Longs lane() { return WIDE_LANE; }
-    static inline Longs index(int64_t i) { return longs(i); }
+    static inline Longs lane() { return load_as<Longs>(WIDE_COUNT); }
+    static inline Longs index(int64_t i) { return Longs{} + i; }
 
-    struct Reduced {
-        Doubles rest, power;
-    };
-    static inline Reduced reduced(Doubles x) {
+    static inline Reduced<Doubles> reduced(Doubles x) {
         constexpr double magic = 0x1.8p52 + 1123.0;
         x = larger(doubles(least), x);
         const Doubles shifted = x * 1.44269504088896338700 + magic, n = shifted - magic;
@@ -99,11 +97,11 @@ struct Wide {
         return p;
     }
     static inline Doubles scaled_exp(Doubles x) {
-        const Reduced by = reduced(x);
+        const auto by = reduced(x);
         return (curve(by.rest) * by.rest * by.rest + by.rest + 1.0) * by.power;
     }
     static inline Doubles lead(Doubles x) {
-        const Reduced by = reduced(x);
+        const auto by = reduced(x);
         const Doubles power = by.power * down;
         return (1.0 - power) - power * (curve(by.rest) * by.rest * by.rest + by.rest);
     }
@@ -113,12 +111,9 @@ struct Wide {
 // n log(2) + log(1 + f) for 1 + f in [1/sqrt(2), sqrt(2)]: log(1 + f) = 2 atanh(s) with s = f / (2 + f).
 static inline Doubles log_of_parts(Doubles n, Doubles f) {
     const Doubles s = f / (f + 2.0), z = s * s, half = 0.5 * f * f;
-    Doubles p = z * 1.479819860511658591e-01 + 1.531383769920937332e-01;
-    p = p * z + 1.818357216161805012e-01;
-    p = p * z + 2.222219843214978396e-01;
-    p = p * z + 2.857142874366239149e-01;
-    p = p * z + 3.999999999940941908e-01;
-    p = p * z + 6.666666666666735130e-01;
+    const Doubles p = polynomial(z, 1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
+                                 2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
+                                 6.666666666666735130e-01);
     const Doubles low = s * (half + z * p) + n * 1.90821492927058770002e-10;
     return n * 6.93147180369123816490e-01 - ((half - low) - f);
 }
@@ -152,23 +147,12 @@ static inline Doubles log_of_one_and(Doubles x) {
 // exp(x) for x <= 0.
 static inline Doubles exp_of(Doubles x) { return Wide::scaled_exp(x) * 0x1p-100; }
 
-// The same number, of which the compiler does not know where it comes from.
-static inline Doubles opaque(Doubles x) {
-#if defined(__AVX512F__)
-    asm("" : "+v"(x));
-#elif defined(__SSE2__)
-    asm("" : "+x"(x));
-#elif defined(__aarch64__)
-    asm("" : "+w"(x));
-#else
-    volatile Doubles kept = x;
-    x = kept;
-#endif
-    return x;
+// To the nearest integer, half to even. Not contracted with the product before it, which would round another number:
+// the compiler does not know where the number comes from.
+static inline Doubles rounded(Doubles x) {
+    asm("" : "+m"(x));
+    return (x + 0x1.8p52) - 0x1.8p52;
 }
-
-// To the nearest integer, half to even. Not contracted with the product before it: that would round another number.
-static inline Doubles rounded(Doubles x) { return (opaque(x) + 0x1.8p52) - 0x1.8p52; }
 
 // Down and up to an integer, for 0 <= x < 2^51.
 static inline Doubles floor_of(Doubles x) {

@@ -3,19 +3,17 @@
 #include "contract.h"
 #include "exps.h"
 
-template <typename Vector, typename Scalar> static inline Vector load_as(const Scalar *p) {
-    Vector v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-template <typename Scalar, typename Vector> static inline void store_as(Scalar *p, Vector v) { memcpy(p, &v, sizeof v); }
 // All bits where a < b, for numbers whose difference fits.
 static inline Ints below_bits(Ints a, int32_t b) { return (a - b) >> 31; }
 static inline Ints choose(Ints bits, Ints a, Ints b) { return (bits & a) | (~bits & b); }
 
-// What the dtypes have in common that are read in the order of the classes.
-template <typename Self, typename Of> struct InOrder : Of {
+// What the dtypes have in common; bfloat16 reads pairs in its own way.
+template <typename Self, typename Of> struct Dtype : Of {
     typedef typename Of::Vector Vector;
+    template <typename Type> static inline double value(Type logit) {
+        Type all[Of::lanes] = {logit};
+        return Self::load(all)[0];
+    }
     // Two vectors of logits, in any order.
     template <typename Type> static inline void load_pair(const Type *p, Vector &a, Vector &b) {
         a = Self::load(p), b = Self::load(p + Of::lanes);
@@ -26,31 +24,20 @@ template <typename Self, typename Of> struct InOrder : Of {
     }
 };
 
-struct Float32 : InOrder<Float32, Narrow> {
+struct Float32 : Dtype<Float32, Narrow> {
     typedef float type;
-    static inline bool is_nan(float x) { return x != x; }
-    static inline double value(float x) { return x; }
     static inline Floats load(const float *p) { return load_as<Floats>(p); }
     static inline void store(float *p, Floats v) { store_as(p, v); }
 };
 
-struct Float64 : InOrder<Float64, Wide> {
+struct Float64 : Dtype<Float64, Wide> {
     typedef double type;
-    static inline bool is_nan(double x) { return x != x; }
-    static inline double value(double x) { return x; }
     static inline Doubles load(const double *p) { return load_as<Doubles>(p); }
     static inline void store(double *p, Doubles v) { store_as(p, v); }
 };
 
-struct BFloat16 : Narrow {
+struct BFloat16 : Dtype<BFloat16, Narrow> {
     typedef uint16_t type;
-    static inline bool is_nan(uint16_t bits) { return (bits & 0x7fff) > 0x7f80; }
-    static inline double value(uint16_t bits) {
-        const uint32_t wide = uint32_t(bits) << 16;
-        float x;
-        memcpy(&x, &wide, 4);
-        return x;
-    }
     static inline Floats load(const uint16_t *p) {
         return (Floats)(__builtin_convertvector(load_as<Halves>(p), Ints) << 16);
     }
@@ -58,7 +45,7 @@ struct BFloat16 : Narrow {
     static inline void store(uint16_t *p, Floats v) {
         const Ints bits = (Ints)v, rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
         const Ints number = below_bits(bits & 0x7fffffff, 0x7f800001);
-        store_as(p, __builtin_convertvector(choose(number, rounded, ints(0x7fc0)), Halves));
+        store_as(p, __builtin_convertvector(choose(number, rounded, Ints{} + 0x7fc0), Halves));
     }
     // Each 32 bits hold two logits: the even ones, in the low halves, and the odd ones need one operation each.
     static inline void load_pair(const uint16_t *p, Floats &a, Floats &b) {
@@ -71,13 +58,8 @@ struct BFloat16 : Narrow {
     }
 };
 
-struct Float16 : InOrder<Float16, Narrow> {
+struct Float16 : Dtype<Float16, Narrow> {
     typedef uint16_t type;
-    static inline bool is_nan(uint16_t bits) { return (bits & 0x7fff) > 0x7c00; }
-    static inline double value(uint16_t bits) {
-        uint16_t all[LANES] = {bits};
-        return load(all)[0];
-    }
 #if defined(__AVX512F__)
     static inline Floats load(const uint16_t *p) {
         return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
@@ -107,7 +89,7 @@ struct Float16 : InOrder<Float16, Narrow> {
         const Ints tiny = (Ints)((Floats)size + 0.5f) - 0x3f000000;
         const Ints usual = (size - (112 << 23) + 0xfff + ((size >> 13) & 1)) >> 13;
         const Ints finite = choose(below_bits(size, 113 << 23), tiny, usual);
-        const Ints large = choose(below_bits(size, 0x7f800001), ints(0x7c00), ints(0x7e00));
+        const Ints large = choose(below_bits(size, 0x7f800001), Ints{} + 0x7c00, Ints{} + 0x7e00);
         const Ints half = choose(below_bits(size, 0x477ff000), finite, large);  // 65520 is infinity
         store_as(p, __builtin_convertvector(half | sign, Halves));
     }

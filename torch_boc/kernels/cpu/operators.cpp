@@ -1,23 +1,103 @@
-// The functions that Python calls: columns, tally and log tails. Each returns 1 if there is no memory left, else 0.
-#include "columns.h"
+// What Python calls, but the gradient. Functions return 1 if there is no memory left, else 0. core/columns.py,
+// core/coins.py, core/tally.py and core/tails.py have the formulas.
+#include <cfloat>
+
+#include "rows.h"
 #include "tally.h"
 
 constexpr int64_t TAIL = 64;  // logits that could be read in the time of a tail
 constexpr int BLOCK = MANY * WIDE;
 static_assert(BLOCK == ROWS, "a block of rows is a block of tails");
 
+// Loss, gap, concentration and free gap of a vector of rows.
+static inline void coins_of(Block &block, int64_t i, double rivals) {
+    auto given = [&](int which) { return load_as<Doubles>(block.at[which] + i); };
+    auto put = [&](int which, Doubles values) { memcpy(block.at[which] + i, &values, sizeof values); };
+    const Doubles odds = given(column::odds), mass = given(column::mass);
+    if (rivals == 1.0) {
+        put(column::loss, odds / (1.0 + odds)), put(column::gap, odds * 0.0);
+        put(column::concentration, odds * 0.0), put(column::free_gap, odds * 0.0);
+        return;
+    }
+    const Longs flat = odds > rivals * FLAT;
+    const Doubles base = flat ? doubles(2.0) : doubles(1.0), sign = flat ? doubles(-1.0) : doubles(1.0);
+    const Doubles whole = floor_of(mass), rest = mass - whole;
+    const Doubles even = mass * mass / (rivals * base + sign * mass);
+    // The base and the sign are 1 and 1, or 2 and -1: whole / (base + sign) without a division.
+    const Doubles room = whole * (flat ? doubles(1.0) : doubles(0.5)) + rest * rest / (base + sign * rest) - even;
+    const Longs empty = room <= 4.0 * DBL_EPSILON * even;
+    Doubles share = (given(column::mass_squares) - even) / (empty ? doubles(1.0) : room);
+    share = empty | (share < 0.0) ? doubles(0.0) : share > 1.0 ? doubles(1.0) : share;
+    const Doubles loss = (odds - given(column::squares)) / rivals;
+    put(column::loss, loss), put(column::gap, at_least_0(odds / (1.0 + odds) - loss)), put(column::concentration, share);
+    put(column::free_gap, share * room * (flat ? doubles(0.25 / rivals) : doubles(1.0 / rivals)));
+}
+
+// -log R of a vector of rows, and the top's part of the generalized entropy: p (1 - p) = R / (1 + R)^2.
+static inline void logs_of(Block &block, int64_t i, double rivals) {
+    const Doubles odds = load_as<Doubles>(block.at[column::odds] + i), mass = load_as<Doubles>(block.at[column::mass] + i);
+    const Doubles log_rest = load_as<Doubles>(block.unit + i) + log_of(load_as<Doubles>(block.relative + i));
+    // The lead of one rival near the top has more digits than its odds.
+    const Doubles log_odds = -(rivals == 1.0 ? (odds > FLAT ? log_of_one_and(-mass) : log_rest) : log_rest);
+    const Doubles log_top = log_of_one_and(-odds / (1.0 + odds));
+    const Doubles gen = load_as<Doubles>(block.at[column::gen] + i) + exp_of(EXPONENT * (2.0 * log_top - log_odds));
+    memcpy(block.at[column::log_odds] + i, &log_odds, sizeof log_odds), memcpy(block.at[column::gen] + i, &gen, sizeof gen);
+}
+
+// The block's numbers from those that were read: coins, logarithms, and what is about the given class.
+static void complete(Block &block, const Logits &logits, int64_t at, int64_t count, Asked asked, const int64_t *index) {
+    const double rivals = double(logits.classes - 1);
+    if (asked.any(column::loss, column::gap, column::concentration, column::free_gap))
+        for (int64_t i = 0; i < count; i += WIDE) coins_of(block, i, rivals);
+    if (asked.any(column::log_odds, column::gen))
+        for (int64_t i = 0; i < count; i += WIDE) logs_of(block, i, rivals);
+    for (int64_t i = 0; asked.any(column::tempered_loss) && i < count; i++) block.at[column::tempered_loss][i] /= rivals;
+    for (int64_t i = 0; asked.any(column::distance) && i < count; i++) {
+        const bool is_class = 0 <= index[at + i] && index[at + i] < logits.classes;
+        double top = block.at[column::top][i];
+        if (top != top) top = logit_at(logits, at + i, block.prediction[i]);  // infinite, or NaN
+        block.at[column::distance][i] = top - (is_class ? logit_at(logits, at + i, index[at + i]) : top);
+    }
+}
+
+// Calls each(block, first row, number of rows, thread) for all rows, with the numbers that are asked for in the block.
+template <typename Each>
+static int32_t over_blocks(const Logits &logits, Asked asked, const int64_t *index, int32_t threads, const Each &each) {
+    const bool turned = logits.is_turned();
+    const size_t size = logits.dtype == Type::float64 ? 8 : logits.dtype == Type::float32 ? 4 : 2;
+    const Scratch scratch(turned ? size_t(logits.classes) * ROWS * size : 0, threads);
+    if (scratch.is_missing()) return 1;
+    auto *read = with_type(logits.dtype, [&](auto logit) {
+        const bool margins = asked.any(column::surprise, column::margin);
+        return margins ? read_rows<decltype(logit), true> : read_rows<decltype(logit), false>;
+    });
+    over_rows(logits.rows, turned ? ROWS : 1, threads, [&](int64_t first, int64_t last, int32_t thread) {
+        Block block = {};
+        for (int64_t at = first; at < last; at += ROWS) {
+            const int64_t count = last - at < ROWS ? last - at : ROWS, end = logits.classes - 1;
+            for (int64_t i = 0; asked.standing() && i < count; i++) {
+                const int64_t place = index[at + i] < 0 ? 0 : index[at + i] < end ? index[at + i] : end;
+                block.own[i] = logit_at(logits, at + i, place);
+            }
+            read(logits, at, count, asked, scratch.of(thread), block);
+            complete(block, logits, at, count, asked, index);
+            each(block, at, count, thread);
+        }
+    });
+    return 0;
+}
+
 #define BOC_KIND(name, kind) Kind::kind,
 enum class Kind { index, real, wide };
 constexpr Kind KINDS[] = {BOC_COLUMNS(BOC_KIND)};
 
-// `columns` has a place for each number, in the order of the contract; null for those that are not asked for. Real ones
-// are in the dtype of the sums if `narrow`. For two classes, the loss follows from the odds in that dtype, so that the
-// gap is exactly 0.
+// `columns` has a place for each number, or null. Real ones are in the dtype of the sums if `narrow`; the loss of two
+// classes follows from the odds in that dtype, so that the gap is exactly 0.
 BOC_EXPORT int32_t boc_columns(BOC_LOGITS, const int64_t *index, int32_t narrow, void **columns) {
     BOC_DESCRIBED;
     Asked asked = {0};
     for (int which = 0; which < column::number; which++) asked.bits |= int64_t(columns[which] != nullptr) << which;
-    threads = useful_threads(rows, classes * (asked.wanted() & EXTRAS ? 9 : 1), threads);
+    threads = useful_threads(rows, classes * (asked.more() ? 9 : 1), threads);
     return over_blocks(logits, asked, index, threads, [&](const Block &block, int64_t at, int64_t count, int32_t) {
         for (int which = 0; which < column::number; which++) {
             if (!columns[which]) continue;
@@ -92,4 +172,26 @@ BOC_EXPORT int32_t boc_log_tails(const double *wins, const double *odds, double 
         }
     });
     return 0;
+}
+
+// Of which sources and of which contract the library was made, and whose threads it uses: the one thing it remembers.
+#define BOC_TEXT(name) " " #name
+#define BOC_TYPED(name, kind) " " #name ":" #kind
+#define BOC_QUOTED(number) " " #number
+#define BOC_NUMBER(number) BOC_QUOTED(number)
+
+BOC_EXPORT const char *boc_sources(void) { return BOC_SOURCES; }
+
+BOC_EXPORT const char *boc_contract(void) {
+    return "logits" BOC_LOGIT_TYPES(BOC_TEXT) "\ncolumns" BOC_COLUMNS(BOC_TYPED) "\ncounts" BOC_COUNTS(BOC_TEXT)
+        "\nsums" BOC_SUMS(BOC_TEXT) "\ngap_histogram" BOC_NUMBER(BOC_GAP_BINS) BOC_NUMBER(BOC_LOWEST_DECADE)
+        BOC_NUMBER(BOC_BINS_PER_DECADE) "\nbin_counts" BOC_BIN_COUNTS(BOC_TEXT) "\nbin_sums" BOC_BIN_SUMS(BOC_TEXT) "\n";
+}
+
+Threads boc_threads = {};
+
+BOC_EXPORT void boc_use_threads(void *gomp_parallel, void *thread_num, void *num_threads) {
+    boc_threads.number = reinterpret_cast<int (*)()>(thread_num);
+    boc_threads.count = reinterpret_cast<int (*)()>(num_threads);
+    boc_threads.parallel = reinterpret_cast<decltype(boc_threads.parallel)>(gomp_parallel);
 }

@@ -36,13 +36,15 @@ template <typename Of, bool MORE> struct Sums {
 template <typename Logit>
 static int64_t first_nan(const typename Logit::type *row, int64_t classes, int64_t step, int64_t otherwise) {
     for (int64_t j = 0; j < classes; j++)
-        if (Logit::is_nan(row[j * step])) return j;
+        if (std::isnan(Logit::value(row[j * step]))) return j;
     return otherwise;
 }
 
 // Keeps the sums of a row; `undefined` is NaN where a logit is NaN or the top is infinite, otherwise 0.
-static inline void keep_sums(Block &out, int i, double top, double odds, double squares, double undefined) {
+static inline void keep_sums(Block &out, int i, double top, double odds, double squares, double surprise, double margin,
+                             double undefined) {
     out.at[column::top][i] = top + undefined;
+    out.at[column::surprise][i] = surprise + undefined, out.at[column::margin][i] = margin + undefined;
     out.at[column::odds][i] = out.at[column::mass][i] = out.relative[i] = odds + undefined, out.unit[i] = 0.0;
     out.at[column::squares][i] = out.at[column::mass_squares][i] = squares + undefined;
 }
@@ -51,7 +53,7 @@ static inline bool is_unusual(double odds, int64_t classes) { return odds > doub
 // One row, at least a vector long: every class equal to the top is left out, and all of them but one are added again.
 // Inlined, because a call would load every constant again for every row.
 template <typename Logit, bool MORE>
-static inline __attribute__((always_inline)) void one_row(const typename Logit::type *row, int64_t classes, int wanted,
+static inline __attribute__((always_inline)) void one_row(const typename Logit::type *row, int64_t classes, Asked asked,
                                                           const typename Logit::type *next, int i, Block &out) {
     typedef typename Logit::Vector Vector;
     typedef typename Logit::Real Real;
@@ -81,16 +83,13 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
     Sums<Logit, MORE> sums;
     int64_t place = classes - 1, ties = 0;
     // From the end to the start: the first of several tops remains, and what was read last is still in the cache.
-    if (rest) {
-        const uint32_t bits = equal_bits(last, top);
-        if (bits) place = classes - lanes + __builtin_ctz(bits), ties += __builtin_popcount(bits);
-        sums.add_but((last == top) | ~inside, last - top);
-    }
-    if (left >= lanes) {
-        const uint32_t bits = equal_bits(single, top);
-        if (bits) place = whole + __builtin_ctz(bits), ties += __builtin_popcount(bits);
-        sums.add_but(single == top, single - top);
-    }
+    auto take = [&](Vector z, auto without, int64_t at) {
+        const uint32_t bits = equal_bits(z, top);
+        if (bits) place = at + __builtin_ctz(bits), ties += __builtin_popcount(bits);
+        sums.add_but(without, z - top);
+    };
+    if (rest) take(last, (last == top) | ~inside, classes - lanes);
+    if (left >= lanes) take(single, single == top, whole);
     for (j = whole; j > 0;) {
         Sums<Logit, MORE> part;
         const int64_t end = j > PART * pair ? j - PART * pair : 0;
@@ -113,23 +112,20 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
     const Real total = sum_of(sums.odds), others = Real(ties - 1);
     const Real undefined = (best - best) + (total - total), odds = total * Logit::down + others;
     out.prediction[i] = undefined == undefined ? place : first_nan<Logit>(row, classes, 1, place);
-    keep_sums(out, i, best, odds, double(sum_of(sums.squares)) * 0x1p-100 + 0.5 * others, undefined);
-    if (MORE) {
-        out.at[column::surprise][i] = sum_of(sums.surprise) * Logit::down + undefined;
-        out.at[column::margin][i] = sum_of(sums.margin) + undefined;
-    }
-    if (__builtin_expect(is_unusual(out.at[column::odds][i], classes) || wanted & EXTRAS, 0)) {
+    keep_sums(out, i, best, odds, double(sum_of(sums.squares)) * 0x1p-100 + 0.5 * others,
+              sum_of(sums.surprise) * Logit::down, sum_of(sums.margin), undefined);
+    if (__builtin_expect(is_unusual(out.at[column::odds][i], classes) || asked.more(), 0)) {
         auto sweep = [row, classes, inside, rest](Vector from, auto each) {
             for (int64_t k = 0; k + lanes <= classes; k += lanes) each(Logit::load(row + k) - from);
             if (rest) each(inside ? Logit::load(row + classes - lanes) - from : Logit::all(NAN));
         };
-        look_again<Logit, OneRow>(sweep, top, classes, wanted, out, i, 1);
+        look_again<Logit, false>(sweep, top, classes, asked, out, i, 1);
     }
 }
 
 // As many rows as a vector has lanes, from `at` on in the block; their classes are ROWS apart.
 template <typename Logit, bool MORE>
-__attribute__((noinline)) static void many_rows(const typename Logit::type *turned, int64_t classes, int wanted,
+__attribute__((noinline)) static void many_rows(const typename Logit::type *turned, int64_t classes, Asked asked,
                                                 Block &out, int at) {
     typedef typename Logit::Vector Vector;
     typedef typename Logit::Mask Mask;
@@ -144,23 +140,20 @@ __attribute__((noinline)) static void many_rows(const typename Logit::type *turn
     for (int64_t j = 0; j < classes; j++) sums.add_but(place == Logit::index(j), Logit::load(turned + j * ROWS) - best);
     const Vector undefined = (best - best) + (sums.odds - sums.odds), odds = sums.odds * Logit::down;
     for (int i = 0; i < Logit::lanes; i++) {
-        keep_sums(out, at + i, best[i], odds[i], double(sums.squares[i]) * 0x1p-100, undefined[i]);
+        keep_sums(out, at + i, best[i], odds[i], double(sums.squares[i]) * 0x1p-100, sums.surprise[i] * Logit::down,
+                  sums.margin[i], undefined[i]);
         out.prediction[at + i] = place[i];
-        if (MORE) {
-            out.at[column::surprise][at + i] = sums.surprise[i] * Logit::down + undefined[i];
-            out.at[column::margin][at + i] = sums.margin[i] + undefined[i];
-        }
     }
-    if (bits_of(undefined != undefined))
-        for (int i = 0; i < Logit::lanes; i++)
-            if (undefined[i] != undefined[i])
-                out.prediction[at + i] = first_nan<Logit>(turned + i, classes, ROWS, place[i]);
+    for (uint32_t left = bits_of(undefined != undefined); left; left &= left - 1) {
+        const int i = __builtin_ctz(left);
+        out.prediction[at + i] = first_nan<Logit>(turned + i, classes, ROWS, place[i]);
+    }
     const Mask unusual = (odds > Logit::all((classes - 1) * FLAT)) | (odds < Logit::all(SHARP));
-    if (bits_of(unusual) || wanted & EXTRAS) {
+    if (bits_of(unusual) || asked.more()) {
         auto sweep = [turned, classes](Vector from, auto each) {
             for (int64_t j = 0; j < classes; j++) each(Logit::load(turned + j * ROWS) - from);
         };
-        look_again<Logit, ManyRows>(sweep, best, classes, wanted, out, at, Logit::lanes);
+        look_again<Logit, true>(sweep, best, classes, asked, out, at, Logit::lanes);
     }
 }
 
@@ -186,19 +179,19 @@ static inline void turn(const Logits &logits, int64_t first, int64_t count, type
 }
 
 template <typename Logit, bool MORE>
-static void read_rows(const Logits &logits, int64_t first, int64_t count, int wanted, void *scratch, Block &out) {
+static void read_rows(const Logits &logits, int64_t first, int64_t count, Asked asked, void *scratch, Block &out) {
     const auto *data = static_cast<const typename Logit::type *>(logits.data);
     if (logits.is_turned()) {
         auto *turned = static_cast<typename Logit::type *>(scratch);
         turn<Logit>(logits, first, count, turned);
         for (int at = 0; at < count; at += Logit::lanes)
-            many_rows<Logit, MORE>(turned + at, logits.classes, wanted, out, at);
+            many_rows<Logit, MORE>(turned + at, logits.classes, asked, out, at);
         return;
     }
     const auto *row = data + logits.start(first);
     for (int64_t i = 0; i < count; i++) {
         const auto *next = first + i + 1 < logits.rows ? data + logits.start(first + i + 1) : row;
-        one_row<Logit, MORE>(row, logits.classes, wanted, next, int(i), out);
+        one_row<Logit, MORE>(row, logits.classes, asked, next, int(i), out);
         row = next;
     }
 }

@@ -93,9 +93,8 @@ static inline Tails tails_of(Doubles wins, Doubles odds, const Chance &of, const
 
 constexpr int MANY = 64 / WIDE;  // vectors of 64 numbers
 
-// The log tails of Pr{Binomial(k, 1 / (1 + odds)) >= wins}, and their derivatives in the odds if they are asked for, of
-// up to MANY vectors; there is room for an even number. In short loops: a processor then works on several vectors at
-// once, where one after the other would each wait for itself.
+// The log tails of Pr{Binomial(k, 1 / (1 + odds)) >= wins}, and their derivatives in the odds, of up to MANY vectors;
+// there is room for an even number. In short loops, a processor works on several vectors at once.
 template <bool SLOPE>
 static inline void log_tails(int vectors, const Doubles *wins, const Doubles *odds, const Chance *chances,
                              const Trials &given, Tails *out) {

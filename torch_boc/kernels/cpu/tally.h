@@ -13,22 +13,19 @@ static inline Longs equal_bin(Doubles score, double bins) {
     return __builtin_convertvector(place < 0.0 ? doubles(0.0) : place > bins - 1.0 ? doubles(bins - 1.0) : place, Longs);
 }
 
-// The place of a gap in the histogram, by the C library.
-static int64_t exact_gap_bin(double gap) {
-    const double number = (std::log10(gap) - (BOC_LOWEST_DECADE)) * BOC_BINS_PER_DECADE + 1.0;
-    return number > 0.0 ? number < BOC_GAP_BINS - 1.0 ? int64_t(number) : BOC_GAP_BINS - 1 : 0;
-}
-
-// The places of several. The logarithm may be off by an ulp: where that could matter, which is beside an edge, the C
-// library has the last word.
+// The places of gaps in the histogram. The logarithm may be off by an ulp: where that could matter, which is beside an
+// edge, the C library has the last word.
 static inline Longs gap_bins(Doubles gap, Longs valid) {
     Doubles number = (log_of(gap) * 0.43429448190325182765 - (BOC_LOWEST_DECADE)) * BOC_BINS_PER_DECADE + 1.0;
     number = number < 0.0 ? doubles(0.0) : number > BOC_GAP_BINS - 0.5 ? doubles(BOC_GAP_BINS - 0.5) : number;
     const Doubles whole = floor_of(number), rest = number - whole;
     Longs places = __builtin_convertvector(whole, Longs);
     const Longs doubtful = valid & (number > 0.5) & ((rest < 1e-9) | (rest > 1.0 - 1e-9));
-    for (uint32_t left = bits_of(doubtful); __builtin_expect(left, 0); left &= left - 1)
-        places[__builtin_ctz(left)] = exact_gap_bin(gap[__builtin_ctz(left)]);
+    for (uint32_t left = bits_of(doubtful); __builtin_expect(left, 0); left &= left - 1) {
+        const int i = __builtin_ctz(left);
+        const double exact = (std::log10(gap[i]) - (BOC_LOWEST_DECADE)) * BOC_BINS_PER_DECADE + 1.0;
+        places[i] = exact > 0.0 ? exact < BOC_GAP_BINS - 1.0 ? int64_t(exact) : BOC_GAP_BINS - 1 : 0;
+    }
     return places;
 }
 
@@ -60,7 +57,7 @@ template <typename Vector, typename Number> static inline Vector some(const Numb
 // Rows that do not count become sure predictions, whose every quantity is finite, and weigh nothing.
 static inline Seen seen(const Samples &of, int64_t at, int64_t count, Doubles &odds, Doubles &loss) {
     Seen out = {};
-    out.counted = WIDE_LANE < count;
+    out.counted = Wide::lane() < count;
     if (of.counted) out.counted &= __builtin_convertvector(some<Bytes>(of.counted, at, count), Longs) != 0;
     odds = some<Doubles>(of.odds, at, count), loss = some<Doubles>(of.loss, at, count);
     out.share = some<Doubles>(of.concentration, at, count), out.free = some<Doubles>(of.free_gap, at, count);

@@ -25,21 +25,16 @@ typedef int64_t Longs __attribute__((vector_size(BYTES)));
 typedef uint64_t Patterns __attribute__((vector_size(BYTES)));
 typedef uint16_t Halves __attribute__((vector_size(BYTES / 2)));
 typedef uint8_t Bytes __attribute__((vector_size(BYTES / 8)));
-#if defined(__AVX512F__)
-constexpr Ints LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-constexpr Longs WIDE_LANE = {0, 1, 2, 3, 4, 5, 6, 7};
-#elif defined(__AVX2__)
-constexpr Ints LANE = {0, 1, 2, 3, 4, 5, 6, 7};
-constexpr Longs WIDE_LANE = {0, 1, 2, 3};
-#else
-constexpr Ints LANE = {0, 1, 2, 3};
-constexpr Longs WIDE_LANE = {0, 1};
-#endif
+constexpr int32_t COUNT[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+constexpr int64_t WIDE_COUNT[] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-static inline Floats floats(float x) { return Floats{} + x; }
-static inline Ints ints(int32_t x) { return Ints{} + x; }
+template <typename Vector, typename Scalar> static inline Vector load_as(const Scalar *p) {
+    Vector v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+template <typename Scalar, typename Vector> static inline void store_as(Scalar *p, Vector v) { memcpy(p, &v, sizeof v); }
 static inline Doubles doubles(double x) { return Doubles{} + x; }
-static inline Longs longs(int64_t x) { return Longs{} + x; }
 static inline Doubles at_least_0(Doubles x) { return x < 0.0 ? doubles(0.0) : x; }
 
 // b where a is NaN. Compilers do not find the instruction in a > b ? a : b.
@@ -103,3 +98,14 @@ template <typename Vector> static inline auto sum_of(Vector v) {
 template <typename Vector> static inline auto largest_of(Vector v) {
     return fold(v, [](auto a, auto b) { return a > b ? a : b; });
 }
+
+// A sum of many numbers: rounding grows with the number of summands, so that some are added up before they join.
+template <typename Vector> struct LongSum {
+    Vector part = {}, whole = {};
+    int added = 0;
+    inline void add(Vector x) {
+        part += x;
+        if (++added == 64) whole += part, part = Vector{}, added = 0;
+    }
+    inline Vector total() const { return whole + part; }
+};
