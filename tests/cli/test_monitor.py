@@ -16,6 +16,7 @@ import torch_boc
 from tests.arrays import read_arrays
 from tests.systems import unix_only
 from torch_boc.cli import stream as command
+from torch_boc.inference.part_files import one_writer
 from torch_boc.nn import ConformalTest, DriftMonitor
 
 VAL = ("--calibration", "val.npz")
@@ -183,6 +184,15 @@ class TestState:
         assert (code, out) == (2, "")
         assert err.startswith(f"torch-boc: error: {message}")
         assert (files / "s.pt").read_bytes() == before
+
+    @unix_only
+    def test_a_second_monitor_is_refused(self, run, files):
+        with one_writer(files / "s.pt"):
+            code, out, err = run("monitor", "test.npz", *VAL, "--state", "s.pt")
+        assert (code, out) == (2, "")
+        assert err.startswith("torch-boc: error: expected that nobody else writes s.pt, got another run")
+        assert run("monitor", "test.npz", *VAL, "--state", "s.pt").code == 0
+        assert not (files / "s.pt.lock").exists()
 
     def test_a_kept_test(self, run, files, reference):
         assert run("screen", "test.npz", *VAL, "--save-test", "t.pt").code == 0

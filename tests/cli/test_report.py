@@ -14,6 +14,7 @@ from benchmarks.recipes.entries import save_entry
 from tests.arrays import read_arrays
 from tests.cli.cases import samples
 from tests.data.cases import labelled, unfamiliar
+from tests.data.tables import logit_table, some_samples, write_parts
 from torch_boc import zoo
 from torch_boc.cli import inputs, output
 from torch_boc.evaluation import LogitSet, evaluate
@@ -85,6 +86,17 @@ def test_probabilities_and_logits_without_targets(run, files):
     content = json.loads(run("report", *options).out)
     assert content["settings"]["from_probabilities"] is True
     assert "energy" not in content["tables"]["ood"]["score"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_files_of_several_kinds_and_labels_of_other_classes(run, files):
+    """An .npz file beside a folder of Parquet, whose labels are of 14 other classes."""
+    parts = write_parts(files / "parts", logit_table(*some_samples(150, classes=4)))
+    np.savez(files / "other.npz", **{**read_arrays(files / "noise.npz"), "target": np.arange(200) % 14})
+    options = ("test.npz", "--ood", parts, "--ood", "other.npz", "--replicates", "5", "--json")
+    code, out, _ = run("report", *options)
+    assert code == 0
+    assert json.loads(out)["settings"]["samples"] == {"id": 200, "parts": 150, "other": 200}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`torch-boc screen`: its rows are those of the library, and it says what the level is worth."""
 
+import csv as csv_lines
 import json
 
 import numpy as np
@@ -49,6 +50,8 @@ def test_the_rows_are_those_of_the_library(run, files, kind, groups):
         "discovery": test.discoveries(new, 0.2),
     }
     assert table.column_names == list(expected)
+    assert table["p_in_distribution"].to_pylist() == sorted(test(new).tolist())  # the most suspicious first
+    table = table.sort_by("index")
     assert all(table[name].to_pylist() == values.tolist() for name, values in expected.items())
     assert sum(table["review"].to_pylist()) > 20
     assert [path.name for path in (files / "new").iterdir()] == [f"out{kind}"]
@@ -65,7 +68,10 @@ def test_the_numbers(run, bare):
     assert [found["rate_low"], found["rate_high"]] == pytest.approx(rates)
     low, high = (f"{100 * rate:.1f} %" for rate in rates)
     paper, flagged = int((sample_columns(new)["p_value"] <= 0.05).sum()), int(test.flag(new).sum())
-    assert found["sets"] == [{"name": "bare", "samples": 200, "review": flagged, "paper": paper}]
+    (part,) = found["sets"]
+    first = part.pop("first")
+    assert part == {"name": "bare", "samples": 200, "review": flagged, "paper": paper}
+    assert [row["p_in_distribution"] for row in first] == test(new).sort().values[:5].tolist()
     code, out, err = run("screen", "bare.npy", *VAL, "--fdr", "0.1")
     assert (code, err) == (0, "")
     for words in (
@@ -87,9 +93,27 @@ def test_several_files_are_one_table(run, bare):
     table = parquet.read_table(bare / "out.parquet")
     assert table.column_names[:3] == ["file", "index", "prediction"]  # one of the two has no targets
     assert table["file"].to_pylist() == ["test"] * 200 + ["bare"] * 200
-    assert table["index"].to_pylist() == [*range(200), *range(200)]
+    assert sorted(table["index"].to_pylist()[200:]) == [*range(200)]
     counts = [sum(table["review"].to_pylist()[start : start + 200]) for start in (0, 200)]
     assert counts == [part["review"] for part in found["sets"]]
+
+
+def test_names_labels_of_other_classes_and_nan(run, files):
+    """File names and names of classes come back; NaN is flagged and comes first; `-o -` prints rows alone."""
+    arrays = {**read_arrays(files / "noise.npz"), "target": np.arange(200) % 14}
+    arrays["logits"][[7, 9]] = np.nan
+    np.savez(files / "odd.npz", **arrays, filename=np.array([f"{i}.png" for i in range(200)]))
+    (files / "id2label.json").write_text(json.dumps({str(i): f"c{i}" for i in range(4)}))
+    code, out, err = run("screen", "odd.npz", *VAL, "--classes", "id2label.json", "-o", "-")
+    assert code == 0
+    header, *rows = csv_lines.reader(out.splitlines())
+    first = [dict(zip(header, row, strict=True)) for row in rows][:3]
+    assert (len(rows), [row["filename"] for row in first[:2]]) == (200, ["7.png", "9.png"])
+    assert [row["review"] for row in first] == ["true"] * 3
+    assert first[2]["class"] == f"c{first[2]['prediction']}"
+    assert first[2]["target"] == str(int(first[2]["index"]) % 14)
+    assert "odd: the first of the " in err
+    assert "7.png" in err
 
 
 def test_a_kept_test_needs_no_held_out_logits(run, files):

@@ -7,10 +7,11 @@ from typing import Any
 
 from ..data.atomic import check_file, replacing
 from . import options as o
-from .output import check_output, list_files, print_json, put, sample_file, terminal, working
+from .output import check_output, list_files, print_json, put, sample_file, show_table, terminal, working
 
 # The range of the false-alarm rate leaves out this share at each end.
 TAIL = 0.05
+FIRST = 5  # so many samples of each file are printed
 
 
 def screen(
@@ -36,9 +37,9 @@ def screen(
     familiar samples is flagged on average, whatever the network is. The paper's test, which does not hold its level, is
     printed beside it. Rows with NaN are flagged.
 
-    With -o it writes all rows in their order: file (if there are several), index, columns of text and the target (if
-    there are any), prediction, class (with --classes), confidence, p_in_distribution, review, and discovery with --fdr.
-    An older file of that name is replaced.
+    With -o it writes all rows, the most suspicious of each file first: file (if there are several), index, columns of
+    text and the target (if there are any), prediction, class (with --classes), confidence, p_in_distribution, review,
+    and discovery with --fdr. An older file of that name is replaced.
 
     Examples:
         torch-boc screen new.npz --calibration val.npz -o flagged.parquet
@@ -48,6 +49,7 @@ def screen(
     """
     import torch
 
+    from ..data.files import some_rows
     from ..functional.checks import check_share
     from ..functional.columns import sample_columns
     from ..functional.conformal import adjusted_p_values
@@ -79,12 +81,16 @@ def screen(
                 columns["class"] = [reader.classes[i] for i in numbers["prediction"].tolist()]
             p, review = ready.test(new.logits), ready.test.flag(new.logits, alpha, confidence=confidence)
             columns |= {**numbers, "p_in_distribution": p, "review": review}
-            counts = {"name": reader.name, "samples": len(p), "review": int(review.sum())}
+            counts: dict[str, Any] = {"name": reader.name, "samples": len(p), "review": int(review.sum())}
             if fdr is not None:
                 columns["discovery"] = adjusted_p_values(p) <= fdr
                 counts["discoveries"] = int(columns["discovery"].sum())
-            found.append({**counts, "paper": int(paper.sum())})
+            columns = some_rows(columns, p.nan_to_num(-1).argsort(stable=True))
             write(columns)
+            first = some_rows(columns, torch.arange(min(FIRST, counts["review"])))
+            rows = zip(*(x if isinstance(x, list) else x.tolist() for x in first.values()), strict=True)
+            flagged = [dict(zip(first, row, strict=True)) for row in rows]
+            found.append({**counts, "paper": int(paper.sum()), "first": flagged})
         if save is not None:
             with replacing(save) as temporary:
                 torch.save(ready.packed(), temporary)
@@ -111,7 +117,16 @@ def screen(
     console = terminal(out)
     for title, text in _lines(content):
         put(console, f"{title:<30} {text}" if text else title, "" if text else "bold", soft_wrap=True)
+    for part in found:
+        if part["first"]:
+            put(console, f"\n{part['name']}: the first of the {part['review']:,} to look at", "bold")
+            shown = [[k for k in part["first"][0] if k not in ("file", "review")]]
+            show_table([*shown, *([_short(row[k]) for k in shown[0]] for row in part["first"])], console)
     list_files([out, save], console)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:

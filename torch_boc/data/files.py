@@ -242,7 +242,7 @@ class LogitReader:
                 f"+inf or only -inf, or their target is {IGNORED_CLASS}",
                 stacklevel=2,
             )
-            data = LogitBlock(*(_some(part, (~bad).nonzero().flatten()) for part in data))
+            data = LogitBlock(*(some_rows(part, (~bad).nonzero().flatten()) for part in data))
         sets.warn_of_shares(data.logits, self.name)
         index, logits, target, columns, notes = data
         kept = None if len(index) == self.rows else index
@@ -274,7 +274,7 @@ class LogitReader:
                 else:
                     first, last = torch.searchsorted(chosen, torch.tensor([start, end])).tolist()
                     if first < last:
-                        yield chosen[first:last], _some(batch, chosen[first:last] - start)
+                        yield chosen[first:last], some_rows(batch, chosen[first:last] - start)
                 start = end
 
     def _class_indices(self, batch: Mapping[str, Any], start: int) -> Tensor | None:
@@ -308,10 +308,10 @@ def _joined(parts: Sequence[Any]) -> Any:
     return parts[0] and [x for part in parts for x in part]
 
 
-def _some(column: Any, rows: Tensor) -> Any:
+def some_rows(column: Any, rows: Tensor) -> Any:
     """Some rows of a column, or of several by name."""
     if isinstance(column, Mapping):
-        return {name: _some(x, rows) for name, x in column.items()}
+        return {name: some_rows(x, rows) for name, x in column.items()}
     if isinstance(column, Tensor):
         return column[rows]
     return column and [column[i] for i in rows.tolist()]
