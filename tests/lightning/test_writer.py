@@ -62,9 +62,7 @@ def test_a_second_run_is_refused_before_it_begins(module, tmp_path):
     assert_table(table(tmp_path / "out"), module, DATA)
 
 
-@pytest.mark.parametrize(
-    ("binary", "message"), [(False, "every row of the first"), (True, "all of the first batch")]
-)
+@pytest.mark.parametrize(("binary", "message"), [(False, "every row of the first"), (True, "all of the first batch")])
 def test_probabilities_are_refused(binary, message, module, tmp_path):
     step = lambda z: torch.linspace(0.01, 0.99, len(z)) if binary else z.softmax(-1)  # noqa: E731
     module.predict_step = lambda batch, batch_idx: step(module(batch[0]))

@@ -172,14 +172,16 @@ class LogitReader:
         if not self._logits and not predicted:
             got = f"{', '.join([*kinds][:8])}{', ...' * (len(kinds) > 8)}"
             raise ContentError(f"expected {CONTRACT}, got {got}; if columns have the names of the classes, {NAMING}")
-        found = [name for name in kinds if name not in self._logits and name.lower() in TARGET_NAMES]
+        taken = {*self._logits}
+        others = [name for name in kinds if name not in taken]
+        found = [name for name in others if name.lower() in TARGET_NAMES]
         if len(found) > 1:
             raise ContentError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(found)}")
         target = found[0] if found else None
         if targets and kinds.get(target or "", NUMBER) not in (NUMBER, NUMBERS, TEXT):
             raise ContentError(f"expected one class a row in {target!r}, got {kinds[found[0]]}")
         self._target, self._more = target if targets else None, [x for x in COLUMNS if predicted and x in kinds]
-        rest = [x for x in kinds if x not in (*self._logits, *self._more, target) and x.lower() not in NO_SCORES]
+        rest = [x for x in others if x not in (*self._more, target) and x.lower() not in NO_SCORES]
         numbered = [name for name in rest if re.fullmatch(r"(logit|prob)_\d+", name.lower())]
         self._scores = [name for name in rest if kinds[name] == NUMBER and name not in numbered]
         self.notes = [name for name in rest if kinds[name] == TEXT]
@@ -285,11 +287,9 @@ class LogitReader:
         if not isinstance(values, Tensor):
             if not names:
                 raise ContentError(f"expected numbers of classes in the targets, got {values[0]!r}; {NAMING}")
-            unknown = [(row, x) for row, x in enumerate(values, start) if x not in names]
-            if unknown:
-                row, x = unknown[0]
-                raise ContentError(f"expected names of classes in the targets, got {x!r} in row {row}")
             places = {name: i for i, name in enumerate(names)}
+            if unknown := [f"{x!r} in row {row}" for row, x in enumerate(values, start) if x not in places]:
+                raise ContentError(f"expected names of classes in the targets, got {unknown[0]}")
             return torch.tensor([places[x] for x in values])
         if any(name.isdigit() and name != str(i) for i, name in enumerate(names)):
             raise ContentError(

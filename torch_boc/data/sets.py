@@ -166,10 +166,14 @@ def check_classes(target: Tensor, rows: int, num_classes: int, *, ignored: bool 
 
 def refuse_probabilities(logits: Tensor) -> None:
     """Raise for logits of shape (N, C) if every row is a probability vector, or one of percentages."""
-    rows = logits[logits.amax(1).isfinite()]
-    if bool(are_probabilities(rows, 1, slack=_slack(rows))):
+    good = logits.amax(1).isfinite()
+    rows = logits if bool(good.all()) else logits[good]
+    if len(rows) == 0 or float(rows.amin()) < 0:  # as logits have in nearly every set
+        return
+    high = float(rows.amax())
+    if high <= 1 + SUM_TOLERANCE and bool(are_probabilities(rows, 1, slack=_slack(rows))):
         raise ValueError(probabilities_message("every row", REMEDY))
-    if bool(are_probabilities(rows / 100, 1, slack=_slack(rows / 100))) and bool((rows > 1).any(1).all()):
+    if 1 < high <= 101 and bool(are_probabilities(rows / 100, 1, slack=_slack(rows / 100))):
         raise ValueError(
             "expected logits or log-probabilities, got percentages (every row is non-negative and sums to 100); "
             "divide them by 100 and say that they are probabilities: from_probabilities=True (--probabilities)"

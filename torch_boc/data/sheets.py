@@ -5,6 +5,7 @@ Parquet files are read some rows at a time through Arrow, text files as a whole;
 
 import csv
 import gzip
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,9 +98,9 @@ class Sheet:
 
     def __init__(self, schema: Any, rows: int) -> None:
         self.rows, self.kinds = rows, {field.name: _column_kind(field.type) for field in schema}
-        twice = [name for name in schema.names if schema.names.count(name) > 1]
-        if twice:
-            raise ContentError(f"expected columns with different names, got {twice[0]!r} twice; rename one")
+        if len(self.kinds) < len(schema):
+            twice = next(name for name, times in Counter(schema.names).items() if times > 1)
+            raise ContentError(f"expected columns with different names, got {twice!r} twice; rename one")
 
     def tables(self, names: Sequence[str], size: int) -> Iterator[Any]:
         """The rows as Arrow tables or batches."""
@@ -108,8 +109,9 @@ class Sheet:
     def batches(self, names: Sequence[str], size: int) -> Iterator[Batch]:
         """The rows of some columns, at most `size` at a time."""
         for table in self.tables(names, size):
+            columns = dict(zip(table.column_names, table.columns, strict=True))
             if table.num_rows:
-                yield {name: self._converted(name, table[name]) for name in names}
+                yield {name: self._converted(name, columns[name]) for name in names}
 
     def _converted(self, name: str, column: Any) -> Tensor | list[str]:
         if self.kinds[name] == TEXT:
@@ -135,9 +137,8 @@ class ParquetSheet(Sheet):
                 schemas.append(file.schema_arrow)
         super().__init__(schemas[0], rows)
         for path, schema in zip(files, schemas, strict=True):
-            missing = [name for name in self.kinds if name not in schema.names]
-            if missing:
-                raise FileError(f"{path}: expected the columns of {next(iter(files))}, got none for {missing[0]!r}")
+            if missing := {*self.kinds} - {*schema.names}:
+                raise FileError(f"{path}: expected the columns of {next(iter(files))}, got none for {min(missing)!r}")
 
     def tables(self, names: Sequence[str], size: int) -> Iterator[Any]:
         """See `Sheet`."""
