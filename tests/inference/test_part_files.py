@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as arrow
@@ -72,6 +73,13 @@ def test_an_interrupted_run_leaves_what_was_there(tmp_path):
         predictor().to_parquet(Loader(healthy=3), path)
     assert path.read_text() == "from before"
     assert files(tmp_path) == ["samples.parquet"]
+    with pytest.raises(ValueError, match=r"expected a whole Parquet file, got .*samples.parquet .*leave resume=True"):
+        predictor().to_parquet(Loader(), path, resume=True)
+    parquet.write_table(arrow.table({"index": [1, 2]}), path)
+    with pytest.raises(ValueError, match=r"expected a file that says which run wrote it, got .*leave resume=True out"):
+        predictor().to_parquet(Loader(), path, resume=True)
+    predictor().to_parquet(Loader(), path)
+    assert len(read(path)["index"]) == 23
 
 
 def test_a_resumed_run_gives_the_same_bytes_and_repeats_nothing(tmp_path):
@@ -130,54 +138,45 @@ class Shifted(Counting):
 
 
 def calibrated(seed=1):
-    logits = torch.randn(50, 5, generator=torch.Generator().manual_seed(seed))
-    return ConformalTest("energy").calibrate(logits)
+    state = ConformalTest("energy").calibrate(torch.randn(50, 5, generator=torch.Generator().manual_seed(seed)))
+    again = ConformalTest("energy")  # as in another process
+    again.load_state_dict(state.state_dict())
+    return again
 
 
 OTHERS = {
-    "weight": (lambda: predictor(Shifted(weight=1.0)), "checksum of the parameters='.*, got .*checksum"),
-    "buffer": (lambda: predictor(Shifted(shift=1.0)), "checksum of the parameters='"),
-    "trials": (lambda: predictor(Shifted(), trials=50), "with trials=100, got one with trials=50"),
-    "dtype": (lambda: predictor(Shifted(), dtype=torch.bfloat16), "dtype='None'.*bfloat16"),
-    "id": (lambda: predictor(Shifted(), id="path"), r"columns=\['index', 'pred.*columns=\['index', 'path'"),
-    "test": (lambda: predictor(Shifted(), test=calibrated()), "test=None"),
+    "weight": (lambda: Shifted(weight=1.0), {}, "checksum of the parameters='.*, got .*checksum"),
+    "buffer": (lambda: Shifted(shift=1.0), {}, "checksum of the parameters='"),
+    "trials": (Shifted, {"trials": 50}, "with trials=100, got one with trials=50"),
+    "dtype": (Shifted, {"dtype": torch.bfloat16}, "dtype='None'.*bfloat16"),
+    "id": (Shifted, {"id": "path"}, r"columns=\['index', 'pred.*columns=\['index', 'path'"),
+    "test": (Shifted, {"test": calibrated(2)}, "test="),
+    "no test": (Shifted, {"test": None}, "alpha=0.2.* alpha=None"),
+    "alpha": (Shifted, {"alpha": 0.3}, "alpha=0.2, got one with alpha=0.3"),
 }
 
 
 @pytest.mark.parametrize("healthy", [3, None])
-@pytest.mark.parametrize(("other", "message"), OTHERS.values(), ids=OTHERS.keys())
-def test_another_run_is_refused_by_what_differs(healthy, other, message, tmp_path):
-    path = tmp_path / "samples.parquet"
-    try:
-        predictor(Shifted()).to_parquet(Loader(healthy), path, resume=True)
-    except KeyboardInterrupt:
-        assert healthy
+@pytest.mark.parametrize(("model", "options", "message"), OTHERS.values(), ids=OTHERS.keys())
+def test_another_run_is_refused_by_what_differs(healthy, model, options, message, tmp_path):
+    path, first = tmp_path / "samples.parquet", {"test": calibrated(), "alpha": 0.2}
+    with pytest.raises(KeyboardInterrupt) if healthy else nullcontext():
+        predictor(Shifted(), **first).to_parquet(Loader(healthy), path, resume=True)
     before = files(tmp_path)
     with pytest.raises(ValueError, match=f"expected the run that wrote .*samples.parquet, .*{message}.*delete"):
-        other().to_parquet(Loader(), path, resume=True)
+        predictor(model(), **first | options).to_parquet(Loader(), path, resume=True)
     with pytest.raises(ValueError, match="batches=6, got one with batches=5"):
-        predictor(Shifted()).to_parquet(Loader(samples=19), path, resume=True)
+        predictor(Shifted(), **first).to_parquet(Loader(samples=19), path, resume=True)
     assert files(tmp_path) == before
-    model = Shifted()
-    predictor(model).to_parquet(Loader(), path, resume=True)
-    assert model.calls == ([4, 4, 3] if healthy else [])
-
-
-def test_the_same_test_in_another_process(tmp_path):
-    path, again = tmp_path / "samples.parquet", ConformalTest("energy")
-    again.load_state_dict(calibrated().state_dict())
-    predictor(test=calibrated(), alpha=0.2).to_parquet(Loader(), path, resume=True)
-    predictor(test=again, alpha=0.2).to_parquet(Loader(healthy=0), path, resume=True)
-    for options in ({"test": calibrated(2), "alpha": 0.2}, {"test": calibrated(), "alpha": 0.3}):
-        with pytest.raises(ValueError, match=r"test=|alpha=0.2"):
-            predictor(**options).to_parquet(Loader(), path, resume=True)
+    again = Shifted()
+    predictor(again, test=calibrated(), alpha=0.2).to_parquet(Loader(), path, resume=True)
+    assert again.calls == ([4, 4, 3] if healthy else [])
 
 
 def test_a_run_id_replaces_the_checksum(tmp_path):
-    path = tmp_path / "samples.parquet"
+    path, model = tmp_path / "samples.parquet", Shifted(weight=1.0)
     with pytest.raises(KeyboardInterrupt):
         predictor(Shifted()).to_parquet(Loader(healthy=3), path, resume=True, run_id="v1")
-    model = Shifted(weight=1.0)
     predictor(model).to_parquet(Loader(), path, resume=True, run_id="v1")
     assert model.calls == [4, 4, 3]
     for run_id, message in (("v2", "run_id='v1', got one with run_id='v2'"), (None, "run_id='v1'.*run_id=None")):
@@ -185,29 +184,31 @@ def test_a_run_id_replaces_the_checksum(tmp_path):
             predictor(model).to_parquet(Loader(), path, resume=True, run_id=run_id)
 
 
-def test_files_of_others_are_not_taken_for_a_run(tmp_path):
-    path = tmp_path / "samples.parquet"
-    path.write_text("not Parquet")
-    with pytest.raises(ValueError, match=r"expected a whole Parquet file, got .*samples.parquet .*leave resume=True"):
-        predictor().to_parquet(Loader(), path, resume=True)
-    parquet.write_table(arrow.table({"index": [1, 2]}), path)
-    with pytest.raises(ValueError, match=r"expected a file that says which run wrote it, got .*leave resume=True out"):
-        predictor().to_parquet(Loader(), path, resume=True)
-    predictor().to_parquet(Loader(), path)
-    assert len(read(path)["index"]) == 23
+URIS = ["s3://bucket/rows", "file:///tmp/rows", Path("gs://bucket/rows")]
+PATHS = {
+    "folder": ({}, "folder", IsADirectoryError, "folder"),
+    "file": ({}, "file/samples.parquet", NotADirectoryError, "file"),
+    "run": ({"resume": True}, "taken.parquet", NotADirectoryError, "taken"),
+    **{f"URI {i}": ({}, x, ValueError, "a path of this machine, got the URI .*:/.*; wr") for i, x in enumerate(URIS)},
+}
 
 
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_path_that_cannot_be_a_file_is_refused_before_the_work(resume, tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    (tmp_path / "taken.parquet.run").touch()
-    cases = {"folder": IsADirectoryError, "file/samples.parquet": NotADirectoryError}
-    for name, error in (cases | ({"taken.parquet": NotADirectoryError} if resume else {})).items():
-        model = Counting()
-        with pytest.raises(error, match=name.partition("/")[0]):
-            predictor(model).to_parquet(Loader(), tmp_path / name, resume=resume)
-        assert model.calls == []
+@pytest.mark.parametrize(("options", "path", "error", "message"), PATHS.values(), ids=PATHS.keys())
+def test_a_path_that_cannot_be_a_file_is_refused_before_the_work(options, path, error, message, tmp_path, monkeypatch):
+    """A URI was a folder of this machine, called `s3:`."""
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("file").touch()
+    Path("taken.parquet.run").touch()
+    before, model = files(tmp_path), Counting()
+    with pytest.raises(error, match=message):
+        predictor(model).to_parquet(Loader(), path, **options)
+    if "URI" in message:
+        for action in (check_complete, lambda uri: predictor(model, shard=(0, 1)).to_parquet(data()[0], uri)):
+            with pytest.raises(error, match=message):
+                action(path)
+    assert model.calls == []
+    assert files(tmp_path) == before
 
 
 def truncate(path):
@@ -501,21 +502,6 @@ def test_without_pyarrow(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r"torch-boc\[eval\]"):
         predictor(model).to_parquet(Loader(), tmp_path / "samples.parquet")
     assert model.calls == []
-
-
-URIS = ["s3://bucket/rows.parquet", "file:///tmp/rows.parquet", Path("gs://bucket/rows.parquet")]
-
-
-@pytest.mark.parametrize("uri", URIS, ids=str)
-@pytest.mark.parametrize("options", [{}, {"shard": (0, 1)}], ids=str)
-def test_a_uri_is_refused_before_the_work(uri, options, tmp_path, monkeypatch):
-    """It was a folder of this machine, called `s3:`."""
-    monkeypatch.chdir(tmp_path)
-    model = Counting()
-    for action in (lambda: predictor(model, **options).to_parquet(data()[0], uri), lambda: check_complete(uri)):
-        with pytest.raises(ValueError, match=r"expected a path of this machine, got the URI .*:/.*rows.parquet; write"):
-            action()
-    assert model.calls == files(tmp_path) == []
 
 
 @unix_only

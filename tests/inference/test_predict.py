@@ -12,6 +12,7 @@ from tests.dispatch import NoHostSync
 from tests.inference.cases import Counting, Hungry, assert_same, data, expected, joined, predictor, read
 from tests.nn.models import images, linear, resnet, roberta, tokens, vit
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
+from torch_boc.functional.checks import FirstBatch
 from torch_boc.functional.columns import COLUMNS
 from torch_boc.inference.batches import BatchReader
 
@@ -219,6 +220,7 @@ def test_arguments_are_checked():
 @pytest.mark.parametrize("test", [None, calibrated()])
 def test_the_computation_reads_nothing_back_and_stays_on_a_gpu(test):
     ours = predictor(Counting(), test=test)
+    ours._first = FirstBatch()
     with FakeTensorMode(allow_non_fake_inputs=True):
         ours._forward = nn.Linear(3, 5, device="cuda")
         for name in ("counts", "invalid") if test else ():

@@ -101,9 +101,8 @@ def in_fitting_pieces(
         gc.collect()
         torch.cuda.empty_cache()  # does nothing where there is none
         warnings.warn(f"{piece.size} samples do not fit in memory; going on with {limit} at a time", stacklevel=2)
-    if len(parts) == 1:
-        return parts[0], limit
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, limit
+    whole = len(parts) == 1
+    return parts[0] if whole else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, limit
 
 
 def to_device(batch: Batch, device: torch.device, *, ahead: bool = False) -> Batch:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from operator import length_hint
 from typing import Any
 
 import torch
@@ -60,11 +61,8 @@ def count_kept(sampler: DistributedSampler[Any]) -> int:
 
 def count_samples(loader: Any) -> int | None:
     """How many samples a `DataLoader` will yield, without padding; None if that cannot be known."""
-    if not isinstance(loader, DataLoader) or loader.batch_size is None:
-        return None
-    try:
-        samples = len(loader.sampler)  # type: ignore[arg-type]
-    except TypeError:  # an iterable data set
+    samples = length_hint(loader.sampler, -1) if isinstance(loader, DataLoader) and loader.batch_size else -1
+    if samples < 0:  # the sampler of an iterable data set has no length
         return None
     samples -= samples % loader.batch_size if loader.drop_last else 0
     return min(samples, count_kept(loader.sampler)) if type(loader.sampler) is DistributedSampler else samples
@@ -90,12 +88,11 @@ def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
     # Without batching by the loader, each item of the data set is a batch of its own.
     known = in_order and loader.batch_sampler is None and type(sampler) is SequentialSampler
     if not known and reader.id is None:
-        reason = type(sampler).__name__ if in_order else "in_order=False"
-        reason = reason if is_plain(loader) else "an __iter__ of its own"
+        out_of_order = "in_order=False" if is_plain(loader) else "an __iter__ of its own"
         raise ValueError(
-            f"expected a loader that keeps the order of its data set, got a DataLoader with {reason}, so that it is "
-            "not known which sample a row is; leave shuffle=True and other samplers out, or give the predictor "
-            "id='name', the name of a column of the batch that says which sample it is"
+            "expected a loader that keeps the order of its data set, got a DataLoader with "
+            f"{type(sampler).__name__ if in_order else out_of_order}, so that it is not known which sample a row is; "
+            "leave shuffle=True and other samplers out, or give the predictor id='name', a column that says it"
         )
     shared = distributed_sampler(loader)
     if shared is not None and not shared.drop_last and shared.total_size > len(shared.dataset):  # type: ignore[arg-type]
@@ -105,27 +102,27 @@ def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
             "drop_last=True"
         )
     is_torchs = is_plain(loader) and type(sampler).__module__.startswith("torch.utils.data.")
-    return numbered(loader, reader, known=known, fewest=len(loader) if is_torchs else 0)
+    return numbered(loader, reader, known=known, least=len(loader) if is_torchs else 0)
 
 
 def numbered(
-    loader: Iterable[Any],
+    loader: Any,
     reader: BatchReader,
-    places: Iterable[Sequence[int]] | None = None,
+    places: Any = None,
     *,
     kept: int | None = None,
     known: bool = True,
-    fewest: int = 0,
+    least: int = 0,
 ) -> Iterator[Batch]:
     """The batches of a loader, each with the column `index`, unless the user's id has this name.
 
     Args:
         loader: the loader.
         reader: reads its batches.
-        places: the indices of each batch. By default samples are counted from 0.
+        places: the indices of each batch, as a batch sampler yields them. By default samples are counted from 0.
         kept: how many samples are no padding, which comes at the end; by default all.
         known: whether the order is known; otherwise there is no index.
-        fewest: how many batches there are at least; fewer are an error.
+        least: how many batches there are at least; fewer are an error.
     """
     left, seen, batches = iter(places or ()), 0, 0
     for raw in loader:
@@ -141,7 +138,7 @@ def numbered(
             batch = batch._replace(known={"index": torch.tensor(indices, dtype=torch.int64), **batch.known})
         seen, batches = seen + batch.size, batches + 1
         yield batch if kept is None or seen <= kept else batch.piece(0, max(0, batch.size + kept - seen))
-    if batches < fewest or next(left, None) is not None:
+    if batches < least or next(left, None) is not None:
         raise ValueError(ENDED)
 
 
@@ -185,11 +182,11 @@ class SharedData:
             and len(source) == len(loader.dataset)
         )
         if not can_be_shared:
-            data_set = type(getattr(loader, "dataset", None)).__name__
             raise TypeError(
                 "expected a map-style data set, which processes share by index, or a plain DataLoader over one with "
                 "batch_size=, shuffle=False, drop_last=False and no sampler but a DistributedSampler, got "
-                f"{type(loader).__name__} over {data_set} with {type(sampler).__name__}; give the data set itself"
+                f"{type(loader).__name__} over {type(getattr(loader, 'dataset', None)).__name__} with "
+                f"{type(sampler).__name__}; give the data set itself"
             )
         self._loader, self.samples, self.batch_size = loader, len(loader.dataset), int(batches.batch_size)
 

@@ -9,6 +9,7 @@ single file are in `{path}.run` as well, and are joined at the end.
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -164,9 +165,9 @@ class RunFolder:
         self.remedy = f"To start over, delete {'' if block is None else f'{path} and '}{self.scratch}"
         manifest = check_folder(self.scratch, ["manifest.json"]) / "manifest.json"
         self.done = part_ranges(self.parts)  # before the manifest: the manifest of these parts is there by now
-        if self.done and not manifest.exists():
-            raise ValueError(f"expected {manifest} beside the parts in {self.parts}, got none. {self.remedy}")
         if not manifest.exists():  # the processes of one launch write the same
+            if self.done:
+                raise ValueError(f"expected {manifest} beside the parts in {self.parts}, got none. {self.remedy}")
             with replacing(manifest) as temporary:
                 temporary.write_text(json.dumps({"settings": settings, "block": block}, indent=1))
         try:
@@ -182,10 +183,7 @@ class RunFolder:
 
     def has(self, block: range) -> bool:
         """Whether the part of this block is there. If it is damaged, that is an error."""
-        if block not in self.done:
-            return False
-        read_settings(self.parts / part_name(block), len(block), DELETE)
-        return True
+        return block in self.done and bool(read_settings(self.parts / part_name(block), len(block), DELETE))
 
     def write(self, tables: Iterator[Mapping[str, Column]], blocks: Iterable[range] | None = None) -> None:
         """Write tables as parts. A part gets its name when the last of its rows is there; after an error it is deleted.
@@ -198,11 +196,10 @@ class RunFolder:
         following = iter(lambda: range(self.rows, self.rows + PART_ROWS), None)
         for block in following if blocks is None else blocks:
             with ParquetFile(self.scratch / part_name(block), metadata_of(self.settings)) as part:
-                opened = time.monotonic()
+                late = time.monotonic() + (PART_SECONDS if blocks is None else math.inf)
                 for columns in tables:
                     part.write(columns)
-                    late = blocks is None and time.monotonic() - opened >= PART_SECONDS
-                    if part.rows >= len(block) or late:
+                    if part.rows >= len(block) or time.monotonic() >= late:
                         break
                 part.path = self.parts / part_name(range(block.start, block.start + part.rows))
             if blocks is None and not part.rows:

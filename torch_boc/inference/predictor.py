@@ -37,8 +37,7 @@ def progress_bar(shown: bool, total: int | None, start: int = 0) -> AbstractCont
         return nullcontext()
     tqdm = require("tqdm", "auto", purpose="the progress bar needs", otherwise="progress=False").auto.tqdm
     quiet = False if "ipykernel" in sys.modules else None  # None: tqdm shows it in a terminal only
-    bar: AbstractContextManager[Any] = tqdm(total=total, initial=start, unit=" samples", disable=quiet)
-    return bar
+    return tqdm(total=total, initial=start, unit=" samples", disable=quiet)  # type: ignore[no-any-return]
 
 
 class BoCPredictor:
@@ -117,16 +116,14 @@ class BoCPredictor:
         self._reader = BatchReader(model, id)
         self._ahead = 1 if self.device.type == "cuda" else 0
         self._limit: int | None = None  # how many samples fit in memory at a time, once it has run out
-        self._first = FirstBatch(remedy=REMEDY)
 
     @property
     def settings(self) -> dict[str, object]:
         """What the values of a table depend on, beside the model and the samples."""
         columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
         known = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
-        if self.test is None:
-            return known
-        return known | {"test": checksum(self.test.state_dict().items()), "alpha": self._probe.alpha}
+        test = None if self.test is None else checksum(self.test.state_dict().items())
+        return known | ({} if test is None else {"test": test, "alpha": self._probe.alpha})
 
     def predict(self, loader: Any) -> Iterator[dict[str, Any]]:
         """Yield a table for each batch: a dict of tensors on the CPU; ids that are strings are a list.

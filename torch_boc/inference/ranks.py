@@ -5,12 +5,7 @@ from typing import Any, NamedTuple
 
 from torch import distributed
 
-# The rank's name in the environment of each launcher (torchrun, Lightning, srun), and that of the number of processes.
-LAUNCHERS = {
-    "RANK": ("WORLD_SIZE",),
-    "LOCAL_RANK": ("WORLD_SIZE",),
-    "SLURM_PROCID": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
-}
+LAUNCHERS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # the rank's name in the environment of torchrun, Lightning, srun
 REMEDY = "give shard=(rank, number of processes), or shard=None in a single process"
 
 
@@ -53,7 +48,8 @@ def find_rank(shard: str | Rank) -> Rank:
         if "WORLD_SIZE" in os.environ and _number("WORLD_SIZE") != 1:
             raise ValueError(f"expected RANK in the environment beside WORLD_SIZE, got none; {REMEDY}")
         return Rank(0, 1)
-    rank, world = _number(name), _number(*LAUNCHERS[name])
+    slurm = name == "SLURM_PROCID"
+    rank, world = _number(name), _number(*(("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if slurm else ("WORLD_SIZE",)))
     if name == "LOCAL_RANK" and "NODE_RANK" in os.environ and (node := _number("NODE_RANK")):
         if "LOCAL_WORLD_SIZE" not in os.environ:  # Lightning has the number of nodes in its own settings only
             raise ValueError(
@@ -61,7 +57,7 @@ def find_rank(shard: str | Rank) -> Rank:
             )
         rank += node * _number("LOCAL_WORLD_SIZE")
     # Slurm tells a batch script that it is process 0 of all tasks, but no others were started.
-    if name == "SLURM_PROCID" and "SLURM_STEP_NUM_TASKS" not in os.environ and world > 1:
+    if slurm and "SLURM_STEP_NUM_TASKS" not in os.environ and world > 1:
         raise ValueError(
             f"expected SLURM_STEP_NUM_TASKS in the environment, as srun sets it, got {world} tasks of a job only; "
             "start the processes with srun, or give shard=None"

@@ -21,8 +21,7 @@ def check_dataset(dataset: Any) -> Any:
     data = require("ray", "data", purpose="work on a cluster needs").data
     if not isinstance(dataset, data.Dataset):
         raise TypeError(
-            f"expected dataset as a ray.data.Dataset, got {type(dataset).__name__}; "
-            "make one with ray.data.read_parquet(...) or another function of ray.data"
+            f"expected dataset as a ray.data.Dataset, got {type(dataset).__name__}; make one with ray.data.read_parquet"
         )
     return data
 
@@ -91,10 +90,9 @@ def predict(
     if run.check(settings, resume=resume):
         return run.path
     sizes = {"size": workers} if isinstance(workers, int) else dict(zip(("min_size", "max_size"), workers, strict=True))
-    made = {"fn_constructor_args": (factory,), "fn_constructor_kwargs": options}
-    each = {"batch_size": batch_size, "num_cpus": num_cpus, "num_gpus": num_gpus or None}
-    compute = data.ActorPoolStrategy(**sizes)
-    table = dataset.map_batches(TablePredictor, compute=compute, batch_format="pyarrow", **made, **each)
+    how: dict[str, Any] = {"fn_constructor_args": (factory,), "fn_constructor_kwargs": options}
+    how |= {"compute": data.ActorPoolStrategy(**sizes), "num_cpus": num_cpus, "num_gpus": num_gpus or None}
+    table = dataset.map_batches(TablePredictor, batch_size=batch_size, batch_format="pyarrow", **how)
     with run.checkpoints(table, str(predictor.id)) if resume else nullcontext():
         run.write({"settings": settings, "resume": resume, "finished": False})
         table.write_parquet(run.path)
@@ -138,8 +136,7 @@ class Run:
         """The manifest, or None if no run has begun."""
         try:
             with self._files.open_input_stream(self._manifest) as file:
-                found: dict[str, Any] = json.loads(file.read())
-                return found
+                return dict(json.loads(file.read()))
         except FileNotFoundError:
             return None
 

@@ -47,9 +47,9 @@ def _evidence(
 ) -> Evidence:
     """The evidence of rows without logits, as far as it follows from the columns of a predictor."""
     columns = {name: column_tensor(name, block[name]) for name in (*COINS, "energy", "logit_gap") if name in block}
-    columns |= {} if target is None else {"target": target}
     try:
-        return restore_evidence(columns, num_classes=num_classes, trials=trials)
+        labels = {} if target is None else {"target": target}
+        return restore_evidence(columns | labels, num_classes=num_classes, trials=trials)
     except ValueError as error:
         raise ValueError(f"expected a column {logits!r}, or those of a predictor: {error}") from error
 
