@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from torch_boc import BoCMetric
+from torch_boc.lightning import BoCCallback
 
 LIBRARIES = {"lightning": lightning.pytorch, "pytorch_lightning": pytorch_lightning}
 CLASSES = 5
@@ -93,6 +94,13 @@ def trainer(library: Any, folder: Path, *callbacks: Any, **options: Any) -> Any:
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     defaults = {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "enable_model_summary": False}
     return library.Trainer(default_root_dir=folder, callbacks=list(callbacks), **quiet | defaults | options)
+
+
+def validated(folder: Path, module: Any, loaders: Any, **options: Any) -> Any:
+    """What a callback with these options logs of a validation."""
+    run = trainer(lightning.pytorch, folder, BoCCallback(**options))
+    run.validate(module, loaders, verbose=False)
+    return run.callback_metrics
 
 
 def logits_of(module: Any, data: TensorDataset) -> Tensor:

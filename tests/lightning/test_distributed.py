@@ -88,6 +88,13 @@ def test_the_test_is_that_of_one_process(run, module):
         assert found[f"val/tested/{name}/flagged"] == pytest.approx(power)
 
 
+def test_processes_that_share_each_sample_count_it_once(run, module):
+    found, state = logged(run[0], "together")
+    want = expected(module, KNOWN, ("samples", "gap")) | {"flagged": found["val/boc/flagged"].item()}
+    assert chosen(found, "val/boc/") == pytest.approx(want)
+    torch.testing.assert_close(state, ConformalTest().calibrate(logits_of(module, KNOWN)).state_dict(), rtol=0, atol=0)
+
+
 def test_a_process_that_cannot_read_a_batch_keeps_no_other_waiting(run, module):
     found, _ = logged(run[0], "failures")
     known = TensorDataset(*(x[:40] for x in KNOWN.tensors))

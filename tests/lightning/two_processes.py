@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader, Subset
 
 from tests.lightning.cases import LIBRARIES, classifier, loader, points
@@ -49,6 +50,19 @@ def validate(folder: Path, module: Any) -> None:
     save(folder, "validate", run, test=callbacks[2].test.state_dict())
 
 
+def validate_together(folder: Path, module: Any) -> None:
+    """Both processes work on each sample, as in tensor parallelism."""
+    names = ("data_parallel", "tensor_parallel")
+    callback = BoCCallback(keys=("samples", "gap"), test=True, alpha=0.1)
+    run = trainer(folder, callback, use_distributed_sampler=False)
+    module.on_validation_start = lambda: setattr(
+        module, "_device_mesh", init_device_mesh("cpu", (1, 2), mesh_dim_names=names)
+    )
+    run.validate(module, loader(KNOWN, 8), verbose=False)
+    save(folder, "together", run, test=callback.test.state_dict())
+    module._device_mesh, module.on_validation_start = None, lambda: None
+
+
 def validate_with_failures(folder: Path, module: Any) -> None:
     """The second process cannot read loader 0, nor the first batch of loader 1, and finds out late about loader 2."""
     calls = []
@@ -87,5 +101,6 @@ if __name__ == "__main__":
     validate(target, network)
     writer = BoCPredictionWriter(target / "predictions")
     trainer(target, writer).predict(network, loader(KNOWN, 4), return_predictions=False)
+    validate_together(target, network)
     validate_with_failures(target, network)
     fit(target, network)

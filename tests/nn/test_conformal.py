@@ -230,21 +230,23 @@ def test_levels_outside_of_zero_and_one(alpha):
         test.flag(new(), 0.05, confidence=alpha)
 
 
-def test_bad_calibrations():
-    with pytest.raises(ValueError, match="expected held-out samples to compare with, got none"):
-        ConformalTest()(new())
-    with pytest.raises(ValueError, match="expected held-out samples to compare with, got none"):
-        ConformalTest().calibrate(new(0))
-    bad = held_out()
-    bad[3, 3] = math.nan
-    with pytest.raises(ValueError, match="without NaN and \\+inf, got 1 such rows"):
-        ConformalTest().calibrate(bad)
-    with pytest.raises(ValueError, match="expected logits or log-probabilities, got probabilities"):
-        ConformalTest().calibrate(held_out().softmax(-1))
-    with pytest.raises(ValueError, match="expected logits with 4 classes"):
-        ConformalTest(num_classes=4).calibrate(held_out())
-    with pytest.raises(ValueError, match="expected logits with 5 classes, as in the first batch, got 4"):
-        calibrated()(new(classes=4))
+BROKEN = held_out()
+BROKEN[3, 3] = math.nan
+WRONG = [
+    (lambda: ConformalTest()(new()), "expected held-out samples to compare with, got none"),
+    (lambda: ConformalTest().calibrate(new(0)), "expected held-out samples to compare with, got none"),
+    (lambda: ConformalTest().calibrate(BROKEN), r"without NaN and \+inf, got 1 such rows"),
+    (lambda: ConformalTest().calibrate(held_out().softmax(-1)), "expected logits or log-probabilities, got prob"),
+    (lambda: calibrated()(new().softmax(-1)), "every row of the first new batch"),
+    (lambda: ConformalTest(num_classes=4).calibrate(held_out()), "expected logits with 4 classes"),
+    (lambda: calibrated()(new(classes=4)), "expected logits with 5 classes, as in the first batch, got 4"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_bad_calibrations(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_too_few_held_out_samples_for_a_level():

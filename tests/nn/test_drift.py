@@ -154,23 +154,30 @@ def test_it_compiles_in_one_graph():
     torch.compiler.reset()
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match="expected a monitor with a test, got one without"):
-        DriftMonitor().update(stream())
-    with pytest.raises(ValueError, match="expected held-out samples to compare with, got none"):
-        DriftMonitor(ConformalTest()).update(stream())
-    with pytest.raises(ValueError, match=r"expected alpha in \(0, 1\), got 1"):
-        DriftMonitor(calibrated(), alpha=1.0)
-    with pytest.raises(TypeError, match=r"expected test as a torch_boc\.ConformalTest, got str"):
-        DriftMonitor("log_odds")
-    with pytest.raises(ValueError, match=r"expected p-values in \[0, 1\], got -0\.5 to 0\.5"):
-        DriftMonitor().update_p_values(torch.tensor([0.5, -0.5]))
-    with pytest.raises(TypeError, match=r"expected p-values as a floating-point tensor, got torch\.int64"):
-        DriftMonitor().update_p_values(torch.tensor([1]))
-    with pytest.raises(ValueError, match="expected logits with 5 classes, as in the first batch, got 4"):
-        DriftMonitor(calibrated()).update(random_logits(3, 4))
+BAD = [
+    (lambda: DriftMonitor().update(stream()), "expected a monitor with a test, got one without"),
+    (lambda: DriftMonitor(ConformalTest()).update(stream()), "expected held-out samples to compare with, got none"),
+    (lambda: DriftMonitor(calibrated(), alpha=1.0), r"expected alpha in \(0, 1\), got 1"),
+    (lambda: DriftMonitor("log_odds"), r"expected test as a torch_boc\.ConformalTest, got str"),
+    (lambda: DriftMonitor().update_p_values(torch.tensor([0.5, -0.5])), r"p-values in \[0, 1\], got -0\.5 to 0\.5"),
+    (lambda: DriftMonitor().update_p_values(torch.tensor([1])), r"p-values as a floating-point .*, got torch\.int64"),
+    (lambda: DriftMonitor(calibrated()).update(random_logits(3, 4)), "expected logits with 5 classes, .*, got 4"),
+    (lambda: DriftMonitor(calibrated()).update(stream().view(60, 5, 5)), "expected dim, the class axis"),
+    (lambda: DriftMonitor(calibrated()).update(stream()[:9].softmax(-1)), "got probabilities"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+def test_probabilities_that_no_batch_waited_for_are_refused_when_the_change_is_read():
+    monitor = DriftMonitor(calibrated())
+    monitor.own._first["new"].found = torch.tensor(True)
     with pytest.raises(ValueError, match="got probabilities"):
-        DriftMonitor(calibrated(validate_args=True)).update(stream()[:9].softmax(-1))
+        _ = monitor.change
 
 
 def test_the_begin_is_that_of_the_alarm():

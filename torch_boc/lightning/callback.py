@@ -135,10 +135,8 @@ class BoCCallback(Callback):
         metric = BoCMetric(bins=bins, alpha=alpha, ignore_index=ignore_index, **common)
         metric._first.binary = binary  # the logits come as pairs
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
-        counted = (
-            "; the key `skipped_batches` counts batches that are left out, and BoCCallback(on_error='raise') stops"
-        )
-        problems = Problems(on_error, "BoCCallback", f"{counted} with the error")
+        more = "; the key `skipped_batches` counts batches that are left out, and on_error='raise' stops with the error"
+        problems = Problems(on_error, "BoCCallback", more)
         self._probes = Probes(metric, separation, uncalibrated(test, alpha), alpha, problems)
         self.test = uncalibrated(test, alpha)
         self._loops: dict[str, LoopMetrics] = {}
@@ -247,23 +245,24 @@ class BoCCallback(Callback):
         present, wrong = place_ood({} if stage == "train" else self.ood, names, stage)
         if strict and wrong:
             raise ValueError(wrong)
-        named = [present.get(place, name) for place, name in enumerate(names)]
-        if stage not in self._loops or self._loops[stage].names != named:
-            with self._probes.problems.tolerated(f"some ood loaders of {stage}"):
-                if wrong:
-                    raise ValueError(wrong)
-            service = self.test if stage == "test" and self.test is not None and self.test.calibrated else None
-            if stage == "test" and self.test is not None and service is None:
-                self._probes.problems.say(
-                    f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
-                    "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"
-                )
-            untested = stage == "train" or (stage == "test" and service is None)
-            probes = replace(self._probes, test=None if untested else self._probes.test, service=service)
-            self._loops[stage] = LoopMetrics(stage, named, present, probes)
-        # Only the processes of one group have different samples if the others share the work on each sample.
+        with self._probes.problems.tolerated(f"some ood loaders of {stage}"):
+            if wrong:
+                raise ValueError(wrong)
+        service = self.test if stage == "test" and self.test is not None and self.test.calibrated else None
+        if stage == "test" and self.test is not None and service is None:
+            self._probes.problems.say(
+                f"`test/{self.prefix}/flagged`: the test has no held-out samples; call trainer.validate before, or "
+                "give trainer.test(ckpt_path=...) a checkpoint of a fit with this callback"
+            )
+        # If several processes work on each sample, only those of one group have different samples.
         mesh = module.device_mesh
-        self._loops[stage].reset(module.device, None if mesh is None else mesh["data_parallel"].get_group())
+        where = {"device": module.device, "group": None if mesh is None else mesh["data_parallel"].get_group()}
+        test = self._probes.test if stage == "val" or service is not None else None
+        earlier = self._loops[stage].logged if stage in self._loops else {}
+        named = [present.get(place, name) for place, name in enumerate(names)]
+        probes = replace(self._probes, test=test, service=service, **where)
+        self._loops[stage] = LoopMetrics(stage, named, present, probes)
+        self._loops[stage].logged = earlier
 
     def _add(self, stage: str, outputs: Any, batch: Any, module: Any, place: int = 0) -> None:
         loader = self._loops[stage].loaders[place]

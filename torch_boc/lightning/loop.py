@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from ..metrics.hook import Problems
 from ..metrics.separation import NEGLIGIBLE_ERROR
 from ..nn import ConformalTest
 
+CPU = torch.device("cpu")
 SEVERAL_LOADERS = (
     "with several loaders Lightning wants `dataloader_idx` in the step, `def validation_step(self, batch, batch_idx, "
     "dataloader_idx=0)`, and renames what the step logs, 'val/loss' to 'val/loss/dataloader_idx_0'; "
@@ -79,21 +79,19 @@ def place_ood(ood: Mapping[int | str, str], names: Sequence[str], stage: str) ->
 
     A loader is left out if it is missing or first, or if another loader has the name that it would get.
     """
-    known: dict[int | str, int] = {key: place for place, name in enumerate(names) for key in (place, name)}
-    # From a file of LightningCLI the keys come as strings.
-    places = {x: int(x) if x not in known and isinstance(x, str) and x.isdigit() else x for x in ood}
-    found = {known[places[loader]]: label for loader, label in ood.items() if places[loader] in known}
+    # From a file of LightningCLI an index comes as a string; a loader of that name comes first.
+    known: dict[int | str, int] = {key: place for place in range(len(names)) for key in (place, str(place))}
+    known |= {name: place for place, name in enumerate(names)}
+    found = {known[loader]: label for loader, label in ood.items() if loader in known}
     others = {name for place, name in enumerate(names) if place not in found}
     present = {place: label for place, label in found.items() if place > 0 and label not in others}
-    missing = [loader for loader in ood if places[loader] not in known]
+    missing = [loader for loader in ood if loader not in known]
     loaders = ", ".join(f"{place} {name!r}" for place, name in enumerate(names))
     named = [found.get(place, name) for place, name in enumerate(names)]
     if missing:
-        near = get_close_matches(str(missing[0]), names, 1)
-        hint = f"did you mean {near[0]!r}? Otherwise " if near else ""
         return present, (
             f"expected ood loader {' and '.join(map(repr, missing))} in {stage}, got {len(names)} in all: {loaders}; "
-            f"{hint}give several as a list or a dict, one after the other (CombinedLoader in mode 'sequential'); "
+            "give several as a list or a dict, one after the other (CombinedLoader in mode 'sequential'); "
             f"{SEVERAL_LOADERS}"
         )
     if 0 in found:
@@ -131,6 +129,8 @@ class Probes:
         problems: what to do about errors.
         service: the calibrated test whose flags are reported. None to report those of a test that is calibrated with
             the first loader.
+        device: where the logits will be.
+        group: the processes that have different samples; None for all.
     """
 
     metric: BoCMetric
@@ -139,6 +139,8 @@ class Probes:
     alpha: float = 0.05
     problems: Problems = field(default_factory=Problems)
     service: ConformalTest | None = None
+    device: torch.device = CPU
+    group: Any = None
 
 
 class LoaderMetrics:
@@ -163,28 +165,19 @@ class LoaderMetrics:
     """
 
     def __init__(self, what: str, probes: Probes, *, compared: bool, ood: bool, parts: int) -> None:
-        self.what, self.ood, self.problems = what, ood, probes.problems
-        self.metric, self.separation = deepcopy(probes.metric), deepcopy(probes.separation) if compared else None
-        self.parts = [] if probes.test is None else [deepcopy(probes.test) for _ in range(parts)]
+        self.what, self.ood, self.problems, self.group = what, ood, probes.problems, probes.group
+        with torch.inference_mode(False):  # a state that is made in inference mode could not be changed outside
+            self.metric = deepcopy(probes.metric).to(probes.device)
+            self.separation = deepcopy(probes.separation).to(probes.device) if compared else None
+            self.parts = [] if probes.test is None else [deepcopy(probes.test).to(probes.device) for _ in range(parts)]
+        for metric in filter(None, (self.metric, self.separation)):
+            metric.process_group = probes.group
         scores = [*(probes.separation.scores if compared else ()), *(part.scoring.name for part in self.parts)]
         self._extras = need_extras(scores)
         self._samples = self.taken = self.skipped = self.refused = self.labelled = 0
         self.summary: dict[str, Tensor] = {}
         self.apart: dict[str, Tensor] = {}
         self.held_out: list[ConformalTest] = []
-
-    def reset(self, device: torch.device, group: Any = None) -> None:
-        """Forget all samples, and move to the device of those that will come, which the processes of `group` share."""
-        self._samples = self.taken = self.skipped = self.refused = self.labelled = 0
-        self.summary, self.apart, self.held_out = {}, {}, []
-        with torch.inference_mode(False):
-            for part in (self.metric, self.separation, *self.parts):
-                if part is not None:
-                    part.reset()
-                    part.to(device)
-        for metric in (self.metric, self.separation):
-            if metric is not None:
-                metric.process_group = group
 
     def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
         """Add a batch whose logits and targets `read` gives; if that fails, it is skipped, or the error is raised."""
@@ -246,7 +239,7 @@ class LoaderMetrics:
                 warnings.filterwarnings("ignore", "The ``compute`` method of metric")
                 self.apart = self.separation.compute()
         with self._relying():
-            self.held_out = [part.gathered(self.metric.process_group) for part in self.parts]
+            self.held_out = [part.gathered(self.group) for part in self.parts]
 
     @contextmanager
     def _relying(self) -> Iterator[None]:
@@ -267,6 +260,7 @@ class LoopMetrics:
         probes: what is measured.
 
     Attributes:
+        logged: the values of `compute`, or before it those of an earlier epoch.
         test: after `compute`, a test that is calibrated with all samples of the first loader; None if that failed.
 
     >>> loop = LoopMetrics("val", ["", "noise"], {1}, Probes(BoCMetric(), BoCSeparation(("msp",))))
@@ -286,20 +280,13 @@ class LoopMetrics:
             parts = 1 if place or probes.service is not None else 2
             self.loaders.append(LoaderMetrics(what, probes, compared=compared, ood=place in self.ood, parts=parts))
         self.test: ConformalTest | None = None
-        self._device, self._group = torch.device("cpu"), None
-        self._logged: dict[str, Tensor] = {}
+        self.logged: dict[str, Tensor] = {}
         self._reliable: list[int] = []  # the loaders that have values
-
-    def reset(self, device: torch.device, group: Any = None) -> None:
-        """Forget all samples, and move to the device of the coming ones, which the processes of `group` share."""
-        self.test, self._device, self._group = None, device, group
-        for loader in self.loaders:
-            loader.reset(device, group)
 
     def compute(self, keys: Sequence[str], *, if_labelled: bool = False) -> dict[str, Tensor]:
         """The chosen keys of each loader, with shift, AUROC and FPR95 of each `ood` one, and what the test flags.
 
-        Call it once after each reset. In a distributed run, every process must call it, and all get the same values.
+        Call it once. In a distributed run, every process must call it, and all get the same values.
         A value that cannot be computed is NaN, because a missing one would end a fit that monitors it. With
         `if_labelled`, keys about targets are left out if no batch has a target. `skipped_batches` is there as soon as a
         batch was skipped. A key that had a value in an earlier epoch and has none now is NaN, because otherwise
@@ -308,9 +295,11 @@ class LoopMetrics:
         about_targets = [key for key in keys if key in LABELLED_KEYS]
         for loader in self.loaders:
             loader.gather(self.loaders[0], labelled=bool(about_targets))
-        batches = torch.tensor([[x.taken, x.skipped, x.refused, x.labelled] for x in self.loaders], device=self._device)
+        batches = torch.tensor(
+            [[x.taken, x.skipped, x.refused, x.labelled] for x in self.loaders], device=self.probes.device
+        )
         if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(batches, group=self._group)
+            distributed.all_reduce(batches, group=self.probes.group)
         seen = list(zip(self.loaders, batches.tolist(), strict=True))
         self._reliable = [place for place, (x, n) in enumerate(seen) if not n[2] and self._has_samples(x, n[0])]
         if 0 in self._reliable and len(parts := self.loaders[0].held_out) == 2:
@@ -319,7 +308,7 @@ class LoopMetrics:
         result: dict[str, Tensor] = {}
         for place, (loader, (taken, skipped, refused, labelled)) in enumerate(seen):
             lost, name = skipped + (taken if refused else 0), self._name(place, "skipped_batches")
-            if lost or name in self._logged:
+            if lost or name in self.logged:
                 result[name] = loader.summary["samples"].new_tensor(lost)
             if taken and about_targets and not labelled and not loader.ood:
                 self.probes.problems.say(
@@ -331,9 +320,9 @@ class LoopMetrics:
             if taken + skipped:
                 values = self._values(place, [key for key in keys if not (without and key in LABELLED_KEYS)])
                 result |= {self._name(place, key): value for key, value in values.items()}
-        gone = {key: torch.full_like(value, math.nan) for key, value in self._logged.items() if key not in result}
-        self._logged = result | gone
-        return self._logged
+        gone = {key: torch.full_like(value, math.nan) for key, value in self.logged.items() if key not in result}
+        self.logged = result | gone
+        return self.logged
 
     def figures(self, *, draw: bool) -> dict[str, Any]:
         """The figures of all loaders, if `draw` is set; to be called after `compute`.
@@ -376,7 +365,7 @@ class LoopMetrics:
         if place in self._compared():
             found["gap_shift"] = gap - known
             for key, value in loader.apart.items():  # errors only if they matter, or were logged earlier
-                error = key.endswith("_error") and self._name(place, key) not in self._logged
+                error = key.endswith("_error") and self._name(place, key) not in self.logged
                 if not error or bool(value > NEGLIGIBLE_ERROR):
                     found[key] = value
         if self.probes.test is not None:
@@ -391,7 +380,7 @@ class LoopMetrics:
         samples, alpha = test.samples.tolist(), self.probes.alpha
         if not any(threshold_rank(number, alpha) for number in samples):
             raise ValueError(f"expected enough held-out samples to flag one at alpha={alpha}, got {sum(samples)}")
-        return flagged_share(test.counts.to(self._device), tested.counts, alpha, tested.invalid)
+        return flagged_share(test.counts.to(self.probes.device), tested.counts, alpha, tested.invalid)
 
     def _name(self, place: int, key: str) -> str:
         return key if place == 0 else f"{self.names[place]}/{key}"

@@ -100,7 +100,7 @@ class LogitSource:
             else:
                 rows = classes_last(logits, self.dim, target)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"expected logits {origin}: {error}; {REMEDIES}") from None
+            raise type(error)(f"logits {origin}: {error}; {REMEDIES}") from None
         if ood and rows.ndim == 2:
             return rows, None
         if target is not None and rows.ndim == 3 and self._predicts_next(rows, target, batch, module):
