@@ -12,13 +12,15 @@ from torch import Tensor
 
 from benchmarks.known_truth import BINS, Normals, Population, made_logits, network, normals, one_bad_bin
 from benchmarks.paper.beyond import beyond_confidence
-from torch_boc.calibration import calibrators
+from torch_boc.calibration import CALIBRATORS
 from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.reliability import Judged, error_difference, judge
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
-from torch_boc.report.topics import verdict
+from torch_boc.functional.bounds import forced_gap
+from torch_boc.report.tables import frame
+from torch_boc.report.topics import tell
 
 REPLICATES = 400
 SIZES = (200, 1000, 5000)
@@ -77,7 +79,7 @@ def calibration_study(n: int, repetitions: int) -> list[Row]:
     for case, population in populations().items():
         numbers = random_numbers(0, "coverage", case, str(n))
         split = population.draw(2000, numbers)
-        methods = {method.name: method for method in calibrators()}
+        methods = {method.name: method() for method in CALIBRATORS}
         for method in list(methods.values())[1:-1]:
             method.fit(split[0].float(), split[1])
         truth = {name: population.true_error(*say(method, population.logits)) for name, method in methods.items()}
@@ -123,8 +125,8 @@ def separation_study(n: int, repetitions: int) -> list[Row]:
 
 def calibration_sentences(n: int, repetitions: int) -> list[Row]:
     """What is said of a perfect network, whose q̄ is much worse, and of one that is not."""
-    said = {"perfect": ("MSP may be perfect", "q̄ used as a confidence is worse", "about as well", "Best calibrated")}
-    said["true ECE .028"] = ("MSP may be perfect", "q̄ used as a confidence is worse", "about as well")
+    said = {"perfect": ("it may be perfect", "q̄ used as a confidence is worse", "about as well", "Best calibrated")}
+    said["true ECE .028"] = ("it may be perfect", "q̄ used as a confidence is worse", "about as well")
     rows = []
     for case, phrases in said.items():
         population, numbers = populations()[case], random_numbers(0, "sentences", case, str(n))
@@ -148,28 +150,35 @@ def null_sentences(n: int, repetitions: int) -> list[Row]:
     """What is said of ten OOD sets that are drawn as the test set is: nothing of it is true."""
     numbers = random_numbers(0, "null", str(n))
     results = evaluate(made_logits(50, numbers, evenness=1.0), replicates=2, trial_counts=(20,)).results
-    texts = [" ".join(verdict(dataclasses.replace(results, ood=null_table(n, numbers)))) for _ in range(repetitions)]
-    phrases = ("adds something", "ranks worse than", "Scores to use", "ranks backwards here", "does not rank backwards")
+    texts = [
+        " ".join(tell(dataclasses.replace(results, **null_tables(n, numbers, results.gaps))).verdict)
+        for _ in range(repetitions)
+    ]
+    phrases = ("adds something", "misleads", "Scores to use", "ranks backwards here", "does not rank backwards")
     return [_share("ten null sets", phrase, texts) for phrase in phrases]
 
 
-def null_table(n: int, numbers: Any, sets: int = 10, replicates: int = REPLICATES) -> Any:
-    """The table `ood` of MSP, −Δ and s_BoC for sets that do not differ from the test set."""
+def null_tables(n: int, numbers: Any, gaps: Any, sets: int = 10, replicates: int = REPLICATES) -> dict[str, Any]:
+    """The tables `ood` and `gaps` of sets that do not differ from the test set; other columns are those of `gaps`."""
     coins = [bag_of_coins(made_logits(n, numbers, evenness=1.0)) for _ in range(sets + 1)]
-    ranked = [
-        {"msp": rank_scores(-x.odds), "gap": rank_scores(-x.gap), "structural_score": rank_scores(x.odds)}
-        for x in coins
-    ]
-    rows = []
+    ranked = []
+    for x in coins:
+        values = {"msp": -x.odds, "gap": -x.gap, "structural_score": x.odds, "forced": -forced_gap(x.odds, 6)}
+        ranked.append({name: rank_scores(value) for name, value in values.items()})
+    rows, added = [], [gaps.iloc[:1].assign(kind="id")]
     for i, other in enumerate(ranked[1:]):
         found = {name: separate(ranked[0][name], other[name]) for name in other}
+        versus = paired_difference(found["gap"], found.pop("forced"))
+        names = ("versus_forced", "versus_forced_low", "versus_forced_high")
+        added.append(gaps.iloc[:1].assign(set=f"set {i}", kind="ood", **dict(zip(names, versus, strict=True))))
         for name, result in found.items():
             ends = separation_intervals(result, ranked[0][name], other[name], replicates, numbers, cells=128)["auroc"]
-            versus = paired_difference(result, found["msp"])
             row = dict(zip(("auroc", "auroc_low", "auroc_high"), (result.auroc, *ends), strict=True))
+            versus = paired_difference(result, found["msp"])
             row |= dict(zip(("versus_msp", "versus_msp_low", "versus_msp_high"), versus, strict=True))
-            rows.append({"ood": f"set {i}", "score": name, **row, "upside_down": name == "structural_score"})
-    return pd.DataFrame(rows)
+            row |= {"fpr95": result.fpr95, "kind": "score", "upside_down": name == "structural_score"}
+            rows.append({"ood": f"set {i}", "score": name, **row})
+    return {"ood": frame("ood", rows), "gaps": pd.concat(added)}
 
 
 def beyond_study(n: int, repetitions: int) -> list[Row]:

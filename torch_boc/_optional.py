@@ -11,7 +11,6 @@ PACKAGES = {
     "matplotlib": ("matplotlib", "eval"),
     "numpy": ("NumPy", "eval"),
     "pandas": ("pandas", "eval"),
-    "plotly": ("plotly", "eval"),
     "pyarrow": ("pyarrow", "eval"),
     "pytorch_ood": ("pytorch-ood", "eval"),
     "ray": ("Ray Data", "ray"),

@@ -4,9 +4,9 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks.axes import FONT_SIZE, finish, panels
 from benchmarks.language.analysis import BINS, CONTRASTS, FAMILIAR, SCORES
 from torch_boc.plots import CYCLE, GREY
-from torch_boc.report.axes import FONT_SIZE, finish, panels
 
 # What the page calls the scores.
 NAMES = {

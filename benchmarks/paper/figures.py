@@ -6,12 +6,12 @@ from typing import Any
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from benchmarks.axes import FONT_SIZE, figure_text, finish, panels
 from benchmarks.paper.beyond import QUANTITIES
 from benchmarks.paper.curves import GAP, Curve, ood_of
 from benchmarks.paper.experiments import Ours, Published, calibration_of
 from benchmarks.paper.sentences import NAMES
 from torch_boc.plots import BLUE, CYCLE, GREEN, GREY, ORANGE
-from torch_boc.report.axes import FONT_SIZE, figure_text, finish, panels
 from torch_boc.report.words import percent, symbol
 
 Experiments = Sequence[tuple[Published, Ours | None]]

@@ -1,6 +1,6 @@
 """Draw pictures of the guide from logits that come with the package: `python -m benchmarks.recipes.pictures`.
 
-Writes results/metric.png (the plots of `BoCMetric`), results/roc.png (a figure of the report) and
+Writes results/metric.png (the plots of `BoCMetric`), results/roc.svg (a figure of the report) and
 results/decisions.png (flags and alarms). Writes results/band.png as well: what confidence alone decides
 about the gap.
 """
@@ -17,6 +17,7 @@ from torch_boc import BoCMetric, ConformalTest, DriftMonitor, zoo
 from torch_boc.evaluation import evaluate
 from torch_boc.functional import bag_of_coins, dominance_bounds, forced_gap
 from torch_boc.plots import BLUE, CYCLE, GREY, ORANGE, new_axes
+from torch_boc.report.report import ON_WHITE
 
 LEVEL, ALPHA, BEFORE, AFTER = 0.05, 0.01, 300, 120
 NAMES = {
@@ -103,7 +104,8 @@ def main() -> None:
     metric.update(entry.id.logits, entry.id.target)
     figure, _ = metric.plot()
     figure.savefig(RESULTS / "metric.png", dpi=100)
-    evaluate(entry.id, entry.ood, replicates=100).figures()["roc"].savefig(RESULTS / "roc.png", dpi=100)
+    drawn = evaluate(entry.id, entry.ood, replicates=100).figures()["roc"].replace("<svg ", ON_WHITE, 1)
+    (RESULTS / "roc.svg").write_text(drawn, encoding="utf-8")
     band().savefig(RESULTS / "band.png", dpi=130)
     decisions().savefig(RESULTS / "decisions.png", dpi=90)
 

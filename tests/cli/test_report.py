@@ -21,14 +21,8 @@ from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.report.report import Report
 from torch_boc.zoo.entry import read_entry
 
-FILES = {"report.html", "report.md", "report.json", "explore.html"}
+FILES = {"report.html", "report.md", "report.json"}
 OPTIONS = ("test.npz", "--ood", "far=noise.npz", "--replicates", "10")
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Figures take most of the time."""
-    monkeypatch.setattr(Report, "figures", lambda self: {})
 
 
 def test_verdict_and_files(run, files):
@@ -38,17 +32,16 @@ def test_verdict_and_files(run, files):
     report = evaluate(
         paths["test"], {"far": paths["noise"]}, calibration={"val": paths["val"]}, train=paths["fit"], replicates=10
     )
-    assert out.startswith("Bag of coins: test.npz\n")
+    assert out.startswith("test.npz: ")
     assert max(map(cell_len, out.splitlines())) <= 80
     flat = " ".join(out.split())
     assert all(" ".join(sentence.split()) in flat for sentence in report.verdict)
     written = {path.name for path in (files / "boc-report").iterdir()}
-    assert written == FILES | {f"{name}.png" for name in report.figures()}
+    assert written == FILES | {f"{name}.svg" for name in report.figures()}
     assert f"  boc-report/report.html and {len(written) - 1} more\n" in out
     assert json.loads((files / "boc-report" / "report.json").read_text())["verdict"] == report.verdict
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_json_is_alone_on_stdout(run, files):
     options = ("report", *OPTIONS, "--calibration", "leak=fit.npz", "--seed", "1", "--trials", "20")
     code, out, err = run(*options, "--json")
@@ -62,10 +55,9 @@ def test_json_is_alone_on_stdout(run, files):
     assert json.loads(run(*options, "--json", "--out", "a/b").out) == content
     assert json.loads((files / "a" / "b" / "report.json").read_text()) == content
     assert run(*options, "--quiet", "--out", "c").out == ""
-    assert {path.name for path in (files / "c").iterdir()} == FILES
+    assert {path.name for path in (files / "c").iterdir()} > FILES
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_calibration_file_that_is_the_test_file_is_said_aloud(run, files):
     code, out, err = run("report", "test.npz", "--calibration", "val=test.npz", "--replicates", "10")
     assert code == 0
@@ -73,7 +65,6 @@ def test_a_calibration_file_that_is_the_test_file_is_said_aloud(run, files):
     assert "200 of the 200 rows of “id” are also in the calibration split “val”" in " ".join(out.split())
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_probabilities_and_logits_without_targets(run, files):
     data = read_arrays(files / "test.npz")
     np.save(files / "bare.npy", data["logits"])
@@ -116,7 +107,6 @@ def test_names_of_sets(tmp_path, monkeypatch, value, name, path):
     assert (found[0], str(found[1])) == (name, path)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_an_interruption_leaves_no_half_of_a_file(run, files, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
@@ -145,7 +135,6 @@ def test_the_sizes_of_files():
     ]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_compare(run, tmp_path):
     """Logits have paired differences; reports have the names of their folders."""
     for name, strength in (("a", 3), ("b", 5)):
@@ -160,7 +149,7 @@ def test_compare(run, tmp_path):
     assert (code, err) == (0, "")
     assert "each model minus a, on the same samples" in out
     assert (tmp_path / "both" / "index.html").is_file()
-    assert (tmp_path / "both" / "b" / "explore.html").is_file()
+    assert (tmp_path / "both" / "b" / "roc.svg").is_file()
     content = json.loads(run("compare", "run-a/report.json", "run-b/report.json", "--json").out)
     assert list(content) == ["run-a", "run-b"]
     for name in "ab":
@@ -191,7 +180,7 @@ class TestDemo:
         monkeypatch.setattr(zoo, "names", lambda: self.SMALL)
         monkeypatch.setattr(zoo, "load", partial(read_entry, folder))
 
-    @pytest.mark.usefixtures("small_zoo", "undrawn")
+    @pytest.mark.usefixtures("small_zoo")
     def test_all_models_side_by_side(self, run, tmp_path):
         code, out, err = run("demo")
         assert (code, err) == (0, "")
@@ -203,10 +192,11 @@ class TestDemo:
         assert rows["AUROC, ODIN"][2] == "–"
         assert {path.name for path in (tmp_path / "boc-report").iterdir()} == {"index.html", *self.SMALL}
         for name in self.SMALL:
-            assert {path.name for path in (tmp_path / "boc-report" / name).iterdir()} == FILES
-            assert f"boc-report/{name}/report.html and 3 more" in out
+            written = {path.name for path in (tmp_path / "boc-report" / name).iterdir()}
+            assert written > FILES
+            assert f"boc-report/{name}/report.html and {len(written) - 1} more" in out
 
-    @pytest.mark.usefixtures("small_zoo", "undrawn")
+    @pytest.mark.usefixtures("small_zoo")
     def test_for_machines_and_one_in_full(self, run, tmp_path):
         code, out, err = run("demo", "--json")
         assert (code, err) == (0, "")
@@ -216,9 +206,8 @@ class TestDemo:
         one = json.loads(run("demo", "vit-cifar10", "--json", "--out", "one").out)
         assert one == content["vit-cifar10"]
         assert one["settings"]["samples"] == {"id": 300, "strange": 300, "validation": 200, "training samples": 200}
-        assert {path.name for path in (tmp_path / "one").iterdir()} == FILES
+        assert {path.name for path in (tmp_path / "one").iterdir()} > FILES
 
-    @pytest.mark.usefixtures("undrawn")
     def test_the_resnet_in_full(self, run, monkeypatch):
         monkeypatch.setattr("torch_boc.evaluation.evaluate", partial(evaluate, replicates=5))
         code, out, err = run("demo", "resnet20-cifar10")

@@ -3,6 +3,7 @@
 import torch
 
 from torch_boc.data.sets import LogitSet
+from torch_boc.report.tables import frame
 
 
 def make_set(name, samples, seed, scale=2.0, targets=True, classes=5):
@@ -10,3 +11,8 @@ def make_set(name, samples, seed, scale=2.0, targets=True, classes=5):
     target = torch.randint(classes, (samples,), generator=generator)
     logits = torch.randn(samples, classes, generator=generator) + scale * torch.eye(classes)[target]
     return LogitSet(logits, target if targets else None, name=name)
+
+
+def rows_of(table, rows):
+    """Rows as named tuples, with the columns of their table."""
+    return list(frame(table, rows).itertuples(index=False))

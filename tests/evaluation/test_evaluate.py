@@ -11,13 +11,13 @@ from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc import zoo
 from torch_boc.calibration import LeakWarning
 from torch_boc.evaluation import LogitSet, evaluate
-from torch_boc.report.tables import ROW_TYPES
+from torch_boc.report.tables import TABLES, frame
 
 FAST = {"replicates": 30, "trial_counts": (20, 50)}
 
 
 def tables(report):
-    return {name: getattr(report.results, name) for name in ROW_TYPES}
+    return {name: getattr(report.results, name) for name in TABLES}
 
 
 def assert_same(one, other, *, leave_out=(), rtol=0.0):
@@ -66,7 +66,7 @@ def test_tables_have_their_columns_and_settings_are_told():
     test, ood = logit_sets()
     report = evaluate(test, ood, calibration=labelled(100, seed=9), bins=10, progress=said.append, **FAST)
     for name, table in tables(report).items():
-        assert list(table) == list(ROW_TYPES[name]._fields)
+        assert list(table) == list(frame(name))
         assert len(table)
     settings = report.results.settings
     assert (settings["trials"], settings["bins"], settings["replicates"], settings["seed"]) == (100, 10, 30, 42)
@@ -89,17 +89,36 @@ def test_without_unfamiliar_data():
     report = evaluate(labelled(100), **FAST)
     assert report.ood.empty
     assert report.results.roc.empty
-    assert list(report.ood) == list(ROW_TYPES["ood"]._fields)
+    assert list(report.ood) == list(frame("ood"))
     assert report.results.gaps["set"].tolist() == ["id"]
     assert set(report.results.histograms["set"]) == {"id"}
     assert report.results.trials["auroc"].isna().all()
+
+
+def test_labels_counted_from_1_are_named_for_what_they_are():
+    logits, target = labelled(1000)
+    logits = logits + 6 * torch.eye(5)[target]
+    kept = target < 4
+    report = evaluate((logits[kept], target[kept] + 1), **FAST)
+    assert report.story.finding == "The labels do not seem to fit the logits"
+    assert report.verdict[0].endswith("With each label lower by one, 100.0 % would be right.")
+
+
+def test_threads_are_as_before():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        evaluate(unfamiliar(20), progress=lambda message: None, **FAST)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_without_targets():
     report = evaluate(unfamiliar(100), unfamiliar(80, seed=5), calibration=labelled(60), **FAST)
     for name in ("calibration", "reliability", "leaks"):
         assert tables(report)[name].empty
-        assert list(tables(report)[name]) == list(ROW_TYPES[name]._fields)
+        assert list(tables(report)[name]) == list(frame(name))
     assert report.ood["auroc"].notna().all()
     assert math.isnan(report.results.settings["accuracy"])
 

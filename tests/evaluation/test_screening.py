@@ -7,6 +7,7 @@ import torch
 from scipy.stats import betabinom, hypergeom
 
 from tests.data.cases import labelled, unfamiliar
+from tests.evaluation.cases import rows_of
 from torch_boc import zoo
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.samples import probe_set
@@ -20,7 +21,8 @@ FAST = {"replicates": 10, "trial_counts": (20,), "methods": []}
 
 def screened(test, *others, trusted=None, **options):
     arranged = arrange(test, trusted or {}, options.get("seed", 42))
-    return screening_tables([probe_set(x) for x in (test, *others)], arranged, **options)
+    found = screening_tables([probe_set(x) for x in (test, *others)], arranged, **options)
+    return [rows_of(name, found[name]) for name in ("screening", "thresholds", "stream")]
 
 
 def sets(samples=400):

@@ -23,6 +23,7 @@ SCORES = {  # AUROC and FPR95
 }
 OWN = {"mahalanobis": ("detector", 0.8621, 0.7402), "odin": ("column", 0.8410, 0.6712)}
 LEAK = "training samples"
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FITTED = ("temperature", "isotonic", "vector scaling")
 BINS = [(i / 15, (i + 1) / 15) for i in range(15)]
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -47,6 +48,10 @@ def make_results(splits: tuple[str, ...] = (LEAK,), ood: tuple[str, ...] = ("svh
         screening=screening(splits, ood),
         thresholds=thresholds(),
         stream=stream(ood),
+        review=review(ood, targets),
+        classes=classes() if targets else classes().iloc[:0],
+        confusions=pd.DataFrame({"target": [3, 5], "prediction": [5, 3], "samples": [43, 38]}).iloc[: 2 * targets],
+        samples=samples(sets),
     )
 
 
@@ -58,6 +63,7 @@ def settings(sets: tuple[str, ...], splits: tuple[str, ...], targets: bool) -> d
         "replicates": 1000,
         "seed": 42,
         "classes": 10,
+        "class_names": [*CLASSES],
         "samples": samples,
         "accuracy": 0.9173 if targets else NAN,
         "date": "2026-01-02",
@@ -123,10 +129,10 @@ def overlaps(splits: tuple[str, ...], ood: tuple[str, ...]) -> pd.DataFrame:
 
 
 def gaps(ood: tuple[str, ...]) -> pd.DataFrame:
-    rows = [("test", "id", 10_000, 0.9705, 0.9966, 0.0261, 0.0249, 0.0012, 0.71, 0.996, 0.0, 0.55)]
-    rows += [(name, "ood", 26_032, 0.8405, 0.9802, 0.1397, 0.1333, 0.0064, 0.72, 0.994, 0.02, 0.31) for name in ood]
+    rows = [("test", "id", 10_000, 0.9705, 0.9966, 0.0261, 0.0249, 0.0012, 0.71, 0.996, 0.0, 0.55, NAN)]
+    rows += [(x, "ood", 26_032, 0.8405, 0.9802, 0.1397, 0.1333, 0.0064, 0.72, 0.994, 0.02, 0.31, 0.0) for x in ood]
     columns = "set kind samples confidence dominance gap forced_gap free_gap concentration r2 rejection_rate p_value"
-    return pd.DataFrame(rows, columns=columns.split())
+    return with_interval(pd.DataFrame(rows, columns=[*columns.split(), "versus_forced"]), "versus_forced", half=0.0003)
 
 
 def trials(ood: tuple[str, ...], targets: bool) -> pd.DataFrame:
@@ -179,13 +185,35 @@ def roc(ood: tuple[str, ...]) -> pd.DataFrame:
 
 def histograms(sets: tuple[str, ...]) -> pd.DataFrame:
     rows = []
-    for score in (*SCORES, *OWN):
-        rising = score != "gap" and score != "structural_score"
-        for name in sets:
-            steep = 0.3 if name == "test" else 0.08
-            weights = [math.exp(-steep * (39 - i if rising else i)) for i in range(40)]
-            rows += [(score, name, i / 40, (i + 1) / 40, w / sum(weights)) for i, w in enumerate(weights)]
-    return pd.DataFrame(rows, columns=["score", "set", "bin_low", "bin_high", "share"])
+    for name in sets:
+        weights = [math.exp(-(0.3 if name == "test" else 0.08) * i) for i in range(40)]
+        rows += [(name, i / 40, (i + 1) / 40, w / sum(weights)) for i, w in enumerate(weights)]
+    return pd.DataFrame(rows, columns=["set", "bin_low", "bin_high", "share"])
+
+
+def review(ood: tuple[str, ...], targets: bool) -> pd.DataFrame:
+    rows = []
+    for name in ("test", *ood):
+        for share in (0.0, 0.05, 0.15, 0.3, 0.5):
+            caught = (1 - math.exp(-10 * share)) if targets or name != "test" else NAN
+            right = 0.92 + 0.08 * caught if name == "test" else NAN
+            rows.append((name, "id" if name == "test" else "ood", share, 0.5 + share, caught, right))
+    return pd.DataFrame(rows, columns=["set", "kind", "share", "threshold", "caught", "right"])
+
+
+def classes() -> pd.DataFrame:
+    rows = [(i, 1000, 0.99 - 0.01 * i, 0.97, NAN) for i in range(10)]
+    return pd.DataFrame(rows, columns=["prediction", "samples", "right", "confidence", "calibrated"])
+
+
+def samples(sets: tuple[str, ...]) -> pd.DataFrame:
+    rows = []
+    for name in sets:
+        for i in range(12):
+            target, file = (3, f"{i}.png") if name == "test" else (-1, "")
+            rows.append((name, "ood", 10 * i, file, i % 10, target, 0.27 + 0.01 * i, 0.2, i / 10 - 1, NAN))
+    columns = "set kind row name prediction target confidence gap log_odds p_value"
+    return pd.DataFrame(rows, columns=columns.split())
 
 
 def screening(splits: tuple[str, ...], ood: tuple[str, ...]) -> pd.DataFrame:
@@ -247,7 +275,7 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if "style" not in self.open:
+        if not {"style", "script"} & {*self.open}:
             self.text += data
 
     def all(self, tag):

@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.known_truth import made_logits, network
+from benchmarks.known_truth import network
+from benchmarks.studies import null_tables
 from tests.report.cases import make_results
 from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.reliability import Judged, error_difference
-from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
 from torch_boc.functional.summary import calibration_error
-from torch_boc.report.topics import verdict
+from torch_boc.report.topics import tell
 from torch_boc.report.words import interval_p_value, shown
 
 
@@ -34,27 +34,12 @@ def test_shown_is_holm_s_method():
         assert shown(table, "x").tolist() == expected.tolist()
 
 
-def null_table(numbers, sets=10, samples=150):
-    """MSP and −Δ of sets that are all drawn as the test set is."""
-    coins = [bag_of_coins(made_logits(samples, numbers, evenness=1.0)) for _ in range(sets + 1)]
-    ranked = [{"msp": rank_scores(-x.odds), "gap": rank_scores(-x.gap)} for x in coins]
-    rows = []
-    for i, other in enumerate(ranked[1:]):
-        found = {name: separate(ranked[0][name], other[name]) for name in other}
-        for name, result in found.items():
-            ends = separation_intervals(result, ranked[0][name], other[name], 100, numbers, cells=32)["auroc"]
-            versus = paired_difference(result, found["msp"])
-            values = {"auroc": result.auroc, "auroc_low": ends[0], "auroc_high": ends[1], "versus_msp": versus[0]}
-            values |= {"versus_msp_low": versus[1], "versus_msp_high": versus[2], "upside_down": False}
-            rows.append({"ood": f"set {i}", "score": name, **values})
-    return pd.DataFrame(rows)
-
-
 def test_of_ten_sets_without_a_difference_hardly_any_run_claims_one():
     """The chance of each is at most about 5 %: of 60 runs more than 7 have it in one case of a hundred."""
     results, numbers, said = make_results(), random_numbers(0, "null"), {"adds something": 0, "Scores to use": 0}
     for _ in range(60):
-        text = " ".join(verdict(dataclasses.replace(results, ood=null_table(numbers))))
+        tables = null_tables(150, numbers, results.gaps, replicates=100)
+        text = " ".join(tell(dataclasses.replace(results, **tables)).verdict)
         said = {words: count + (words in text) for words, count in said.items()}
     assert said["adds something"] <= 7
     assert said["Scores to use"] <= 7

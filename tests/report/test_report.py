@@ -1,17 +1,25 @@
-"""The report as HTML, Markdown, JSON and files."""
+"""The report as HTML, Markdown, JSON, SVG and files."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 import torch
 
 from tests.report.cases import LEAK, NAN, Outline, make_results
-from torch_boc.report.report import TABLES, Report, strict
+from torch_boc.report import Report
+from torch_boc.report.comparison import Comparison
+from torch_boc.report.document import TEMPLATES
+from torch_boc.report.report import FIGURES, FILES, read_report, strict
+from torch_boc.report.svg import Chart, ticks
+from torch_boc.report.tables import TABLES, frame
 
-EVIL = "<b>x</b>|*y*"
+EVIL = "' onload='x\" {{ 7 + 7 }} <b>x</b>|*y*"
+MANY = ("svhn", "cifar100", EVIL, "$a_b$", "_hidden", "six", "a name that is far too long for any legend at all")
 
 
 @pytest.fixture(scope="module")
@@ -19,43 +27,56 @@ def report():
     return Report(make_results(("held out", LEAK)))
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """For tests that look at everything but the images."""
-    monkeypatch.setattr("torch_boc.report.document.image", lambda figure, kind: b"PNG")
-
-
 def test_tables_are_those_of_the_results(report):
     assert report.calibration is report.results.calibration
     assert report.ood is report.results.ood
-    assert list(report.diagnostics) == [
-        *("leaks", "overlaps", "gaps", "trials", "coherence", "reliability"),
-        *("screening", "thresholds", "stream"),
-    ]
+    assert {"leaks", "gaps", "screening", "review", "samples"} <= set(report.diagnostics)
     assert report.diagnostics["gaps"] is report.results.gaps
-    assert list(report.figures()) == ["reliability", "roc", "scores", "stream", "coherence", "gaps", "trials"]
+    for name in TABLES:
+        assert set(getattr(report.results, name)) == set(frame(name))
 
 
-def test_names_cannot_write_html_or_markdown(undrawn, tmp_path):
-    report = Report(make_results((EVIL + "2",), (EVIL,)))
-    source = report.to_html(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<b>" not in source
-    assert "&lt;b&gt;x&lt;/b&gt;" in source
-    assert EVIL in Outline(source).text
-    assert "<b>" not in report._repr_html_()
-    assert "<b>" not in report.to_markdown()
+def tags_and_attributes(source):
+    return [(tag, sorted(attributes)) for tag, attributes in Outline(source).tags]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda report, folder: report.save(folder)[0],
+        lambda report, folder: Comparison({report.results.known: report}).save(folder)[0],
+    ],
+)
+def test_names_cannot_write_html_or_markdown(make, tmp_path):
+    plain, hostile = (Report(make_results((name + "2",), (name,))) for name in ("svhn", EVIL))
+    sources = [make(x, tmp_path / str(i)).read_text(encoding="utf-8") for i, x in enumerate((plain, hostile))]
+    assert tags_and_attributes(sources[0]) == tags_and_attributes(sources[1])
+    assert EVIL in Outline(sources[1]).text
+    for text in (sources[1], hostile._repr_html_(), hostile.to_markdown()):
+        assert "<b>x" not in text
+    assert "{{ 7 + 7 }}" in hostile.to_markdown()
+    named = dataclasses.replace(
+        plain.results, settings={**plain.results.settings, "title": EVIL, "class_names": [EVIL] * 10}
+    )
+    assert "<b>x" not in Report(named).to_html(tmp_path / "named.html").read_text(encoding="utf-8")
+
+
+def test_no_template_switches_escaping_off():
+    for path in TEMPLATES.glob("*.jinja"):
+        assert not {"safe", "autoescape"} & set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize(
     ("splits", "ood", "targets", "tables"),
-    [((), (), False, 4), ((), (), True, 6), (("held out",), ("a", "b"), True, 9), ((), ("svhn",), False, 6)],
+    [((), (), False, 5), ((), (), True, 10), (("held out",), ("a", "b"), True, 15), ((), ("svhn",), False, 8)],
 )
-def test_missing_parts_are_left_out(splits, ood, targets, tables, undrawn, tmp_path):
+def test_missing_parts_are_left_out(splits, ood, targets, tables, tmp_path):
     report = Report(make_results(splits, ood, targets))
     outline = Outline(report.to_html(tmp_path / "report.html").read_text(encoding="utf-8"))
     assert len(outline.all("table")) == tables
-    assert len(outline.all("img")) == len(report.figures())
+    assert len(outline.all("svg")) == len(report.figures())
     assert "nan" not in re.sub(r"\w*nan\w+|\w+nan\w*", "", outline.text)
+    assert report.story.finding in outline.text
     assert repr(report)
 
 
@@ -68,42 +89,75 @@ def test_json_is_strict_and_gives_the_tables_back(report, tmp_path):
     assert (tmp_path / "report.json").read_text(encoding="utf-8") == text
     content = json.loads(text, parse_constant=refuse)
     assert content["verdict"] == report.verdict
+    assert content["finding"] == report.story.finding == "Too sure by 5 points; one number repairs it"
     assert content["settings"] == {**report.results.settings}
-    assert set(content["tables"]) == set(TABLES)
-    for name, columns in content["tables"].items():
+    again = read_report(tmp_path / "report.json").results
+    for name in TABLES:
         table = getattr(report.results, name)
-        pd.testing.assert_frame_equal(pd.DataFrame(columns).astype(table.dtypes), table)
+        pd.testing.assert_frame_equal(getattr(again, name)[list(table)], table, check_dtype=False)
 
 
 def test_strict_values():
-    tensor, frame = torch.tensor(2.5), pd.DataFrame({"a": [True, False]})
+    tensor, table = torch.tensor(2.5), pd.DataFrame({"a": [True, False]})
     assert strict({"a": NAN, 1: (float("inf"), 2)}) == {"a": None, "1": [None, 2]}
     assert strict(tensor) == 2.5
-    assert strict(frame["a"].iloc[0]) is True
+    assert strict(table["a"].iloc[0]) is True
     assert strict(pd.Timestamp("2026-01-02")) == "2026-01-02 00:00:00"
 
 
-def test_save(report, tmp_path):
+def test_a_second_report_leaves_nothing_of_the_first(report, tmp_path):
     paths = report.save(tmp_path / "new" / "folder")
     names = ["report.html", "report.md", "report.json"]
-    names += [f"{name}.png" for name in ("reliability", "roc", "scores", "stream", "coherence", "gaps", "trials")]
-    names.append("explore.html")
+    names += [f"{name}.svg" for name in ("reliability", "review", "roc", "stream", "coherence", "gaps")]
     assert [path.name for path in paths] == names
-    assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(names)
-    for path in paths[3:-1]:
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert f"({path.name})" in paths[1].read_text(encoding="utf-8")
+    text = paths[1].read_text(encoding="utf-8")
+    assert all(f"({path.name})" in text for path in paths[3:])
+    (paths[0].parent / "mine.svg").write_text("kept")
+    fewer = Report(make_results((), (), targets=False)).save(paths[0].parent)
+    found = {path.name for path in paths[0].parent.iterdir()}
+    assert found == {path.name for path in fewer} | {"mine.svg"}
+    assert "roc.svg" not in found
+
+
+@pytest.mark.parametrize(("splits", "ood"), [((), ()), (("held out", LEAK), ("svhn",)), ((), MANY)])
+def test_figures_are_svg_that_tell_their_numbers(splits, ood):
+    results = make_results(splits, ood)
+    figures = Report(results).figures()
+    assert {"reliability", "review", "coherence", "gaps"} | ({"roc", "stream"} if ood else set()) <= set(figures)
+    assert {f"{name}.svg" for name in figures} <= set(FILES)
+    assert set(figures) <= set(FIGURES)
+    for figure in figures.values():
+        root = ElementTree.fromstring(figure)
+        assert root.get("aria-label")
+        numbers = re.findall(r"-?\d+\.\d+,-?\d+\.\d+", figure)
+        assert numbers
+        assert not re.search(r"\bnan\b", figure)
+    rows = results.reliability[results.reliability["samples"] >= 10].query(
+        "method != 'isotonic' and method != 'vector scaling'"
+    )
+    assert figures["reliability"].count("<title>") == len(rows)
+    assert figures["coherence"].count("<title>") == sum(
+        len(x) for _, x in list(results.coherence.query("samples > 0").groupby("set", sort=False))[:7]
+    )
+
+
+def test_points_are_where_they_belong():
+    chart = Chart("x", "y", (0, 10), (0, 5), height=246)
+    assert chart.place(0, 0) == (52, 200)
+    assert chart.place(10, 5) == (452, 0)
+    assert chart.place(99, -1) == (452, 200)  # beyond the ends
+    assert all(low <= x <= high for low, high in ((0.2, 1.0), (-3.0, 4.0), (0.0, 1e-9)) for x in ticks(low, high))
 
 
 def test_short_forms(report):
     lines = repr(report).split("\n")
-    assert lines[0].startswith("Report: test 10,000, svhn 26,032, held out 5,000, training samples 5,000")
-    assert lines[1:] == [f"- {sentence}" for sentence in report.verdict]
+    assert lines[0] == "Report: Too sure by 5 points; one number repairs it"
+    assert lines[1].startswith("test 10,000, svhn 26,032, held out 5,000, training samples 5,000 · 91.7 % right")
+    assert lines[2:] == [f"- {sentence}" for sentence in report.verdict]
     fragment = Outline(report._repr_html_())
-    assert len(fragment.all("table")) == 3
+    assert len(fragment.all("table")) == 2
     assert len(fragment.all("li")) == len(report.verdict)
-    assert len(fragment.all("img")) == 1
-    assert len(re.sub("data:[^']*", "", report._repr_html_())) < 22_000
+    assert len(fragment.all("svg")) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import math
 import pytest
 
 from tests.report.cases import LEAK, NAN, compared, make_results
-from torch_boc.report.screening import SCREENING, stream_figure
-from torch_boc.report.topics import verdict
+from torch_boc.report.topics import tell
 
 HELD_OUT, THREE = ("held out",), ("a", "b", "c")
 
@@ -22,7 +21,7 @@ def changed(results, table, where, **values):
     for column, value in values.items():
         frame.loc[rows, column] = value
         if f"{column}_low" in frame and f"{column}_low" not in values:
-            half = 0.0003 if column == "versus_msp" else 0.004
+            half = 0.0003 if column.startswith("versus") else 0.004
             frame.loc[rows, [f"{column}_low", f"{column}_high"]] = [value - half, value + half]
     return dataclasses.replace(results, **{table: compared(frame) if "ece" in values else frame})
 
@@ -34,6 +33,10 @@ def calibrated(method, ece, **more):
 def score(name, auroc, ood="svhn", versus=None):
     versus = auroc - 0.8907 if versus is None else versus
     return "ood", f"score == '{name}' and ood == '{ood}'", {"auroc": auroc, "versus_msp": versus}
+
+
+def gained(value, name="svhn"):
+    return "gaps", f"set == '{name}'", {"versus_forced": value}
 
 
 def flagged(where, **values):
@@ -48,56 +51,68 @@ def power(low, share, high):
 ALL_WORSE = ("calibration", "split != ''", {"ece": 0.07})
 ENERGY_ID = "kind == 'id' and score == 'energy'"
 UPRIGHT = "score != 'structural_score'"
-UNSURE = ("ood", "score == 'gap'", {"versus_msp": 0.0, "versus_msp_low": NAN, "versus_msp_high": NAN})
+UNSURE = ("gaps", "kind == 'ood'", {"versus_forced_low": NAN, "versus_forced_high": NAN})
 WARM = ("calibration", "method == 'temperature'", {"temperature": 1.3})
 SHARED = ("overlaps", "set == 'svhn'", {"shared": 1234, "suspicious": True})
 NINE = ("screening", "test == 'conformal'", {"flagged": NAN, "held_out_samples": 9})
+COUNTED_FROM_1 = ("settings", "", {"accuracy": 0.008, "shifted_accuracy": 0.917})
 # What the results are made of, the changes, words of one sentence, and words that no sentence has.
 CASES = [
-    (((),), [], "No calibration set was given, and BoC is not shown to beat plain", "training data"),
-    (((),), [calibrated("BoC", 0.01)], "Best calibrated is BoC: ECE 0.0100", ""),
-    ((HELD_OUT,), [], "fitted on “held out” and vector scaling fitted on “held out” are not shown to be worse.", ""),
-    ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.0093)], "Best calibrated is isotonic fitted", "to be worse"),
-    (((LEAK,),), [ALL_WORSE, calibrated("isotonic", 0.0093)], "though that split looks like training data", ""),
-    ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.05)], "; the lowest, 0.0500 (0.0460 to", "may be perfect"),
-    ((HELD_OUT,), [ALL_WORSE, calibrated("MSP", 0.0532, ece_low=0.0)], "chance alone: MSP may be perfect.", ""),
-    (((LEAK,),), [WARM], "does not hold for other samples. Do not use it.", "sharper"),
+    (((),), [], "No calibration set was given, and dominance q̄ is not shown to be better", "training data"),
+    (((),), [calibrated("BoC", 0.01)], "Best calibrated is dominance q̄ (BoC): off by 1.0 points (0.6 to 1.4)", ""),
+    ((HELD_OUT,), [], "fitted on “held out” and vector scaling fitted on “held out” are as good, as far as 10,000", ""),
+    ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.0093)], "Best calibrated is isotonic fitted", "as good"),
+    (((LEAK,),), [ALL_WORSE, calibrated("isotonic", 0.0093)], "though that split looks like training data: off", ""),
+    ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.05)], "; the lowest error, 5.0 points (4.6 to 5", "be perfect"),
+    ((HELD_OUT,), [ALL_WORSE, calibrated("MSP", 0.0532, ece_low=0.0)], "makes 0.5 points, so that it may be perf", ""),
+    ((HELD_OUT,), [], "It says 97.0 % on average and is right 91.7 % of the time: off by 5.3 points (4.9", ""),
+    ((HELD_OUT,), [("gaps", "kind == 'id'", {"confidence": 0.86})], "(4.9 to 5.7), too modest.", "too sure"),
+    ((HELD_OUT,), [("gaps", "kind == 'id'", {"confidence": 0.92})], "too sure in some places and too modest in o", ""),
+    (((LEAK,),), [WARM], "What is fitted there does not hold for other samples.", "more sure"),
+    (((LEAK,),), [], "Do not fit on “training samples”. The network is right on 99.8 % there and on 91.7 % of", ""),
     (((), (), False), [], "“test” has no targets, so nothing is said of calibration.", "used as a confidence"),
     (((), (), False), [], "No out-of-distribution set was given, so nothing is said of detection.", "stream"),
     ((), [("settings", "", {"samples": {"test": 60, "svhn": 9_999}})], "intervals too narrow: “test” has 60.", ""),
+    ((), [COUNTED_FROM_1], "Labels may be counted from 1, or the classes may be in another order. With each", ""),
+    ((), [("settings", "", {"accuracy": 0.095})], "is right 91.7 % of the time: off by", "labels"),
     ((), [SHARED], "1,234 of the 10,000 rows of “test” are also in", ""),
-    ((), [score("mahalanobis", 0.95)], "Mahalanobis: AUROC 0.9500 (0.9460 to 0.9540), the highest, against 0.89", ""),
-    ((), [score("dominance", 0.88)], "On “svhn” use MSP: AUROC 0.8907 (0.8867 to 0.8947), the highest.", ""),
-    ((), [score("odin", 0.95), score("energy", 0.948)], "no score is shown to do better than energy (corr", ""),
-    ((), [score("energy", 0.8930)], "MSP is nearly as good as any other score: AUROC 0.8907. The highest, e", ""),
+    ((), [score("mahalanobis", 0.95)], "use Mahalanobis: it catches 26.0 % at 5 % false alarms (AUROC 0.9500 (", ""),
+    ((), [score("dominance", 0.88)], "On “svhn” use confidence: it catches 27.9 % at 5 % false alarms (AUROC", ""),
+    ((), [score("odin", 0.95), score("energy", 0.948)], "use energy: it catches 30.7 % at 5 % false", ""),
+    ((), [score("energy", 0.8930)], "energy is better by +0.0023 (+0.0020 to +0.0026), which is more than", ""),
     ((), [("ood", UPRIGHT, {"auroc": 0.4}), score("energy", 0.503)], "than chance (corrected for 11", "“svhn” use"),
-    (((), THREE), [score("energy", 0.99, "b")], "for 30 comparisons): MSP on “a” and “c”; energy on “b”.", ""),
+    (((), THREE), [score("energy", 0.99, "b")], "for 30 comparisons): confidence on “a” and “c”; energy on “b”.", ""),
     (((), THREE), [("ood", f"ood != 'a' and {UPRIGHT}", {"auroc": 0.5})], "On “b” and “c” no score is shown to", ""),
-    ((), [("ood", "auroc > 0", {"auroc": NAN, "versus_msp": NAN})], "forces most of Δ", "backwards"),
+    ((), [("ood", "auroc > 0", {"auroc": NAN, "versus_msp": NAN})], "forces most of the coherence gap", "backwards"),
     ((), [score("structural_score", 0.99)], "does not rank backwards here (AUROC 0.9900 on “svhn”)", "ranks backwards"),
     ((), [score("structural_score", 0.497)], "rank forwards or backwards here (AUROC 0.4970", "ranks backwards"),
-    (((), ("svhn", "far")), [score("structural_score", 0.7, "far")], "(AUROC 0.7000 on “far”; corrected for 2", ""),
-    ((), [score("gap", 0.89, versus=0.01)], "by +0.0100 (+0.0097 to +0.0103), so it adds something to confidence.", ""),
-    ((), [score("gap", 0.89, versus=-0.01)], "so it ranks worse than confidence.", ""),
-    ((), [score("gap", 0.89, versus=0.0002)], "shown to add anything to confidence as a score: at most 0.0005.", ""),
-    (((), ("a", "b")), [score("gap", 0.9, "a", 0.01), score("gap", 0.88, "b", -0.01)], "it ranks worse than con", ""),
-    ((), [UNSURE, ("gaps", "gap > 0", {"r2": NAN})], "AUROC of −Δ differs from that of MSP by 0.0000, so there", "()"),
-    (((), THREE), [], "forces most of Δ: 95.4 % to 95.4 % (R² at least 0.994); the AUROC of −Δ", ""),
-    ((), [("gaps", "set == 'svhn'", {"forced_gap": 0.05})], "part of Δ: 95.4 % on “test” (R² 0.996) and 35.8 %", ""),
-    ((), [("gaps", "gap > 0", {"gap": 0.0})], "ranks backwards", "forces"),
+    (((), ("svhn", "far")), [score("structural_score", 0.7, "far")], "(AUROC 0.7000 on “far”) (corrected for 2", ""),
+    ((), [], "−Δ and p* rank as confidence does only where it is above 25.0 %.", ""),
+    ((), [gained(0.01)], "by +0.0100 (+0.0097 to +0.0103), so the geometry of the logits adds something to", ""),
+    ((), [gained(-0.01)], "so the geometry misleads.", ""),
+    ((), [gained(0.0002)], "so it is not shown to add anything to confidence: at most 0.0005.", ""),
+    ((), [score("gap", 0.95)], "so it is not shown to add anything to confidence: at most 0.0003.", "adds something"),
+    (((), ("a", "b")), [gained(0.01, "a"), gained(-0.01, "b")], "on “a” and the geometry misleads on “b” (corr", ""),
+    ((), [UNSURE, ("gaps", "gap > 0", {"r2": NAN})], "of what confidence forces by 0.0000, so there are too f", "()"),
+    (((), THREE), [], "forces most of the coherence gap Δ: 95.4 % on 4 sets.", ""),
+    ((), [("gaps", "set == 'svhn'", {"forced_gap": 0.05})], "gap Δ: 95.4 % on “test” (R² 0.996) and 35.8 %", ""),
+    ((), [("gaps", "gap > 0", {"gap": 0.0})], "ranks backwards", "coherence gap"),
     ((), [("settings", "", {"classes": 2})], "Δ is 0 for every input", "used as a confidence"),
-    ((), [calibrated("BoC", 0.0535)], "is calibrated about as well as confidence itself: ECE 0.0535", ""),
-    ((), [calibrated("BoC", 0.02)], "q̄ itself is too high: it is 0.9966 on average, and 0.9173 of the", ""),
+    ((), [calibrated("BoC", 0.0536)], "is calibrated about as well as confidence itself: off by 5.4 points", ""),
+    ((), [calibrated("BoC", 0.02)], "q̄ itself is too high: it is 99.7 % on average, and 91.7 % are right.", ""),
     ((), [calibrated("BoC", 0.02), ("gaps", "kind == 'id'", {"dominance": 0.92})], "better calibrated, b", "too high"),
-    ((), [power(0.049, 0.053, 0.058)], "of “svhn” no more than the level is shown to be flagged", "not flagged"),
-    ((), [power(0.10, 0.106, 0.11)], "Valid is not powerful: 89.4 % of “svhn” are not flagged.", ""),
-    ((), [power(0.49, 0.52, 0.55)], "conformal test of log odds flags", "powerful"),
-    ((), [NINE], "With 9 held-out samples nothing can be flagged at level 5 %", ""),
+    ((), [], "the least sure 15 %, the rest is right 98.2 % of the time, and 77.7 % of the errors a", ""),
+    (((), ("svhn",), False), [], "If a person sees the least sure 15 %, 77.7 % of “svhn” are caught.", "errors"),
+    ((), [power(0.049, 0.053, 0.058)], "and “svhn” are flagged no more than familiar samples are", ""),
+    ((), [power(0.10, 0.106, 0.11)], "it keeps its promise, but 89.4 % of “svhn” pass.", ""),
+    ((), [power(0.49, 0.52, 0.55)], "conformal test of log odds flags", "promise"),
+    ((), [NINE], "With 9 held-out samples nothing can be flagged at 5 % false alarms", ""),
     ((("val",),), [flagged(ENERGY_ID, chance=1e-5)], "(p = 4.0e−05). The held-out samples “val” are not like it.", ""),
-    ((("val",),), [flagged(ENERGY_ID, chance=0.02)], "flags", "does not hold: at"),  # of 4 comparisons
-    ((), [flagged(ENERGY_ID, chance=1e-5)], "flags", "does not hold: at"),  # two halves are alike
-    (((), THREE), [], "and 27.0 % to 27.0 % of each of 3 OOD sets;", ""),
-    (((), THREE), [], "In 3 of 3 streams that turn from “test” to an OOD set, the alarm comes 31 samples later", ""),
+    ((("val",),), [flagged(ENERGY_ID, chance=0.02)], "flags", "is not kept"),  # of 4 comparisons
+    ((), [flagged(ENERGY_ID, chance=1e-5)], "flags", "is not kept"),  # two halves are alike
+    (((), THREE), [], "and 27.0 % on 3 sets; it keeps its promise, but 73.0 % on 3 sets pass.", ""),
+    (((), THREE), [], "Alarm in 3 of 3 streams that turn unfamiliar, 31 samples later", ""),
+    ((), [], "Of 550 errors, cat is taken for dog 43 times and dog is taken for cat 38 times.", ""),
 ]  # fmt: skip
 
 
@@ -106,7 +121,7 @@ def test_sentences(arguments, changes, said, unsaid):
     results = make_results(*arguments)
     for table, where, values in changes:
         results = changed(results, table, where, **values)
-    sentences = verdict(results)
+    sentences = tell(results).verdict
     assert sum(said in sentence for sentence in sentences) == 1, sentences
     assert not unsaid or not any(unsaid in sentence for sentence in sentences)
 
@@ -114,22 +129,56 @@ def test_sentences(arguments, changes, said, unsaid):
 @pytest.mark.parametrize(
     ("evidence", "words"),
     [
-        (lambda sample: -1.0, "there is no alarm within the 200 samples that follow"),
-        (lambda sample: 5.0 if sample >= 20 else 0.0, "there is a false alarm at sample 20"),
-        (lambda sample: math.log(100) if sample == 301 else 0.0, "the alarm comes 1 sample later"),
+        (lambda sample: -1.0, "No alarm within the 200 samples after “svhn” begins"),
+        (lambda sample: 5.0 if sample >= 20 else 0.0, "A false alarm at sample 20, before “svhn” begins"),
+        (lambda sample: math.log(100) if sample == 301 else 0.0, "Alarm 1 sample after “svhn” begins"),
     ],
 )
 def test_the_alarm_of_a_stream(evidence, words):
     results = make_results()
     table = results.stream.assign(evidence=results.stream["sample"].map(evidence))
-    assert any(words in text for text in verdict(dataclasses.replace(results, stream=table)))
+    assert any(words in text for text in tell(dataclasses.replace(results, stream=table)).verdict)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "finding", "first"),
+    [
+        (
+            (HELD_OUT,),
+            [],
+            "Too sure by 5 points; one number repairs it",
+            "Divide the logits by 1.52 before the softmax.",
+        ),
+        ((HELD_OUT,), [calibrated("MSP", 0.0532, ece_low=0.0)], "Its confidence is honest, as far as 10,000", ""),
+        (
+            ((),),
+            [("gaps", "kind == 'id'", {"confidence": 0.92})],
+            "Off by 5 points, too sure in some",
+            "Repair the conf",
+        ),
+        ((HELD_OUT,), [ALL_WORSE], "Too sure by 5 points", "Let a person see the least sure 15 %."),
+        (((), (), False), [], "Confidence is not checked, because there are no targets", "Watch"),
+        ((), [COUNTED_FROM_1], "The labels do not seem to fit the logits", "Check the order of the classes"),
+    ],
+)
+def test_the_title_is_the_finding_and_the_first_step_follows(arguments, changes, finding, first):
+    results = make_results(*arguments)
+    for table, where, values in changes:
+        results = changed(results, table, where, **values)
+    story = tell(results)
+    assert story.finding.startswith(finding)
+    assert story.actions[0][0].startswith(first)
 
 
 def test_screening_without_numbers_and_what_it_was_calibrated_on():
-    assert SCREENING.text(make_results(HELD_OUT)).endswith("calibrated on the 5,000 samples of “held out”.")
+    (table, *_), *_ = (
+        x.more["Flagged at 5 % and 1 % false alarms, by score"]
+        for x in tell(make_results(HELD_OUT)).sections
+        if "Flagged at 5 % and 1 % false alarms, by score" in x.more
+    )
+    assert "It is calibrated on 5,000 samples, “held out”." in table.caption
     results = make_results()
-    empty = {name: getattr(results, name).iloc[:0] for name in ("screening", "thresholds", "stream")}
-    bare = dataclasses.replace(results, **empty)
-    assert SCREENING.tables(bare) == []
-    assert stream_figure(bare) is None
-    assert [cell(bare).text for _, cell in SCREENING.contrast()] == ["–", "–", "–"]
+    empty = {name: getattr(results, name).iloc[:0] for name in ("screening", "thresholds", "stream", "review")}
+    bare = tell(dataclasses.replace(results, **empty))
+    assert "stream" not in bare.figures
+    assert not any("flag" in sentence for sentence in bare.verdict)

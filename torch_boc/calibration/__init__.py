@@ -7,6 +7,7 @@ from .temperature import TemperatureScaling
 from .vector import VectorScaling
 
 __all__ = [
+    "CALIBRATORS",
     "Calibrated",
     "Calibrator",
     "DominanceConfidence",
@@ -18,12 +19,11 @@ __all__ = [
     "TemperatureScaling",
     "Uncalibrated",
     "VectorScaling",
-    "calibrators",
     "leak_test",
     "overlap_test",
 ]
 
-# In the order of the paper's tables. A new method needs a class, and its name in this list.
+# All methods that the paper compares, in the order of its tables. A new method needs a class, and its name here.
 CALIBRATORS: tuple[type[Calibrator], ...] = (
     Uncalibrated,
     TemperatureScaling,
@@ -31,12 +31,3 @@ CALIBRATORS: tuple[type[Calibrator], ...] = (
     VectorScaling,
     DominanceConfidence,
 )
-
-
-def calibrators() -> list[Calibrator]:
-    """A new object of each method that the paper compares, in the order of its tables.
-
-    >>> [calibrator.name for calibrator in calibrators()]
-    ['MSP', 'temperature', 'isotonic', 'vector scaling', 'BoC']
-    """
-    return [calibrator() for calibrator in CALIBRATORS]

@@ -51,7 +51,6 @@ def report(
     folder = choose_folder(out, json=json, files=FILES)
     with working("loading libraries") as tell:
         from ..evaluation import evaluate
-        from ..report.topics import headline
         from .inputs import Files
 
         files = Files(probabilities, classes, tell, max_rows, seed)
@@ -63,7 +62,7 @@ def report(
         result = evaluate(known, others, calibration=splits, train=trained, title=printable(path), **how)
         tell("drawing")
         paths = [] if folder is None else result.save(folder)
-    _show(result, paths, [f"Bag of coins: {path}", headline(result.results)], json=json, quiet=quiet)
+    _show(result, paths, [result.story.finding, result.story.headline], json=json, quiet=quiet)
 
 
 def compare(

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..functional.registry import scores
 from ..report.comparison import Comparison
 from ..report.report import Report, read_report
-from ..report.tables import DifferenceRow, frame
+from ..report.tables import frame
 from ..report.words import COMPARED_SCORES
 from .evaluate import evaluate
 from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate
@@ -59,7 +59,7 @@ def compare(
         from_probabilities: as for `evaluate`.
 
     Returns:
-        A Comparison. Its `differences` are a DataFrame of `DifferenceRow`, which is empty if no samples are shared.
+        A Comparison. Its `differences` are a DataFrame, which is empty if no samples are shared.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> target = torch.arange(300) % 3
@@ -93,7 +93,7 @@ def compare(
         probed = {key: probe_set(data, trials) for key, data in oods.items()}
         sets.append(Model(name, probe_set(test, trials), probed))
     rows = [row for other in sets[1:] for row in _differences(sets[0], other, bins, replicates, seed)]
-    return Comparison(reports, differences=frame(DifferenceRow, rows))
+    return Comparison(reports, differences=frame("differences", rows))
 
 
 def _check_ood(ood: Mapping[str, Any], models: Mapping[str, Any], logits: list[str]) -> None:
@@ -108,7 +108,7 @@ def _check_ood(ood: Mapping[str, Any], models: Mapping[str, Any], logits: list[s
                 raise ValueError(f"{name}: expected logits of models that are given as logits, got some for {model!r}")
 
 
-def _differences(base: Model, other: Model, bins: int, replicates: int, seed: int) -> Iterator[DifferenceRow]:
+def _differences(base: Model, other: Model, bins: int, replicates: int, seed: int) -> Iterator[tuple[Any, ...]]:
     """`other` minus `base`, if both have the same targets; otherwise a warning says why there are none."""
     lacking = [repr(x.name) for x in (base, other) if x.test.data.target is None]
     reason = f"{' and '.join(lacking)} {'have' if len(lacking) > 1 else 'has'} no targets" if lacking else ""
@@ -119,9 +119,9 @@ def _differences(base: Model, other: Model, bins: int, replicates: int, seed: in
         warnings.warn(message, UserWarning, stacklevel=3)
         return
     about, numbers = (other.name, base.name), random_numbers(seed, "models", other.name, base.name)
-    yield DifferenceRow(*about, "accuracy", "", *accuracy_difference(other.test, base.test, replicates, numbers))
+    yield *about, "accuracy", "", *accuracy_difference(other.test, base.test, replicates, numbers)
     ours, theirs = (Judged(x.coins.confidence, _correct(x), x.coins.confidence[:0]) for x in (other.test, base.test))
-    yield DifferenceRow(*about, "ECE", "", *error_difference(ours, theirs, bins, replicates, numbers))
+    yield *about, "ECE", "", *error_difference(ours, theirs, bins, replicates, numbers)
     lost = LOST if base.test.data.from_probabilities else ()
     for ood in (name for name in base.ood if name in other.ood):
         sizes = [len(x.ood[ood].data) for x in (base, other)]
@@ -131,7 +131,7 @@ def _differences(base: Model, other: Model, bins: int, replicates: int, seed: in
             continue
         for score in (x for x in COMPARED_SCORES if x in scores and x not in lost):
             pair = [separate(*(rank_scores(y.scores[score]) for y in (x.test, x.ood[ood]))) for x in (other, base)]
-            yield DifferenceRow(*about, score, ood, *paired_difference(*pair))
+            yield *about, score, ood, *paired_difference(*pair)
 
 
 def _correct(data: ProbedSet) -> Tensor:

@@ -1,7 +1,8 @@
 """The paper's protocol in one function: from logits to all tables of a report."""
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from typing import Any
 
@@ -9,15 +10,15 @@ import torch
 
 from .. import __version__
 from .._optional import require
-from ..calibration import LeakWarning, OverlapWarning, calibrators, leak_test, overlap_test
+from ..calibration import CALIBRATORS, LeakWarning, OverlapWarning, TemperatureScaling, leak_test, overlap_test
 from ..calibration.leaks import overlap_message
 from ..data.atomic import printable
-from ..data.sets import ColumnSet
+from ..data.sets import ColumnSet, LogitSet
 from ..functional.checks import check_trials
 from ..functional.coins import bag_of_coins
 from ..functional.registry import scores
 from ..report.report import Report
-from ..report.tables import LeakRow, OverlapRow, results_of
+from ..report.tables import Results, frame
 from .gaps import coherence_rows, gap_rows, trial_rows
 from .reliability import calibration_tables
 from .samples import (
@@ -32,8 +33,11 @@ from .samples import (
     several_sets,
     single_set,
 )
-from .screening import arrange, sample_rows, screening_tables
-from .separation import alarm_rows, collect_scores, detection_tables
+from .screening import arrange, class_rows, review_rows, screening_tables
+from .separation import collect_scores, detection_tables
+
+# With fewer logits than this in the largest set, several threads cost more than they save.
+MANY_ELEMENTS = 2**22
 
 
 def evaluate(
@@ -97,7 +101,7 @@ def evaluate(
     trials, bins, replicates = check_integers(1, trials=trials, bins=bins, replicates=replicates)
     trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
     (seed,) = check_integers(0, seed=seed)
-    known = [method.name for method in calibrators() if method.needs_fit]
+    known = [method.name for method in CALIBRATORS if method.needs_fit]
     methods = known if methods is None else methods
     unknown = [methods] if isinstance(methods, str) else [name for name in methods if name not in known]
     if unknown:
@@ -108,55 +112,79 @@ def evaluate(
     splits = several_sets(calibration, "calibration", **kind)
     training = {} if train is None else {"train": single_set(train, "train", **kind)}
     check_sets(test, oods, splits, training)
+    names = test.classes if isinstance(test, LogitSet) else None
     bare = [data.name for data in (test, *oods.values()) if isinstance(data, ColumnSet)]
     if bare and (train is not None or detectors):
         raise ValueError(f"{bare[0]}: expected logits for detectors and Mahalanobis, got the columns of a predictor")
+    everything = test, *oods.values(), *splits.values(), *training.values()
     sets = []
     for data in (test, *oods.values()):
         say(f"probing {data.name}")
         sets.append(probe_set(data, trials))
-    found = collect_scores(sets, training.get("train"), detectors)
-    say("looking for samples in several sets")
-    shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
-    leaks = _leak_rows(sets[0], splits)
-    how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
-    seen = [row.set for row in shared if row.suspicious and row.kind == "calibration"]
-    calibrated, curves = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
-    detected, roc, histograms = detection_tables(found, TEST, **how)
-    trusted = {row.split: splits[row.split] for row in leaks if not row.suspicious and row.split not in seen}
-    arranged = arrange(test, trusted, seed)
-    screened, thresholds, stream = screening_tables(sets, arranged, seed=seed, progress=say)
-    rows: dict[str, Sequence[Any]] = {
-        "calibration": calibrated,
-        "ood": detected,
-        "leaks": leaks,
-        "overlaps": shared,
-        "gaps": gap_rows(sets),
-        "trials": trial_rows(sets, trial_counts, bins=bins, seed=seed, progress=say),
-        "coherence": coherence_rows(sets, bins),
-        "reliability": curves,
-        "roc": roc,
-        "histograms": histograms,
-        "screening": screened,
-        "thresholds": thresholds,
-        "stream": stream,
-        "samples": sample_rows(sets, arranged, seed=seed),
-        "alarms": alarm_rows(found),
+    with few_threads(max(len(data) * data.num_classes for data in everything)):
+        found = collect_scores(sets, training.get("train"), detectors)
+        say("looking for samples in several sets")
+        shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
+        leaks = _leak_rows(sets[0], splits)
+        how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
+        seen = [row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"]
+        calibrated, curves, kept = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
+        detected, roc = detection_tables(found, **how)
+        honest = [row["split"] for row in leaks if not row["suspicious"] and row["split"] not in seen]
+        arranged = arrange(test, {name: splits[name] for name in honest}, seed)
+        coherence, histograms = coherence_rows(sets, bins)
+        scaled = kept.get((arranged.name, TemperatureScaling.name))
+        classes, confusions = class_rows(sets[0], None if scaled is None else scaled.confidence)
+        tables: dict[str, Any] = {
+            "calibration": calibrated,
+            "ood": detected,
+            "leaks": leaks,
+            "overlaps": shared,
+            "gaps": gap_rows(sets),
+            "trials": trial_rows(sets, trial_counts, bins=bins, seed=seed, progress=say),
+            "coherence": coherence,
+            "reliability": curves,
+            "roc": roc,
+            "histograms": histograms,
+            **screening_tables(sets, arranged, seed=seed, progress=say),
+            "review": review_rows(sets),
+            "classes": classes,
+            "confusions": confusions,
+        }
+    settings: dict[str, Any] = {
+        "title": printable(str(title)),
+        "trials": trials,
+        "bins": bins,
+        "replicates": replicates,
+        "seed": seed,
+        "classes": test.num_classes,
+        "class_names": None if names is None else [printable(str(name)) for name in names],
+        "samples": {data.name: len(data) for data in everything},
+        "accuracy": float("nan"),
+        "from_probabilities": test.from_probabilities,
+        "date": date.today().isoformat(),
+        "versions": {"torch_boc": __version__, "torch": str(torch.__version__)},
     }
-    settings: dict[str, Any] = {"title": printable(str(title)), "trials": trials, "bins": bins}
-    settings |= {"replicates": replicates, "seed": seed, "classes": test.num_classes}
-    everything = test, *oods.values(), *splits.values(), *training.values()
-    settings["samples"] = {data.name: len(data) for data in everything}
-    correct = sets[0].correct
-    settings["accuracy"] = float("nan") if correct is None else float(correct.double().mean())
-    settings["from_probabilities"] = test.from_probabilities
+    if test.target is not None:
+        for name, target in (("accuracy", test.target), ("shifted_accuracy", test.target - 1)):
+            settings[name] = float((sets[0].coins.prediction == target).double().mean())
     drawn = {data.name: data.total for data in everything if data.total is not None}
     settings |= {"sampled": drawn} if drawn else {}
     if bare:
         settings |= {"from_columns": True, "left_out": _left_out(sets)}
-    settings["date"] = date.today().isoformat()
-    settings["versions"] = {"torch_boc": __version__, "torch": str(torch.__version__)}
-    return Report(results_of(settings, rows))
+    return Report(Results(settings, **{name: frame(name, rows) for name, rows in tables.items()}))
+
+
+@contextmanager
+def few_threads(elements: int) -> Iterator[None]:
+    """One thread of torch for small sets, for which waiting of threads for each other takes most of the time."""
+    before = torch.get_num_threads()
+    try:
+        if elements < MANY_ELEMENTS:
+            torch.set_num_threads(1)
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _left_out(sets: Sequence[ProbedSet]) -> list[str]:
@@ -169,7 +197,7 @@ def _left_out(sets: Sequence[ProbedSet]) -> list[str]:
     return words
 
 
-def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> list[OverlapRow]:
+def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> list[dict[str, Any]]:
     """Rows of the table `overlaps`, with a warning if more samples are shared than chance explains."""
     rows = []
     for kind, sets in groups.items():
@@ -177,15 +205,15 @@ def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> l
             if isinstance(test, ColumnSet) or isinstance(data, ColumnSet):
                 continue
             found = overlap_test(test.logits, data.logits, test.target, data.target)
-            share = found.shared / len(test)
-            rows.append(OverlapRow(set=name, kind=kind, samples=len(data), share=share, **found._asdict()))
+            row = {"set": name, "kind": kind, "samples": len(data), "share": found.shared / len(test)}
+            rows.append(row | found._asdict())
             if found.suspicious:
                 message = overlap_message(kind, found.shared, len(test), test=repr(test.name), other=repr(name))
                 warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=3)
     return rows
 
 
-def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[LeakRow]:
+def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[dict[str, Any]]:
     """Rows of the table `leaks`, with a warning for each split whose accuracy is too high for unseen data."""
     if test.correct is None:
         return []
@@ -194,7 +222,7 @@ def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[LeakRow]:
         logits, target = labelled(data)
         right = int((bag_of_coins(logits).prediction == target).sum())
         found = leak_test(right, len(data), int(test.correct.sum()), len(test.data))
-        rows.append(LeakRow(split, len(data), *found))
+        rows.append({"split": split, "samples": len(data), **found._asdict()})
         if found.suspicious:
             message = (
                 f"calibration split {split!r} looks like training data: accuracy {found.accuracy:.4f} on it, "

@@ -12,17 +12,19 @@ from ..functional.histogram import count, equal_bin
 from ..functional.separation import auroc
 from ..functional.summary import calibration_error
 from ..functional.trials import log_p_value, sample_wins
-from ..report.tables import CoherenceRow, GapRow, TrialRow
 from .samples import ProbedSet, ordered
+from .separation import paired_difference, rank_scores, separate
 
 ALPHA = 0.05
 VARIANTS = ("deterministic", "Monte Carlo")
+HISTOGRAM_BINS = 50
 
 
-def gap_rows(sets: Sequence[ProbedSet]) -> list[GapRow]:
-    """The means over each set. The test set is the first."""
-    rows = []
-    for place, data in enumerate(sets):
+def gap_rows(sets: Sequence[ProbedSet]) -> list[dict[str, Any]]:
+    """The means over each set, and what the gap adds to what confidence forces. The test set is first."""
+    rows: list[dict[str, Any]] = []
+    known: list[Any] = []
+    for data in sets:
         coins, classes = data.coins, data.data.num_classes
         forced, p_value = forced_gap(coins.odds, classes), data.scores["log_p_value"].exp()
         columns: dict[str, Tensor] = {
@@ -35,9 +37,15 @@ def gap_rows(sets: Sequence[ProbedSet]) -> list[GapRow]:
             "rejection_rate": (p_value <= ALPHA).double(),
             "p_value": p_value,
         }
-        means: dict[str, Any] = {name: float(column.mean()) for name, column in columns.items()}
-        means |= {"samples": len(data.data), "r2": explained_share(coins.gap, forced)}
-        rows.append(GapRow(set=data.name, kind="ood" if place else "id", **means))
+        row: dict[str, Any] = {name: float(column.mean()) for name, column in columns.items()}
+        row |= {"set": data.name, "kind": "ood" if known else "id", "samples": len(data.data)}
+        row["r2"] = explained_share(coins.gap, forced)
+        ranked = [rank_scores(-coins.gap), rank_scores(-forced)]
+        if known:
+            found = paired_difference(*(separate(ours, theirs) for ours, theirs in zip(known, ranked, strict=True)))
+            row |= dict(zip(("versus_forced", "versus_forced_low", "versus_forced_high"), found, strict=True))
+        known = known or ranked
+        rows.append(row)
     return rows
 
 
@@ -55,49 +63,49 @@ def explained_share(values: Tensor, part: Tensor) -> float:
     return float(1 - rest.var(correction=0) / spread) if spread > rounding else math.nan
 
 
-def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> list[CoherenceRow]:
-    """The mean gap of each set in equal bins of confidence. Bins without samples have NaN."""
-    rows = []
+def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> tuple[list[Any], list[Any]]:
+    """The mean gap of each set in equal bins of confidence, NaN without samples; and the share of each set in bins of
+    the gap, which are the same for every set.
+    """
+    rows, histograms = [], []
+    highest = max(1e-12, *(float(data.coins.gap.max()) for data in sets))
     for data in sets:
-        confidence, forced = data.coins.confidence, forced_gap(data.coins.odds, data.data.num_classes)
-        place = equal_bin(confidence, bins)
-        samples = count(place, torch.ones_like(confidence), bins)
-        means = [(count(place, x, bins) / samples).tolist() for x in (confidence, data.coins.gap, forced)]
-        for i, (number, *values) in enumerate(zip(samples.tolist(), *means, strict=True)):
-            rows.append(CoherenceRow(data.name, i / bins, (i + 1) / bins, int(number), *values))
-    return rows
+        confidence, gap = data.coins.confidence, data.coins.gap
+        place, columns = equal_bin(confidence, bins), [torch.ones_like(confidence), confidence, gap]
+        columns.append(forced_gap(data.coins.odds, data.data.num_classes))
+        samples, *sums = count(place.expand(4, -1), torch.stack(columns), bins)
+        means = zip(samples.long().tolist(), *(torch.stack(sums) / samples).tolist(), strict=True)
+        rows += [(data.name, i / bins, (i + 1) / bins, *values) for i, values in enumerate(means)]
+        shares = torch.histc(gap.double(), HISTOGRAM_BINS, 0.0, highest) / len(gap)
+        step = highest / HISTOGRAM_BINS
+        histograms += [(data.name, i * step, (i + 1) * step, share) for i, share in enumerate(shares.tolist())]
+    return rows, histograms
 
 
 def trial_rows(
     sets: Sequence[ProbedSet], trial_counts: Sequence[int], *, bins: int, seed: int, progress: Callable[[str], object]
-) -> list[TrialRow]:
+) -> list[Any]:
     """The calibration error of the dominance and the AUROC of the paper's score, for each number of trials.
 
     In the deterministic variant the confidence is the dominance itself, and the score uses the expected wins. In the
     Monte Carlo variant both are computed from sampled wins.
     """
     generator = torch.Generator().manual_seed(seed)
-    rows = []
+    rows: list[Any] = []
     for variant in VARIANTS:
         for trials in trial_counts:
             progress(f"{variant}, {trials} trials")
-            sampled = generator if variant == VARIANTS[1] else None
-            (share, score), *others = (_flip(data, trials, sampled) for data in sets)
-            correct = sets[0].correct
-            error = math.nan if correct is None else float(calibration_error(share, correct, bins))
-            rising = ordered(score)  # `auroc` is four times as fast if the first scores are in order
-            rows += [
-                TrialRow(variant, trials, error, data.name, float(auroc(rising, other)))
-                for data, (_, other) in zip(sets[1:], others, strict=True)
-            ] or [TrialRow(variant, trials, error, "", math.nan)]
+            error, rising = math.nan, torch.empty(0)
+            for place, data in enumerate(sets):
+                wins = sample_wins(data.coins, trials, generator=generator) if variant == VARIANTS[1] else None
+                # It ranks as the paper's score does, and has no ties by rounding.
+                score = -log_p_value(data.coins, trials, wins=wins)
+                if place:
+                    rows.append((variant, trials, error, data.name, float(auroc(rising, score))))
+                    continue
+                rising = ordered(score)  # `auroc` is four times as fast if the first scores are in order
+                share = data.coins.dominance if wins is None else wins / trials
+                if data.correct is not None:
+                    error = float(calibration_error(share, data.correct, bins))
+            rows += [(variant, trials, error, "", math.nan)] if len(sets) == 1 else []
     return rows
-
-
-def _flip(data: ProbedSet, trials: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """The share of coins that each prediction wins, expected or sampled, and what ranks it like the paper's score."""
-    if generator is None and trials == data.trials:
-        return data.coins.dominance, data.scores["structural_score"]
-    if generator is None:
-        return data.coins.dominance, -log_p_value(data.coins, trials)
-    wins = sample_wins(data.coins, trials, generator=generator)
-    return wins / trials, -log_p_value(data.coins, trials, wins=wins)

@@ -107,10 +107,10 @@ def mean_interval(values: Tensor, replicates: int, numbers: Any, limits: Interva
 
 
 def with_intervals(values: Mapping[str, float], intervals: Mapping[str, Interval]) -> dict[str, float]:
-    """Columns of a table: each value under its name, and its interval under the name with `_low` and `_high`."""
+    """Columns of a table: values under their names, and their intervals under the names with `_low` and `_high`."""
     row: dict[str, float] = {}
-    for name, value in values.items():
-        row |= dict(zip((name, f"{name}_low", f"{name}_high"), (value, *intervals[name]), strict=True))
+    for name, (low, high) in intervals.items():
+        row |= {name: values[name], f"{name}_low": low, f"{name}_high": high}
     return row
 
 

@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..calibration import Calibrator, calibrators
+from ..calibration import CALIBRATORS, Calibrator
 from ..core.tally import log_loss
 from ..data.sets import ColumnSet
 from ..functional.evidence import gather
 from ..functional.histogram import count, equal_bin
 from ..functional.summary import error_of_bins
-from ..report.tables import CalibrationRow, ReliabilityRow
 from ..report.words import NORMAL_QUANTILE
 from .intervals import Interval, bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals
 from .samples import AnySet, ProbedSet, labelled, row_blocks
@@ -84,50 +83,45 @@ def calibration_tables(
     replicates: int,
     seed: int,
     progress: Callable[[str], object],
-) -> tuple[list[CalibrationRow], list[ReliabilityRow]]:
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[tuple[str, str], Judged]]:
     """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then the others.
 
-    The splits in `seen` share samples with the test set, so a method that is fitted on one of them is never the best.
+    Also the confidences, by split and method. The splits in `seen` share samples with the test set, so a method that is
+    fitted on one of them is never the best.
     """
-    if test.correct is None:
-        return [], []
     table: list[dict[str, Any]] = []
-    curves: list[ReliabilityRow] = []
-    kept: list[Judged] = []
+    curves: list[dict[str, Any]] = []
+    kept: dict[tuple[str, str], Judged] = {}
+    if test.correct is None:
+        return table, curves, kept
     bare = isinstance(test.data, ColumnSet)
     for split, method in _fitted_methods({} if bare else splits, methods, progress):
         judged = _apply(method, test)
         if judged is None:
             continue
+        names = {"split": split, "method": method.name}
         row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", split, method.name))
-        table.append({"split": split, "method": method.name, **row, "temperature": method.temperature})
-        curves += [ReliabilityRow(split, method.name, **point) for point in curve]
-        kept.append(judged._replace(nll=judged.nll[:0]))
+        table.append(names | row | {"temperature": method.temperature})
+        curves += [names | point for point in curve]
+        kept[split, method.name] = judged._replace(nll=judged.nll[:0])
     progress("calibration: differences")
-    best = min((i for i, row in enumerate(table) if row["split"] not in seen), key=lambda i: float(table[i]["ece"]))
-
-    def difference(i: int, other: int) -> tuple[float, float, float]:
-        if i == other:
-            return 0.0, 0.0, 0.0
-        labels = (table[place][key] for place in (i, other) for key in ("split", "method"))
-        return error_difference(kept[i], kept[other], bins, replicates, random_numbers(seed, "difference", *labels))
-
-    rows = []
-    for i, row in enumerate(table):
-        found = {"ece_versus_msp": difference(i, 0)}
-        found["ece_versus_best"] = found["ece_versus_msp"] if best == 0 else difference(i, best)
-        around = {name: (low, high) for name, (_, low, high) in found.items()}
-        columns: dict[str, Any] = {**row, **with_intervals({name: x[0] for name, x in found.items()}, around)}
-        rows.append(CalibrationRow(**columns))
-    return rows, curves
+    trusted = [row for row in table if row["split"] not in seen]
+    bases = {"ece_versus_msp": table[0], "ece_versus_best": min(trusted, key=lambda row: float(row["ece"]))}
+    for row in table:
+        for name, base in bases.items():
+            pairs = [(str(x["split"]), str(x["method"])) for x in (row, base)]
+            numbers = random_numbers(seed, "difference", *pairs[0], *pairs[1])
+            found = error_difference(kept[pairs[0]], kept[pairs[1]], bins, replicates, numbers)
+            row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+    return table, curves, kept
 
 
 def _fitted_methods(
     splits: Mapping[str, AnySet], methods: Collection[str], progress: Callable[[str], object]
 ) -> Iterator[tuple[str, Calibrator]]:
     """The calibrators with the names of their splits. A warning says which of them cannot be fitted."""
-    first, *rest = (("", method) for method in calibrators() if not method.needs_fit)
-    fitted = [(split, method) for split in splits for method in calibrators() if method.name in methods]
+    first, *rest = (("", method()) for method in CALIBRATORS if not method.needs_fit)
+    fitted = [(split, method()) for split in splits for method in CALIBRATORS if method.name in methods]
     for split, method in [first, *fitted, *rest]:
         what = f"calibration: {method.name}" + (f" on {split}" if split else "")
         progress(what)
@@ -190,9 +184,9 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
     curve: list[dict[str, Any]] = []
     means = zip(errors.samples.tolist(), errors.confidence / errors.samples, errors.hits / errors.samples, strict=True)
     for i, (samples, mean, accuracy) in enumerate(means):
-        low, high = bootstrap_interval(float(accuracy), accuracy, drawn[:, 2 + i])
         point = {"bin_low": i / bins, "bin_high": (i + 1) / bins, "samples": int(samples), "confidence": float(mean)}
-        curve.append(point | {"accuracy": float(accuracy), "accuracy_low": low, "accuracy_high": high})
+        around = {"accuracy": bootstrap_interval(float(accuracy), accuracy, drawn[:, 2 + i])}
+        curve.append(point | with_intervals({"accuracy": float(accuracy)}, around))
     return row, curve
 
 
@@ -276,6 +270,8 @@ def error_difference(
     difference of the methods in such a bin may then be larger or smaller, by as much as the methods differ there. This
     uncertainty and that of the resamples are added as the root of the sum of squares.
     """
+    if one is other:
+        return 0.0, 0.0, 0.0
     first, second = (bin_errors(x, bins) for x in (one, other))
     value = first.total - second.total
     # The samples of a cell have the same bin and the same correctness, for both methods.

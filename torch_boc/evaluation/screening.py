@@ -1,9 +1,10 @@
-"""A test that holds: how many samples of each set a conformal test flags, and when a monitor raises its alarm."""
+"""A test that holds: how many samples of each set a conformal test flags, when a monitor raises its alarm, what a
+person finds who sees the least sure samples, and which classes are wrong.
+"""
 
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +13,9 @@ from torch import Tensor
 from ..functional.conformal import rate_quantile, threshold_rank
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
-from ..report.tables import SampleRow, ScreenRow, StreamRow, ThresholdRow
 from ..report.words import TESTED_LEVELS, TESTED_SCORES
 from .intervals import LEVELS, binomial_interval
-from .samples import AnySet, ProbedSet
+from .samples import AnySet, ProbedSet, ordered
 from .separation import LOST
 
 THRESHOLD_LEVELS = (0.1, 0.05, 0.01, 0.001)
@@ -24,8 +24,11 @@ CONFIDENCE = 0.99
 STREAM_ALPHA = 0.01
 # So many samples of the test set, and then of an OOD set, are in a stream, if there are as many.
 STREAM_KNOWN, STREAM_OTHER = 300, 200
-# So many samples of a set are kept: those with the lowest log-odds, and a random choice of the others.
-SUSPICIOUS, OTHERS = 100, 900
+# So many samples of each set are kept: those with the lowest log-odds.
+SUSPICIOUS = 100
+# The shares that a person may see, in thousandths, and how many confusions are kept.
+SHARES = (*range(0, 50, 5), *range(50, 300, 10), *range(300, 1000, 50))
+CONFUSIONS = 20
 
 
 class Arranged(NamedTuple):
@@ -61,10 +64,6 @@ def arrange(test: AnySet, trusted: Mapping[str, AnySet], seed: int) -> Arranged:
     return Arranged("", test.rows(order[:half]), half, order[half:])
 
 
-def _p_values(test: ConformalTest, data: ProbedSet, rows: Tensor | slice = slice(None)) -> Tensor:
-    return test.p_values_at(test.place(data.data.rows(rows)))
-
-
 def _order(samples: int, seed: int) -> Tensor:
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
 
@@ -75,63 +74,69 @@ def screening_tables(
     *,
     seed: int = 42,
     progress: Callable[[str], object] = lambda message: None,
-) -> tuple[list[ScreenRow], list[ThresholdRow], list[StreamRow]]:
-    """The rows of the tables `screening`, `thresholds` and `stream`, for the test set and the OOD sets."""
-    if not arranged.samples or not len(arranged.known):
-        return [], [], []
-    lost = LOST if sets[0].data.from_probabilities else ()
-    tested = [x for x in TESTED_SCORES if x not in lost and all(x in data.scores for data in sets)]
-    rejected = [data.scores["log_p_value"].exp() for data in sets]
-    screened = list(_screen_rows(sets, arranged, ("paper", ""), rejected))
-    thresholds: list[ThresholdRow] = []
-    stream: list[StreamRow] = []
-    for score in tested:
-        progress(f"conformal test, {score}")
-        test = ConformalTest(score, validate_args=False).calibrate(arranged.held_out)
-        screened += _screen_rows(sets, arranged, ("conformal", score), [_p_values(test, data) for data in sets])
-        thresholds += threshold_rows(test, score)
-        stream = stream or _stream_rows(sets, arranged, test, score, seed)
-    return screened, thresholds, stream
+) -> dict[str, list[Any]]:
+    """The rows of the tables `screening`, `thresholds`, `stream` and `samples`, for the test set and the OOD sets."""
+    found: dict[str, list[Any]] = {"screening": [], "thresholds": [], "stream": [], "samples": []}
+    ranks: list[Tensor] = [torch.full((len(data.data),), torch.nan, dtype=torch.float64) for data in sets]
+    if arranged.samples and len(arranged.known):
+        lost = LOST if sets[0].data.from_probabilities else ()
+        rejected = [data.scores["log_p_value"].exp() for data in sets]
+        found["screening"] += _screen_rows(sets, arranged, "", rejected)
+        for score in TESTED_SCORES:
+            if score in lost or any(score not in data.scores for data in sets):
+                continue
+            progress(f"conformal test, {score}")
+            test = ConformalTest(score, validate_args=False).calibrate(arranged.held_out)
+            p_values = [test.p_values_at(test.place(data.data.rows(slice(None)))) for data in sets]
+            found["screening"] += _screen_rows(sets, arranged, score, p_values)
+            found["thresholds"] += threshold_rows(test, score)
+            if not found["stream"] and score == TESTED_SCORES[0]:
+                found["stream"] = _stream_rows(sets, arranged, test, score, seed)
+                ranks[0][arranged.known] = p_values[0][arranged.known]
+                ranks[1:] = p_values[1:]
+    for data, p in zip(sets, ranks, strict=True):
+        found["samples"] += sample_rows(data, p, "id" if data is sets[0] else "ood")
+    return found
 
 
 def _screen_rows(
-    sets: Sequence[ProbedSet], arranged: Arranged, test: tuple[str, str], p_values: Sequence[Tensor]
-) -> Iterator[ScreenRow]:
-    """What a test flags at each level. Of the test set, only the samples that it was not calibrated on count."""
-    held_out = arranged.samples
+    sets: Sequence[ProbedSet], arranged: Arranged, score: str, p_values: Sequence[Tensor]
+) -> Iterator[dict[str, Any]]:
+    """What a test flags at each level: the conformal test of a score, or the paper's test without one.
+
+    Of the test set, only the samples that the test was not calibrated on count.
+    """
+    known: dict[str, Any] = {"test": "conformal" if score else "paper", "score": score}
+    known |= {"held_out": arranged.name, "held_out_samples": arranged.samples}
     for alpha in TESTED_LEVELS:
-        rank = threshold_rank(held_out, alpha)
+        rank = threshold_rank(arranged.samples, alpha)
         for place, (data, p) in enumerate(zip(sets, p_values, strict=True)):
             p = p if place else p[arranged.known]
             flagged, chance = int((p <= alpha).sum()), math.nan
             share, (low, high) = flagged / len(p), binomial_interval(flagged, len(p))
-            if test[0] == "conformal" and rank == 0:
+            if score and rank == 0:
                 share = low = high = math.nan
-            elif test[0] == "conformal" and place == 0:
-                chance = excess_chance(flagged, len(p), rank, held_out)
-            kind = "ood" if place else "id"
-            yield ScreenRow(*test, alpha, arranged.name, held_out, data.name, kind, len(p), share, low, high, chance)
+            elif score and place == 0:
+                chance = excess_chance(flagged, len(p), rank, arranged.samples)
+            row = known | {"alpha": alpha, "set": data.name, "kind": "ood" if place else "id", "samples": len(p)}
+            yield row | {"flagged": share, "flagged_low": low, "flagged_high": high, "chance": chance}
 
 
-def threshold_rows(test: ConformalTest, score: str) -> Iterator[ThresholdRow]:
+def threshold_rows(test: ConformalTest, score: str) -> Iterator[tuple[Any, ...]]:
     """The threshold at each common level, and the one that keeps the level with a chance of `CONFIDENCE`."""
     samples = int(test.samples)
     for alpha in THRESHOLD_LEVELS:
         for confidence in (None, CONFIDENCE):
             known = (score, alpha, math.nan if confidence is None else confidence, samples)
             if threshold_rank(samples, alpha, confidence) == 0:
-                yield ThresholdRow(*known, *[math.nan] * 4)
+                yield *known, *[math.nan] * 4
                 continue
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "far fewer than alpha")  # the table of flagged shares shows it
                 found = test.threshold(alpha, confidence=confidence)
-            yield ThresholdRow(*known, float(found.score), *_rates(int(found.rank), samples))
-
-
-@cache
-def _rates(rank: int, samples: int) -> tuple[float, ...]:
-    """The expected rate of false alarms and its interval, which are the same for every score."""
-    return rank / (samples + 1), *(rate_quantile(rank, samples, chance) for chance in LEVELS)
+            rank = int(found.rank)
+            ends = [rate_quantile(rank, samples, chance) for chance in LEVELS]
+            yield *known, float(found.score), rank / (samples + 1), *ends
 
 
 def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float:
@@ -161,48 +166,66 @@ def _log_choose(n: int, k: Tensor) -> Tensor:
 
 def _stream_rows(
     sets: Sequence[ProbedSet], arranged: Arranged, test: ConformalTest, score: str, seed: int
-) -> list[StreamRow]:
+) -> list[tuple[Any, ...]]:
     """The evidence after each sample of a stream that turns from the test set to each OOD set."""
     first = arranged.known[:STREAM_KNOWN]
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for data in sets[1:]:
         others = _order(len(data.data), seed)[:STREAM_OTHER]
         monitor = DriftMonitor(test, STREAM_ALPHA, seed=seed)
-        parts = sets[0].data.rows(first), data.data.rows(others)
-        evidence = torch.cat([monitor.update(part) for part in parts]).tolist()
-        rows += [
-            StreamRow(data.name, score, STREAM_ALPHA, i, "id" if i <= len(first) else "ood", value)
-            for i, value in enumerate(evidence, start=1)
-        ]
+        for kind, part in (("id", sets[0].data.rows(first)), ("ood", data.data.rows(others))):
+            for value in monitor.update(part).tolist():
+                at = len(rows) % (len(first) + len(others)) + 1
+                rows.append((data.name, score, STREAM_ALPHA, at, kind, value))
     return rows
 
 
-def sample_rows(sets: Sequence[ProbedSet], arranged: Arranged, *, seed: int = 42) -> list[SampleRow]:
-    """At most `SUSPICIOUS` + `OTHERS` samples of each set, the most suspicious first.
+def sample_rows(data: ProbedSet, p_values: Tensor, kind: str) -> Iterator[tuple[Any, ...]]:
+    """The least sure samples of a set, with their conformal p-values, and the first of their notes as a name."""
+    least = torch.from_numpy(data.scores["log_odds"].numpy().argsort(kind="stable")[:SUSPICIOUS].copy())
+    target = torch.full_like(least, -1) if data.data.target is None else data.data.target[least]
+    columns = [least, data.coins.prediction[least], target, data.coins.confidence[least], data.coins.gap[least]]
+    columns += [data.scores["log_odds"][least], p_values[least]]
+    numbers, texts = data.data.row_numbers, [x for x in data.data.notes.values() if isinstance(x, list)]
+    for place, *values in zip(*(column.tolist() for column in columns), strict=True):
+        row = place if numbers is None else int(numbers[place])
+        yield data.name, kind, row, str(texts[0][place]) if texts else "", *values
 
-    A sample is suspicious if its log-odds are low, which is what the conformal test of the report goes by. The p-values
-    are those of that test, and NaN for the samples that it was calibrated on.
-    """
-    test = ConformalTest(TESTED_SCORES[0], validate_args=False)
-    if arranged.samples:
-        test.calibrate(arranged.held_out)
-    rows = []
-    for place, data in enumerate(sets):
-        rising = torch.from_numpy(data.scores["log_odds"].numpy().argsort(kind="stable"))
-        first, rest = rising[:SUSPICIOUS], rising[SUSPICIOUS:]
-        chosen = torch.cat([first, rest[_order(len(rest), seed)[:OTHERS]].sort().values])
-        known = chosen if place else arranged.known
-        p = _p_values(test, data, chosen) if len(known) and arranged.samples else torch.tensor(torch.nan)
-        columns = {
-            "row": chosen,
-            "suspicious": torch.arange(len(chosen)) < len(first),
-            "prediction": data.coins.prediction[chosen],
-            "target": torch.full_like(chosen, -1) if data.data.target is None else data.data.target[chosen],
-            **{name: getattr(data.coins, name)[chosen] for name in ("confidence", "gap", "concentration")},
-            "log_odds": data.scores["log_odds"][chosen],
-            "p_value": torch.where(torch.isin(chosen, known), p, torch.nan),
-        }
-        for values in zip(*(column.tolist() for column in columns.values()), strict=True):
-            row = dict(zip(columns, values, strict=True))
-            rows.append(SampleRow(set=data.name, kind="ood" if place else "id", **row))
+
+def review_rows(sets: Sequence[ProbedSet]) -> list[tuple[Any, ...]]:
+    """What is caught, and what is right of the rest, if a person sees the least sure samples of the test set."""
+    known, rows = sets[0].scores["log_odds"], []
+    thresholds = ordered(known)[torch.tensor(SHARES) * len(known) // 1000]
+    confidence = thresholds.sigmoid().tolist()
+    for data in sets:
+        below = torch.searchsorted(ordered(data.scores["log_odds"]), thresholds)
+        caught, right = below / len(data.data), torch.full_like(thresholds, torch.nan)
+        if data is sets[0]:
+            caught = right
+            if data.correct is not None:
+                wrong = ordered(known[~data.correct])
+                found = torch.searchsorted(wrong, thresholds)
+                caught, right = found / len(wrong), 1 - (len(wrong) - found) / (len(known) - below)
+        kind = "id" if data is sets[0] else "ood"
+        values = zip(confidence, caught.tolist(), right.tolist(), strict=True)
+        rows += [(data.name, kind, share / 1000, *row) for share, row in zip(SHARES, values, strict=True)]
     return rows
+
+
+def class_rows(test: ProbedSet, calibrated: Tensor | None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Columns of the tables `classes` and `confusions`; the most frequent errors come first."""
+    if test.correct is None or test.data.target is None:
+        return {}, {}
+    prediction, classes = test.coins.prediction, test.data.num_classes
+    samples = prediction.bincount(minlength=classes)
+    some = samples.nonzero().flatten()
+    table = {"prediction": some, "samples": samples[some]}
+    columns = {"right": test.correct.double(), "confidence": test.coins.confidence}
+    columns["calibrated"] = torch.full_like(columns["right"], torch.nan) if calibrated is None else calibrated
+    for name, values in columns.items():
+        table[name] = (prediction.bincount(values, minlength=classes) / samples)[some]
+    wrong = (test.data.target * classes + prediction)[~test.correct]
+    pairs, times = wrong.unique(return_counts=True)
+    most = times.argsort(descending=True, stable=True)[:CONFUSIONS]
+    confusions = {"target": pairs[most] // classes, "prediction": pairs[most] % classes, "samples": times[most]}
+    return table, confusions

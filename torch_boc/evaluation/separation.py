@@ -1,14 +1,11 @@
 """Out-of-distribution detection: how well every score separates the test set from every OOD set.
 
-The estimates are exact. Their intervals come from a bootstrap on cells. The ROC curve of a score has few points, and
-its histogram has bins that are the same for every set.
+The estimates are exact. Their intervals come from a bootstrap on cells. The ROC curve of a score has few points.
 """
 
 import math
 import warnings
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +15,6 @@ from ..data.atomic import printable
 from ..data.sets import LogitSet
 from ..functional.registry import scores
 from ..functional.separation import binned_auroc, fpr_at_tpr, placement, share_above
-from ..report.tables import AlarmRow, DetectionRow, HistogramRow, RocRow
 from ..report.words import NORMAL_QUANTILE
 from .detectors import detector_scores, mahalanobis_scores
 from .intervals import (
@@ -40,14 +36,8 @@ LOST = ("energy",)
 STATISTICS = ("auroc", "fpr95", "aupr")
 CELLS = 512
 TPR = 0.95
-# The curve is computed at this many thresholds from each set. Then points are left out, so that FPR + TPR grows in
-# steps of at most `STEP`. A monotone curve is nowhere further than L / sqrt(8) from a chord over which FPR + TPR grows
-# by L: 0.0018 for the steps, and 0.0002 for the thresholds.
-THRESHOLDS, STEP = 4000, 0.005
-HISTOGRAM_BINS = 50
-TAILS = (0.005, 0.995)
-# The rates of false alarms that thresholds are taken for, in thousandths: fine where a threshold is of use.
-RATES = (*range(0, 50), *range(50, 200, 5), *range(200, 1000, 20))
+# The curve of a score is computed at so many thresholds from each set.
+THRESHOLDS = 200
 
 
 class ScoredSets(NamedTuple):
@@ -59,10 +49,6 @@ class ScoredSets(NamedTuple):
     name: str
     kind: str
     sets: dict[str, Tensor]
-
-    def value(self, numbers: Tensor) -> Tensor:
-        """The score itself, as it is shown."""
-        return scores[self.name].value(numbers) if self.kind == "score" else numbers
 
 
 class Ranked(NamedTuple):
@@ -98,31 +84,27 @@ def collect_scores(
         raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
     detectors = {printable(k) if isinstance(k, str) else k: x for k, x in (detectors or {}).items()}
     _check_names(sets, train, detectors)
-    lost = LOST if sets[0].data.from_probabilities else ()
-    found = [
-        ScoredSets(name, "score", {x.name: x.scores[name] for x in sets})
-        for name in scores
-        if name not in lost and all(name in x.scores for x in sets)
-    ]
+    lost, found = LOST if sets[0].data.from_probabilities else (), []
+    for name in scores:
+        if name not in lost and all(name in x.scores for x in sets):
+            found.append(ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}))
     logits = {x.name: x.data.logits for x in sets if isinstance(x.data, LogitSet)}
     if isinstance(train, LogitSet):
         distances = mahalanobis_scores(train, *logits.values())
-        found.append(ScoredSets(MAHALANOBIS, "detector", {x.name: y for x, y in zip(sets, distances, strict=True)}))
+        found.append(ScoredSets(MAHALANOBIS, "detector", dict(zip(logits, distances, strict=True))))
     for name, detector in detectors.items():
         values = {set_name: detector_scores(detector, rows, name) for set_name, rows in logits.items()}
         found.append(ScoredSets(name, "detector", values))
     test, *others = sets
     for other in others:
-        here, there = set(test.data.columns), set(other.data.columns)
-        for name in [*test.data.columns, *other.data.columns]:
-            if name in here ^ there:
-                owner, lacking = (test, other) if name in here else (other, test)
+        for owner, lacking in ((test, other), (other, test)):
+            for name in (name for name in owner.data.columns if name not in lacking.data.columns):
                 message = f"column {name!r} of {owner.name!r} is left out: {lacking.name!r} has no column of that name"
                 warnings.warn(message, UserWarning, stacklevel=3)
-    return found + [
-        ScoredSets(name, "column", {x.name: x.data.columns[name].double() for x in sets if name in x.data.columns})
-        for name in test.data.columns
-    ]
+    for name in test.data.columns:
+        values = {x.name: x.data.columns[name].double() for x in sets if name in x.data.columns}
+        found.append(ScoredSets(name, "column", values))
+    return found
 
 
 def _check_names(sets: Sequence[ProbedSet], train: AnySet | None, detectors: Mapping[str, Any]) -> None:
@@ -146,33 +128,30 @@ def _check_names(sets: Sequence[ProbedSet], train: AnySet | None, detectors: Map
 
 
 def detection_tables(
-    found: Sequence[ScoredSets], id_name: str, *, replicates: int, seed: int, progress: Callable[[str], object]
-) -> tuple[list[DetectionRow], list[RocRow], list[HistogramRow]]:
-    """Rows of the tables `ood`, `roc` and `histograms`, ordered by set and then by score."""
-    table: dict[str, list[DetectionRow]] = {}
-    curves: dict[str, list[RocRow]] = {}
-    histograms: list[HistogramRow] = []
-    baseline: dict[str, Separation] = {}
-    for score in found:
-        progress(f"score {score.name}")
-        ranked = {name: rank_scores(values) for name, values in score.sets.items()}
-        histograms += histogram_rows(score.name, {name: score.value(x.values) for name, x in ranked.items()})
-        upside_down = score.kind == "score" and scores[score.name].upside_down
-        for name in [name for name in ranked if name != id_name]:
-            pair = ranked[id_name], ranked[name]
+    found: Sequence[ScoredSets], *, replicates: int, seed: int, progress: Callable[[str], object]
+) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
+    """Rows of the tables `ood` and `roc`, ordered by set and then by score. The first score is the baseline."""
+    table: list[dict[str, Any]] = []
+    curves: list[tuple[Any, ...]] = []
+    known = {score.name: rank_scores(next(iter(score.sets.values()))) for score in found}
+    for name in list(found[0].sets)[1:]:
+        baseline: Separation | None = None
+        for score in found:
+            if name not in score.sets:
+                continue
+            progress(f"{name}, score {score.name}")
+            pair = known[score.name], rank_scores(score.sets[name])
             result = separate(*pair)
-            baseline.setdefault(name, result)  # the first score is the baseline
-            difference, low, high = paired_difference(result, baseline[name])
+            baseline = baseline or result
+            difference, low, high = paired_difference(result, baseline)
             numbers = random_numbers(seed, "separation", name, score.name)
-            columns = with_intervals(
-                {key: getattr(result, key) for key in STATISTICS} | {"versus_msp": difference},
-                {**separation_intervals(result, *pair, replicates, numbers), "versus_msp": (low, high)},
-            )
-            row = DetectionRow(ood=name, score=score.name, kind=score.kind, upside_down=upside_down, **columns)
-            table.setdefault(name, []).append(row)
-            points = zip(*(axis.tolist() for axis in roc_curve(pair[0].values, pair[1].values)), strict=True)
-            curves.setdefault(name, []).extend(RocRow(name, score.name, fpr, tpr) for fpr, tpr in points)
-    return list(chain(*table.values())), list(chain(*curves.values())), histograms
+            intervals = separation_intervals(result, *pair, replicates, numbers) | {"versus_msp": (low, high)}
+            row: dict[str, Any] = {"ood": name, "score": score.name, "kind": score.kind}
+            row["upside_down"] = score.kind == "score" and scores[score.name].upside_down
+            table.append(row | with_intervals(result._asdict() | {"versus_msp": difference}, intervals))
+            curve = zip(*(axis.tolist() for axis in roc_curve(pair[0].values, pair[1].values)), strict=True)
+            curves += [(name, score.name, *point) for point in curve]
+    return table, curves
 
 
 def rank_scores(scores: Tensor) -> Ranked:
@@ -289,73 +268,16 @@ def _cell_statistics(positive: Tensor, negative: Tensor, atoms: Tensor) -> Tenso
 def roc_curve(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
     """The FPR and the TPR of scores in rising order, from (0, 0) to (1, 1).
 
-    No point of the full curve is further than 0.002 from this one.
+    Thresholds are evenly spaced ranks of each set, so that the full curve is nowhere further than 0.005 from this one.
 
     >>> roc_curve(torch.tensor([2.0, 3.0]), torch.tensor([1.0, 2.0]))
     (tensor([0.0000, 0.0000, 0.5000, 1.0000], dtype=torch.float64),
      tensor([0.0000, 0.5000, 1.0000, 1.0000], dtype=torch.float64))
     """
-    some = [x if len(x) <= THRESHOLDS else x[torch.arange(THRESHOLDS) * (len(x) - 1) // (THRESHOLDS - 1)]
-            for x in (positive, negative)]  # fmt: skip
+    ranks = torch.linspace(0, 1, THRESHOLDS, dtype=torch.float64)
+    some = [x[(ranks * (len(x) - 1)).round().long()] for x in (positive, negative)]
     thresholds = torch.cat(some).unique().flip(0)
-    # Falling thresholds: the share above each, and then the share at or above it, so that a tie of several scores gives
-    # the two ends of a straight line.
-    fpr, tpr = (
-        torch.stack([share_above(x, thresholds, strict=strict) for strict in (True, False)], 1).flatten()
-        for x in (negative, positive)
-    )
-    end = torch.ones(1, dtype=torch.bool)
-    fresh = torch.cat([end, (fpr + tpr).diff() > 0])
-    fpr, tpr = fpr[fresh], tpr[fresh]
-    # A point is a corner, and kept, unless it has the same FPR or the same TPR as both of its neighbours.
-    moves = [axis.diff() > 0 for axis in (fpr, tpr)]
-    corners = [torch.cat([end, x[1:] | x[:-1], end]) for x in moves]
-    fpr, tpr = (axis[corners[0] & corners[1]] for axis in (fpr, tpr))
-    length = (fpr + tpr).tolist()
-    chosen = [0]
-    while chosen[-1] < len(length) - 1:
-        furthest = bisect_right(length, length[chosen[-1]] + STEP) - 1
-        chosen.append(max(chosen[-1] + 1, furthest))
-    return fpr[chosen], tpr[chosen]
-
-
-def histogram_rows(score: str, sets: Mapping[str, Tensor]) -> list[HistogramRow]:
-    """The share of each set in bins that are the same for all sets; scores are in rising order.
-
-    The bins cover the bulk of every set. The first and the last bin include all scores beyond them. For the score
-    `gap`, which is minus the gap, they are those of the gap itself.
-    """
-    if score == "gap":
-        sets = {name: -x.flip(0) for name, x in sets.items()}
-    finite = [x[x.isfinite()] for x in sets.values() if bool(x.isfinite().any())]
-    low = min((float(x[int(TAILS[0] * (len(x) - 1))]) for x in finite), default=0.0)
-    high = max((float(x[-1 - int((1 - TAILS[1]) * (len(x) - 1))]) for x in finite), default=low)
-    if not high - low > 1e-12 * max(abs(low), abs(high)):  # there is one value only, which is put in the middle
-        margin = 0.5 * max(abs(low), 1.0)
-        low, high = low - margin, high + margin
-    edges = torch.linspace(low, high, HISTOGRAM_BINS + 1, dtype=torch.float64)
-    rows = []
-    for name, rising in sets.items():
-        inner = torch.searchsorted(rising, edges[1:-1])
-        counts = torch.cat([inner.new_zeros(1), inner, inner.new_tensor([len(rising)])]).diff()
-        bins = zip(edges[:-1].tolist(), edges[1:].tolist(), (counts.double() / len(rising)).tolist(), strict=True)
-        rows += [HistogramRow(score, name, *values) for values in bins]
-    return rows
-
-
-def alarm_rows(found: Iterable[ScoredSets]) -> list[AlarmRow]:
-    """For each score and for thresholds that flag given shares of the test set: the share of each set below them.
-
-    The paper's score is left out, because it is that of log p* upside down.
-    """
-    rows = []
-    for score in found:
-        if score.name in scores and scores[score.name].upside_down:
-            continue
-        known, *_ = rising = [ordered(score.value(numbers)) for numbers in score.sets.values()]
-        thresholds = known[torch.tensor(RATES) * len(known) // 1000].unique()
-        for name, values in zip(score.sets, rising, strict=True):
-            shares = torch.searchsorted(values, thresholds).double() / len(values)
-            pairs = zip(thresholds.tolist(), shares.tolist(), strict=True)
-            rows += [AlarmRow(score.name, name, threshold, share) for threshold, share in pairs]
-    return rows
+    end = torch.zeros(1, dtype=torch.float64)
+    # Falling thresholds: the share at or above each, which for a tie of several scores is the end of a straight line.
+    fpr, tpr = (torch.cat([end, share_above(x, thresholds)]) for x in (negative, positive))
+    return fpr, tpr

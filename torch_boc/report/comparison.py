@@ -8,24 +8,40 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from markupsafe import Markup
+
+from ..calibration import CALIBRATORS
 from ..data.atomic import check_folder, printable
-from ..plots import CYCLE, GREY, notebook
-from .axes import SETS, figure_text, finish, panels
-from .document import Picture, template
-from .parts import NOTHING, UPSIDE_DOWN, Cell, Table, first_cell, row_cell
+from .coherence import forced_share
+from .confidence import CALLED, LEAKING, split_marks
+from .document import PAGES, notebook
+from .parts import NOTHING, Cell, Table, cells
 from .report import FILES, Report, strict, write
-from .tables import DifferenceRow, Results, frame
-from .topics import Introductions, captions, contrast_rows, glossary, headline, key_sentences
-from .words import BASELINE, COMPARED_SCORES, PAPER_SCORE, distinct_names, listed, number, symbol, value_text
+from .tables import Results, frame, where
+from .words import (
+    COMPARED_SCORES,
+    GLOSSARY,
+    PAPER_SCORE,
+    PERCENT,
+    TESTED_LEVELS,
+    UPSIDE_DOWN,
+    called,
+    distinct_names,
+    listed,
+    number,
+    percent,
+    short_percent,
+    value_text,
+)
 
 TITLE = "Bag-of-Coins: side by side"
 NOTE = "With 95 % intervals. ECE: lower is better. AUROC: higher is better, and 0.5 is chance."
-
 INDEX = "index.html"
 # Names that no folder of a report may have: that of the page of all models, and the names of devices in Windows.
 RESERVED_FOLDERS = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
 LONGEST_SLUG = 150  # bytes
-MARKERS = "os^Dv<>"
+# The figures of each model on the page of all models.
+SHOWN = ("reliability", "coherence")
 
 
 class Comparison:
@@ -33,7 +49,7 @@ class Comparison:
 
     Args:
         reports: the reports by the names of the models.
-        differences: a DataFrame of `DifferenceRow`, if the models share their samples; see `evaluation.compare`.
+        differences: a DataFrame of them, if the models share their samples; see `evaluation.compare`.
 
     >>> from torch_boc import zoo
     >>> from torch_boc.evaluation import evaluate
@@ -46,23 +62,28 @@ class Comparison:
     def __init__(self, reports: Mapping[str, Report], differences: Any = None) -> None:
         if not reports:
             raise ValueError("expected at least one report to compare, got none")
-        self.reports = _by_printable_name(reports)
-        self.differences = frame(DifferenceRow, ()) if differences is None else _printable_names(differences)
-        unknown = [name for name in self.differences["model"] if name not in self.reports]
-        if unknown:
-            raise ValueError(f"expected differences of models among {', '.join(self.reports)}, got {unknown[0]!r}")
+        self.reports: dict[str, Report] = {}
+        for name, report in reports.items():
+            if not isinstance(name, str):
+                raise TypeError(f"expected names of models as strings, got {name!r}")
+            if printable(name) in self.reports:
+                raise ValueError(f"expected names that differ when they are printed, got {name!r} twice")
+            self.reports[printable(name)] = report
+        self.differences = frame("differences") if differences is None else differences.copy()
+        for column in ("model", "than", "ood"):
+            self.differences[column] = self.differences[column].map(printable)
+        for name in self.differences["model"]:
+            if name not in self.reports:
+                raise ValueError(f"expected differences of models among {', '.join(self.reports)}, got {name!r}")
 
     def table(self) -> Table:
         """A table with a column for each model. A row without any value is left out."""
-        models = self._results().values()
-        found = [
-            [Cell("classes"), *(Cell(str(x.settings["classes"])) for x in models)],
-            [Cell("OOD set"), *(Cell(next(iter(distinct_names(x.ood["ood"])), "–")) for x in models)],
-            [Cell("accuracy"), *(Cell(number(float(x.settings["accuracy"]))) for x in models)],
-            *([title, *map(cell, models)] for title, cell in contrast_rows()),
-        ]
-        present = [row for row in found if any(cell.text != "–" for cell in row[1:])]
-        return Table(self._caption(), ["", *self.reports], present)
+        models = [contrast(report.results) for report in self.reports.values()]
+        rows = []
+        for title in dict.fromkeys(title for model in models for title in model):
+            found = [model.get(title, NOTHING) for model in models]
+            rows += [[title, *found]] if any(cell.text != "–" for cell in found) else []
+        return Table(self._caption(), ["", *self.reports], rows)
 
     def _caption(self) -> str:
         """What the table of all models says of their test sets. Models with paired differences share their samples."""
@@ -76,14 +97,12 @@ class Comparison:
 
     def tables(self) -> list[Table]:
         """Further tables: paired differences, and the AUROC on every OOD set if a model has several."""
-        return [*difference_tables(self.differences), *ood_contrast(self._results())]
-
-    def _results(self) -> dict[str, Results]:
-        return {name: report.results for name, report in self.reports.items()}
+        return [*difference_tables(self.differences), *ood_contrast(self.reports)]
 
     def sentences(self, name: str) -> list[str]:
-        """The sentences about one model."""
-        return key_sentences(self.reports[name].results)
+        """The sentences about one model: its finding, and the first of each section."""
+        story = self.reports[name].story
+        return [*story.warnings, *(section.sentences[0] for section in story.sections if section.sentences)]
 
     def to_json(self) -> str:
         """A JSON object with the report of each model, as in `Report.to_json`.
@@ -91,8 +110,7 @@ class Comparison:
         The tables of a model include the `differences` from the first model, if there are any.
         """
         content = {name: report.content() for name, report in self.reports.items()}
-        for name in distinct_names(self.differences["model"]):
-            rows = self.differences[self.differences["model"] == name]
+        for name, rows in self.differences.groupby("model", sort=False):
             content[name]["tables"]["differences"] = rows.to_dict("list")
         return json.dumps(strict(content), ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -105,60 +123,74 @@ class Comparison:
         Returns:
             The paths of all files, index.html first.
         """
-        folder, places = check_folder(folder, comparison_files(self.reports)), slugs(self.reports)
-        paths: list[Path] = []
-        shown: dict[str, dict[str, Picture]] = {}
+        folder, places, paths = check_folder(folder, comparison_files(self.reports)), slugs(self.reports), []
+        models = []
         for name, report in self.reports.items():
-            pictures = report.pictures()
-            paths += report.save(folder / places[name], pictures, up=f"../{INDEX}")
-            shown[name] = {key: pictures[key] for key in ("coherence", "roc") if key in pictures}
-        return [write(folder / INDEX, self._page(shown).encode()), *paths]
-
-    def _page(self, drawn: Mapping[str, Mapping[str, Any]]) -> str:
-        table = self.table()
-        words = [*(row[0].text for row in table.rows), *(cell.small for row in table.rows for cell in row)]
-        reader = Introductions()
-        return template("comparison.html.jinja").render(
-            title=TITLE,
-            notes=[NOTE],
-            tables=[table, *self.tables()],
-            symbols=reader.of(words),
-            models=[self._model(name, report, drawn[name], reader) for name, report in self.reports.items()],
-            glossary=glossary(),
+            paths += report.save(folder / places[name], up=f"../{INDEX}")
+            figures = report.story.figures
+            models.append(
+                {
+                    "name": name.strip() or places[name],
+                    "link": f"{quote(places[name])}/report.html",
+                    "story": report.story,
+                    "sentences": self.sentences(name),
+                    "drawn": [Markup(figures[key]) for key in SHOWN if key in figures],
+                }
+            )
+        page = PAGES.get_template("comparison.html.jinja").render(
+            title=TITLE, note=NOTE, tables=[self.table(), *self.tables()], models=models, glossary=GLOSSARY.items()
         )
+        return [write(folder / INDEX, page.encode()), *paths]
 
     def __repr__(self) -> str:
         lines = [f"Comparison of {listed(list(self.reports))}"]
-        lines += [f"- {name}: {headline(report.results)}" for name, report in self.reports.items()]
-        for _, row in self.differences[self.differences["ood"] == ""].iterrows():
+        lines += [f"- {name}: {report.story.headline}" for name, report in self.reports.items()]
+        for _, row in where(self.differences, ood="").iterrows():
             difference = value_text(row, "difference", sign=True)
             lines.append(f"- {row['what']} of {row['model']} minus that of {row['than']}: {difference}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """The tables, the sentences about each model and a figure, which notebooks show."""
+        """The tables and the sentences about each model, which notebooks show."""
         said = {name: self.sentences(name) for name in self.reports}
-        whole = template("contrast.html.jinja").render(tables=[self.table(), *self.tables()], models=said)
+        return notebook(TITLE, said, [self.table(), *self.tables()], [])
 
-        def draw() -> tuple[Any, str] | None:
-            drawn = contrast_figure(self._results())
-            alt = "A number of each model with its 95 % interval; the tables above have the numbers."
-            return None if drawn is None else (drawn, alt)
 
-        return notebook(whole, draw)
+def contrast(results: Results) -> dict[Cell, Cell]:
+    """The column of a model in the table of all models: cells by the names of their rows."""
+    marks, splits = split_marks(results), distinct_names(results.calibration["split"])
+    # The first split that nothing is wrong with, or the first; and the first that something is wrong with.
+    good = next((x for x in splits if x not in marks), splits[0] if splits else "")
+    bad = next((x for x in splits if x in marks and x != good), "")
+    ood = next(iter(distinct_names(results.ood["ood"])), "")
+    found = {
+        Cell("classes"): Cell(str(results.settings["classes"])),
+        Cell("OOD set"): Cell(ood) if ood else NOTHING,
+        Cell("accuracy"): Cell(number(float(results.settings["accuracy"]))),
+        Cell("calibrated on"): Cell(good, mark=marks.get(good, "")) if good else NOTHING,
+    }
 
-    def _model(self, name: str, report: Report, drawn: Mapping[str, Any], reader: Introductions) -> dict[str, Any]:
-        """What the page says of one model."""
-        results, place = report.results, slugs(self.reports)[name]
-        return {
-            "name": name.strip() or place,
-            "link": f"{quote(place)}/report.html",
-            "subtitle": str(results.settings.get("title", "")),
-            "headline": headline(results),
-            "sentences": self.sentences(name),
-            "symbols": reader.of(self.sentences(name)),
-            "figures": [(captions(results, [key])[0], image) for key, image in drawn.items()],
-        }
+    def add(name: str, table: Any, column: str, mark: str = "", **how: Any) -> None:
+        found[Cell(name, mark=mark)] = next(iter(cells(table[:1], column, **how)), NOTHING)
+
+    for method in CALIBRATORS:
+        rows = where(results.calibration, method=method.name)
+        add(f"ECE, {CALLED.get(method.name, method.name)}", where(rows, split=good if method.needs_fit else ""), "ece")
+        if method.needs_fit and method.in_diagram and bad:
+            add(f"ECE, {method.name}", where(rows, split=bad), "ece", LEAKING)
+    for score in COMPARED_SCORES:
+        rows = where(results.ood, score=score)
+        add(f"AUROC, {called(score)}", rows, "auroc", UPSIDE_DOWN if rows["upside_down"].any() else "")
+    at_level, level = where(results.screening, alpha=TESTED_LEVELS[0]), short_percent(TESTED_LEVELS[0])
+    for kind, title in (("id", "ID"), ("ood", "OOD")):
+        add(f"flagged at {level}, {title}", where(at_level, test="conformal", kind=kind), "flagged", **PERCENT)
+    add(f"paper’s test at {level}, ID", where(at_level, test="paper", kind="id"), "flagged", **PERCENT)
+    for kind, title in (("id", "ID"), ("ood", "OOD")):
+        rows = where(results.gaps, kind=kind)
+        add(f"mean Δ, {title}", rows, "gap")
+        for _, row in rows[:1].iterrows():
+            found[Cell(f"forced by p̂, {title}")] = Cell(percent(forced_share(row)), f"R² {number(row['r2'], 3)}")
+    return found
 
 
 def slugs(names: Iterable[str]) -> dict[str, str]:
@@ -193,46 +225,25 @@ def _alike(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
-def _by_printable_name(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values under the names of the models, in which control characters are written as escapes."""
-    result: dict[str, Any] = {}
-    for name, value in values.items():
-        if not isinstance(name, str):
-            raise TypeError(f"expected names of models as strings, got {name!r}")
-        if printable(name) in result:
-            raise ValueError(f"expected names that differ when they are printed, got {name!r} twice")
-        result[printable(name)] = value
-    return result
-
-
-def _printable_names(differences: Any) -> Any:
-    """The same rows, with the names of models and OOD sets as the reports have them."""
-    return differences.assign(**{name: differences[name].map(printable) for name in ("model", "than", "ood")})
-
-
-def all_ood_sets(models: Mapping[str, Results]) -> list[str]:
-    """The names of the OOD sets of all models, in the order in which they come."""
-    return distinct_names([name for results in models.values() for name in results.ood["ood"]])
-
-
-def ood_contrast(models: Mapping[str, Results]) -> list[Table]:
+def ood_contrast(reports: Mapping[str, Report]) -> list[Table]:
     """A table of AUROC for each OOD set, if a model has more than one; the table of all models has the first set."""
-    if all(len(distinct_names(results.ood["ood"])) < 2 for results in models.values()):
+    tables = {name: report.results.ood for name, report in reports.items()}
+    if all(table["ood"].nunique() < 2 for table in tables.values()):
         return []
     found = []
-    for ood in all_ood_sets(models):
-        tables = [results.ood[results.ood["ood"] == ood] for results in models.values()]
-        own = distinct_names([score for table in tables for score in table[table["kind"] != "score"]["score"]])
+    for ood in distinct_names(name for table in tables.values() for name in table["ood"]):
+        parts = [where(table, ood=ood) for table in tables.values()]
+        own = distinct_names(score for part in parts for score in part[part["kind"] != "score"]["score"])
         rows = []
         for score in dict.fromkeys((*COMPARED_SCORES, *own)):
-            cells = [first_cell(table[table["score"] == score], "auroc") for table in tables]
-            rows += [[_score_name(score), *cells]] if any(cell != NOTHING for cell in cells) else []
-        found.append(Table(f"AUROC against {ood}, with 95 % intervals", ["score", *models], rows))
+            row = [next(iter(cells(where(part, score=score), "auroc")), NOTHING) for part in parts]
+            rows += [[_score_name(score), *row]] if any(cell != NOTHING for cell in row) else []
+        found.append(Table(f"AUROC against {ood}, with 95 % intervals", ["score", *tables], rows))
     return found
 
 
 def _score_name(score: str) -> Cell:
-    return Cell(symbol(score), mark=UPSIDE_DOWN if score == PAPER_SCORE else "")
+    return Cell(called(score), mark=UPSIDE_DOWN if score == PAPER_SCORE else "")
 
 
 def difference_tables(differences: Any) -> list[Table]:
@@ -242,41 +253,15 @@ def difference_tables(differences: Any) -> list[Table]:
     """
     found = []
     for ood, table in differences.groupby("ood", sort=False):
-        models, than = distinct_names(table["model"]), table.iloc[0]["than"]
-        sure = (table["difference_low"] > 0) | (table["difference_high"] < 0)
-        cells = {
-            (row["what"], row["model"]): row_cell(row, "difference", sign=True, best=best)
-            for (_, row), best in zip(table.iterrows(), sure, strict=True)
-        }
-        rows = [
-            [_score_name(what), *(cells.get((what, model), NOTHING) for model in models)]
-            for what in distinct_names(table["what"])
-        ]
+        models, rows = distinct_names(table["model"]), []
+        for what, part in table.groupby("what", sort=False):
+            sure = (part["difference_low"] > 0) | (part["difference_high"] < 0)
+            made = {}
+            for name, cell, best in zip(part["model"], cells(part, "difference", sign=True), sure, strict=True):
+                made[name] = cell._replace(best=bool(best))
+            rows.append([_score_name(str(what)), *(made.get(model, NOTHING) for model in models)])
         about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
-        caption = f"{about}: each model minus {than}, on the same samples, with 95 % intervals; bold if beyond 0"
+        minus = f"{about}: each model minus {table.iloc[0]['than']}"
+        caption = f"{minus}, on the same samples, with 95 % intervals; bold if beyond 0"
         found.append(Table(caption, ["score" if ood else "number", *models], rows))
     return found
-
-
-def contrast_figure(models: Mapping[str, Results]) -> Any:
-    """The AUROC of confidence on each OOD set, or the ECE of each model if there is none; None without numbers."""
-    tables = {ood: {k: x.ood[(x.ood["ood"] == ood) & (x.ood["score"] == BASELINE)] for k, x in models.items()}
-              for ood in all_ood_sets(models)[:SETS]}  # fmt: skip
-    column, title = "auroc", f"AUROC of {symbol(BASELINE)}"
-    if not tables:
-        plain = {k: x.calibration[x.calibration["method"] == symbol(BASELINE)] for k, x in models.items()}
-        tables, column, title = {"": plain}, "ece", f"ECE of {symbol(BASELINE)}"
-    if not any(len(rows) for found in tables.values() for rows in found.values()):
-        return None
-    figure, axes = panels(len(tables), (4.8, 1.2 + 0.42 * len(models)))
-    for axis, (ood, found) in zip(axes, tables.items(), strict=True):
-        for place, rows in enumerate(found.values()):
-            if len(rows):
-                row, colour = rows.iloc[0], CYCLE[place % len(CYCLE)]
-                axis.plot([row[f"{column}_low"], row[f"{column}_high"]], [place, place], color=colour, linewidth=2)
-                axis.plot(row[column], place, MARKERS[place % len(MARKERS)], color=colour)
-        axis.set_yticks(range(len(found)), [figure_text(name) for name in found])
-        axis.set(xlabel=f"{title} against {figure_text(ood)}" if ood else title, ylim=(len(found) - 0.5, -0.5))
-        if column == "auroc":
-            axis.axvline(0.5, color=GREY, linewidth=1, linestyle=":")
-    return finish(figure, axes, None)

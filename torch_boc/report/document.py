@@ -1,67 +1,38 @@
-"""A report as a page in one file, which loads nothing and runs no script, as Markdown, and in short for notebooks.
+"""A report as a page in one file, which loads nothing, as Markdown, and in short for notebooks.
 
-All texts that are put into a template are escaped, for HTML or for Markdown.
+All texts that are put into a page or into Markdown are escaped.
 """
 
 import json
 import re
-from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ..plots import image
-from ..plots import notebook as in_notebook
-from .axes import PANEL
+from ..plots import NOTEBOOK_STYLE
 from .parts import Table
 from .tables import Results
-from .topics import (  # fmt: skip
-    TITLE,
-    Introductions,
-    all_figures,
-    captions,
-    glossary,
-    headline,
-    main_tables,
-    measured_how,
-    sections,
-    verdict,
-)
+from .topics import Story
+from .words import GLOSSARY
 
 TEMPLATES = Path(__file__).with_name("templates")
 # What could end a script, or a string in it: JSON may have each of these characters as an escape.
 UNSAFE = {"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "\u2028": r"\u2028", "\u2029": r"\u2029"}
-# The figure of a notebook: the first of these that has something to show.
-NOTEBOOK_FIGURES = ("roc", "reliability", "coherence")
-
-
-class Picture(NamedTuple):
-    """An image in PNG, and whether it needs the whole width of the page."""
-
-    content: bytes
-    wide: bool
-
-    @property
-    def source(self) -> str:
-        """The image as a data URL."""
-        return f"data:image/png;base64,{b64encode(self.content).decode()}"
-
-
-def picture(figure: Any) -> Picture:
-    """A figure of matplotlib, drawn."""
-    return Picture(image(figure, "png"), bool(figure.get_size_inches()[0] > PANEL[0]))
+# So many rows of a long table are in the Markdown text.
+MARKDOWN_ROWS = 10
 
 
 def html_text(text: str) -> Markup:
-    """Text for a page: it is escaped, and no line breaks between a number and its percent sign.
+    """Text for a page: it is escaped, intervals are small, and no line breaks between a number and its percent sign.
 
-    >>> print(html_text("<b> 95 %"))
-    &lt;b&gt; 95&nbsp;%
+    >>> print(html_text("<b> 95 % (94 to 96 %)"))
+    &lt;b&gt; 95&nbsp;% <small>(94 to 96&nbsp;%)</small>
     """
-    return Markup(escape(text).replace(" %", Markup("&nbsp;%")))
+    safe = str(escape(text)).replace(" %", "&nbsp;%")
+    return Markup(re.sub(r"\([^()]* to [^()]*\)|\(corrected [^()]*\)", r"<small>\g<0></small>", safe))
 
 
 def json_text(content: Any) -> Markup:
@@ -76,23 +47,18 @@ def json_text(content: Any) -> Markup:
     return Markup(text.encode("utf-8", "replace").decode())
 
 
-def markdown_text(text: str) -> Markup:
+def markdown_text(text: str) -> str:
     r"""Text in one line, with escapes for all characters that have a meaning in Markdown or HTML.
 
     >>> print(markdown_text("a|b <i>*x*"))
     a\|b &lt;i>\*x\*
     """
     text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;")
-    return Markup(re.sub(r"([\\|*`\[\]_~$])", r"\\\1", text))
+    return re.sub(r"([\\|*`\[\]_~$])", r"\\\1", text)
 
 
-def environment(folder: Path, **options: Any) -> Environment:
-    """The templates of a folder and those of the reports, which escape everything for HTML.
-
-    Args:
-        folder: the folder of the templates, which is searched first.
-        options: further options of `jinja2.Environment`.
-    """
+def environment(folder: Path) -> Environment:
+    """The templates of a folder and those of the reports, which escape everything for HTML."""
     made = Environment(
         loader=FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
@@ -100,72 +66,83 @@ def environment(folder: Path, **options: Any) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        **options,
     )
     made.filters.update(text=html_text, json=json_text)
     return made
 
 
-_HTML = environment(TEMPLATES)
-# A Markdown template escapes text, but not the output of its own macros.
-_MARKDOWN = environment(TEMPLATES, finalize=lambda x: x if isinstance(x, Markup) else markdown_text(str(x)))
+PAGES = environment(TEMPLATES)
 
 
-def template(name: str) -> Template:
-    """The template in the file `name`. It escapes for Markdown if the name ends in `.md.jinja`, otherwise for HTML."""
-    return (_MARKDOWN if name.endswith(".md.jinja") else _HTML).get_template(name)
+def page(results: Results, story: Story, up: str | None = None) -> str:
+    """The whole page, with a link to the page of all models, if there is one."""
+    top = filter(None, [str(results.settings.get("title", "")), story.headline, results.settings.get("date")])
+    return PAGES.get_template("report.html.jinja").render(
+        title=story.finding,
+        top=" · ".join(top),
+        up=up,
+        story=story,
+        drawn={name: Markup(drawn) for name, drawn in story.figures.items()},
+        glossary=GLOSSARY.items(),
+        review=review_data(results),
+    )
 
 
-def content(results: Results, images: Mapping[str, Any]) -> dict[str, Any]:
-    """The values for the templates of the page and of the Markdown text.
-
-    Args:
-        results: the numbers.
-        images: for each figure, by name, a `Picture` for the page or a link for the Markdown text.
-    """
-    reader, head, said = Introductions(), headline(results), verdict(results)
-    introduced = reader.of([head, *said])
-    return {
-        "title": TITLE,
-        "subtitle": str(results.settings.get("title", "")),
-        "headline": head,
-        "sentences": said,
-        "symbols": introduced,
-        "sections": [
-            (section, reader.of(section.words()), [(caption, images[caption.name]) for caption in section.captions])
-            for section in sections(results, images)
-        ],
-        "measured": measured_how(results),
-        "glossary": glossary(),
-    }
+def review_data(results: Results) -> dict[str, Any]:
+    """What the slider of the page shows: for each share that a person sees, the threshold and what is caught."""
+    table = results.review.astype(object).where(results.review.notna(), None)
+    found: dict[str, Any] = {"caught": {}}
+    for name, rows in table.groupby("set", sort=False):
+        found["caught"][name] = rows["caught"].tolist()
+        if name == results.known:
+            found |= {"known": name} | {key: rows[key].tolist() for key in ("share", "threshold", "right")}
+    return found
 
 
-def page(results: Results, images: Mapping[str, Picture], up: str | None = None, explore: str | None = None) -> str:
-    """The whole page, with the figures by name, a link to the page of all models, and one to the page to explore."""
-    return template("report.html.jinja").render(content(results, images), up=up, explore=explore)
+def markdown(story: Story, links: Mapping[str, str] | None = None) -> str:
+    """The report in Markdown. `links` are those of the figures by name; without them there are no figures."""
+    tiles, steps = [], []
+    folded: dict[str, Any] = {}
+    for value, what, small in story.numbers:
+        tiles.append(f"**{markdown_text(value)}** {markdown_text(f'{what} ({small})')}")
+    for text, command in story.actions:
+        steps.append(markdown_text(text) + (f" `{command}`" if command else ""))
+    lines = [f"# {markdown_text(story.finding)}", markdown_text(story.headline), bullets(tiles)]
+    lines += ["## Do this", bullets(steps), *(f"> {markdown_text(warning)}" for warning in story.warnings)]
+    for section in story.sections:
+        lines += [f"## {markdown_text(section.title)}", bullets(map(markdown_text, section.sentences))]
+        for name, (_, alt) in section.charts.items():
+            lines += [f"![{markdown_text(alt)}]({links[name]})"] if links else []
+        lines += map(table_text, section.tables)
+        folded |= section.more
+    for title, tables in folded.items():
+        lines += [f"## {markdown_text(title)}", *map(table_text, tables)]
+    for title, pairs in (("How it was measured", story.measured), ("Words", GLOSSARY.items())):
+        lines += [f"## {title}", bullets(f"**{markdown_text(name)}**: {markdown_text(text)}" for name, text in pairs)]
+    return "\n\n".join(filter(None, lines)) + "\n"
 
 
-def markdown(results: Results, images: Mapping[str, str] | None = None) -> str:
-    """The report in Markdown. `images` are links to the figures by name; without it there are no figures."""
-    return template("report.md.jinja").render(content(results, images or {}))
+def bullets(texts: Any) -> str:
+    """A list in Markdown."""
+    return "\n".join(f"- {text}" for text in texts)
 
 
 def table_text(table: Table) -> str:
     """A caption and a Markdown table, in which names are aligned to the left and numbers to the right."""
-    macros: Any = template("parts.md.jinja").module
-    return str(macros.table(table)).rstrip("\n")
+    rows = [table.columns, [":--", *["--:"] * (len(table.columns) - 1)]]
+    rows[0] = [markdown_text(title) for title in table.columns]
+    for row in table.rows[: MARKDOWN_ROWS if table.kind == "sortable" else None]:
+        texts = []
+        for cell in row:
+            text = markdown_text(cell.text)
+            text = f"**{text}**" if cell.best else text
+            text += f" ({markdown_text(cell.small)})" if cell.small else ""
+            texts.append(f"{text} *{markdown_text(cell.mark)}*" if cell.mark else text)
+        rows.append(texts)
+    return f"*{markdown_text(table.caption)}*\n\n" + "\n".join(f"| {' | '.join(texts)} |" for texts in rows)
 
 
-def notebook(results: Results) -> str:
-    """The verdict, the main tables and the most important figure, for a notebook."""
-    said = verdict(results)
-    whole = template("notebook.html.jinja").render(
-        sentences=said, symbols=Introductions().of(said), tables=main_tables(results)
-    )
-
-    def draw() -> tuple[Any, str] | None:
-        figures = {figure.name: figure for figure in all_figures()}
-        drawn = ((name, figures[name].draw(results)) for name in NOTEBOOK_FIGURES)
-        return next(((figure, captions(results, [name])[0].alt) for name, figure in drawn if figure is not None), None)
-
-    return in_notebook(whole, draw)
+def notebook(title: str, models: Mapping[str, list[str]], tables: list[Table], figures: list[str]) -> str:
+    """Sentences by the name of the model, tables and figures, for a notebook."""
+    body = {"title": title, "models": models, "tables": tables, "drawn": [Markup(drawn) for drawn in figures]}
+    return f"{NOTEBOOK_STYLE}\n{PAGES.get_template('notebook.html.jinja').render(body)}"

@@ -5,20 +5,21 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from .._optional import has
 from ..data.atomic import check_file, check_folder, replacing
-from .document import Picture, markdown, notebook, page, picture
-from .explore import explore_page
-from .tables import EXPLORED, ROW_TYPES, Results, frame
-from .topics import all_figures, draw_figures, headline, verdict
+from .document import markdown, notebook, page
+from .svg import SETS
+from .tables import NAMES, TABLES, Results, frame
+from .topics import Story, tell
 
-DIAGNOSTICS = ("leaks", "overlaps", "gaps", "trials", "coherence", "reliability", "screening", "thresholds", "stream")
-EXPLORE = "explore.html"
-FILES = ("report.html", "report.md", "report.json", EXPLORE, *(f"{figure.name}.png" for figure in all_figures()))
-TABLES = tuple(name for name in ROW_TYPES if name not in EXPLORED)
+DIAGNOSTICS = [name for name in TABLES if name not in ("calibration", "ood", "roc", "histograms")]
+FIGURES = ("reliability", "review", "roc", "stream", "coherence", "gaps", *(f"roc-{i}" for i in range(2, SETS + 1)))
+FILES = ("report.html", "report.md", "report.json", *(f"{name}.svg" for name in FIGURES))
+# A figure in a file of its own has no page that gives it colours.
+ON_WHITE = '<svg style="background:#fff;color:#1d2530" '
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -47,27 +48,26 @@ class Report:
 
     @property
     def diagnostics(self) -> dict[str, Any]:
-        """Further DataFrames by name.
-
-        These are leaks, overlaps, gaps, trials, coherence, reliability, screening, thresholds and stream.
-        """
+        """Further DataFrames by name: leaks, overlaps, gaps, trials, coherence, reliability, screening and so on."""
         return {name: getattr(self.results, name) for name in DIAGNOSTICS}
+
+    @cached_property
+    def story(self) -> Story:
+        """All that the report says: finding, numbers, actions, sections and figures."""
+        return tell(self.results)
 
     @property
     def verdict(self) -> list[str]:
         """What the numbers say, in plain sentences."""
-        return verdict(self.results)
+        return self.story.verdict
 
-    def figures(self) -> dict[str, Any]:
-        """Figures of matplotlib by name: reliability, roc, scores, stream, coherence, gaps and trials.
-
-        A figure that has nothing to show is missing.
-        """
-        return draw_figures(self.results)
+    def figures(self) -> dict[str, str]:
+        """Figures as SVG by name: reliability, review, roc, stream, coherence and gaps, as far as there are numbers."""
+        return dict(self.story.figures)
 
     def to_markdown(self) -> str:
         """The report in GitHub-flavoured Markdown, without figures."""
-        return markdown(self.results)
+        return markdown(self.story)
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the report as one self-contained HTML file.
@@ -76,41 +76,19 @@ class Report:
             The path.
         """
         check_file(path)  # an error comes before the work
-        return write(path, page(self.results, self.pictures()).encode())
-
-    def pictures(self) -> dict[str, Picture]:
-        """The figures by name, drawn as they are on the page and in the files of `save`."""
-        return {name: picture(figure) for name, figure in self.figures().items()}
-
-    def explore(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to explore as one self-contained HTML file of about 5 MB, most of which is plotly's script.
-
-        It has ROC and reliability curves with values under the pointer, a slider for the threshold of a score, Δ
-        against confidence for single samples, and a list of the most suspicious samples that can be sorted. A panel
-        that this report has no numbers for is named and left out.
-
-        Returns:
-            The path.
-
-        Raises:
-            ImportError: if plotly is not installed.
-        """
-        check_file(path)
-        return write(path, explore_page(self.results).encode())
+        return write(path, page(self.results, self.story).encode())
 
     def content(self) -> dict[str, Any]:
-        """A dict of `settings`, `verdict` and `tables`; each table is a dict of its columns.
-
-        The tables `samples` and `alarms` of the page to explore are not among them: they are large, and only that page
-        shows them.
-        """
+        """A dict of `settings`, `finding`, `numbers`, `actions`, `verdict` and `tables`, each a dict of its columns."""
         tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
-        return {"settings": self.results.settings, "verdict": self.verdict, "tables": tables}
+        story = self.story
+        said = {"finding": story.finding, "numbers": story.numbers, "actions": story.actions, "verdict": story.verdict}
+        return {"settings": self.results.settings, **said, "tables": tables}
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The report as strict JSON, which is also written to `path` if there is one.
 
-        It is an object with `settings`, `verdict` and `tables`. A table is an object of its columns, so that
+        It is an object with the keys of `content`. A table is an object of its columns, so that
         `pandas.DataFrame(tables["ood"])` makes the table again. NaN and infinite numbers are null.
         """
         if path is not None:
@@ -120,40 +98,36 @@ class Report:
             write(path, text.encode())
         return text
 
-    def save(
-        self, folder: str | os.PathLike[str], pictures: Mapping[str, Picture] | None = None, *, up: str | None = None
-    ) -> list[Path]:
-        """Write report.html, report.md, report.json, explore.html and a PNG file for each figure into `folder`.
+    def save(self, folder: str | os.PathLike[str], *, up: str | None = None) -> list[Path]:
+        """Write report.html, report.md, report.json and an SVG file for each figure into `folder`.
 
-        Without plotly, explore.html is left out. See `explore`.
+        Figures that an earlier report has left there, and that this one does not have, are removed.
 
         Args:
             folder: the folder, which is made if it does not exist.
-            pictures: the result of `pictures()`, if the figures are drawn already.
             up: a link to the page of all models, if the report is one of several.
 
         Returns:
-            The paths of the files, report.html first and explore.html last.
+            The paths of the files, report.html first.
         """
-        folder = check_folder(folder, FILES)
-        pictures = self.pictures() if pictures is None else pictures
-        links = {name: f"{name}.png" for name in pictures}
-        explored = EXPLORE if has("plotly") else None
-        files = {
-            "report.html": page(self.results, pictures, up, explored).encode(),
-            "report.md": markdown(self.results, links).encode(),
-            "report.json": self.to_json().encode(),
-            **{links[name]: drawn.content for name, drawn in pictures.items()},
-        }
-        paths = [write(folder / name, content) for name, content in files.items()]
-        return paths + ([self.explore(folder / explored)] if explored else [])
+        folder, links = check_folder(folder, FILES), {name: f"{name}.svg" for name in self.story.figures}
+        files = {"report.html": page(self.results, self.story, up), "report.md": markdown(self.story, links)}
+        files["report.json"] = self.to_json()
+        for name, drawn in self.story.figures.items():
+            files[links[name]] = drawn.replace("<svg ", ON_WHITE, 1)
+        paths = [write(folder / name, text.encode()) for name, text in files.items()]
+        for name in set(FILES) - set(files):
+            (folder / name).unlink(missing_ok=True)
+        return paths
 
     def __repr__(self) -> str:
-        return "\n".join([f"Report: {headline(self.results)}", *(f"- {sentence}" for sentence in self.verdict)])
+        return "\n- ".join([f"Report: {self.story.finding}\n{self.story.headline}", *self.verdict])
 
     def _repr_html_(self) -> str:
         """The verdict, the main tables and a figure, which notebooks show."""
-        return notebook(self.results)
+        story = self.story
+        tables = [table for section in story.sections for table in section.tables if table.kind != "sortable"]
+        return notebook(story.finding, {"": story.verdict}, tables, list(story.figures.values())[:1])
 
 
 def write(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -177,7 +151,7 @@ def strict(value: Any) -> Any:
 
 
 def read_report(path: str | os.PathLike[str]) -> Report:
-    """The report in a file that `Report.to_json` or `Report.save` has written, without the tables to explore.
+    """The report in a file that `Report.to_json` or `Report.save` has written.
 
     Raises:
         ValueError: if the file is not such a report.
@@ -198,20 +172,18 @@ def read_report(path: str | os.PathLike[str]) -> Report:
     settings = content.get("settings") if isinstance(content, dict) else None
     if not isinstance(tables, dict) or not isinstance(settings, dict) or not {"samples", "classes"} <= set(settings):
         raise ValueError(f"{path}: expected the JSON of one report, with settings and tables; got something else")
-    read = {name: _table(ROW_TYPES[name], tables.get(name, {}), f"{path}: table {name!r}") for name in TABLES}
+    read = {}
+    for name in TABLES:
+        columns, wanted = tables.get(name, {}), list(frame(name))
+        missing = [column for column in wanted if columns and column not in columns]
+        if missing:
+            raise ValueError(f"{path}: table {name!r}: expected a column {missing[0]!r}; write the report again")
+        read[name] = frame(name, columns)
+        try:  # null is NaN
+            loose = [x for x, kind in read[name].dtypes.items() if kind.kind == "O" and x not in NAMES]
+            read[name] = read[name].astype(dict.fromkeys(loose, float))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: table {name!r}: expected numbers, got {error}") from None
     accuracy = settings.get("accuracy")
     settings = {"title": "", **settings, "accuracy": math.nan if accuracy is None else float(accuracy)}
     return Report(Results(settings, **read))
-
-
-def _table(row: Any, columns: Any, what: str) -> Any:
-    """A table from its columns, in the types of its rows; null is NaN."""
-    missing = [name for name in row._fields if name not in columns]
-    if columns and missing:
-        raise ValueError(f"{what}: expected a column {missing[0]!r}, got none; write the report again")
-    made = frame(row, []) if not columns else frame(row, list(zip(*(columns[x] for x in row._fields), strict=True)))
-    numbers = {name: float for name, kind in get_type_hints(row).items() if kind is float}
-    try:
-        return made.astype(numbers)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{what}: expected numbers, got {error}") from None

@@ -1,289 +1,195 @@
-"""A test that holds: what a conformal test flags at a level, the paper's test beside it, and an alarm on a stream."""
+"""How much should a person see, and has the input changed: review, the conformal test, and an alarm on a stream."""
 
 import math
-from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
-from ..plots import CYCLE, GREY
-from .axes import SETS, figure_text, finish, panels
-from .parts import NOTHING, Cell, ContrastRow, Figure, Table, Topic
-from .tables import Results
+from .parts import Cell, Section, Table, cells, make_table
+from .svg import COLOURS, GREY, SETS, Chart
+from .tables import Results, where
 from .words import (
     FEW,
     LEVEL,
+    PERCENT,
     TESTED_LEVELS,
-    distinct_names,
     listed,
-    number,
     p_text,
     percent,
     quoted,
     short_percent,
+    span,
     symbol,
+    value_text,
 )
 
+# The largest share of the test set in the figure; the slider goes further.
+MOST_REVIEWED = 0.3
 PAPER = "paper’s test"
-INTRODUCTION = (
-    "The conformal p-value of a sample is the rank of its score among held-out samples. Of samples that are like the "
-    "held-out ones, at most the level is flagged on average, whatever the network is. Valid is not powerful: how many "
-    "unfamiliar samples are flagged depends on the score."
-)
-FALSE_NULL = "The paper’s test does not hold its level, because its null hypothesis is false for three classes or more."
-TRUE_NULL = "The paper’s test finds nothing where there are two classes, because the gap is then always 0."
 
 
-def introduction(results: Results) -> str:
-    """What the test is, and what it was calibrated on."""
-    paper = FALSE_NULL if results.settings["classes"] > 2 else TRUE_NULL
-    where = ""
-    if len(results.screening):
-        row = results.screening.iloc[0]
-        samples = f"{int(row['held_out_samples']):,} samples"
-        half = f"{samples}, a random half of {quoted(results.known)}"
-        split = f"the {samples} of {quoted(row['held_out'])}"
-        where = f" Here the test is calibrated on {split if row['held_out'] else half}."
-    return f"{INTRODUCTION} {paper}{where}"
-
-
-def at_level(results: Results, alpha: float, test: str, score: str = "") -> Any:
-    """The rows of a test at one level."""
-    table = results.screening
-    return table[(table["alpha"] == alpha) & (table["test"] == test) & (table["score"] == score)]
-
-
-def tested_scores(results: Results) -> list[str]:
-    """The scores that the conformal test compares."""
-    return distinct_names(results.screening["score"])
-
-
-def screening_tables(results: Results) -> list[Table]:
-    """What is flagged at each level, and the thresholds."""
-    if not tested_scores(results):
-        return []
-    return [*(_flagged(alpha, results) for alpha in TESTED_LEVELS), _thresholds(results)]
-
-
-def _flagged(alpha: float, results: Results) -> Table:
-    """The share of each set that each test flags at one level."""
-    scores = tested_scores(results)
-    tests = [at_level(results, alpha, "conformal", score) for score in scores] + [at_level(results, alpha, "paper")]
-    rows = []
-    for place, (_, row) in enumerate(tests[-1].iterrows()):
-        rows.append([Cell(str(row["set"]), f"n = {int(row['samples']):,}"), *(_cell(x.iloc[place]) for x in tests)])
-    level = short_percent(alpha)
-    heading = f"Flagged at level {level}, by score" if alpha == TESTED_LEVELS[0] else ""
-    caption = f"Share of samples that the conformal test of each score, and the paper’s test, flag at level {level}"
-    return Table(f"{caption}, with 95 % intervals", ["set", *map(symbol, scores), PAPER], rows, heading)
-
-
-def _cell(row: Any) -> Cell:
-    return NOTHING if math.isnan(row["flagged"]) else Cell(percent(row["flagged"]), _interval(row, "flagged"))
-
-
-def _interval(row: Any, column: str) -> str:
-    low, high = (100 * row[f"{column}_{end}"] for end in ("low", "high"))
-    return f"{number(low, 1)} to {number(high, 1)} %"
-
-
-def _thresholds(results: Results) -> Table:
-    """The thresholds of the first score at the common levels."""
-    table = results.thresholds
-    score = table.iloc[0]["score"]
-    rows = []
-    for alpha, pair in table[table["score"] == score].groupby("alpha", sort=False):
-        (_, plain), (_, sure) = pair.iterrows()
-        cells = [c for row in (plain, sure) for c in _threshold_cells(row)]
-        rows.append([Cell(short_percent(float(alpha))), *cells])
-    chance = short_percent(float(table["confidence"].max()))
-    titles = ["level", "below", "false alarms", f"below, {chance} sure", f"false alarms, {chance} sure"]
-    caption = (
-        f"Flag samples whose {symbol(score)} is below the threshold. The mean of the false-alarm rate is at most the "
-        f"level; with the second threshold, the rate itself is so for {chance} of all sets of held-out samples. The "
-        "ranges hold 95 % of these sets"
-    )
-    return Table(caption, titles, rows)
-
-
-def _threshold_cells(row: Any) -> list[Cell]:
-    if math.isnan(row["threshold"]):
-        return [NOTHING, NOTHING]
-    rate = f"{number(100 * row['rate'], 2)} %"
-    low, high = (number(100 * row[f"rate_{end}"], 2) for end in ("low", "high"))
-    return [Cell(number(row["threshold"], 3)), Cell(rate, f"{low} to {high} %")]
-
-
-def flagged_sentence(results: Results) -> Iterable[str]:
-    """What is flagged at the first level by the first score, and what the paper's test rejects."""
-    scores, alpha = tested_scores(results), TESTED_LEVELS[0]
-    if not scores:
-        return
-    known, *others = (row for _, row in at_level(results, alpha, "conformal", scores[0]).iterrows())
-    rejected = at_level(results, alpha, "paper").iloc[0]["flagged"]
-    paper = f"the paper’s test rejects {percent(rejected)} of {quoted(known['set'])}"
-    if math.isnan(known["flagged"]):
-        few = f"With {known['held_out_samples']:,} held-out samples nothing can be flagged"
-        yield f"{few} at level {short_percent(alpha)}; {paper}."
-        return
-    said = [f"{_value(known)} of {quoted(known['set'])}", *_others(others)]
-    flags = f"At level {short_percent(alpha)} the conformal test of {symbol(scores[0])} flags {listed(said)}; {paper}."
-    yield " ".join([flags, *_power(others, alpha)])
-
-
-def _value(row: Any) -> str:
-    return f"{percent(row['flagged'])} ({_interval(row, 'flagged')})"
-
-
-def _others(rows: list[Any]) -> list[str]:
-    if len(rows) <= FEW:
-        return [f"{_value(row)} of {quoted(row['set'])}" for row in rows]
-    shares = [row["flagged"] for row in rows]
-    return [f"{percent(min(shares))} to {percent(max(shares))} of each of {len(rows)} OOD sets"]
-
-
-def _power(rows: list[Any], alpha: float) -> Iterable[str]:
-    """What a valid test does not find, in one sentence."""
-    blind = [quoted(row["set"]) for row in rows if row["flagged_low"] <= alpha]
-    weak = [row for row in rows if row["flagged_low"] > alpha and row["flagged_high"] < 0.5]
-    said = []
-    if weak:
-        missed = listed([f"{percent(1 - row['flagged'])} of {quoted(row['set'])}" for row in weak[:FEW]])
-        more = f" (and most of {len(weak) - FEW} more OOD sets)" if len(weak) > FEW else ""
-        said.append(f"{missed}{more} are not flagged")
-    if blind:
-        shown = f"of {listed(blind)} no more than the level is shown to be flagged"
-        said.append(f"{shown}, so this score does not tell single samples there from familiar ones")
-    if said:
-        yield f"Valid is not powerful: {'; '.join(said)}."
-
-
-def broken_sentence(results: Results) -> Iterable[str]:
-    """A warning if more of the test set is flagged than chance explains.
-
-    Two random halves of one set are alike: what is flagged of them beyond the level is chance.
-    """
-    table = results.screening[results.screening["chance"].notna() & (results.screening["held_out"] != "")]
+def knee(results: Results) -> float:
+    """The share for a person to see, beyond which more effort finds less: of the errors, or of the first OOD set."""
+    table = results.review[results.review["caught"].notna() & (results.review["share"] <= MOST_REVIEWED)]
     if not len(table):
-        return
-    row = table.loc[table["chance"].idxmin()]
-    corrected = min(1.0, row["chance"] * len(table))
-    if corrected < LEVEL:
-        yield (
-            f"The level does not hold: at level {short_percent(row['alpha'])} the conformal test of "
-            f"{symbol(row['score'])} flags {_value(row)} of {quoted(row['set'])}, more than chance explains "
-            f"(p {p_text(corrected)}). The held-out samples {quoted(row['held_out'])} are not like it."
+        return math.nan
+    table = where(table, set=table.iloc[0]["set"])
+    gained = table["caught"] - table["share"] / table["share"].max() * table["caught"].max()
+    return float(table.loc[gained.idxmax(), "share"])
+
+
+def reviewed(results: Results, share: float) -> tuple[float, str]:
+    """The accuracy of what is left if a person sees a share of the test set, and what is caught, in words."""
+    rows, caught = where(results.review, share=share), []
+    for _, row in rows[rows["caught"].notna()].head(1 + FEW).iterrows():
+        caught.append(f"{percent(row['caught'])} of {'the errors' if row['kind'] == 'id' else quoted(row['set'])}")
+    return float(rows["right"].iloc[0]), listed(caught)
+
+
+def review(results: Results) -> Section:
+    """Risk against coverage, what the conformal test flags, and thresholds."""
+    share, sentences, more = knee(results), flagged_sentences(results), {}
+    if share == share:
+        right, caught = reviewed(results, share)
+        rest = f"the rest is right {percent(right)} of the time, and " if right == right else ""
+        lead = f"If a person sees the least sure {short_percent(share)}, {rest}{caught} are caught."
+        sentences = [lead, *sentences]
+    if len(results.screening):
+        flagged = [flagged_table(results, alpha) for alpha in TESTED_LEVELS]
+        more = {"Flagged at 5 % and 1 % false alarms, by score": flagged}
+        more["Thresholds for 10, 5, 1 and 0.1 % false alarms"] = [threshold_table(results)]
+    note = "The share of the test set that goes to a person, the least sure first, and what is found by it."
+    return Section("How much should a person see?", sentences, review_chart(results), more=more, note=note)
+
+
+def review_chart(results: Results) -> dict[str, tuple[Chart, str]]:
+    """What is caught, and what is right of the rest, over the share that a person sees."""
+    share, table = knee(results), results.review[results.review["share"] <= MOST_REVIEWED]
+    if math.isnan(share):
+        return {}
+    chart = Chart("of the familiar samples go to a person", "", (0, MOST_REVIEWED), height=280)
+    for (name, rows), colour in zip(table.groupby("set", sort=False), COLOURS, strict=False):
+        for column, shade, what in (
+            ("right", GREY, "right, of what is left"),
+            ("caught", colour, "errors caught" if name == results.known else f"{name} caught"),
+        ):
+            if rows[column].notna().any():
+                chart.line(rows["share"], rows[column], shade, what)
+    chart.rule((0, 0), (0, 1), marks='id="cut"')
+    alt = f"What a person finds, by the share of the test set that goes to a person. At {short_percent(share)}: "
+    return {"review": (chart, f"{alt}{reviewed(results, share)[1]} are caught.")}
+
+
+def flagged_sentences(results: Results) -> list[str]:
+    """What the conformal test of the first score flags at the first level, and whether its promise is kept."""
+    table, alpha = where(results.screening, test="conformal"), TESTED_LEVELS[0]
+    if not len(table):
+        return []
+    score, level = table.iloc[0]["score"], short_percent(alpha)
+    rows = where(table, score=score, alpha=alpha)
+    known, others = rows.iloc[0], rows.iloc[1:]
+    told, missed, blind = [], [], []
+    for _, row in others.iterrows():
+        told.append(f"{value_text(row, 'flagged', **PERCENT)} of {quoted(row['set'])}")
+        missed += [f"{percent(1 - row['flagged'])} of {quoted(row['set'])}"] if row["flagged_high"] < 0.5 else []
+        blind += [quoted(row["set"])] if row["flagged_low"] <= alpha else []
+    said = [f"{value_text(known, 'flagged', **PERCENT)} of {quoted(known['set'])}"]
+    said += [span(told, others["flagged"], percent)] if told else []
+    but = f"; it keeps its promise, but {span(missed, 1 - others['flagged'], percent)} pass" if missed else ""
+    but += f", and {listed(blind)} are flagged no more than familiar samples are" if blind else ""
+    found = [f"At {level} false alarms the conformal test of {symbol(score)} flags {listed(said)}{but}."]
+    if math.isnan(known["flagged"]):
+        found = [f"With {known['held_out_samples']:,} held-out samples nothing can be flagged at {level} false alarms."]
+    # Two random halves of one set are alike: what is flagged of them beyond the level is chance.
+    table = table[table["chance"].notna() & (table["held_out"] != "")]
+    if len(table) and table["chance"].min() * len(table) < LEVEL:
+        row = table.loc[table["chance"].idxmin()]
+        found.append(
+            f"The promise is not kept: at {short_percent(row['alpha'])} false alarms the conformal test of "
+            f"{symbol(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of {quoted(row['set'])}, more than "
+            f"chance explains (p {p_text(row['chance'] * len(table))}). The held-out samples {quoted(row['held_out'])} "
+            "are not like it."
         )
+    return found
 
 
-def _contrast() -> Iterable[ContrastRow]:
-    level = short_percent(TESTED_LEVELS[0])
-    for title, kind in (("ID", "id"), ("OOD", "ood")):
-        yield Cell(f"flagged at {level}, {title}"), partial(_first, "conformal", kind)
-    yield Cell(f"{PAPER} at {level}, ID"), partial(_first, "paper", "id")
+def flagged_table(results: Results, alpha: float) -> Table:
+    """The share of each set that each test flags at one level; the paper's test is the last."""
+    table, columns = where(results.screening, alpha=alpha), {}
+    for score, rows in table.groupby("score", sort=False):
+        columns["set"] = [Cell(name, f"n = {n:,}") for name, n in zip(rows["set"], rows["samples"], strict=True)]
+        columns[symbol(score) if score else PAPER] = cells(rows, "flagged", **PERCENT)
+    columns[PAPER] = columns.pop(PAPER)
+    row, level = table.iloc[0], short_percent(alpha)
+    held_out = quoted(row["held_out"]) if row["held_out"] else f"a random half of {quoted(results.known)}"
+    return make_table(
+        f"Share of samples that the conformal test of each score flags at level {level}, with 95 % intervals. It is "
+        f"calibrated on {row['held_out_samples']:,} samples, {held_out}. The paper’s test does not hold its level",
+        columns,
+    )
 
 
-def _first(test: str, kind: str, results: Results) -> Cell:
-    """What is flagged of the first set of a kind, by the first score or by the paper's test."""
-    score = next(iter(tested_scores(results)), "") if test == "conformal" else ""
-    rows = at_level(results, TESTED_LEVELS[0], test, score)
-    rows = rows[rows["kind"] == kind]
-    return _cell(rows.iloc[0]) if len(rows) else NOTHING
+def threshold_table(results: Results) -> Table:
+    """The thresholds of the first score, which are log odds, also as confidences."""
+    table = where(results.thresholds, score=results.thresholds.iloc[0]["score"])
+    table = table.assign(below=1 / (1 + (-table["threshold"]).map(math.exp)))
+    columns: dict[str, Any] = {}
+    chance = short_percent(float(table["confidence"].max()))
+    for name, rows in (
+        ("", table[table["confidence"].isna()]),
+        (f", {chance} sure", table[table["confidence"].notna()]),
+    ):
+        columns["level"] = list(map(short_percent, rows["alpha"]))
+        columns[f"confidence below{name}"] = cells(rows, "below", 3)
+        columns[f"log odds below{name}"] = cells(rows, "threshold", 3)
+        columns[f"false alarms{name}"] = cells(rows, "rate", 2, scale=100, unit=" %")
+    return make_table(
+        "Flag samples below the threshold. The mean of the false-alarm rate is at most the level; with the second "
+        f"threshold, the rate itself is so for {chance} of all sets of held-out samples. The ranges hold 95 % of them",
+        columns,
+    )
 
 
-def _streams(results: Results) -> list[tuple[str, Any]]:
-    """The streams by OOD set."""
-    table = results.stream
-    return [(name, table[table["ood"] == name]) for name in distinct_names(table["ood"])[:SETS]]
+def alarm_of(rows: Any) -> tuple[int, bool] | None:
+    """How many samples after the change the alarm of a stream comes, or else at which sample, and whether it is late.
 
-
-def _alarm(rows: Any) -> Any:
-    """The row of the alarm, or None."""
-    reached = rows[rows["evidence"] >= -rows["alpha"].map(math.log)]
-    return reached.iloc[0] if len(reached) else None
-
-
-def _course(results: Results, name: str, rows: Any) -> str:
-    """What happens in a stream, in words."""
-    known = int((rows["kind"] == "id").sum())
-    turn = f"turns from {quoted(results.known)} to {quoted(name)} after {known:,} samples"
-    alarm = _alarm(rows)
-    if alarm is None:
-        return f"{turn}, there is no alarm within the {len(rows) - known:,} samples that follow"
-    if alarm["kind"] == "id":
-        return f"{turn}, there is a false alarm at sample {int(alarm['sample']):,}"
-    later = int(alarm["sample"]) - known
-    return f"{turn}, the alarm comes {later:,} {'sample' if later == 1 else 'samples'} later"
-
-
-def stream_sentences(results: Results) -> Iterable[str]:
-    """When the alarm comes in a stream; one sentence for many OOD sets."""
-    streams = _streams(results)
-    if not streams:
-        return
-    chance = f"(chance of a false alarm: at most {short_percent(float(results.stream['alpha'].iloc[0]))})"
-    if len(streams) <= FEW:
-        yield from (f"In a stream that {_course(results, name, rows)} {chance}." for name, rows in streams)
-        return
-    delays = [delay for _, rows in streams if (delay := _delay(rows)) is not None]
-    which = f"streams that turn from {quoted(results.known)} to an OOD set"
-    if delays:
-        ends = dict.fromkeys([f"{min(delays):,}", f"{max(delays):,}"])
-        later = f"{' to '.join(ends)} samples later"
-        yield f"In {len(delays)} of {len(streams)} {which}, the alarm comes {later} {chance}."
-    else:
-        yield f"In none of {len(streams)} {which}, the alarm comes after the change {chance}."
-
-
-def _delay(rows: Any) -> int | None:
-    """How many samples after the change the alarm comes; None if it does not, or comes before."""
-    alarm = _alarm(rows)
-    return None if alarm is None or alarm["kind"] == "id" else int(alarm["sample"]) - int((rows["kind"] == "id").sum())
-
-
-def stream_figure(results: Results) -> Any:
-    """The evidence over a stream that turns from the test set to an OOD set."""
-    streams = _streams(results)
-    if not streams:
+    None if there is no alarm.
+    """
+    reached = rows[rows["evidence"] >= -math.log(rows["alpha"].iloc[0])]
+    if not len(reached):
         return None
-    figure, (axis,) = panels(1)
-    for (name, rows), colour in zip(streams, CYCLE, strict=False):
-        alarm, known = _alarm(rows), int((rows["kind"] == "id").sum())
-        late = "no alarm" if alarm is None else f"alarm at sample {int(alarm['sample']):,}"
-        evidence = rows["evidence"] / math.log(10)
-        axis.plot(rows["sample"], evidence, color=colour, linewidth=1.4, label=f"{figure_text(name)}: {late}")
+    late = reached.iloc[0]["kind"] == "ood"
+    return int(reached.iloc[0]["sample"] - late * (rows["kind"] == "id").sum()), late
+
+
+def change(results: Results) -> Section | None:
+    """When a monitor raises its alarm; one sentence for many OOD sets."""
+    if not len(results.stream):
+        return None
+    first = results.stream.iloc[0]
+    promise = f"(a false alarm comes with a chance of at most {short_percent(first['alpha'])}, however long)"
+    known, limit = int((where(results.stream, ood=first["ood"])["kind"] == "id").sum()), -math.log10(first["alpha"])
+    evidence = results.stream["evidence"] / math.log(10)
+    ends = (0, int(results.stream["sample"].max())), (min(-1.0, float(evidence.min())), 2 * limit)
+    chart = Chart("samples, one after another", "evidence for a change (powers of 10)", *ends, percent="", height=240)
+    chart.rule(ends[0], (limit, limit), f"alarm line: {10**limit:,.0f} to 1")
+    chart.rule((known, known), ends[1])
+    sentences, delays, streams = [], [], list(results.stream.groupby("ood", sort=False))
+    for (name, rows), colour in zip(streams[:SETS], COLOURS, strict=False):
+        alarm = alarm_of(rows)
+        chart.line(rows["sample"], evidence[rows.index], colour, name)
+        said = f"No alarm within the {len(rows) - known:,} samples after {quoted(name)} begins"
         if alarm is not None:
-            axis.plot([alarm["sample"]], [alarm["evidence"] / math.log(10)], "o", color=colour, markersize=6)
-    limit = -math.log10(rows["alpha"].iloc[0])
-    axis.axhline(limit, color=GREY, linewidth=1, linestyle="--", label=f"alarm line, 1/α = {10**limit:g}")
-    axis.axvline(known + 0.5, color=GREY, linewidth=1, linestyle=":", label=f"change after sample {known:,}")
-    axis.set(xlabel="sample of the stream", ylabel="evidence")
-    axis.locator_params(axis="y", integer=True)
-    axis.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:.0f}}}$")
-    # The legend is below the axis, because it would hide the alarm line.
-    return finish(figure, [axis], "upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-
-
-def _describe(results: Results) -> str:
-    """When the alarm comes in each stream, for people who cannot see the figure."""
-    parts = [f"in one that {_course(results, name, rows)}" for name, rows in _streams(results)]
-    return f"Evidence over streams of samples: {'; '.join(parts)}"
-
-
-SCREENING = Topic(
-    "A test that holds",
-    introduction,
-    screening_tables,
-    (
-        Figure(
-            "stream",
-            stream_figure,
-            "The evidence of a drift monitor over a stream that turns from the test set to an OOD set. Without drift "
-            "it ever reaches the alarm line with a chance of at most α.",
-            _describe,
-        ),
-    ),
-    sentences=(flagged_sentence, broken_sentence),
-    details=(stream_sentences,),
-    contrast=_contrast,
-    glossary=(("flagged", "samples with a conformal p-value of at most the level, which a person should look at."),),
-)
+            at, late = alarm
+            delays += [at] if late else []
+            said = f"A false alarm at sample {at:,}, before {quoted(name)} begins"
+            said = f"Alarm {at:,} {'sample' if at == 1 else 'samples'} after {quoted(name)} begins" if late else said
+            chart.dot(at + late * known, limit, colour, said)
+        sentences.append(f"{said} {promise}.")
+    if len(streams) > FEW:
+        after = (
+            f", {span([''] * len(delays), delays, '{:.0f}'.format).split(' on ')[0]} samples later" if delays else ""
+        )
+        sentences = [f"Alarm in {len(delays)} of {len(sentences)} streams that turn unfamiliar{after} {promise}."]
+    note = (
+        f"The evidence of a drift monitor over a stream that turns from {quoted(results.known)} to unfamiliar samples."
+    )
+    return Section("Has the input changed?", sentences, {"stream": (chart, " ".join(sentences))}, note=note)

@@ -1,195 +1,212 @@
-"""The topics of a report in their order, and what is collected from all of them for pages, terminal and files.
+"""The sections of a report in their order, and what stands above and below them.
 
-A new section of the report needs a file with a `Topic`, and its name in this list.
+A new section needs a function from `Results` to a `Section`, or to None if there is nothing to say, in `TOPICS`.
 """
 
 import math
-import re
-from collections.abc import Collection, Iterable
-from typing import Any
+from typing import NamedTuple
 
 from ..calibration.leaks import overlap_message
 from ..data.sets import SMALLEST
-from .calibration import CALIBRATION
-from .coherence import FLIPS, GAP
-from .detection import DETECTION
-from .parts import Caption, ContrastRow, Figure, Section, Table, Topic
-from .screening import SCREENING
-from .tables import Results
-from .words import listed, number, quoted
+from .coherence import coherence
+from .confidence import direction, honest, leak_sentences, method_text, repair
+from .detection import unfamiliar
+from .errors import look, mistakes
+from .parts import Section
+from .screening import alarm_of, change, knee, review, reviewed
+from .tables import Results, where
+from .words import interval_text, listed, number, percent, quoted, short_percent
 
-TITLE = "Bag-of-Coins report"
+TOPICS = (honest, review, unfamiliar, change, coherence, mistakes, look)
+# The intervals of a set with fewer samples than this are too narrow.
+SMALL_SET = 100
+# Labels are called wrong if the accuracy is so many standard errors below that of guessing.
+BELOW_CHANCE = 4.0
 COMPARISONS = (
     "what a sentence calls “shown” is corrected for all comparisons of the same kind, by Holm’s method, at the level "
     "of 5 %; the intervals in the tables are not corrected"
 )
-ECE_INTERVAL = "for the lower end of the ECE, what chance adds is subtracted"
-OOD_INTERVAL = "for AUROC vs MSP by DeLong’s method; wider, as for binomial counts, if few samples are on one side"
-SHARES = "for shares of flagged samples by Clopper and Pearson’s method"
+INTERVALS = (
+    "for the lower end of the ECE, what chance adds is subtracted; for AUROC vs confidence by DeLong’s method; wider, "
+    "as for binomial counts, if few samples are on one side; for shares of flagged samples by Clopper and Pearson"
+)
 FROM_PROBABILITIES = (
     f"logarithms of the given probabilities, with {SMALLEST} in place of a probability of 0; the energy is left out, "
     "because it is always 0 after a softmax"
 )
-# The intervals of a set with fewer samples than this are too narrow.
-SMALL_SET = 100
+MISFIT = "the labels do not seem to fit the logits"
 
 
-def small_set_sentence(results: Results) -> Iterable[str]:
-    """A warning if a set is too small."""
-    sizes = results.settings["samples"].items()
-    small = [f"{quoted(name)} has {size}" for name, size in sizes if size < SMALL_SET]
-    if small:
-        yield f"With fewer than {SMALL_SET} samples numbers are rough and intervals too narrow: {listed(small)}."
+class Story(NamedTuple):
+    """What a report says, in the order in which it is said.
+
+    Attributes:
+        finding: the title.
+        headline: the sets and their sizes, in one line.
+        numbers: the most important numbers, each with what it is, and small print.
+        actions: what to do, each with a command or a name.
+        warnings: what is wrong with the samples.
+        sections: the questions and their answers.
+        figures: the figures as SVG, by name.
+        measured: how it was measured, as pairs.
+    """
+
+    finding: str
+    headline: str
+    numbers: list[tuple[str, str, str]]
+    actions: list[tuple[str, str]]
+    warnings: list[str]
+    sections: list[Section]
+    figures: dict[str, str]
+    measured: list[tuple[str, str]]
+
+    @property
+    def verdict(self) -> list[str]:
+        """All sentences."""
+        said = list(self.warnings)
+        for section in self.sections:
+            said += section.sentences
+        return said
 
 
-def overlap_sentences(results: Results) -> Iterable[str]:
-    """A sentence for each set that shares samples with the test set."""
-    test, size = next(iter(results.settings["samples"].items()))
-    for _, row in results.overlaps[results.overlaps["suspicious"].astype(bool)].iterrows():
-        yield overlap_message(row["kind"], row["shared"], size, test=quoted(test), other=quoted(row["set"]))
+def tell(results: Results) -> Story:
+    """What the numbers say."""
+    sections, figures = [], {}
+    for topic in TOPICS:
+        section = topic(results)
+        if section is not None:
+            sections.append(section)
+            for name, (chart, alt) in section.charts.items():
+                figures[name] = chart.svg(alt)
+    name, found = str(results.settings.get("title", "")).partition(": ")[0], finding(results)
+    title = f"{name}: {found}" if name else found[0].upper() + found[1:]
+    said = title, headline(results), numbers(results), actions(results), warnings_of(results)
+    return Story(*said, sections, figures, measured_how(results))
 
 
-def column_sentence(results: Results) -> Iterable[str]:
-    """What is missing because the tables hold columns instead of logits."""
-    if results.settings.get("from_columns"):
-        yield (
-            "The tables hold the columns of a predictor, not logits, so these parts are left out: "
-            f"{listed(results.settings['left_out'])}."
+def labels_fit(results: Results) -> bool:
+    """Whether the predictions are right at least as often as guesses would be."""
+    right, chance = float(results.settings["accuracy"]), 1 / results.settings["classes"]
+    error = math.sqrt(chance * (1 - chance) / results.settings["samples"][results.known])
+    return not right < chance - BELOW_CHANCE * error
+
+
+def warnings_of(results: Results) -> list[str]:
+    """What is wrong with the samples: labels that do not fit, small sets, shared samples, leaks, what is left out."""
+    settings, found = results.settings, []
+    sizes, right = settings["samples"], settings["accuracy"]
+    if not labels_fit(results):
+        guess, shifted = percent(1 / settings["classes"]), settings.get("shifted_accuracy", 0.0)
+        from_one = f" With each label lower by one, {percent(shifted)} would be right." if shifted > right else ""
+        found.append(
+            f"{MISFIT.capitalize()}: {percent(right)} of the predictions are right, and guessing would give {guess}. "
+            f"Labels may be counted from 1, or the classes may be in another order.{from_one}"
         )
-
-
-def sampled_sentence(results: Results) -> Iterable[str]:
-    """That random rows were read of large sets."""
-    sizes, totals = results.settings["samples"], results.settings.get("sampled", {})
-    drawn = [f"{sizes[name]:,} of the {total:,} rows of {quoted(name)}" for name, total in totals.items()]
+    small = [f"{quoted(name)} has {size}" for name, size in sizes.items() if size < SMALL_SET]
+    if small:
+        found.append(
+            f"With fewer than {SMALL_SET} samples numbers are rough and intervals too narrow: {listed(small)}."
+        )
+    for _, row in where(results.overlaps, suspicious=True).iterrows():
+        names = {"test": quoted(results.known), "other": quoted(row["set"])}
+        found.append(overlap_message(row["kind"], row["shared"], sizes[results.known], **names))
+    found += leak_sentences(results)
+    if settings.get("from_columns"):
+        left = listed(settings["left_out"])
+        found.append(f"The tables hold the columns of a predictor, not logits, so these parts are left out: {left}.")
+    drawn = [f"{sizes[x]:,} of the {total:,} rows of {quoted(x)}" for x, total in settings.get("sampled", {}).items()]
     if drawn:
-        yield f"A random sample was read: {listed(drawn)}. All numbers and intervals are those of the sample."
+        found.append(f"A random sample was read: {listed(drawn)}. All numbers and intervals are those of the sample.")
+    return found
 
 
-CAVEATS = Topic(sentences=(small_set_sentence, overlap_sentences, column_sentence, sampled_sentence))
-TOPICS = (CAVEATS, CALIBRATION, DETECTION, SCREENING, GAP, FLIPS)
+def finding(results: Results) -> str:
+    """The most important result in a few words, without the name of the model."""
+    found = repair(results)
+    if not labels_fit(results):
+        return MISFIT
+    if found is None:
+        return "confidence is not checked, because there are no targets"
+    if found.plain["ece_low"] <= 0:
+        return f"its confidence is honest, as far as {results.settings['samples'][results.known]:,} samples can tell"
+    error, how = 100 * found.plain["ece"], direction(results)
+    points = f"{number(error, int(error < 1))} {'point' if round(error) == 1 <= error else 'points'}"
+    said = f"{how} by {points}" if " in " not in how else f"off by {points}, {how}"
+    if found.best is None:
+        return said
+    half = found.best["ece_low"] <= 0 or found.best["ece"] < found.plain["ece"] / 2
+    what = "one number" if found.temperature is not None else method_text(found.best)
+    return f"{said}; {what} {'repairs' if half else 'helps'} it"
 
 
-def sections(results: Results, drawn: Collection[str] = ()) -> list[Section]:
-    """The sections of the report. A topic without tables has no section.
-
-    Args:
-        results: the numbers.
-        drawn: the names of the figures that were drawn.
-    """
-    found = [
-        Section(topic.title, topic.text(results), topic.tables(results), captions(results, drawn, topic.figures))
-        for topic in TOPICS
-    ]
-    return [section for section in found if section.tables]
-
-
-def main_tables(results: Results) -> list[Table]:
-    """The tables for a terminal and a notebook, which are those with a heading."""
-    return [table for section in sections(results) for table in section.tables if table.heading]
-
-
-def verdict(results: Results) -> list[str]:
-    """What the numbers say, in sentences: calibration, which score to use, and what the gap adds to confidence."""
-    return [text for topic in TOPICS for say in (*topic.sentences, *topic.details) for text in say(results)]
-
-
-def key_sentences(results: Results) -> list[str]:
-    """The most important sentences of the verdict, for the comparison of several models."""
-    return [text for topic in TOPICS for say in topic.sentences for text in say(results)]
+def numbers(results: Results) -> list[tuple[str, str, str]]:
+    """The most important numbers, each with what it is, and small print."""
+    settings, found, share = results.settings, repair(results), knee(results)
+    many = f"on {settings['samples'][results.known]:,} samples, {settings['classes']:,} classes"
+    tiles = [(percent(results.gaps.iloc[0]["confidence"]), "mean confidence", many)]
+    if found is not None:
+        tiles = [(percent(settings["accuracy"]), "right", many)]
+        value, small = number(100 * found.plain["ece"], 1), f"as it is {interval_text(found.plain, 'ece', 1, 100)}"
+        if found.best is not None:
+            value += f" → {number(100 * found.best['ece'], 1)}"
+            small += f"; {found.best['method']} {interval_text(found.best, 'ece', 1, 100)}"
+        tiles.append((value, "points off in its confidence", f"{small} (95 %)"))
+    if share == share:
+        right, caught = reviewed(results, share)
+        tile = (percent(right), f"right, if a person sees {short_percent(share)}", f"which holds {caught}")
+        tiles.append(tile if right == right else (short_percent(share), "for a person to see", f"hold {caught}"))
+    for name, rows in list(results.stream.groupby("ood", sort=False))[:1]:
+        alarm, chance = alarm_of(rows), f"false alarm: at most 1 in {1 / rows['alpha'].iloc[0]:.0f}, however long"
+        later = f"{alarm[0]:,} samples" if alarm and alarm[1] else "no alarm" if alarm is None else "a false alarm"
+        tiles.append((later, f"to an alarm, if {name} comes", chance))
+    return tiles
 
 
-def draw_figures(results: Results) -> dict[str, Any]:
-    """The figures of matplotlib by name. A figure that has nothing to show is left out."""
-    drawn = {figure.name: figure.draw(results) for figure in all_figures()}
-    return {name: figure for name, figure in drawn.items() if figure is not None}
-
-
-def all_figures() -> list[Figure]:
-    """All figures that a report can have."""
-    return [figure for topic in TOPICS for figure in topic.figures]
-
-
-def captions(results: Results, drawn: Collection[str], among: Iterable[Figure] | None = None) -> list[Caption]:
-    """The captions of the figures that were drawn.
-
-    Args:
-        results: the numbers.
-        drawn: the names of the figures that were drawn.
-        among: the figures to consider; all by default.
-    """
-    chosen = all_figures() if among is None else among
-    return [Caption(x.name, x.caption, f"{x.describe(results)}.") for x in chosen if x.name in drawn]
-
-
-def contrast_rows() -> list[ContrastRow]:
-    """The rows of the table of several models."""
-    return [row for topic in TOPICS for row in topic.contrast()]
-
-
-def glossary() -> list[tuple[str, str]]:
-    """Symbols and short names with their meanings."""
-    return [pair for topic in TOPICS for pair in topic.glossary]
+def actions(results: Results) -> list[tuple[str, str]]:
+    """What to do now: sentences, each with a command or a name."""
+    found, share = repair(results), knee(results)
+    if not labels_fit(results):
+        return [("Check the order of the classes, and from which number labels are counted; then run this again.", "")]
+    steps = []
+    if found is not None and found.temperature is not None:
+        said = f"Divide the logits by {number(found.temperature, 2)} before the softmax."
+        steps.append((said, "torch_boc.calibration.TemperatureScaling"))
+    elif found is not None and found.best is not None:
+        steps.append((f"Calibrate by {method_text(found.best)}.", "torch_boc.calibration"))
+    elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
+        said = "Repair the confidence with held-out samples."
+        steps.append((said, "torch-boc report --id test.npz --calibration val.npz"))
+    if share == share:
+        said = f"Let a person see the least sure {short_percent(share)}."
+        steps.append((said, f"torch-boc screen new.npz --calibration val.npz --alpha {share:g} -o queue.csv"))
+    return [*steps, ("Watch the stream.", "torch-boc monitor new.npz --calibration val.npz --state stream.pt")]
 
 
 def headline(results: Results) -> str:
     """The sets, their sizes and the most important settings, in one line."""
     settings = results.settings
     parts = [", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())]
-    accuracy = float(settings.get("accuracy", math.nan))
-    if not math.isnan(accuracy):
-        parts.append(f"accuracy {number(accuracy)}")
-    return " · ".join([*parts, f"{settings['classes']} classes", f"k = {settings['trials']}"])
+    accuracy = float(settings["accuracy"])
+    parts += [] if math.isnan(accuracy) else [f"{percent(accuracy)} right"]
+    return " · ".join([*parts, f"{settings['classes']} classes"])
 
 
 def measured_how(results: Results) -> list[tuple[str, str]]:
     """The settings, as pairs of a name and a value."""
     settings = results.settings
-    intervals = f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}"
-    for table, words in ((results.calibration, ECE_INTERVAL), (results.ood, OOD_INTERVAL), (results.screening, SHARES)):
-        intervals += f"; {words}" if len(table) else ""
-    drawn = settings.get("sampled", {}).items()
-    rows = ", ".join(f"{name} {settings['samples'][name]:,} of {total:,}" for name, total in drawn)
-    how = f"drawn uniformly, seed {settings['seed']}; all numbers and intervals are those of these rows"
-    pairs = [
-        ("samples", ", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())),
-        ("classes", str(settings["classes"])),
-        ("logits", FROM_PROBABILITIES if settings.get("from_probabilities") else ""),
-        ("calibration error", f"{settings['bins']} bins of equal width, closed on the right"),
-        ("coin flips", f"k = {settings['trials']}"),
-        ("intervals", intervals),
-        ("several comparisons", COMPARISONS),
-        ("random rows", f"{rows} rows, {how}" if rows else ""),
-        ("left out", "; ".join(settings.get("left_out", ()))),
-        ("date", str(settings.get("date", ""))),
-        ("versions", ", ".join(f"{name} {version}" for name, version in settings.get("versions", {}).items())),
-    ]
-    return [(name, value) for name, value in pairs if value]
-
-
-class Introductions:
-    """Remembers which symbols have been explained, so that each is explained once, where it first appears.
-
-    >>> reader = Introductions()
-    >>> [name for name, _ in reader.of(["Best is BoC: ECE 0.01"])], reader.of(["The ECE again"])
-    (['ECE', 'q̄', 'BoC'], [])
-    """
-
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-
-    def of(self, texts: Iterable[str]) -> list[tuple[str, str]]:
-        """The symbols in these texts that have not been explained yet, with their meanings, in the glossary's order.
-
-        If a meaning contains other symbols, these are explained as well.
-        """
-        fresh = _within(texts) - self._known
-        while more := _within(text for name, text in glossary() if name in fresh) - self._known - fresh:
-            fresh |= more
-        self._known |= fresh
-        return [(name, text) for name, text in glossary() if name in fresh]
-
-
-def _within(texts: Iterable[str]) -> set[str]:
-    whole = "\n".join(texts)
-    return {name for name, _ in glossary() if re.search(rf"(?<![\w’'-]){re.escape(name)}(?![\w-])", whole)}
+    bootstrap = f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}; {INTERVALS}"
+    sampled = [f"{name} {settings['samples'][name]:,} of {n:,}" for name, n in settings.get("sampled", {}).items()]
+    pairs = {
+        "samples": ", ".join(f"{name} {count:,}" for name, count in settings["samples"].items()),
+        "classes": str(settings["classes"]),
+        "logits": FROM_PROBABILITIES if settings.get("from_probabilities") else "",
+        "calibration error": f"{settings['bins']} bins of equal width, closed on the right",
+        "coin flips": f"k = {settings['trials']}",
+        "intervals": bootstrap,
+        "several comparisons": COMPARISONS,
+        "random rows": f"{', '.join(sampled)} rows, drawn uniformly, seed {settings['seed']}" if sampled else "",
+        "left out": "; ".join(settings.get("left_out", ())),
+        "date": str(settings.get("date", "")),
+        "versions": ", ".join(f"{name} {version}" for name, version in settings.get("versions", {}).items()),
+    }
+    return [pair for pair in pairs.items() if pair[1]]

@@ -1,4 +1,4 @@
-"""What sentences and tables say: which scores are shown, numbers as they are printed, and what may be claimed.
+"""Numbers and names as sentences and tables print them, what may be claimed, and the glossary.
 
 If there is no difference at all, one in twenty intervals of 95 % is still beyond 0. A sentence that picks from many
 comparisons must not pick that one. Holm's method keeps the chance of any false claim at 5 %.
@@ -12,32 +12,57 @@ from ..functional.registry import scores
 
 # All other scores are compared with the first score of the registry: `versus_msp` is the difference from it.
 BASELINE = next(iter(scores))
-# The paper's score is kept as published. These two rank in the same way, the right way up.
 PAPER_SCORE = next(name for name, score in scores.items() if score.upside_down)
-REMEDIES = ("log_p_value", "gap")
 # Simple scores, in the order of preference. Another score is recommended only if it is shown to be better.
 SIMPLE = (BASELINE, "energy", "max_logit", "entropy")
-# What figures and the comparison of models show, so that they stay readable; the tables have every score.
+# What the first table, the ROC curves and the comparison of models show; the tables behind a click have every score.
+MAIN_SCORES = (BASELINE, "energy", "gen", "tempered_dominance", "gap")
 ROC_SCORES = (BASELINE, "energy", "log_p_value", PAPER_SCORE)
-HISTOGRAM_SCORES = (BASELINE, "energy", "log_p_value", "dominance", "logit_gap", "concentration")
 COMPARED_SCORES = (
     *(BASELINE, "energy", "gen", "logit_gap", "tempered_dominance", "log_p_value", "gap", "concentration", PAPER_SCORE),
     *("odin", "mahalanobis"),
 )
-# The ROC curves of p-values lie close to the curve of the baseline, so they are dashed.
-DASHED = ("log_p_value", PAPER_SCORE)
-# What the conformal test compares, if the registry has it; sentences are about the first.
-TESTED_SCORES = tuple(name for name in ("log_odds", "energy", "gen", "tempered_dominance") if name in scores)
-# The levels at which shares are measured; sentences are about the first.
+# What the conformal test compares, and the levels at which shares are measured; sentences are about the first.
+TESTED_SCORES = ("log_odds", "energy", "gen", "tempered_dominance")
 TESTED_LEVELS = (0.05, 0.01)
 LEVEL = 0.05
 # How many standard errors an interval of 95 % reaches to each side.
 NORMAL_QUANTILE = NormalDist().inv_cdf(1 - LEVEL / 2)
 DIGITS = 4
-# The names of detectors in tables and figures. A score has its name there in the registry.
 DETECTORS = {"mahalanobis": "Mahalanobis", "odin": "ODIN"}
 # If there are more sets than this, one sentence is about all of them.
 FEW = 2
+UPSIDE_DOWN = "upside down"
+# A share as a percentage: value_text(row, column, **PERCENT).
+PERCENT: dict[str, Any] = {"digits": 1, "scale": 100.0, "unit": " %"}
+GLOSSARY = {
+    "confidence": "p̂, the largest softmax probability, which others call MSP.",
+    "familiar": "like the samples of the test set, in-distribution.",
+    "unfamiliar": "out of distribution (OOD).",
+    "too sure": "its mean confidence is higher than the share of right predictions.",
+    "points off": "the ECE in percentage points: by how much confidence and the share of right predictions differ.",
+    "ECE": "expected calibration error: the mean difference between confidence and the share that is right.",
+    "NLL": "negative log-likelihood of the right class, on average.",
+    "Brier": "the mean squared difference between confidence and being right (1) or wrong (0).",
+    "T": "the temperature that the logits are divided by.",
+    "false alarms": "familiar samples that are flagged.",
+    "caught": "flagged, of the unfamiliar samples or of the errors.",
+    "AUROC": "the chance that a familiar sample scores higher than an unfamiliar one; 0.5 is chance.",
+    "AUPR": "area under the curve of precision against recall, with the test set as the positive class.",
+    "flagged": "a conformal p-value of at most the level: a person should look at the sample.",
+    "p̂": "confidence.",
+    "q̄": "dominance: the mean chance that the predicted class beats a rival in a coin flip weighted by their logits.",
+    "BoC": "Bag of Coins: as a calibration method, dominance q̄ used as a confidence, as in the paper.",
+    "Δ": "coherence gap, q̄ − p̂. It is never negative, and 0 for two classes.",
+    "forced": "the part of Δ that follows from p̂ and the number of classes: the Δ of equally strong rivals.",
+    "free": "the rest of Δ, which the geometry of the logits adds.",
+    "R²": "1 − Var(free) / Var(Δ) over the samples of a set: the part of the variance of Δ that is forced.",
+    "ρ": "concentration: 0 if all rivals are equally strong, 1 if the probability is on as few rivals as possible.",
+    "k": "number of coin flips.",
+    "p*": "the p-value of the expected wins in k coin flips, Pr{Binomial(k, p̂) ≥ round(k q̄)}.",
+    "rejected": "the share of samples with p* of at most 0.05. The column p-value has the mean p* of all samples.",
+    "s_BoC": "the paper’s score, 1 − p*. It is upside down: higher means less sure.",
+}
 
 
 def number(value: float, digits: int = 4, *, sign: bool = False) -> str:
@@ -69,7 +94,7 @@ def percent(share: float) -> str:
     >>> percent(0.954)
     '95.4 %'
     """
-    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
+    return "–" if math.isnan(share) else f"{number(100 * share, 1)} %"
 
 
 def short_percent(share: float) -> str:
@@ -81,35 +106,23 @@ def short_percent(share: float) -> str:
     return f"{100 * share:g} %"
 
 
-def interval_text(row: Any, column: str, *, sign: bool = False) -> str:
-    """The 95 % interval of a column, or "" if there is none."""
-    low, high = (float(row.get(f"{column}_{end}", math.nan)) for end in ("low", "high"))
-    if math.isnan(low) or math.isnan(high):
-        return ""
-    return f"{number(low, sign=sign)} to {number(high, sign=sign)}"
-
-
 def symbol(score: str) -> str:
-    """The name of a score in tables and figures.
+    """The short name of a score.
 
-    >>> symbol("gap"), symbol("energy")
-    ('−Δ', 'energy')
+    >>> symbol("gap"), symbol("msp")
+    ('−Δ', 'MSP')
     """
     return scores[score].symbol if score in scores else DETECTORS.get(score, score)
 
 
-def axis_name(score: str) -> str:
-    """The name of the values of a score on an axis.
-
-    >>> axis_name("log_p_value"), axis_name("gap")
-    ('log p*', '−Δ')
-    """
-    return scores[score].axis if score in scores else symbol(score)
+def called(score: str) -> str:
+    """The name of a score in a report, which calls MSP confidence."""
+    return "confidence" if score == BASELINE else symbol(score)
 
 
 def distinct_names(column: Any) -> list[str]:
     """The different names in a column, in their order, without ""."""
-    return [str(name) for name in dict.fromkeys(column) if name]
+    return list(filter(None, dict.fromkeys(map(str, column))))
 
 
 def p_text(value: float) -> str:
@@ -132,10 +145,34 @@ def listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
-def value_text(row: Any, column: str, *, sign: bool = False) -> str:
-    """A value with its interval."""
-    value, around = number(row[column], sign=sign), interval_text(row, column, sign=sign)
-    return f"{value} ({around})" if around else value
+def span(parts: list[str], values: Any, form: Any, most: int = FEW) -> str:
+    """What holds for each set, in a list; or the range of the values, if there are more sets than `most`."""
+    if len(parts) <= most:
+        return listed(parts)
+    ends = dict.fromkeys([form(float(min(values))), form(float(max(values)))])
+    return f"{' to '.join(ends)} on {len(parts)} sets"
+
+
+def interval_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, *, sign: bool = False) -> str:
+    """The 95 % interval of a column, or "" if there is none."""
+    low, high = (scale * float(row.get(f"{column}_{end}", math.nan)) for end in ("low", "high"))
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return f"{number(low, digits, sign=sign)} to {number(high, digits, sign=sign)}"
+
+
+def value_text(
+    row: Any, column: str, digits: int = 4, scale: float = 1.0, *, sign: bool = False, unit: str = ""
+) -> str:
+    """A value with its interval: "0.0532 (0.0492 to 0.0572)"; `scale=100, digits=1, unit=" %"` for percentages."""
+    value, around = number(scale * row[column], digits, sign=sign), interval_text(row, column, digits, scale, sign=sign)
+    return f"{value}{unit} ({around}{unit})" if around else f"{value}{unit}"
+
+
+def off_by(row: Any) -> str:
+    """A calibration error in words: "5.1 points (4.3 to 5.8)"."""
+    value, _, around = value_text(row, "ece", 1, 100).partition(" ")
+    return f"{value} points {around}".strip()
 
 
 def interval_p_value(row: Any, column: str, null: float = 0.0) -> float:
@@ -170,13 +207,10 @@ def shown(table: Any, column: str, null: float = 0.0) -> Any:
     return table[column].notna() * signs
 
 
-def over(comparisons: int, *, inside: bool = False) -> str:
-    """The note that a claim is based on several comparisons: in brackets, or to stand inside of brackets.
+def over(comparisons: int) -> str:
+    """The note that a claim is based on several comparisons.
 
-    >>> over(12), over(12, inside=True), over(1)
-    (' (corrected for 12 comparisons)', '; corrected for 12 comparisons', '')
+    >>> over(12), over(1)
+    (' (corrected for 12 comparisons)', '')
     """
-    if comparisons < 2:
-        return ""
-    text = f"corrected for {comparisons} comparisons"
-    return f"; {text}" if inside else f" ({text})"
+    return "" if comparisons < 2 else f" (corrected for {comparisons} comparisons)"

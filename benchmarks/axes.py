@@ -1,14 +1,11 @@
-"""How the figures of a report look: sizes, grids, legends and names."""
+"""How the figures of the benchmarks look: sizes, grids, legends and names."""
 
 from typing import Any
 
-from ..plots import CYCLE, new_axes
-from .words import distinct_names
+from torch_boc.plots import new_axes
 
 PANEL = (4.8, 3.7)
 FONT_SIZE = 9
-# Figures show at most this many OOD sets; the tables have all of them.
-SETS = 6
 
 
 def panels(count: int, size: tuple[float, float] = PANEL) -> tuple[Any, list[Any]]:
@@ -54,17 +51,3 @@ def figure_text(name: str) -> str:
     """
     short = name if len(name) <= 32 else f"{name[:31]}…"
     return (" " if name.startswith("_") else "") + short.replace("$", r"\$")
-
-
-def draw_histograms(axis: Any, table: Any) -> None:
-    """Histograms of one score, with a colour for each set. The scale is logarithmic if one bin has most of a set."""
-    sets = distinct_names(table["set"])[: SETS + 1]
-    for name, colour in zip(sets, CYCLE, strict=False):
-        rows = table[table["set"] == name].sort_values("bin_low")
-        edges = [*rows["bin_low"], rows["bin_high"].iloc[-1]]
-        if len(sets) <= 3:
-            axis.stairs(rows["share"], edges, fill=True, alpha=0.3, color=colour)
-        axis.stairs(rows["share"], edges, color=colour, linewidth=1.2, label=figure_text(name))
-    if table["share"].max() > 0.5:
-        axis.set_yscale("log")
-        axis.set_ylim(max(1e-5, table["share"][table["share"] > 0].min() / 2), 1.5)

@@ -1,0 +1,42 @@
+"use strict";
+(() => {
+  // The threshold: what is left and what is caught, if a person sees a share of the samples.
+  const data = JSON.parse(document.getElementById("data").textContent), slider = document.getElementById("share");
+  const percent = (x) => `${(100 * x).toFixed(1)}\u00a0%`;
+  if (slider) {
+    const line = document.getElementById("cut"), width = 400;  // of the axis, in units of the drawing
+    slider.max = data.share.length - 1;
+    slider.closest("p").hidden = false;
+    const show = () => {
+      const i = +slider.value, share = data.share[i];
+      const caught = Object.entries(data.caught).filter(([, list]) => list[i] !== null)
+        .map(([name, list]) => `${percent(list[i])} of ${name === data.known ? "the errors" : name}`);
+      const right = data.right[i] === null ? "" : ` The rest is right ${percent(data.right[i])} of the time.`;
+      const told = `A person sees ${percent(share)}: confidence below ${percent(data.threshold[i])}.${right} Caught: ${caught.join(", ")}.`;
+      document.getElementById("live").textContent = told;
+      slider.setAttribute("aria-valuetext", told);
+      line.setAttribute("transform", `translate(${Math.min(1, share / 0.3) * width} 0)`);
+    };
+    slider.addEventListener("input", show);
+    slider.value = Math.max(0, data.share.findIndex((x) => x >= 0.05));
+    show();
+  }
+
+  // Tables whose rows are sorted by a click on a title: numbers by size, texts by letters, dashes last.
+  document.querySelectorAll(".sortable table").forEach((table) => {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const rising = head.getAttribute("aria-sort") !== "ascending";
+        [...table.tHead.rows[0].cells].forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", rising ? "ascending" : "descending");
+        const key = (row) => row.cells[column].innerText.replace("−", "-");
+        const compare = (a, b) => (a[0] === "–") - (b[0] === "–") || (rising ? 1 : -1) * a.localeCompare(b, "en", { numeric: true });
+        table.tBodies[0].append(...[...table.tBodies[0].rows].sort((a, b) => compare(key(a), key(b))));
+      });
+    });
+  });
+})();
