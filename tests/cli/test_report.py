@@ -79,7 +79,6 @@ def test_probabilities_and_logits_without_targets(run, files):
     assert "energy" not in content["tables"]["ood"]["score"]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_files_of_several_kinds_and_labels_of_other_classes(run, files):
     """An .npz file beside a folder of Parquet, whose labels are of 14 other classes."""
     parts = write_parts(files / "parts", logit_table(*some_samples(150, classes=4)))
