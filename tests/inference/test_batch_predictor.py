@@ -58,51 +58,38 @@ def test_the_values_are_those_of_the_predictor(dtype):
         assert_close(torch.from_numpy(found[name]), expected[name], rtol=0, atol=0, equal_nan=True)
 
 
-def test_the_only_column_that_remains_is_the_input():
-    arrays = batch()
-    expected = plain(arrays, columns=["gap"])["gap"].numpy()
-    found = BoCBatchPredictor(make, target="y", id="path", keep=["site"], columns=["gap"])(arrays)
-    np.testing.assert_array_equal(found["gap"], expected)
-    rows = np.empty(12, object)
+def gap_of(arrays, factory=make, **options):
+    return BoCBatchPredictor(factory, columns=["gap"], **options)(arrays)["gap"]
+
+
+def halves(columns):
+    columns["x"] /= 2  # may be changed in place
+    return torch.from_numpy(columns["x"]) * 2
+
+
+def test_the_model_gets_its_inputs():
+    arrays, rows = batch(), np.empty(12, object)
     rows[:] = list(arrays["x"])
-    found = BoCBatchPredictor(make, inputs="x", columns=["gap"])({"x": rows})  # arrays of arrays are stacked
-    np.testing.assert_array_equal(found["gap"], expected)
+    for found in (
+        gap_of(arrays, target="y", id="path", keep=["site"]),  # the only column that remains
+        gap_of({"x": rows}, inputs="x"),  # arrays of arrays are stacked
+        gap_of({"left": arrays["x"], "right": arrays["x"] * 0}, TwoInputs, inputs=["left", "right"]),
+        gap_of(arrays, preprocess=halves, id="path"),
+        gap_of(arrays, preprocess=lambda columns: {"input": torch.tensor(columns["x"])}, inputs=["x"]),
+        gap_of(arrays, preprocess=lambda columns: (torch.tensor(columns["x"]),), inputs=["x"]),
+    ):
+        np.testing.assert_array_equal(found, plain(arrays, columns=["gap"])["gap"].numpy())
     with pytest.raises(ValueError, match="expected inputs=, the column that the model gets, among x, y, path, site"):
         BoCBatchPredictor(make, target="y", id="path")(arrays)
 
 
-def test_several_inputs_and_preprocessing():
-    arrays = batch() | {"zero": np.zeros((12, WIDTH), "float32")}
-    expected = plain(arrays, columns=["energy"])["energy"].numpy()
-    both = {"left": arrays["x"], "right": arrays["zero"]}
-    found = BoCBatchPredictor(TwoInputs, inputs=["left", "right"], columns=["energy"])(both)
-    np.testing.assert_array_equal(found["energy"], expected)
-
-    def halves(columns):
-        assert set(columns) == set(arrays)
-        columns["x"] /= 2  # may be changed in place
-        return torch.from_numpy(columns["x"]) * 2
-
-    found = BoCBatchPredictor(make, preprocess=halves, id="path", columns=["energy"])(arrays)
-    np.testing.assert_array_equal(found["energy"], expected)
-    for form in (lambda columns: {"input": torch.tensor(columns["x"])}, lambda columns: (torch.tensor(columns["x"]),)):
-        found = BoCBatchPredictor(make, inputs=["x"], preprocess=form, columns=["energy"])(arrays)
-        np.testing.assert_array_equal(found["energy"], expected)
-
-
 def test_a_pickle_holds_the_factory_and_not_the_model():
-    calls = []
-
-    def factory():
-        calls.append(1)
-        return make()
-
-    arrays, predictor = batch(), BoCBatchPredictor(make, inputs="x", columns=["gap"])
+    calls, arrays, predictor = [], batch(), BoCBatchPredictor(make, inputs="x", columns=["gap"])
     before = pickle.dumps(predictor)
     expected = predictor(arrays)["gap"]
     assert len(pickle.dumps(predictor)) == len(before)
     np.testing.assert_array_equal(pickle.loads(before)(arrays)["gap"], expected)
-    counted = BoCBatchPredictor(factory, inputs="x")
+    counted = BoCBatchPredictor(lambda: calls.append(1) or make(), inputs="x")
     assert calls == []
     counted(arrays), counted(arrays)
     assert calls == [1]

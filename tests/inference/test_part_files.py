@@ -17,7 +17,7 @@ from tests.inference import sharded
 from tests.inference.cases import Counting, Loader, assert_same, data, expected, files, predictor, read
 from tests.inference.sharded import BATCH, SAMPLES, Images
 from tests.systems import unix_only
-from torch_boc import BoCPredictor, ConformalTest
+from torch_boc import ConformalTest
 from torch_boc.functional.columns import COLUMNS
 from torch_boc.inference import check_complete, part_files
 from torch_boc.inference.order import SharedData
@@ -255,8 +255,8 @@ def test_damaged_parts_are_named_with_a_remedy(name, damage, message, tmp_path):
 @unix_only
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_second_run_is_refused(resume, tmp_path):
-    """Both would write the file, and the last would replace the other's."""
-    path = tmp_path / "samples.parquet"
+    """Both would write the file, and the last would replace the other's. A link as the lock is refused, too."""
+    path, model = tmp_path / "samples.parquet", Counting()
 
     def batches():
         yield from Loader().batches[:2]
@@ -264,10 +264,13 @@ def test_a_second_run_is_refused(resume, tmp_path):
             predictor().to_parquet(Loader(), path, resume=resume)
         yield from Loader().batches[2:]
 
-    model = Counting()
     predictor(model).to_parquet(batches(), path)
     assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
     assert files(tmp_path) == ["samples.parquet"]
+    (tmp_path / "other.parquet.lock").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"expected no link at .*other.parquet.lock, got one; remove it"):
+        predictor().to_parquet(Loader(), tmp_path / "other.parquet", resume=resume)
+    assert files(tmp_path) == ["other.parquet.lock", "samples.parquet"]
 
 
 def test_a_lock_that_its_holder_has_deleted(tmp_path, monkeypatch):
@@ -292,6 +295,8 @@ def run(folder, ranks, world, data=None, **options):
 def assert_whole(folder, whole):
     assert check_complete(folder) == SAMPLES
     assert parquet.read_table(folder).equals(whole), "bit by bit"
+    assert files(folder.parent) == ["out", "out.run"]
+    assert files(folder.parent / "out.run") == ["manifest.json"]
 
 
 @pytest.fixture
@@ -300,24 +305,29 @@ def complete(tmp_path):
     return tmp_path / "out"
 
 
-def launch(folder, rank, world, *options):
+def kill(path, rank, world, *options):
+    """What a process leaves that is killed when it comes to sample 515."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
-    command = [sys.executable, "-m", "tests.inference.sharded", str(folder), *map(str, options)]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "tests.inference.sharded", str(path), "515", *options]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert "waiting" in process.stdout.readline()
+            if "single" in options:
+                with pytest.raises(BlockingIOError, match="nobody else"):
+                    sharded.predictor(None).to_parquet(Images(), path, resume=True)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGKILL
 
 
 @unix_only
 def test_a_rank_is_killed_and_two_ranks_finish_what_three_began(tmp_path, whole):
     """Blocks have 20 samples, and rank 1 has those from 20, 80, ... 500 on; it dies in the middle of that one."""
     folder = tmp_path / "out"
-    with launch(folder, 1, 3, 515) as process:
-        try:
-            assert "waiting" in process.stdout.readline()
-        finally:
-            process.kill()
-    assert process.returncode == -signal.SIGKILL
+    kill(folder, 1, 3)
     assert files(folder) == [part_name(range(x, x + 20)) for x in range(20, 500, 60)]
+    assert len(files(tmp_path / "out.run")) == 2, "the manifest, and a temporary file"
     run(folder, [0, 2], 3)
     with pytest.raises(ValueError, match=r"expected all 1001 samples in .*, got none of 500 to 519, 560 to 579, 620"):
         check_complete(folder)
@@ -330,20 +340,13 @@ def test_a_rank_is_killed_and_two_ranks_finish_what_three_began(tmp_path, whole)
 @unix_only
 def test_a_process_is_killed_and_its_single_file_is_completed(tmp_path, whole, monkeypatch):
     monkeypatch.setattr(part_files, "PART_ROWS", 100)
-    path = tmp_path / "samples.parquet"
-    with launch(path, 0, 1, 515, "single") as process:
-        try:
-            assert "waiting" in process.stdout.readline()
-            with pytest.raises(BlockingIOError, match="nobody else"):
-                sharded.predictor(None).to_parquet(Images(), path, resume=True)
-        finally:
-            process.kill()
+    path, folder = tmp_path / "samples.parquet", tmp_path / "samples.parquet.run"
+    kill(path, 0, 1, "single")
     assert files(tmp_path) == ["samples.parquet.lock", "samples.parquet.run"]
-    names = files(tmp_path / "samples.parquet.run")
-    assert [name[:5] for name in names] == [".part", "manif", *["part-"] * 5], "the first is what the process left"
+    assert [name[:5] for name in files(folder)] == [".part", "manif", *["part-"] * 5], "the first was not finished"
     with pytest.raises(OSError, match="broken"):
         sharded.predictor(None).to_parquet(Broken(OSError("broken"), 915), path, resume=True)
-    assert not any(name.startswith(".") for name in files(tmp_path / "samples.parquet.run"))
+    assert not any(name.startswith(".") for name in files(folder))
     sharded.predictor(None).to_parquet(Images(), path, resume=True)
     assert parquet.read_table(path).equals(whole)
     assert files(tmp_path) == ["samples.parquet"]
@@ -360,23 +363,19 @@ LOADERS = {
 def test_any_number_of_ranks_in_any_order(world, loader, tmp_path, whole):
     run(tmp_path / "out", reversed(range(world)), world, loader())
     assert_whole(tmp_path / "out", whole)
-    assert files(tmp_path) == ["out", "out.run"]
-    assert files(tmp_path / "out.run") == ["manifest.json"]
 
 
 def test_fewer_samples_than_ranks_and_parts_of_data_sets(tmp_path, monkeypatch):
     for samples in (3, 0):
-        folder = tmp_path / str(samples)
         for _ in range(2):
-            run(folder, range(5), 5, Images(samples))
-        assert check_complete(folder) == samples
-        assert files(folder) == [part_name(range(samples))]
-    assert len(sharded.predictor((4, 5)).to_frame(Images(3))) == 0
+            run(tmp_path / str(samples), range(5), 5, Images(samples))
+        assert check_complete(tmp_path / str(samples)) == samples
+        assert files(tmp_path / str(samples)) == [part_name(range(samples))]
     (tmp_path / "subset").mkdir()
     monkeypatch.chdir(tmp_path / "subset")
     run(".", range(2), 2, Subset(Images(), range(100, 200)))
     assert parquet.read_table(tmp_path / "subset")["path"].to_pylist() == [f"image {i}" for i in range(100, 200)]
-    BoCPredictor(sharded.model(), progress=False, shard=(0, 1)).to_parquet(Images().x, tmp_path / "tensor")
+    predictor(shard=(0, 1)).to_parquet(Images().x, tmp_path / "tensor")
     assert parquet.read_table(tmp_path / "tensor")["index"].to_pylist() == list(range(SAMPLES))
 
 
@@ -388,10 +387,9 @@ def test_blocks_are_whole_batches_of_bounded_size():
 
 
 def test_predict_gives_each_sample_to_one_rank():
-    parts = [list(sharded.predictor((rank, 3)).predict(Images())) for rank in range(3)]
-    indices = [[int(i) for table in tables for i in table["index"]] for tables in parts]
-    assert sorted(i for part in indices for i in part) == list(range(SAMPLES))
-    assert max(map(len, indices)) - min(map(len, indices)) <= 20
+    shares = [sharded.predictor((rank, 3)).to_frame(Images())["index"].tolist() for rank in range(3)]
+    assert sorted(sum(shares[1:], shares[0])) == list(range(SAMPLES))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 20
 
 
 def test_other_runs_and_other_batch_sizes(tmp_path):
@@ -419,7 +417,6 @@ def test_two_processes_on_the_same_block_write_equal_parts(tmp_path, whole):
 
     run(folder, [0], 1, Racing())
     assert_whole(folder, whole)
-    assert files(tmp_path / "out.run") == ["manifest.json"]
 
 
 class Broken(Images):
@@ -433,11 +430,10 @@ class Broken(Images):
         return super().__getitem__(i)
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "message"),
-    [(OSError("no such image"), OSError, "no such image"), (StopIteration(), ValueError, "a StopIteration inside of")],
-    ids=["error", "stop"],
-)
+STOP = [(OSError("no such image"), OSError, "no such image"), (StopIteration(), ValueError, "StopIteration inside of")]
+
+
+@pytest.mark.parametrize(("error", "kind", "message"), STOP, ids=["error", "stop"])
 def test_an_error_leaves_the_finished_blocks(error, kind, message, tmp_path, whole):
     folder = tmp_path / "out"
     with pytest.raises(kind, match=message):
@@ -494,25 +490,6 @@ def test_others_read_the_folder(complete, whole):
     assert pandas.read_parquet(complete)["path"].tolist() == whole["path"].to_pylist()
     assert polars.read_parquet(complete)["index"].sort().to_list() == list(range(SAMPLES))
     assert duckdb.sql(f"select count(distinct path) from '{complete}/*.parquet'").fetchall() == [(SAMPLES,)]
-
-
-def test_without_pyarrow(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    model = Counting()
-    with pytest.raises(ImportError, match=r"torch-boc\[eval\]"):
-        predictor(model).to_parquet(Loader(), tmp_path / "samples.parquet")
-    assert model.calls == []
-
-
-@unix_only
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_link_in_place_of_the_lock(resume, tmp_path):
-    """A link to nowhere made an earlier lock try again and again."""
-    path = tmp_path / "samples.parquet"
-    (tmp_path / "samples.parquet.lock").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"expected no link at .*samples.parquet.lock, got one; remove it"):
-        predictor().to_parquet(Loader(), path, resume=resume)
-    assert files(tmp_path) == ["samples.parquet.lock"]
 
 
 @unix_only
