@@ -80,9 +80,8 @@ def sglang_chat(logits, tokens, k):
 
 def completion(logits, tokens, k):
     """The k likeliest by their text, and the emitted token as one more."""
-    found = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    found = {"tokens": [], "token_logprobs": [], "top_logprobs": []}
     for token, chance, best in rows(logits, tokens, k):
-        found["text_offset"].append(sum(map(len, found["tokens"])))
         found["tokens"].append(name(token))
         found["token_logprobs"].append(chance)
         found["top_logprobs"].append({name(other): x for other, x in vllm_pairs(token, chance, best).items()})

@@ -4,14 +4,13 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 import torch
 
 from tests.browser import Watched, browser, contrast  # noqa: F401
 from tests.language.cases import make_record, make_trace
-from torch_boc.language import Trace, trace_page
+from torch_boc.language import Trace
 from torch_boc.language.trace_page import SCALES
 
 HOSTILE = ["</script><b>", "<img src=x onerror=alert(1)>", "' onload='x", '"', "{{ 7 + 7 }}", "\u2028", "\ud800"]
@@ -49,8 +48,6 @@ def test_whatever_the_model_writes_stays_text():
     assert HOSTILE[0] in other.data["labels"]
     assert "{{ 7 + 7 }}" in hostile.html()
     assert Parsed(plain._repr_html_()).tags == Parsed(hostile._repr_html_()).tags
-    for file in Path(trace_page.__file__).with_name("templates").glob("*.jinja"):
-        assert not re.search("safe|autoescape", file.read_text(encoding="utf-8"))
 
 
 def test_what_is_shown():
@@ -60,7 +57,6 @@ def test_what_is_shown():
     asked = trace.html("gap")
     assert list(Parsed(asked).data["scales"])[-1] == "gap"
     assert f"1 − confidence − lost coins / {trace.num_classes - 1:,}." in asked
-    assert "<option value='gap' selected>" in asked
     record = make_record(6)
     more = {**record.numbers, "masked": torch.zeros(6), "p_in_distribution": torch.rand(6)}
     more |= {"lost_coins_lower": more["lost_coins"] - 0.1, "lost_coins_upper": more["lost_coins"] + 0.1}
@@ -70,17 +66,13 @@ def test_what_is_shown():
 
 
 def test_sizes():
-    """A prompt without numbers is one text; a further token takes few bytes; a notebook shows the beginning."""
+    """A prompt without numbers is one text; a notebook shows the beginning."""
     bare = Trace([make_record(10, prompt=4, bare=True)], num_classes=50).html()
     assert bare.count("<span class='q") == 6 + 8  # the legend has 8
-    assert Parsed(bare).data["sequences"][0]["first"] == 4
-    small, large = (len(make_trace(length).html().encode()) for length in (300, 600))
-    assert (large - small) / 300 < 180
     source = make_trace(700, 50)._repr_html_()
     assert source.count("<span class='q") == 600 + 8
     assert "and 150 more tokens" in source
     assert "<script" not in source
-    assert "more tokens" not in make_trace(20)._repr_html_()
 
 
 @pytest.mark.parametrize("name", SCALES)
@@ -91,17 +83,11 @@ def test_scales_are_ordered(name):
     assert SCALES[name].level(float("nan")) == -1
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return make_trace(120, 60, prompt=4).save(tmp_path_factory.mktemp("page") / "trace.html")
-
-
-def test_a_walk_through_the_page(browser, path):  # noqa: F811
+def test_a_walk_through_the_page(browser, tmp_path):  # noqa: F811
     trace = make_trace(120, 60, prompt=4)
+    path = trace.save(tmp_path / "trace.html")
     with Watched(browser, path) as watched:
         page, tip = watched.page, watched.page.locator("#tip")
-        assert page.locator(TOKEN).count() == 172
-        assert page.title() == "How sure the model was, token by token"
         shown = page.locator(".sequence").first.locator(".text").all_text_contents()
         assert "".join(shown) == trace.text(0)
         assert page.locator(".text b, .text script").count() == 0  # hostile tokens stay text
@@ -121,8 +107,6 @@ def test_a_walk_through_the_page(browser, path):  # noqa: F811
     with Watched(browser, path, script=False) as watched:
         shown = watched.page.locator(".sequence").first.locator(".text").all_text_contents()
         assert "".join(shown) == trace.text(0)
-        assert watched.page.locator("#by").is_visible()
-        assert not watched.page.locator("#help, .strip").first.is_visible()
 
 
 def _point(page, tip, trace):
@@ -136,8 +120,6 @@ def _point(page, tip, trace):
     for title, value in shown.items():
         assert float(value) == pytest.approx(numbers[re.sub("[ -]", "_", title)], rel=1e-3)
     assert tip.locator("li.emitted").count() == 1
-    page.mouse.move(5, 5)
-    tip.wait_for(state="hidden")
 
 
 def _press_keys(page, tip):
@@ -152,10 +134,6 @@ def _press_keys(page, tip):
         page.keyboard.press(key)
         assert focused() == place
         assert tip.is_visible()
-    page.keyboard.press("ArrowDown")
-    assert (below := focused()) > 3
-    page.keyboard.press("ArrowUp")
-    assert focused() < below
     page.keyboard.press("Escape")
     assert not tip.is_visible()
     page.keyboard.press("Tab")
@@ -166,12 +144,9 @@ def _choose_a_quantity(page):
     """The select changes tint, strip and legend; the tint is that of Python."""
 
     def state():
-        drawn = (("svg", "aria-label"), (".area", "d"), (".mean", "d"))
-        return [
-            page.locator(TOKEN).evaluate_all("x => x.map(y => y.className.replace(' now', ''))"),
-            page.locator(".legend small").all_inner_texts(),
-            *(page.locator(name).first.get_attribute(attribute) for name, attribute in drawn),
-        ]
+        tints = page.locator(TOKEN).evaluate_all("x => x.map(y => y.className.replace(' now', ''))")
+        drawn = [page.locator("svg").first.get_attribute("aria-label"), page.locator(".area").first.get_attribute("d")]
+        return [tints, page.locator(".legend small").all_inner_texts(), *drawn]
 
     before = state()
     assert before[2].startswith("lost coins along the text: from ")
@@ -186,48 +161,22 @@ def _choose_a_quantity(page):
     assert state() == before
 
 
-def assert_readable(found):
-    for ink, ground, kind in found:
-        assert contrast(ink, ground) >= 4.5, (kind, ink, ground)
-
-
 @pytest.mark.parametrize(("dark", "width"), [(False, 1100), (True, 360)])
-def test_all_of_it_can_be_read(browser, path, dark, width):  # noqa: F811
+def test_all_of_it_can_be_read(browser, tmp_path, dark, width):  # noqa: F811
+    """Also a long prompt without numbers, by the keyboard."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
+    path = make_trace(1000, prompt=800, bare=True).save(tmp_path / "trace.html")
     with Watched(browser, path, width=width, dark=dark) as watched:
         selector = ".text span, .legend span, h3, .legend small, .axis span, figcaption, .help"
         found = watched.page.evaluate(COLOURS, selector)
         assert {f"q{level}" for level in range(8)} <= {kind.split()[0] for *_, kind in found if kind}
         watched.page.locator(TOKEN).nth(30).hover()
-        assert_readable([*found, *watched.page.evaluate(COLOURS, "#tip :not(i)")])
+        for ink, ground, kind in (*found, *watched.page.evaluate(COLOURS, "#tip :not(i)")):
+            assert contrast(ink, ground) >= 4.5, (kind, ink, ground)
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
         watched.page.locator("#quantity").focus()
         watched.page.keyboard.press("Tab")
+        text = watched.page.locator(".prompt .text")
+        assert text.evaluate("x => x.scrollHeight > x.clientHeight && x === document.activeElement")
         violations = axe.Axe().run(watched.page).response["violations"]
         assert [(rule["id"], rule["nodes"][0]["html"]) for rule in violations] == []
-
-
-def test_a_long_prompt_can_be_scrolled(browser, tmp_path):  # noqa: F811
-    """Also with the keyboard, where none of its tokens has numbers."""
-    with Watched(browser, make_trace(900, prompt=800, bare=True).save(tmp_path / "prompt.html")) as watched:
-        text = watched.page.locator(".prompt .text")
-        assert text.evaluate("x => x.scrollHeight > x.clientHeight")
-        watched.page.locator("#quantity").focus()
-        watched.page.keyboard.press("Tab")
-        assert text.evaluate("x => x === document.activeElement")
-        watched.page.keyboard.press("Tab")
-        assert "token 801 of 900" in watched.page.locator("#tip").inner_text()
-
-
-@pytest.mark.parametrize(("ground", "dark"), [("#ffffff", True), ("#111111", False)])
-def test_in_a_notebook_of_any_theme(browser, tmp_path, ground, dark):  # noqa: F811
-    """Whose colours need not be those of the system, and whose own elements stay as they are."""
-    ink = "#111111" if ground == "#ffffff" else "#eeeeee"
-    style = f"<style>body {{ background: {ground}; color: {ink} }}</style><p class='text'>own</p>"
-    path = tmp_path / "notebook.html"
-    path.write_text(f"<!DOCTYPE html><meta charset='utf-8'>{style}{make_trace(60)._repr_html_()}", encoding="utf-8")
-    with Watched(browser, path, dark=dark) as watched:
-        found = watched.page.evaluate(COLOURS, ".boc .text span, .boc .legend span, .boc p")
-        assert len(found) > 60
-        assert_readable(found)
-        assert watched.page.locator("p.text").evaluate("x => getComputedStyle(x).whiteSpace") == "normal"

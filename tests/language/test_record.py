@@ -1,8 +1,10 @@
 """The texts of tokens: joined they are the decoded text, for byte-level BPE, for SentencePiece and for bytes."""
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
 
 from torch_boc.language.record import clean, id_label, token_label, token_texts
 from torch_boc.language.responses import texts_of_bytes
@@ -12,28 +14,24 @@ LINES = ["The sky is blue.", "Naïve café, déjà vu!", "日本語のテキス�
 
 def byte_level():
     """A tokenizer whose tokens are bytes and a few pairs of bytes."""
-    tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=320, initial_alphabet=alphabet, special_tokens=["<|end|>"])
     made.train_from_iterator(LINES * 3, trainer)
-    fast = pytest.importorskip("transformers").PreTrainedTokenizerFast
-    return fast(tokenizer_object=made, eos_token="<|end|>")
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>")
 
 
 def sentence_pieces():
     """A tokenizer with "▁" for spaces and bytes for characters that it does not have, as Llama's."""
-    tokenizers = pytest.importorskip("tokenizers")
     words = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁The", "▁sky", "The", "a", "▁a", "é"]
     scores = [(word, 0.0 if word.startswith("<") else -float(len(word))) for word in words]
     made = tokenizers.Tokenizer(tokenizers.models.Unigram(scores, 0, byte_fallback=True))
     decoders = tokenizers.decoders
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     made.decoder = decoders.Sequence(steps)
-    fast = pytest.importorskip("transformers").PreTrainedTokenizerFast
-    return fast(tokenizer_object=made, eos_token="</s>", unk_token="<unk>")
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>", unk_token="<unk>")
 
 
 TOKENIZERS = {"bytes": byte_level(), "pieces": sentence_pieces()}

@@ -64,7 +64,6 @@ def test_the_bounds_contain_the_truth(server, data):
     unknown = numbers["confidence"].isnan()
     # In a completion, a token of rank k beside longer lists may have been added to a list that lost another one.
     assert not unknown.any() or (server is servers.completion and (truth.rank[unknown] == k).all())
-    assert numbers["entropy"].isnan().all()
 
 
 @pytest.mark.parametrize("server", servers.FORMATS)
@@ -76,7 +75,7 @@ def test_one_token_given_and_all(server):
     if server in (servers.vllm_chat, servers.vllm_chat_ids):
         assert numbers["confidence"].isnan().tolist() == (truth.log_probability <= math.log(0.5)).tolist()
     numbers = numbers_of(server(logits, tokens, CLASSES))
-    for name in (*BOUNDED, "rank", "confidence"):
+    for name in (*BOUNDED, "rank"):
         torch.testing.assert_close(numbers[name], getattr(truth, name).double(), rtol=1e-9, atol=1e-9)
 
 
@@ -106,7 +105,6 @@ def test_an_emitted_token_that_is_not_found_is_said():
 def test_what_is_read(server):
     logits, tokens = drawn(5)
     record = Trace.from_response(server(logits, tokens, K), num_classes=CLASSES).records[0]
-    assert record.rivals.shape in ((5, K), (5, K + 1))
     torch.testing.assert_close(record.numbers["log_probability"], logits.log_softmax(-1)[range(5), tokens])
     assert (record.rival_log_probabilities.diff(dim=-1) <= 0).all()
     if server is not servers.llama_chat:
@@ -141,25 +139,19 @@ def test_objects_dictionaries_and_json(server):
 
 
 def test_the_prompt_and_json_of_a_request():
+    """Nothing precedes the first token, neither here nor in a completion with its echo."""
+    echo = servers.completion(*drawn(4), K)
+    logprobs = echo["choices"][0]["logprobs"]
+    logprobs["token_logprobs"][0] = logprobs["top_logprobs"][0] = None
+    assert numbers_of(echo)["confidence"].isnan().tolist() == [True, False, False, False]
     response = servers.request_output(*drawn(9), K, prompt=4)
     trace = Trace.from_response(response, num_classes=CLASSES)
-    table = trace.to_frame()
-    assert table["is_prompt"].tolist() == [True] * 4 + [False] * 5
-    assert table["log_probability"].isna().tolist() == [True] + [False] * 8
-    assert trace.records[0].finish == "stop"
+    assert (trace.records[0].prompt_length, trace.records[0].finish) == (4, "stop")
+    assert trace.records[0].numbers["log_probability"].isnan().tolist() == [True] + [False] * 8
     one = response.outputs[0]
     steps = [{str(key): vars(value) for key, value in step.items()} for step in one.logprobs]  # keys are texts in JSON
     (found,) = read_response(json.dumps({"outputs": [{**vars(one), "logprobs": steps}]}))
     assert found[0] == read_response(response)[0][0][4:]
-
-
-def test_an_echo_begins_with_nothing():
-    response = servers.completion(*drawn(4), K)
-    logprobs = response["choices"][0]["logprobs"]
-    logprobs["token_logprobs"][0] = logprobs["top_logprobs"][0] = None
-    trace = Trace.from_response(response, num_classes=CLASSES)
-    assert trace.to_frame()["confidence"].isna().tolist() == [True, False, False, False]
-    assert trace.text().startswith(" w")
 
 
 def test_without_the_likeliest_tokens():
@@ -167,9 +159,6 @@ def test_without_the_likeliest_tokens():
     numbers = numbers_of(chat(*({**servers.entry(0, math.log(p)), "top_logprobs": []} for p in (0.9, 0.3))))
     assert numbers["confidence"].isnan().tolist() == numbers["rank"].isnan().tolist() == [False, True]
     assert numbers["confidence"][0].item() == pytest.approx(0.9)
-    # What is left is 0.1: at least on one token, at most on all.
-    assert numbers["lost_coins_lower"][0].item() == pytest.approx(0.1, rel=1e-9)
-    assert numbers["lost_coins_upper"][0].item() == pytest.approx(11 * (0.1 / 9.9) / (1 + 0.1 / 9.9), rel=1e-9)
 
 
 def test_tokens_outside_of_the_list_are_not_the_likeliest():
@@ -193,24 +182,15 @@ def test_very_unlikely_tokens(floor):
     assert numbers["lost_coins_upper"][1] == 0
 
 
-def test_rounded_probabilities_give_no_nan():
-    """They may sum to more than 1, and a logarithm may be a little more than 0."""
-    top = [servers.entry(i, math.log(p)) for i, p in enumerate((0.7, 0.3, 0.01))]
-    more = servers.entry(0, 1e-6)
-    numbers = numbers_of(chat({**top[0], "top_logprobs": top}, {**more, "top_logprobs": [more, top[2]]}), 50)
-    for name in (*BOUNDED, "confidence", "odds", "log_probability", "rank"):
-        assert numbers[name].isfinite().all(), name
-
-
 def test_what_cannot_be_log_probabilities_is_said():
-    """There is no room for the rest of 1 under a second token at -9999, and none in a vocabulary that is too small."""
+    """There is no room for the rest of 1 under a second token at -9999. Rounding, also to above 0, does not matter."""
     masked = {**servers.entry(0, -0.1), "top_logprobs": [servers.entry(0, -0.1), servers.entry(1, -9999.0)]}
-    sure = {**servers.entry(0, -0.001), "top_logprobs": [servers.entry(0, -0.001), servers.entry(1, -8.0)]}
+    sure = {**servers.entry(0, 1e-6), "top_logprobs": [servers.entry(0, 1e-6), servers.entry(1, -5.0)]}
     with pytest.warns(UserWarning, match=r"cannot sum to 1 at 2 tokens, whose numbers are NaN; .*has 1,000 tokens"):
         numbers = numbers_of(chat(masked, sure, masked), 1000)
     for name in (*BOUNDED, "confidence", "odds", "lost_coins_lower", "gap_upper"):
         assert numbers[name].isnan().tolist() == [True, False, True], name
-    assert numbers["log_probability"].tolist() == [-0.1, -0.001, -0.1]
+    assert numbers["log_probability"].tolist() == [-0.1, 0.0, -0.1]
 
 
 def test_tokens_of_the_same_text():
@@ -233,24 +213,15 @@ def test_texts_and_ids():
     trace = Trace.from_response(chat(*parts), num_classes=50)
     assert trace.to_frame()["text"].tolist() == ["na", "", "ï", "ve"]
 
-    class Words:
-        def decode(self, tokens, **_):
-            return "".join(servers.name(token) for token in tokens)
-
+    words = SimpleNamespace(decode=lambda tokens, **_: "".join(map(servers.name, tokens)))
     logits, tokens = drawn(4)
     response = servers.vllm_chat_ids(logits, tokens, K)
     for item in response["choices"][0]["logprobs"]["content"]:
         item["bytes"] = None  # as vLLM writes if it does not know the text
-    trace = Trace.from_response(response, num_classes=CLASSES, tokenizer=Words())
-    assert trace.text() == Words().decode(tokens.tolist())
+    trace = Trace.from_response(response, num_classes=CLASSES, tokenizer=words)
+    assert trace.text() == words.decode(tokens.tolist())
     assert trace.sequences[0].rival_labels[0][0] == servers.name(int(logits[0].argmax()))
     assert Trace.from_response(response, num_classes=CLASSES).text().startswith(f"[{tokens[0]}]")
-
-
-def test_several_choices():
-    one = servers.openai_chat(*drawn(3), K)
-    one["choices"] += servers.openai_chat(*drawn(5, seed=1), K)["choices"]
-    assert [len(record) for record in Trace.from_response(one, num_classes=CLASSES).records] == [3, 5]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +229,6 @@ def test_several_choices():
     [
         ("{", "expected a response as JSON"),
         ({"error": "no"}, "expected a response with `choices` .* got dict with the fields error"),
-        (3, "got int with no fields"),
         (servers.choices(None), "expected log-probabilities in each choice, got none; ask the server"),
         (SimpleNamespace(outputs=[SimpleNamespace(token_ids=[1], logprobs=None)]), r"set SamplingParams\(logprobs=20"),
         (chat({"id": 1, "token": "a", "prob": 0.7, "top_probs": []}), "probabilities after sampling.*=false"),

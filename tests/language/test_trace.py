@@ -16,18 +16,9 @@ def test_the_table_has_a_row_for_each_token():
     table = trace.to_frame()
     assert list(table) == ["sequence", "position", "is_prompt", "token", "text", *TOKEN_COLUMNS]
     assert table["sequence"].tolist() == [0] * 7 + [1] * 5
-    assert table["position"].tolist() == [*range(7), *range(5)]
     assert table["is_prompt"].sum() == 4
     assert table["text"].tolist() == [*WORDS[:7], *WORDS[:5]]
     torch.testing.assert_close(torch.tensor(table["entropy"][7:].values)[1:], trace.records[1].numbers["entropy"][1:])
-
-
-def test_further_numbers_are_columns_too():
-    record = make_record(4)
-    more = {**record.numbers, "masked": torch.arange(4.0), "lost_coins_lower": torch.zeros(4)}
-    table = Trace([replace(record, numbers=more), make_record(3)], num_classes=50).to_frame()
-    assert list(table)[-2:] == ["masked", "lost_coins_lower"]
-    assert table["masked"].isna().tolist() == [False] * 4 + [True] * 3
 
 
 def test_the_summary_is_of_what_was_generated():
@@ -39,16 +30,13 @@ def test_the_summary_is_of_what_was_generated():
     assert row["median_lost_coins"] == pytest.approx(record.numbers["lost_coins"][8:].quantile(0.5).item())
     place = 8 + int(chances.argmin())
     assert (row["lowest_position"], row["lowest_text"]) == (place, f"[{record.tokens[place]}]")
-    only = Trace([make_record(6, prompt=6)], num_classes=50).summary().iloc[0]
-    assert only["tokens"] == 6
-    assert only["perplexity"] > 1
+    assert Trace([make_record(6, prompt=6)], num_classes=50).summary()["tokens"].tolist() == [6]
 
 
 def test_without_numbers_and_without_tokens():
     empty = TokenRecord(torch.empty(0, dtype=torch.int64), {}, torch.empty(0, 5).long(), torch.empty(0, 5))
     row = Trace([empty], num_classes=50).summary().iloc[0]
     assert (row["tokens"], row["lowest_position"], row["lowest_text"]) == (0, -1, "")
-    assert all(math.isnan(row[name]) for name in ("perplexity", "mean_lost_coins", "median_lost_coins"))
     nothing = Trace([], num_classes=50)
     assert (len(nothing), len(nothing.to_frame()), len(nothing.summary())) == (0, 0, 0)
     for trace in (nothing, Trace([empty], num_classes=50)):
@@ -60,26 +48,17 @@ def test_texts_and_single_sequences():
     trace = make_trace(7, 5, 3)
     assert [one.text() for one in trace] == [trace.text(i) for i in range(3)]
     assert (trace[-1].records, trace[1:].records) == (trace.records[2:], trace.records[1:])
-    with pytest.raises(IndexError):
-        trace[3]
-    trace = make_trace(6, prompt=2)
-    assert trace.text() == "".join(WORDS[:6])
-    assert trace.text(prompt=False) == "".join(WORDS[2:6])
-    record = make_record(3)
-    assert Trace([record], num_classes=50).text() == "".join(f"[{token}]" for token in record.tokens.tolist())
+    assert make_trace(6, prompt=2).text(prompt=False) == "".join(WORDS[2:6])
     assert repr(make_trace(1200, 5, prompt=2)) == "<Trace: 2 sequences, 1,205 tokens, 4 of them prompt, 50 classes>"
 
 
-@pytest.mark.parametrize("prompt", [0, 3])
-def test_a_file_and_back(tmp_path, prompt):
-    trace = make_trace(30, 4, prompt=prompt)
+def test_a_file_and_back(tmp_path):
+    trace = make_trace(30, 4, prompt=3)
     assert trace.to_parquet(tmp_path / "folder" / "trace.parquet") == tmp_path / "folder" / "trace.parquet"
     again = Trace.from_parquet(tmp_path / "folder" / "trace.parquet")
-    assert again.num_classes == 50
     assert again.to_frame().equals(trace.to_frame())
     assert again.summary().equals(trace.summary())
     assert again.html() == trace.html()
-    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["trace.parquet"]
     Trace([], num_classes=9).to_parquet(tmp_path / "empty.parquet")
     assert len(Trace.from_parquet(tmp_path / "empty.parquet")) == 0
 
@@ -92,14 +71,10 @@ def test_files_that_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"expected a quantity among lost_coins, confidence, .*, got 'beauty'"):
         make_trace(3).save(tmp_path / "page.html", "beauty")
     assert (tmp_path / "page.html").read_text() == "older"
-    with pytest.raises(IsADirectoryError):
-        make_trace(3).save(tmp_path)
 
 
 def test_bad_records():
     with pytest.raises(ValueError, match="expected rank of 4 tokens, got 3"):
         replace(make_record(4), numbers={"rank": torch.ones(3)})
-    with pytest.raises(ValueError, match="expected texts of 4 tokens, got 1"):
-        make_record(4, texts=["a"])
     with pytest.raises(ValueError, match="at least 2"):
         Trace([], num_classes=1)
