@@ -3,25 +3,9 @@
 from functools import cache
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import nn
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertForTokenClassification,
-    BertLMHeadModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-    T5Config,
-    T5ForConditionalGeneration,
-    Trainer,
-    TrainingArguments,
-)
 
 from torch_boc import BoCMetric
 
@@ -34,52 +18,45 @@ BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 TOKENS = 2 + len(BYTES)
 
 
-def sharpened(kind, config, head):
-    """A model whose head is large enough for logits of every confidence."""
+def tiny(family, ending="ForCausalLM", head="lm_head", *, scale=100.0, **options):
+    """A model of random weights, whose head is large enough for logits of every confidence."""
     torch.manual_seed(0)
-    model = kind(config)
-    with torch.no_grad():
-        model.get_submodule(head).weight.mul_(100)
+    config = getattr(transformers, f"{family}Config")(**{"vocab_size": VOCABULARY, **options})
+    model = getattr(transformers, family + ending)(config)
+    model.get_submodule(head).weight.detach().mul_(scale)
     return model
 
 
 def roberta(classes=5, **options):
-    config = RobertaConfig(vocab_size=VOCABULARY, max_position_embeddings=40, num_labels=classes, **SIZE, **options)
-    return sharpened(RobertaForSequenceClassification, config, "classifier.out_proj")
+    size = {"max_position_embeddings": 40, "num_labels": classes, **SIZE}
+    return tiny("Roberta", "ForSequenceClassification", "classifier.out_proj", **size, **options)
 
 
 def bert_tagger(classes=7):
-    config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=40, num_labels=classes, **SIZE)
-    return sharpened(BertForTokenClassification, config, "classifier")
+    return tiny("Bert", "ForTokenClassification", "classifier", max_position_embeddings=40, num_labels=classes, **SIZE)
 
 
-def bert():
-    """A model for language that sees later tokens too."""
-    return sharpened(BertLMHeadModel, BertConfig(vocab_size=VOCABULARY, **SIZE), "cls.predictions.decoder")
+def bert(**options):
+    """A model for language that sees later tokens too, unless it is a decoder."""
+    return tiny("Bert", "LMHeadModel", "cls.predictions.decoder", **SIZE, **options)
 
 
 def masked_bert():
-    torch.manual_seed(0)
-    return BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, max_position_embeddings=40, **SIZE))
+    return tiny("Bert", "ForMaskedLM", "cls.predictions.decoder", scale=1.0, max_position_embeddings=40, **SIZE)
 
 
 def gpt2(context=40, vocabulary=VOCABULARY):
     size = {"n_positions": context, "n_embd": 16, "n_layer": 1, "n_head": 2}
-    config = GPT2Config(vocab_size=vocabulary, bos_token_id=1, eos_token_id=2, **size)
-    return sharpened(GPT2LMHeadModel, config, "lm_head")
+    return tiny("GPT2", "LMHeadModel", vocab_size=vocabulary, bos_token_id=1, eos_token_id=2, **size)
 
 
 def llama():
-    return sharpened(LlamaForCausalLM, LlamaConfig(vocab_size=VOCABULARY, num_key_value_heads=2, **SIZE), "lm_head")
+    return tiny("Llama", num_key_value_heads=2, **SIZE)
 
 
 def t5():
-    torch.manual_seed(0)
     size = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-    model = T5ForConditionalGeneration(T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, **size))
-    with torch.no_grad():
-        model.shared.weight.mul_(3)
-    return model
+    return tiny("T5", "ForConditionalGeneration", "shared", scale=3.0, decoder_start_token_id=0, **size)
 
 
 def generating(model):
@@ -109,7 +86,7 @@ def byte_tokenizer(adds_bos=False):
     if adds_bos:
         ends = [("<s>", 0), ("</s>", 1)]
         tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
 
 def byte_model(context=64, vocabulary=TOKENS):
@@ -167,9 +144,9 @@ def collate(rows):
 
 def make_trainer(model, data, boc, folder, train_dataset=None, **options):
     defaults = {"per_device_eval_batch_size": 4, "report_to": "none", "disable_tqdm": True, "use_cpu": True}
-    arguments = TrainingArguments(str(folder), **{**defaults, "dataloader_pin_memory": False, **options})
+    arguments = transformers.TrainingArguments(str(folder), **{**defaults, "dataloader_pin_memory": False, **options})
     given = {} if boc is None else boc.arguments(model)
-    return Trainer(model, arguments, collate, train_dataset=train_dataset, eval_dataset=data, **given)
+    return transformers.Trainer(model, arguments, collate, train_dataset=train_dataset, eval_dataset=data, **given)
 
 
 def by_hand(trainer, *, causal=False):

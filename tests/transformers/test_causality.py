@@ -8,53 +8,37 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import (
-    BartConfig,
-    BartForCausalLM,
-    BertConfig,
-    BertLMHeadModel,
-    EvalPrediction,
-    GPT2Config,
-    GPT2ForTokenClassification,
-    InstructBlipConfig,
-    InstructBlipForConditionalGeneration,
-    T5Config,
-    XLNetConfig,
-    XLNetLMHeadModel,
-)
 
-from tests.transformers.cases import SIZE, VOCABULARY, bert_tagger, gpt2, llama, masked_bert, roberta, t5, tagged
+from tests.transformers.cases import SIZE, VOCABULARY, bert, gpt2, masked_bert, roberta, t5, tagged, tiny
 from torch_boc import BoCClassifier, BoCMetric
 from torch_boc.functional.tokens import UNSHIFTED, predicts_next
 from torch_boc.transformers import BoCTrainerMetrics
 
 
 def decoder():
-    return BertLMHeadModel(BertConfig(vocab_size=VOCABULARY, is_decoder=True, **SIZE))
+    return bert(is_decoder=True)
 
 
 def bart_decoder():
     size = {"d_model": 16, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 16}
-    return BartForCausalLM(BartConfig(vocab_size=VOCABULARY, **size))
-
-
-def instruct_blip():
-    """Around T5, which shifts the input of its decoder: the outer config does not say so."""
-    text = T5Config(vocab_size=VOCABULARY, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    reader = {**SIZE, "vocab_size": VOCABULARY, "encoder_hidden_size": 16}
-    vision = {**SIZE, "image_size": 8, "patch_size": 4}
-    config = InstructBlipConfig(vision_config=vision, qformer_config=reader, text_config=text)
-    return InstructBlipForConditionalGeneration(config)
+    return tiny("Bart", **size)
 
 
 def xlnet():
-    return XLNetLMHeadModel(XLNetConfig(vocab_size=VOCABULARY, d_model=16, n_layer=1, n_head=2, d_inner=16))
+    return tiny("XLNet", "LMHeadModel", "lm_loss", d_model=16, n_layer=1, n_head=2, d_inner=16)
 
 
 def tagger_from_a_decoder():
     """Its config still names the checkpoint's class."""
     size = {"n_positions": 40, "n_embd": 16, "n_layer": 1, "n_head": 2}
-    return GPT2ForTokenClassification(GPT2Config(vocab_size=VOCABULARY, architectures=["GPT2LMHeadModel"], **size))
+    return tiny("GPT2", "ForTokenClassification", "classifier", architectures=["GPT2LMHeadModel"], **size)
+
+
+def instruct_blip():
+    """Around T5, which shifts the input of its decoder: the outer config does not say so."""
+    reader = {**SIZE, "vocab_size": VOCABULARY, "encoder_hidden_size": 16}
+    parts = {"vision_config": {**SIZE, "image_size": 8, "patch_size": 4}, "qformer_config": reader}
+    return tiny("InstructBlip", "ForConditionalGeneration", "language_projection", text_config=t5().config, **parts)
 
 
 class Wrapper(nn.Module):
@@ -73,11 +57,8 @@ class PeftModelForCausalLM(Wrapper):
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        *((make, True) for make in (gpt2, llama, decoder)),
-        *(
-            (make, False)
-            for make in (bert_tagger, masked_bert, t5, bart_decoder, xlnet, tagger_from_a_decoder, instruct_blip)
-        ),
+        *((make, True) for make in (gpt2, decoder)),
+        *((make, False) for make in (masked_bert, t5, bart_decoder, xlnet, tagger_from_a_decoder, instruct_blip)),
         *((make, None) for make in (roberta, lambda: nn.Linear(2, 2))),
     ],
 )
@@ -108,7 +89,7 @@ def test_the_loss_of_transformers_says_the_same(make, causal):
     for stated in (None, not causal):
         boc = BoCTrainerMetrics(keys=["nll"], causal=stated)
         boc.arguments(model)
-        found.append(boc(EvalPrediction(boc.preprocess(output.logits, batch["labels"]), None))["boc_nll"])
+        found.append(boc(transformers.EvalPrediction(boc.preprocess(output.logits, batch["labels"]), None))["boc_nll"])
     assert found[0] == pytest.approx(output.loss.item(), rel=1e-5)
     assert found[1] != pytest.approx(found[0], rel=1e-4)
 

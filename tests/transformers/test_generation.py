@@ -8,19 +8,8 @@ from torch._subclasses import FakeTensorMode
 from transformers import GenerationConfig, TopKLogitsWarper
 
 from tests.dispatch import MemoryMeter, NoHostSync
-from tests.transformers.cases import (
-    EOS,
-    PAD,
-    VOCABULARY,
-    byte_model,
-    byte_tokenizer,
-    forward,
-    generating,
-    gpt2,
-    llama,
-    prompts,
-    t5,
-)
+from tests.transformers import cases
+from tests.transformers.cases import EOS, PAD, VOCABULARY, forward, generating, gpt2, llama, prompts, t5
 from torch_boc import ConformalTest
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
 from torch_boc.transformers import BoCGeneration, Stop, generation
@@ -59,7 +48,6 @@ def assert_numbers(record, logits):
     assert torch.equal(record.rivals, expected.rivals)
     found = record.rival_log_probabilities
     torch.testing.assert_close(found, expected.rival_log_probabilities, rtol=3e-5, atol=1e-5)
-    assert not record.numbers["masked"].any()
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["generate", "g.generate"])
@@ -73,7 +61,6 @@ def test_numbers_are_those_of_the_finished_text(make, way, direct):
         assert all(torch.equal(x, y) for x, y in zip(bare.scores, output.scores, strict=True))
         bare, output = bare.sequences, output.sequences
     assert torch.equal(output, bare)
-    assert len(g.trace) == len(output)
     assert g.trace.num_classes == VOCABULARY
     inputs, times = prompts((5, 2, 4)), len(output) // 3
     for i, (record, sequence) in enumerate(zip(g.trace.records, output, strict=True)):
@@ -85,11 +72,10 @@ def test_numbers_are_those_of_the_finished_text(make, way, direct):
     assert len({len(record) for record in g.trace.records}) > 1 or way == "greedy"
 
 
-@pytest.mark.parametrize("options", [{}, DRAWN], ids=["greedy", "sampling"])
-def test_a_model_with_an_encoder(options):
+def test_a_model_with_an_encoder():
     model, inputs = generating(t5()), prompts()
     g = BoCGeneration(model, prompt=True)
-    output = run(model, g, **inputs, **options)
+    output = run(model, g, **inputs, **DRAWN)
     for record, sequence, given in zip(g.trace.records, output, inputs["input_ids"], strict=True):
         assert record.prompt_length == 1
         length = len(record)
@@ -142,22 +128,10 @@ def test_what_ends_a_sequence():
     assert [len(record) for record in g.trace.records] == [9] * 3
 
 
-@pytest.mark.parametrize("limit", [{"max_new_tokens": 4}, {"max_length": 9}, {"max_new_tokens": 4, "max_length": 30}])
-def test_the_limit_of_the_call_is_why_a_sequence_ended(model, limit):
-    """With one token less, something else ended it, which is not known. Other criteria stay."""
-    for length, finish in ((4, "length"), (3, "")):
-        ends = [lambda ids, scores, most=5 + length: torch.full((len(ids),), ids.shape[1] >= most)]
-        g = BoCGeneration(model)
-        g.generate(**prompts(), **limit, pad_token_id=PAD, eos_token_id=None, stopping_criteria=ends)
-        assert [(len(record), record.finish) for record in g.trace.records] == [(length, finish)] * 3
-        assert ("ended by" in g.trace.headlines()[0]) == (finish == "length")
-
-
 def test_a_stop_string_where_padding_also_ends_sequences():
     """What follows the stop string is padding, not the end that the model chose."""
-    tokenizer, model = byte_tokenizer(), byte_model()
-    inputs = {key: x.expand(2, -1) for key, x in tokenizer("the sun", return_tensors="pt").items()}
-    inputs["input_ids"] = torch.stack([inputs["input_ids"][0], inputs["input_ids"][0].flip(0)])
+    tokenizer, model = cases.byte_tokenizer(), cases.byte_model()
+    inputs = tokenizer(["the sun", "nus eht"], return_tensors="pt")
     options = {"max_new_tokens": 12, "pad_token_id": 1, "eos_token_id": 1, "tokenizer": tokenizer}
     g = BoCGeneration(model, tokenizer)
     g.generate(**inputs, **options)
@@ -168,6 +142,7 @@ def test_a_stop_string_where_padding_also_ends_sequences():
     assert output[0, -1] == 1
     assert (g.trace.text(0), g.trace.records[0].finish) == (first[: first.index(string) + 1], "")
     assert (g.trace.text(1), g.trace.records[1].finish) == (second, "length")
+    options |= {"max_new_tokens": None, "max_length": 7 + 12}
     g.generate(**inputs, **options, stopping_criteria=[lambda ids, scores: torch.tensor([ids.shape[1] > 9, False])])
     assert [(len(record), record.finish) for record in g.trace.records] == [(3, ""), (12, "length")]
 
@@ -178,7 +153,6 @@ def test_a_batch_whose_end_is_not_known(model):
         run(model, BoCGeneration(), True, **SHORT)
     for quiet in (BoCGeneration(eos_token_id=[]), BoCGeneration(model)):
         run(model, quiet, True, **SHORT)
-    run(model, BoCGeneration(), True, **prompts((4,)), **SHORT)
 
 
 @pytest.mark.parametrize("options", [{}, {**DRAWN, "num_return_sequences": 2}], ids=["one", "several"])
@@ -196,9 +170,6 @@ def test_prompts(model, options):
             assert torch.equal(record.numbers[name][len(before) :], expected)
         assert record.rivals.tolist() == [[-1] * 5] * len(before) + bare.rivals.tolist()
         assert torch.equal(record.rival_log_probabilities[len(before) :], bare.rival_log_probabilities)
-    direct = BoCGeneration(model, prompt=True)
-    run(model, direct, True, **SHORT)
-    assert [record.tokens[:5].tolist() for record in direct.trace.records] == inputs["input_ids"].tolist()
 
 
 @pytest.mark.parametrize(("kept", "spoiled"), [(24, True), (25, False)])
@@ -263,7 +234,6 @@ def test_bytes_of_a_token(rivals, test, size, monkeypatch):
     ("options", "error", "message"),
     [
         ({"rivals": 0}, ValueError, "expected rivals as a positive integer, got 0"),
-        ({"stop": 0.5}, TypeError, "expected stop as a Stop, got float"),
         ({"test": 0.5}, TypeError, "expected test as a ConformalTest, got float"),
         ({"test": ConformalTest()}, ValueError, "expected held-out samples to compare with, got none"),
         ({"stop": Stop("p_in_distribution", below=0.1)}, ValueError, "expected a test to stop by p_in_distribution"),
@@ -282,7 +252,6 @@ def test_bad_arguments(options, error, message):
         ({"stopping_criteria": None}, r"give this object as stopping_criteria=\[g\] as well as logits_processor"),
         ({"logits_processor": None}, r"expected scores before their tokens.*logits_processor=\[g\]"),
         ({"num_beams": 2}, "beam search cannot be recorded; use greedy decoding or sampling"),
-        ({"num_beams": 2, "do_sample": True}, "beam search cannot be recorded; use greedy decoding or sampling"),
         ({"assistant_model": gpt2().eval(), **prompts((5,))}, r"Assisted \(speculative\) decoding cannot be recorded"),
         ({"later": lambda ids, scores: scores.mul_(2)}, "scores that no later logits processor changes in place"),
     ],
@@ -299,28 +268,16 @@ def test_what_cannot_be_recorded(model, options, message):
 
 
 def test_what_does_not_fit():
-    g = BoCGeneration(eos_token_id=[])
+    with pytest.raises(TypeError, match=r"expected a model first, got nothing; use BoCGeneration\(model\)"):
+        BoCGeneration().generate(input_ids=IDS)
+    g, first = BoCGeneration(eos_token_id=[]), torch.tensor([[0, 0, 0, 1], [0, 0, 0, 2]])
     g(IDS, SCORES)
     with pytest.raises(ValueError, match=r"expected tokens of shape \(2, 4\), got \(2, 5\)"):
         g(torch.zeros(2, 5, dtype=torch.long), None)
-    g = BoCGeneration(eos_token_id=[])
-    first = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 2]])
+    g.reset()
     g(IDS, SCORES)
     g(first, None)
     g(first, SCORES)
     g(torch.cat([first[[1, 1]], first[:, -1:]], 1), None)  # as a loop of somebody else may do
     with pytest.raises(ValueError, match=r"expected rows that stay in their places.*got reordered rows"):
         _ = g.trace
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda g: BoCGeneration().generate(input_ids=IDS), r"expected a model first, got nothing; use BoCG"),
-        (lambda g: g.generate(IDS), r"first, got .*\(2, 3\); .* or g.generate\(model"),
-        (lambda g: g.generate(torch.nn.Linear(2, 2)), "expected a model first, got"),
-    ],
-)
-def test_calls_that_are_refused(model, call, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        call(BoCGeneration(model))

@@ -8,23 +8,15 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from torch.utils._pytree import tree_map
-from transformers import (
-    AutoModelForSequenceClassification,
-    PreTrainedTokenizerFast,
-    ViTConfig,
-    ViTForImageClassification,
-    ViTImageProcessor,
-    pipeline,
-)
+from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerFast, pipeline
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from tests.transformers.cases import SIZE, VOCABULARY, bert_tagger, gpt2, masked_bert, roberta
+from tests.transformers.cases import VOCABULARY, bert_tagger, gpt2, masked_bert, roberta
 from torch_boc import BoCClassifier, ConformalTest
 from torch_boc.nn import BoCOutput, ProbeOutput
 from torch_boc.transformers import BoCGeneration
 
 TEXTS = ["w5 w9 w12", "w7", "w30 w31 w8 w6 w44", "w3 w3"]
-ZERO_SHOT = {"candidate_labels": ["w5", "w6"], "hypothesis_template": "w9 {}"}
 
 
 def tokenizer(**options):
@@ -34,13 +26,6 @@ def tokenizer(**options):
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[EOS]", "mask_token": "[MASK]"}
     names = ["input_ids", "attention_mask"]
     return PreTrainedTokenizerFast(tokenizer_object=core, model_input_names=names, **special, **options)
-
-
-def entailing():
-    model = roberta(3)
-    model.config.id2label = {0: "contradiction", 1: "neutral", 2: "entailment"}
-    model.config.label2id = {name: i for i, name in model.config.id2label.items()}
-    return model
 
 
 def flat(result):
@@ -61,29 +46,16 @@ def assert_same(found, expected):
         ("text-classification", roberta, TEXTS, {"top_k": None}),
         ("token-classification", bert_tagger, TEXTS, {"ignore_labels": []}),
         ("fill-mask", masked_bert, [f"{text} [MASK] w4" for text in TEXTS], {"top_k": 3}),
-        ("zero-shot-classification", entailing, TEXTS, ZERO_SHOT),
     ],
 )
 def test_pipelines(task, make, texts, options):
     """The columns of a conformal test are cut into samples, too."""
     model = make().eval()
-    test = ConformalTest().calibrate(torch.randn(99, 3)) if make is entailing else None
+    test = ConformalTest().calibrate(torch.randn(99, 5)) if make is roberta else None
     expected = pipeline(task, model=model, tokenizer=tokenizer(), device="cpu")(texts, batch_size=1, **options)
     work = pipeline(task, model=BoCClassifier(model, dim=-1, test=test), tokenizer=tokenizer(), device="cpu")
     assert_same(work(texts, batch_size=3, **options), expected)
     assert "Pipeline" in repr(work)  # which asks the model for its modalities
-
-
-def test_images():
-    torch.manual_seed(0)
-    model = ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, num_labels=5, **SIZE)).eval()
-    processor = ViTImageProcessor(size={"height": 8, "width": 8})
-    image = pytest.importorskip("PIL.Image").new("RGB", (9, 9), (200, 30, 90))
-    results = [
-        pipeline("image-classification", model=each, image_processor=processor, device="cpu")([image, image])
-        for each in (model, BoCClassifier(model))
-    ]
-    assert_same(*results)
 
 
 def test_generate_and_attributes_are_those_of_the_model(tmp_path):
@@ -93,12 +65,9 @@ def test_generate_and_attributes_are_those_of_the_model(tmp_path):
     g = BoCGeneration(causal)
     assert torch.equal(g.generate(**options), model.generate(**options))
     assert len(g.trace.records[0]) == 4
-    causal.generation_config = causal.generation_config.__class__(max_length=9)
-    assert model.generation_config.max_length == 9
     model = roberta().eval()
     classifier = BoCClassifier(model)
     assert classifier.config is model.config
-    assert (classifier.device, classifier.dtype) == (torch.device("cpu"), torch.float32)
     classifier.save_pretrained(tmp_path)
     saved = AutoModelForSequenceClassification.from_pretrained(tmp_path).state_dict()
     assert all(torch.equal(saved[name], x) for name, x in model.state_dict().items())
@@ -113,21 +82,8 @@ def test_the_output_is_a_mapping_as_well():
     assert list(result) == ["loss", "logits", *ProbeOutput._fields]
     assert result["logits"] is result.logits is result.output.logits is result[1]
     assert result["gap"] is result.gap is result.probe.gap
-    with pytest.raises(AttributeError, match="no attribute 'entropy'; it has logits, probe, output, prediction"):
-        _ = result.entropy
     for other in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
         assert isinstance(other, BoCOutput)
         assert list(other) == list(result)
     doubled = tree_map(lambda x: x * 2, result)  # as accelerate and DistributedDataParallel do
     torch.testing.assert_close(doubled.gap, result.gap * 2)
-
-
-def test_compiled_classifiers_return_the_plain_output():
-    class Model(nn.Module):
-        def forward(self, x):
-            return SequenceClassifierOutput(logits=x * 2)
-
-    x, classifier = torch.randn(4, 3), BoCClassifier(Model())
-    result = torch.compile(classifier, backend="eager", fullgraph=True)(x)
-    assert type(result) is BoCOutput
-    torch.testing.assert_close(result.gap, classifier(x).gap)

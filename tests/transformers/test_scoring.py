@@ -4,18 +4,9 @@ import math
 
 import pytest
 import torch
-import transformers
 from torch import nn
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
-    OpenAIGPTConfig,
-    OpenAIGPTLMHeadModel,
-)
 
-from tests.transformers.cases import SIZE, VOCABULARY, bert, forward, gpt2, llama, sharpened, t5
+from tests.transformers.cases import SIZE, VOCABULARY, bert, forward, gpt2, llama, t5, tiny
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
 from torch_boc.transformers import logit_slices, score_tokens, scoring
 from torch_boc.transformers.scoring import check_windows, token_windows
@@ -24,45 +15,40 @@ from torch_boc.transformers.scoring import check_windows, token_windows
 def gemma2():
     """Scores are capped after the head, so that logits computed around the model's forward would be wrong."""
     more = {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 6, "layer_types": ["sliding_attention"]}
-    config = Gemma2Config(vocab_size=VOCABULARY, final_logit_softcapping=3.0, **more, **SIZE)
-    return sharpened(Gemma2ForCausalLM, config, "lm_head")
+    return tiny("Gemma2", final_logit_softcapping=3.0, **more, **SIZE)
 
 
 def mamba():
     """It has a state, but no cache of keys and values."""
-    config = MambaConfig(vocab_size=VOCABULARY, hidden_size=16, state_size=4, num_hidden_layers=1)
-    return sharpened(MambaForCausalLM, config, "lm_head")
+    return tiny("Mamba", hidden_size=16, state_size=4, num_hidden_layers=1)
 
 
 def openai():
     """It has no cache at all."""
-    config = OpenAIGPTConfig(vocab_size=VOCABULARY, n_positions=40, n_embd=16, n_layer=1, n_head=2)
-    return sharpened(OpenAIGPTLMHeadModel, config, "lm_head")
+    return tiny("OpenAIGPT", "LMHeadModel", n_positions=40, n_embd=16, n_layer=1, n_head=2)
 
 
 def hybrid(family, **options):
     """With a recurrent state that transformers does not carry into a piece of several tokens."""
-
-    def make():
-        config = getattr(transformers, f"{family}Config")(vocab_size=VOCABULARY, **TWO, **options)
-        model = sharpened(getattr(transformers, f"{family}ForCausalLM"), config, "lm_head")
-        for name, weights in model.named_parameters():
-            if weights.ndim > 1 and "lm_head" not in name and "embed" not in name:
-                weights.detach().mul_(10)
-        return model
-
-    return make
+    model = tiny(family, **{**SIZE, "num_hidden_layers": 2, "num_key_value_heads": 2, **options})
+    for name, weights in model.named_parameters():
+        if weights.ndim > 1 and "lm_head" not in name and "embed" not in name:
+            weights.detach().mul_(10)
+    return model
 
 
-TWO = {**SIZE, "num_hidden_layers": 2, "num_key_value_heads": 2}
-EXPERTS = {"expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 2, "num_experts_per_tok": 1}
-HEADS = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1}
-LAYERS = ["linear_attention", "full_attention"]
-HYBRIDS = {
-    "Jamba": hybrid("Jamba", attn_layer_period=2, attn_layer_offset=1, mamba_d_state=4, mamba_dt_rank=4, **EXPERTS),
-    "Bamba": hybrid("Bamba", attn_layer_indices=[1], **HEADS),
-    "MiniMax": hybrid("MiniMax", num_local_experts=2, head_dim=8, layer_types=LAYERS),
-}
+def jamba():
+    experts = {"expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 2, "num_experts_per_tok": 1}
+    return hybrid("Jamba", attn_layer_period=2, attn_layer_offset=1, mamba_d_state=4, mamba_dt_rank=4, **experts)
+
+
+def bamba():
+    return hybrid("Bamba", attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=1)
+
+
+def minimax():
+    layers = ["linear_attention", "full_attention"]
+    return hybrid("MiniMax", num_local_experts=2, head_dim=8, layer_types=layers)
 
 
 class Bare(nn.Module):
@@ -84,7 +70,7 @@ class Forgetful(Bare):
         return super().forward(input_ids)
 
 
-MODELS = [gpt2, llama, gemma2, mamba, openai]
+MODELS = [gpt2, llama, gemma2, mamba, openai, jamba, bamba, minimax]
 
 
 def ids(*shape):
@@ -107,7 +93,7 @@ def collected(model, tokens, **options):
     return torch.cat([piece.logits for piece in slices], 1), lengths
 
 
-@pytest.mark.parametrize("make", [*MODELS, *HYBRIDS.values()], ids=[*(x.__name__ for x in MODELS), *HYBRIDS])
+@pytest.mark.parametrize("make", MODELS)
 def test_pieces_equal_one_forward_of_each_window(make, small_pieces):
     model, tokens = make().eval(), ids(2, 30)
     logits, lengths = collected(model, tokens)
@@ -139,28 +125,22 @@ def test_the_vocabulary_bounds_what_exists_at_a_time(small_pieces):
 
 
 @pytest.mark.parametrize("make", [llama, mamba])
-@pytest.mark.parametrize("side", ["left", "right", "both"])
-def test_padding_does_not_change_the_numbers(make, side, small_pieces):
+@pytest.mark.parametrize("after", [0, 1, 16], ids=["left", "both", "right"])
+def test_padding_does_not_change_the_numbers(make, after, small_pieces):
     model, texts = make().eval(), [ids(1, n)[0] for n in (9, 4, 1, 14)]
-    room = {"left": lambda n: (16 - n, 0), "right": lambda n: (0, 16 - n), "both": lambda n: (16 - n - 1, 1)}[side]
-    padded = torch.stack([nn.functional.pad(text, room(len(text)), value=7) for text in texts])
-    mask = torch.stack([nn.functional.pad(torch.ones_like(text), room(len(text))) for text in texts])
+    rooms = [(16 - len(text) - min(after, 16 - len(text)), min(after, 16 - len(text))) for text in texts]
+    padded, mask = (
+        torch.stack([nn.functional.pad(x, room, value=fill) for x, room in zip(rows, rooms, strict=True)])
+        for rows, fill in ((texts, 7), ([torch.ones_like(text) for text in texts], 0))
+    )
     for record, text in zip(score_tokens(model, padded, attention_mask=mask), texts, strict=True):
         assert torch.equal(record.tokens, text)
         assert list(record.numbers) == list(TOKEN_COLUMNS)
         expected = token_numbers(forward(model, text)[:-1], text[1:])
         for name, values in record.numbers.items():
-            assert values.dtype == torch.float64
             assert math.isnan(values[0])
             torch.testing.assert_close(values[1:], getattr(expected, name).double(), atol=1e-4, rtol=1e-4)
         assert torch.equal(record.rivals, torch.cat([torch.full((1, 5), -1), expected.rivals]))
-        assert record.rival_log_probabilities[0].isnan().all()
-
-
-def test_long_texts():
-    (record,) = score_tokens(gpt2(), ids(1, 130))  # the context is 40 tokens
-    assert len(record) == 130
-    assert not record.numbers["rank"][1:].isnan().any()
 
 
 def test_the_model_is_left_as_it_was():
@@ -191,15 +171,11 @@ def test_windows_score_every_token_once(sizes, context, stride, before):
     ("call", "message"),
     [
         (lambda: score_tokens(gpt2(), ids(5)), r"expected input_ids as integers of shape \(B, T\), got shape \(5,\)"),
-        (lambda: score_tokens(gpt2(), [[1, 2]]), "got list"),
-        (lambda: score_tokens(gpt2(), ids(1, 0)), "expected at least one token"),
         (lambda: score_tokens(gpt2(), ids(1, 2), attention_mask=torch.ones(1, 3)), "expected attention_mask of shape"),
         (lambda: score_tokens(gpt2(), ids(1, 2), attention_mask=torch.zeros(1, 2)), "a row with padding alone"),
         (lambda: score_tokens(gpt2(), ids(1, 2), context=41), "at most 40, the context of the model, got 41"),
-        (lambda: score_tokens(gpt2(), ids(1, 2), context=1), "at least 2 tokens"),
         (lambda: score_tokens(gpt2(), ids(1, 2), context=8, stride=8), "expected a stride from 1 to 7"),
         (lambda: check_windows(5, 4, gpt2().config, before=2), "expected a stride from 1 to 3, below the context of 5"),
-        (lambda: check_windows(2, None, gpt2().config, before=2), "expected a context of at least 3 tokens and"),
         (lambda: score_tokens(bert(), ids(1, 9)), "got BertLMHeadModel, whose predictions change with later tokens"),
         (lambda: score_tokens(t5(), ids(1, 9)), "got T5ForConditionalGeneration, which has an encoder as well"),
         (lambda: score_tokens(nn.Linear(2, 2), ids(1, 9)), "expected a causal language model of .*, got Linear"),

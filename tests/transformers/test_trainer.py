@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 from transformers import EvalPrediction
-from transformers.trainer_pt_utils import nested_concat, nested_numpify
+from transformers.trainer_pt_utils import nested_numpify
 
 from tests.dispatch import NoHostSync
 from tests.metrics.cases import labelled_batches
@@ -45,7 +44,6 @@ def test_classification(tmp_path, make, data, loop):
     if loop == "half":
         model.bfloat16()
     expected = by_hand(trainer)
-    assert expected["samples"] == sum((row["labels"] != -100).sum() for row in data())
     for _ in range(2):  # evaluations do not add up
         assert_results(trainer.evaluate(), expected, EVERY)
     if loop in ("in pieces", "half"):
@@ -74,13 +72,10 @@ def test_several_outputs_stay_a_tuple(tmp_path, keep_logits):
 
     model = roberta(output_hidden_states=True)
     boc = BoCTrainerMetrics(compute_metrics=own, keep_logits=keep_logits, keys=["accuracy"])
-    trainer = make_trainer(model, texts(), boc, tmp_path)
-    results, predictions = trainer.evaluate(), trainer.predict(texts()).predictions
-    assert results["eval_hits"] == results["eval_boc_accuracy"] == by_hand(trainer)["accuracy"]
+    results = make_trainer(model, texts(), boc, tmp_path).evaluate()
+    assert results["eval_hits"] == results["eval_boc_accuracy"]
     plain = make_trainer(model, texts(), None, tmp_path).predict(texts()).predictions
-    assert results["eval_outputs"] == len(predictions) == (1 if keep_logits is False else len(plain))
-    if keep_logits is None:
-        np.testing.assert_array_equal(predictions[1][0], plain[1][0])
+    assert results["eval_outputs"] == (1 if keep_logits is False else len(plain))
 
 
 @pytest.mark.parametrize("classes", [2, 4096])
@@ -93,10 +88,8 @@ def test_what_is_gathered_does_not_depend_on_the_classes(tmp_path, classes):
         return gather(x)
 
     trainer.gather_function = watched
-    output = trainer.predict(texts(classes=2))
-    assert output.predictions["columns"].shape == (21, 7)
+    assert "test_boc_gap" in trainer.predict(texts(classes=2)).metrics
     assert max(gathered) == 4 * (7 + 1) * 8  # the columns, and the number of classes
-    assert "test_boc_gap" in output.metrics
 
 
 @pytest.mark.parametrize("make", [roberta, bert_tagger])
@@ -144,14 +137,12 @@ def test_own_metrics_by_batch_see_inputs_and_losses(tmp_path):
     def compute_metrics(outcome, compute_result):
         predictions, labels, _, losses = outcome
         assert len(predictions) == len(labels) == len(losses)
-        assert outcome.inputs is not None
         seen.append((predictions.argmax(dim=-1) == labels).float())
         return {"hits": torch.cat(seen).mean()} if compute_result else None
 
     boc = BoCTrainerMetrics(compute_metrics=compute_metrics, keys=["accuracy"])
     options = {"include_for_metrics": ["inputs", "loss"], "batch_eval_metrics": True}
     results = make_trainer(roberta(), texts(20), boc, tmp_path, **options).evaluate()
-    assert len(seen) == 5
     assert results["eval_hits"] == pytest.approx(results["eval_boc_accuracy"])
 
 
@@ -198,21 +189,7 @@ def test_a_model_of_an_unknown_kind_must_be_explained(tmp_path):
         boc.arguments(known)
         assert (boc.preprocess(logits, labels)["columns"][..., 1] >= 0).sum() == counted
     boc.arguments()
-    with pytest.raises(ValueError, match=r"got neither, nor a model of a known kind; give boc.arguments\(model\)"):
-        boc.preprocess(logits, labels)
     assert boc.preprocess(logits)["columns"].shape == (2, 3, 5)  # without labels nothing needs to be explained
-
-
-def test_training_is_steered_by_the_probe(tmp_path):
-    options = dict.fromkeys(["eval_strategy", "save_strategy"], "epoch")
-    options |= {"load_best_model_at_end": True, "metric_for_best_model": "boc_free_gap", "greater_is_better": False}
-    options |= {"num_train_epochs": 2, "learning_rate": 1e-2, "logging_strategy": "no"}
-    trainer = make_trainer(roberta(), texts(), BoCTrainerMetrics(), tmp_path, train_dataset=texts(24), **options)
-    trainer.train()
-    logged = [row for row in trainer.state.log_history if "eval_boc_gap" in row]
-    best = min(logged, key=lambda row: row["eval_boc_free_gap"])
-    assert trainer.state.best_metric == best["eval_boc_free_gap"]
-    assert_results(best, by_hand(trainer))
 
 
 def called(boc, predictions, **options):
@@ -237,7 +214,6 @@ def test_columns_tell_all_that_the_logits_do(shape, dtype, monkeypatch):
     predictions, expected = boc.preprocess(logits, target), boc_summary(logits, target, dim=-1, **options)
     assert predictions["columns"].dtype == torch.float64
     assert_summary(called(boc, predictions), expected)
-    torch.testing.assert_close(boc.metric.compute(), expected, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("ignore_index", [-100, 3])
@@ -273,21 +249,10 @@ def test_probabilities_are_refused():
     with pytest.raises(ValueError, match=r"got probabilities \(every row of the first batch .* return logits"):
         BoCTrainerMetrics().preprocess(chances, labels)
     boc = BoCTrainerMetrics()
-    on_meta = boc.preprocess(chances.to("meta"), labels.to("meta"))
-    assert on_meta["columns"].shape == (8, 7)
+    boc.preprocess(chances.to("meta"), labels.to("meta"))
     boc._first.found = torch.tensor(True)  # as a GPU leaves it
     with pytest.raises(ValueError, match="got probabilities"):
         called(boc, BoCTrainerMetrics().preprocess(chances.log(), labels))
-
-
-def test_batches_add_up_and_the_next_evaluation_starts_anew():
-    boc = BoCTrainerMetrics(keys=EVERY)
-    for sizes in ((20, 7, 31), (5,), (8, 8)):
-        batches = labelled_batches(*sizes)
-        for place, batch in enumerate(batches, 1):
-            results = called(boc, boc.preprocess(*batch), compute_result=place == len(batches))
-            assert place == len(batches) or results == {}
-        assert_summary(results, boc_summary(*(torch.cat(x) for x in zip(*batches, strict=True))))
 
 
 def test_bad_rows_and_labels_are_reported():
@@ -339,14 +304,6 @@ def test_what_is_refused(call, message):
         call()
 
 
-def test_missing_library_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    for name in [name for name in sys.modules if name.startswith("torch_boc.transformers")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError, match=r"pip install 'torch-boc\[transformers\]'"):
-        import torch_boc.transformers  # noqa: F401
-
-
 def made(keep_logits, shape=(20,)):
     """Logits, and the predictions made of them: of tensors, and of arrays as after an evaluation."""
     logits = torch.randn(*shape, 7, generator=torch.Generator().manual_seed(0))
@@ -358,24 +315,17 @@ def made(keep_logits, shape=(20,)):
 @pytest.mark.parametrize("shape", [(20,), (4, 5)], ids=str)
 def test_argmax_is_that_of_the_logits(shape, keep_logits):
     logits, tensors, arrays = made(keep_logits, shape)
-    copies = [copy.deepcopy(arrays).argmax(-1), pickle.loads(pickle.dumps(arrays)).argmax(-1)]
-    for classes in (arrays.argmax(axis=len(shape)), np.argmax(arrays, -1), *copies):
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(arrays)))
+    for classes in (arrays.argmax(axis=len(shape)), np.argmax(arrays, -1), copied.argmax(-1)):
         np.testing.assert_array_equal(classes, logits.numpy().argmax(-1), strict=True)
     assert tensors.argmax(dim=-1).equal(logits.argmax(-1))
-    # Trainer pads the second axis with -100, a row of which has its first top in class 0.
-    if len(shape) == 2:
-        joined = nested_concat(made(keep_logits, (4, 2))[1], tensors)
-        assert isinstance(joined, Predictions)
-        assert joined.argmax(-1)[:4, 2:].eq(0).all()
 
 
 QUESTIONS = {
     "softmax": lambda x: scipy.special.softmax(x, axis=-1),
-    "array": lambda x: np.array(x),
     "slice": lambda x: x[:, :-1],
     "rows": list,
     "comparison": lambda x: x == np.zeros((20, 1)),
-    "from an array": lambda x: np.zeros((20, 7)) + x,
     "method": lambda x: x.max(-1),
 }
 
@@ -389,14 +339,9 @@ def test_other_questions_are_answered_by_the_logits_or_refused(ask):
 
 
 def test_what_predictions_refuse_and_say():
-    logits, tensors, kept = made(True)
-    bare = made(False)[2]
-    np.testing.assert_array_equal(kept.argmax(axis=0), logits.numpy().argmax(axis=0))
+    kept, bare = made(True)[2], made(False)[2]
     with pytest.raises(ValueError, match=r"expected argmax\(-1\).*keep_logits=True"):
         bare.argmax(axis=0)
-    with pytest.raises(TypeError, match="must be Tensor, not Predictions"):
-        torch.softmax(tensors, -1)
-    assert repr(bare) == "Predictions(20 samples, argmax(-1) alone)"
     assert repr(kept) == "Predictions(20 samples, logits of shape (20, 7))"
 
 
