@@ -57,7 +57,8 @@ def probe(z, dim):
     """Values of everything, and the gradient of a random mixture of it."""
     z = z.detach().requires_grad_()
     coins = bag_of_coins(z, dim=dim)
-    outputs = [*coins[:5], coins.gap, *compute_scores(z, dim=dim, trials=7).values()]
+    given = bag_of_coins(z, dim=dim, index=torch.zeros_like(coins.prediction))
+    outputs = [*coins[:5], coins.gap, given.loss, *compute_scores(z, dim=dim, trials=7).values()]
     floats = torch.stack([x.double() for x in outputs if x.is_floating_point()])
     (grad,) = torch.autograd.grad(floats, z, random_logits(*floats.shape, seed=2))
     return [*outputs, grad]

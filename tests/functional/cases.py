@@ -27,22 +27,6 @@ from torch_boc.functional import (
 
 NAN, INF = math.nan, math.inf
 FLOAT_FIELDS = ("odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap")
-SCORES = (
-    "msp",
-    "log_odds",
-    "energy",
-    "max_logit",
-    "entropy",
-    "gen",
-    "logit_gap",
-    "logit_gap_top",
-    "dominance",
-    "tempered_dominance",
-    "gap",
-    "log_p_value",
-    "concentration",
-    "structural_score",
-)
 
 
 def random_logits(*shape: int, scale: float = 3.0, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:

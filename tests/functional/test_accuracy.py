@@ -73,26 +73,13 @@ def test_confident_rows_keep_their_gap(classes, odds, dtype):
     assert_accurate(logits.to(dtype), probes, LIMIT[dtype], SMALLEST[dtype])
 
 
-@pytest.mark.parametrize("scale", [0.01, 1.0, 50.0])
-@pytest.mark.parametrize("classes", [2, 3, 10, 100])
-def test_logits_that_only_float64_holds(classes, scale):
-    logits = random_logits(8, classes, scale=scale, seed=classes + 1)
-    probes = [reference.probe(row) for row in logits.tolist()]
-    assert_accurate(logits, probes, LIMIT[torch.float64], SMALLEST[torch.float64])
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("classes", [2, 10, 1000])
-def test_half_precision_logits_are_taken_as_exact(classes, dtype):
-    logits = random_logits(4, classes, scale=5.0, dtype=dtype, seed=classes)
-    probes = [reference.probe(row) for row in logits.tolist()]
-    assert_accurate(logits, probes, LIMIT[torch.float32], SMALLEST[torch.float32])
-
-
-def test_the_ranking_of_confident_rows_survives_float32():
-    logits = torch.stack([confident_logits(10, odds) for odds in torch.logspace(-25, -1, 97).tolist()]).float()
-    gap = bag_of_coins(logits).gap
-    assert (gap.diff() > 0).all()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("scale", [0.01, 5.0, 50.0])
+@pytest.mark.parametrize("classes", [2, 3, 10, 1000])
+def test_logits_of_other_dtypes_are_taken_as_exact(classes, scale, dtype):
+    logits = random_logits(4, classes, scale=scale, dtype=dtype, seed=classes + 1)
+    wide = dtype if dtype == torch.float64 else torch.float32
+    assert_accurate(logits, [reference.probe(row) for row in logits.tolist()], LIMIT[wide], SMALLEST[wide])
 
 
 def flat_rows(classes, scale):

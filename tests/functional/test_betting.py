@@ -7,11 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_boc.functional.betting import (
-    empty_capital,
-    log_bets,
-    place_bets,
-)
+from torch_boc.functional.betting import empty_capital, log_bets, place_bets
 
 NOTHING = torch.tensor(0)
 p_values = st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), min_size=1, max_size=40)

@@ -105,6 +105,7 @@ WRONG = {
         lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=5, cap=torch.zeros(3)),
         r"expected cap as floats of shape \(2,\), got torch.float32 of shape \(3,\)",
     ),
+    "class": (lambda: bag_of_coins(LOGITS, index=torch.tensor([0])), r"expected index of shape \(3,\)"),
     "target": (lambda: gather(LOGITS, torch.zeros(2, dtype=torch.int64)), r"expected target of shape \(3,\)"),
 }
 

@@ -31,42 +31,6 @@ def test_the_worked_example():
     torch.testing.assert_close(coins.odds, softmax[:, 1:].sum(-1) / softmax[:, 0], rtol=1e-15, atol=0)
 
 
-@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (1, 1, 1, 2), (2, 1, 3, 4)])
-def test_any_leading_shape(shape):
-    z = random_logits(*shape)
-    rows = [bag_of_coins(row) for row in z.reshape(-1, shape[-1])]
-    for name, value in as_dict(bag_of_coins(z)).items():
-        expected = torch.stack([getattr(row, name) for row in rows]).reshape(shape[:-1])
-        torch.testing.assert_close(value, expected, rtol=1e-13, atol=1e-15)
-
-
-@pytest.mark.parametrize("dim", [0, 1, 2, 3, -1, -2, -3, -4])
-def test_dim_is_moveaxis(dim):
-    z = random_logits(3, 4, 5, 6)
-    expected = as_dict(bag_of_coins(z.movedim(dim, -1).contiguous()))
-    for name, value in as_dict(bag_of_coins(z, dim=dim)).items():
-        torch.testing.assert_close(value, expected[name], rtol=1e-13, atol=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [
-        (torch.float16, torch.float32),
-        (torch.bfloat16, torch.float32),
-        (torch.float32, torch.float32),
-        (torch.float64, torch.float64),
-    ],
-)
-def test_dtypes(dtype, expected):
-    z = random_logits(4, 7, dtype=dtype)
-    coins = bag_of_coins(z)
-    assert coins.prediction.dtype == torch.int64
-    assert {value.dtype for value in fields(z).values()} == {expected}
-    wide = fields(z.double())
-    for name, value in fields(z).items():
-        torch.testing.assert_close(value.double(), wide[name], rtol=5e-6, atol=1e-6)
-
-
 def test_log_probabilities_serve_as_logits():
     z = random_logits(4, 7)
     logs = fields(z.log_softmax(-1))

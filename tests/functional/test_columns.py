@@ -5,7 +5,7 @@ import torch
 
 from tests.functional.cases import random_logits
 from torch_boc import functional
-from torch_boc.functional import bag_of_coins, compute_scores, forced_gap, free_gap, sample_columns
+from torch_boc.functional import bag_of_coins, compute_scores, sample_columns
 from torch_boc.functional.columns import COLUMNS
 
 
@@ -19,18 +19,6 @@ def test_every_column_is_what_its_name_says():
     expected |= {"p_value": functional.p_value(coins, 30), "log_p_value": functional.log_p_value(coins, 30)}
     for name, value in columns.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-14, atol=0, msg=lambda m, n=name: f"{n}: {m}")
-
-
-@pytest.mark.parametrize("classes", [2, 3, 10])
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 20.0])
-def test_both_parts_of_the_gap(classes, scale):
-    logits = random_logits(50, classes, scale=scale, dtype=torch.float32)
-    columns, coins = sample_columns(logits), bag_of_coins(logits.double())
-    torch.testing.assert_close(columns["forced_gap"] + columns["free_gap"], columns["gap"], rtol=1e-14, atol=0)
-    torch.testing.assert_close(columns["forced_gap"], forced_gap(coins.odds, classes), rtol=2e-6, atol=1e-30)
-    free = free_gap(coins.odds, coins.concentration, classes)
-    torch.testing.assert_close(columns["free_gap"], free, rtol=1e-4, atol=1e-7)
-    assert (columns["free_gap"] >= 0).all()
 
 
 def test_logits_with_gradients_give_columns_without():

@@ -42,6 +42,7 @@ def of_sets(z):
         "lower": bounds.lower.loss,
         "upper": bounds.upper.gap,
         "place": places.place.double(),
+        "class": bag_of_coins(z, index=torch.zeros_like(z[:, 0], dtype=torch.int64)).loss,
         **boc_summary(z, torch.zeros_like(z[:, 0], dtype=torch.int64)),
     }
 

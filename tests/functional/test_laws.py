@@ -5,15 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.functional.cases import (
-    any_float,
-    as_dict,
-    confident_logits,
-    everything,
-    logits,
-    on_grid,
-    random_logits,
-)
+from tests.functional.cases import any_float, as_dict, confident_logits, everything, logits, on_grid, random_logits
 from torch_boc.core import blocks
 from torch_boc.functional import (
     bag_of_coins,

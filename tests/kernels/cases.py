@@ -118,7 +118,11 @@ def agree(path: str, case: Case, device: str = "cpu") -> None:
         tails = tails_by_torch(wins, trials, coins.odds)
         for name, x, y in zip(("tail", "slope"), operators.log_tails(wins, trials, coins.odds), tails, strict=True):
             assert_near(x, y, 1e-10, name)
-    _agree_on_tally(coins, index, wide["distance"], tails[0], case.classes)
+    _agree_on_tally([*coins[:5]], coins, index, wide["distance"], tails[0], case.classes)
+    if path == "native":  # the rows in one pass give what their columns give
+        *own, distance = operators.columns(logits, [*COINS, "distance"], index, False)
+        log_p = tails_by_torch(expected_wins(own[2], 100), 100, own[1])[0]
+        _agree_on_tally([logits], Coins(*own), index, distance, log_p, case.classes)
 
 
 def _agree_on_gradients(logits: Tensor, rtol: float) -> None:
@@ -141,13 +145,15 @@ def _agree_on_gradients(logits: Tensor, rtol: float) -> None:
         assert error.abs().max() <= limit, (names, error.abs().max(), limit)
 
 
-def _agree_on_tally(coins: Coins, target: Tensor, distance: Tensor, log_p: Tensor, classes: int) -> None:
+def _agree_on_tally(
+    given: list[Tensor], coins: Coins, target: Tensor, distance: Tensor, log_p: Tensor, classes: int
+) -> None:
     counted = target != 1
     for labels in ((target, distance, counted), (target, distance, None), (None, None, None)):
         found, expected = (empty_tally(17, device=target.device) for _ in range(2))
         for total in (found, expected):  # in place, beside what was there
             total.counts.add_(1)
-        operators.tally(list(coins[:5]), *labels, classes, 100, 0.05, *found)
+        operators.tally(given, *labels, classes, 100, 0.05, *found)
         add_samples(expected, coins, log_p, *labels, classes, 0.05)
         for name, x, y in zip(Tally._fields, found, expected, strict=True):
             assert_near(x, y, 1e-9, name)

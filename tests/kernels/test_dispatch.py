@@ -17,6 +17,7 @@ from tests.dispatch import NoHostSync
 from tests.functional.cases import random_logits
 from tests.kernels.cases import CASES, needs_native
 from torch_boc.functional import bag_of_coins, binomial_log_tail, gather, log_p_value, sample_columns
+from torch_boc.functional.tally import empty_tally
 from torch_boc.kernels import dispatch, operators, use
 from torch_boc.kernels.cpu import library, variants
 
@@ -188,6 +189,10 @@ def test_the_operators_keep_the_rules_of_torch():
         operators.columns(logits.detach(), ["lost"], index[:3], True)
     with pytest.raises(ValueError, match="expected an index"):
         operators.columns(logits.detach(), ["lost"], None, True)
+    with pytest.raises(ValueError, match="expected a tensor of shape"):
+        operators.tally([logits.detach()], index[:3], None, None, 6, 100, 0.05, *empty_tally())
+    with pytest.raises(ValueError, match=r"expected contiguous states in torch\.int64 on cpu, got torch\.float32"):
+        operators.tally([logits.detach()], index, None, None, 6, 100, 0.05, *(x.float() for x in empty_tally()))
 
 
 @needs_native
