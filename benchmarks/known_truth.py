@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_boc import zoo
-from torch_boc.functional.histogram import equal_bin
+from torch_boc.core.tally import equal_bin
 from torch_boc.functional.summary import calibration_error
 
 BINS = 15

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from ._optional import require
+from .core.contract import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally
 from .functional.bounds import dominance_bounds, forced_gap
 from .functional.histogram import bin_centres
 from .functional.registry import scores
 from .functional.separation import share_above
-from .functional.tally import BINS_PER_DECADE, LOWEST_DECADE, BinCounts, BinSums, Tally, gap_edges
+from .functional.tally import gap_edges
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)

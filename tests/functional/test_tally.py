@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from tests.functional.cases import NAN, random_logits
+from torch_boc.core.contract import Counts
+from torch_boc.core.tally import equal_bin
 from torch_boc.functional import Coins, bag_of_coins
 from torch_boc.functional.evidence import Evidence
-from torch_boc.functional.histogram import equal_bin
 from torch_boc.functional.summary import summarize
-from torch_boc.functional.tally import Counts, tally
+from torch_boc.functional.tally import tally
 
 
 def float32_columns(classes, count=2000):

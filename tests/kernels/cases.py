@@ -14,8 +14,7 @@ from torch_boc.core.contract import COINS, NOT_BY_TRITON, QUANTITIES, SUMS, Tall
 from torch_boc.core.rows import row_sums as sums_by_torch
 from torch_boc.core.tails import expected_wins
 from torch_boc.core.tails import log_tails as tails_by_torch
-from torch_boc.core.tally import add_samples
-from torch_boc.functional.tally import empty_tally
+from torch_boc.core.tally import add_samples, empty_tally
 from torch_boc.kernels import operators
 from torch_boc.kernels.cpu import library
 

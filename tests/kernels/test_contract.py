@@ -8,8 +8,8 @@ import torch
 from tests.kernels.cases import needs_native
 from torch_boc.core import columns as by_torch
 from torch_boc.core import contract, extras
+from torch_boc.core.tally import empty_tally
 from torch_boc.functional import evidence, gather
-from torch_boc.functional.tally import empty_tally
 from torch_boc.kernels import use
 from torch_boc.kernels.cpu import library, variants
 

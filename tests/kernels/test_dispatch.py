@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.dispatch import NoHostSync
 from tests.functional.cases import random_logits
 from tests.kernels.cases import CASES, needs_native
+from torch_boc.core.tally import empty_tally
 from torch_boc.functional import bag_of_coins, binomial_log_tail, gather, log_p_value, sample_columns
-from torch_boc.functional.tally import empty_tally
 from torch_boc.kernels import dispatch, operators, use
 from torch_boc.kernels.cpu import library, variants
 

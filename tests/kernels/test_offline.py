@@ -11,7 +11,7 @@ import torch
 
 from tests.kernels.cases import INTERPRETED
 from torch_boc.core.contract import COINS, SUMS
-from torch_boc.functional.tally import empty_tally
+from torch_boc.core.tally import empty_tally
 from torch_boc.kernels.triton import launch
 
 A100, H100, MI300 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)

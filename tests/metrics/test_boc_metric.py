@@ -7,9 +7,10 @@ from tests import reference
 from tests.metrics.cases import joined, labelled_batches
 from tests.metrics.tester import check_metric
 from torch_boc import BoCMetric
+from torch_boc.core.tally import empty_tally
 from torch_boc.functional import bag_of_coins, boc_summary, gather
 from torch_boc.functional.summary import QUANTILES
-from torch_boc.functional.tally import empty_tally, gap_edges, tally
+from torch_boc.functional.tally import gap_edges, tally
 
 KEYS = [
     "samples",

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from .coins import Coins
 from .contract import (
+    ALL_SUMS,
     BINS_PER_DECADE,
     GAP_BINS,
     LOWEST_DECADE,
@@ -15,6 +16,18 @@ from .contract import (
     Sums,
     Tally,
 )
+
+
+def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
+    """The tally of no samples, on `device`, or on the device of `like`; inside vmap it has the batch axis of `like`."""
+    like = torch.empty(0, device=device) if like is None else like
+    real = torch.float32 if like.device.type == "mps" else torch.float64
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return like.new_zeros(shape, dtype=dtype)
+
+    bin_counts, bin_sums = zeros(len(BinCounts._fields), bins), zeros(len(BinSums._fields), bins, dtype=real)
+    return Tally(zeros(len(Counts._fields)), zeros(len(ALL_SUMS), dtype=real), zeros(GAP_BINS), bin_counts, bin_sums)
 
 
 def add_samples(
@@ -39,7 +52,14 @@ def add_samples(
         num_classes: C.
         alpha: the level of `rejected`.
     """
-    coins, valid, invalid = settle(coins, counted)
+    numbers = torch.stack([flat(x) for x in (coins.odds, coins.loss, coins.concentration, coins.free_gap)])
+    joint = numbers.sum(0)
+    valid = joint - joint == 0.0  # False if one of the numbers is NaN or infinite
+    invalid = ~valid
+    if counted is not None:
+        valid, invalid = flat(counted) & valid, flat(counted) & invalid
+    # Rows that do not count become sure predictions: all their numbers are finite, and their weight is 0.
+    coins = Coins(flat(coins.prediction), *numbers.masked_fill_(~valid, 0.0).unbind())
     against = 1.0 + coins.odds
     confidence, dominance, others = against.reciprocal(), 1.0 - coins.loss, coins.odds / against
     p_value = flat(log_p_value).exp().masked_fill(~valid, 1.0)
@@ -76,18 +96,6 @@ def add_samples(
     total.bin_sums.scatter_add_(1, torch.cat([of_confidence, by_dominance.unsqueeze(0)]), of_bins)
     place = (gap.log10() - LOWEST_DECADE) * BINS_PER_DECADE + 1
     total.gap_histogram.scatter_add_(0, as_place(place, GAP_BINS, has_nan=False), valid.long())
-
-
-def settle(coins: Coins, counted: Tensor | None = None) -> tuple[Coins, Tensor, Tensor]:
-    """The coins as flat tensors, which samples count, and which samples are left out as invalid (NaN or infinite)."""
-    numbers = torch.stack([flat(x) for x in (coins.odds, coins.loss, coins.concentration, coins.free_gap)])
-    total = numbers.sum(0)
-    valid = total - total == 0.0  # False if one of the numbers is NaN or infinite
-    invalid = ~valid
-    if counted is not None:
-        valid, invalid = flat(counted) & valid, flat(counted) & invalid
-    # Rows that do not count become sure predictions: all their numbers are finite, and their weight is 0.
-    return Coins(flat(coins.prediction), *numbers.masked_fill_(~valid, 0.0).unbind()), valid, invalid
 
 
 def flat(x: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.tally import equal_bin
 from ..functional.bounds import forced_gap, free_gap
-from ..functional.histogram import count, equal_bin
+from ..functional.histogram import count
 from ..functional.separation import auroc
 from ..functional.summary import calibration_error
 from ..functional.trials import log_p_value, sample_wins

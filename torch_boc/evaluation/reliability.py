@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from ..calibration import CALIBRATORS, Calibrator
-from ..core.tally import log_loss
+from ..core.tally import equal_bin, log_loss
 from ..data.sets import ColumnSet
 from ..functional.evidence import gather
-from ..functional.histogram import count, equal_bin
+from ..functional.histogram import count
 from ..functional.summary import error_of_bins
 from ..report.words import NORMAL_QUANTILE
 from .intervals import Interval, bootstrap_interval, mean_interval, random_numbers, replicate, with_intervals

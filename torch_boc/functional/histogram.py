@@ -3,10 +3,6 @@
 import torch
 from torch import Tensor
 
-from ..core.tally import as_place, equal_bin
-
-__all__ = ["as_place", "bin_centres", "count", "equal_bin", "score_bin"]
-
 MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 except its sign
 
 

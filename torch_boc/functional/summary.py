@@ -5,22 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..core.contract import BINS_PER_DECADE, GAP_BINS, LOWEST_DECADE, BinCounts, BinSums, Counts, LabelledSums, Tally
 from ..core.precision import widen
+from ..core.tally import empty_tally, equal_bin
 from .checks import check_logits
-from .histogram import count, equal_bin
-from .tally import (
-    BINS_PER_DECADE,
-    GAP_BINS,
-    LOWEST_DECADE,
-    BinCounts,
-    BinSums,
-    Counts,
-    LabelledSums,
-    Tally,
-    add_logits,
-    empty_tally,
-    named_sums,
-)
+from .histogram import count
+from .tally import add_logits, named_sums
 
 QUANTILES = {"gap_q05": 0.05, "gap_q50": 0.5, "gap_q95": 0.95}
 # The keys for one line of a log, and the keys that need targets.

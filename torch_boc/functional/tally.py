@@ -6,63 +6,20 @@ The tally of two batches is the sum of their tallies. So tallies can be added up
 
 import math
 
-import torch
 from torch import Tensor
 
 from ..core.blocks import pieces
-from ..core.contract import (
-    ALL_SUMS,
-    BINS_PER_DECADE,
-    COINS,
-    GAP_BINS,
-    LOWEST_DECADE,
-    BinCounts,
-    BinSums,
-    Counts,
-    LabelledSums,
-    Sums,
-    Tally,
-)
+from ..core.contract import BINS_PER_DECADE, COINS, GAP_BINS, LOWEST_DECADE, LabelledSums, Sums, Tally
+from ..core.tally import empty_tally
 from ..kernels.dispatch import columns, tally_logits
 from ..kernels.dispatch import tally as add_samples
 from .bounds import forced_gap
 from .checks import bare, check_target, check_trials, classes_last
 from .evidence import Evidence, gather
 
-__all__ = [
-    "BINS_PER_DECADE",
-    "GAP_BINS",
-    "LOWEST_DECADE",
-    "BinCounts",
-    "BinSums",
-    "Counts",
-    "LabelledSums",
-    "Sums",
-    "Tally",
-    "add_evidence",
-    "add_gaps",
-    "add_logits",
-    "empty_tally",
-    "gap_edges",
-    "named_sums",
-    "tally",
-]
-
 GapStates = tuple[Tensor, Tensor, Tensor]
 # A batch of more logits is added piece by piece, so that its evidence takes little memory.
 MOST_LOGITS = 2**24
-
-
-def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
-    """The tally of no samples, on `device`, or on the device of `like`; inside vmap it has the batch axis of `like`."""
-    like = torch.empty(0, device=device) if like is None else like
-    real = torch.float32 if like.device.type == "mps" else torch.float64
-
-    def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
-        return like.new_zeros(shape, dtype=dtype)
-
-    bin_counts, bin_sums = zeros(len(BinCounts._fields), bins), zeros(len(BinSums._fields), bins, dtype=real)
-    return Tally(zeros(len(Counts._fields)), zeros(len(ALL_SUMS), dtype=real), zeros(GAP_BINS), bin_counts, bin_sums)
 
 
 def named_sums(total: Tally) -> tuple[Sums, LabelledSums]:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.columns import columns as columns_by_torch
-from ..core.contract import ALL_SUMS, COINS, GAP_BINS, NOT_BY_TRITON, OF_A_CLASS, BinCounts, BinSums, Counts, Tally
+from ..core.contract import COINS, NOT_BY_TRITON, OF_A_CLASS
 from ..core.rows import row_sums as sums_by_torch
 from ..core.tails import expected_wins
 from ..core.tails import log_tails as tails_by_torch
-from ..core.tally import add_samples
+from ..core.tally import add_samples, empty_tally
 from .operators import columns, log_tails, row_sums, tally
 from .triton.launch import is_capturing
 
@@ -110,7 +110,7 @@ def _largest_error(device: str) -> float:
         errors += [_relative_error(x, y) for x, y in zip(log_tails(wins, TRIALS, coins.odds), tails, strict=True)]
         errors.append(_gradient_error(logits))
         labels = index, expected["distance"], None
-        found, total = _empty(logits), _empty(logits)
+        found, total = (empty_tally(BINS, like=logits) for _ in range(2))
         tally(list(coins[:5]), *labels, classes, TRIALS, ALPHA, *found)
         add_samples(total, coins, tails[0], *labels, classes, ALPHA)
         errors += [_relative_error(x, y) for x, y in zip(found, total, strict=True)]
@@ -132,10 +132,3 @@ def _gradient_error(logits: Tensor) -> Tensor:
     largest = grads[1].abs().amax(-1, keepdim=True)
     error = (grads[0] - grads[1]).abs() / largest - torch.finfo(logits.dtype).eps
     return error.clamp_min(0.0).max().float().cpu()
-
-
-def _empty(logits: Tensor) -> Tally:
-    bins = (len(BinCounts._fields), BINS), (len(BinSums._fields), BINS)
-    shapes = (len(Counts._fields),), (len(ALL_SUMS),), (GAP_BINS,), *bins
-    kinds = torch.int64, torch.float64, torch.int64, torch.int64, torch.float64
-    return Tally(*[logits.new_zeros(shape, dtype=kind) for shape, kind in zip(shapes, kinds, strict=True)])

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from ..core.contract import Counts, Tally
 from ..functional.checks import check_share
 from ..functional.conformal import flagged_share, threshold_rank
 from ..functional.evidence import every
 from ..functional.registry import need_extras
 from ..functional.summary import LABELLED_KEYS, summarize
-from ..functional.tally import Counts, Tally
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.hook import Problems
 from ..metrics.separation import NEGLIGIBLE_ERROR

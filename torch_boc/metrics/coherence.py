@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from .. import plots
+from ..core.contract import Counts, Tally
+from ..core.tally import empty_tally
 from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import check_keys, summarize
-from ..functional.tally import Counts, Tally, add_evidence, add_gaps, add_logits, empty_tally
+from ..functional.tally import add_evidence, add_gaps, add_logits
 from .metric import ProbeMetric, check_prefix, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")

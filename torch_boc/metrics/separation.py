@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from .. import plots
+from ..core.tally import empty_tally
 from ..functional import registry
 from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.histogram import add_histograms, score_histograms
 from ..functional.registry import need_extras
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, ranked
-from ..functional.tally import empty_tally
 from .metric import ProbeMetric, check_prefix, state_suffix
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")

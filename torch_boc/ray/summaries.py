@@ -7,13 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.contract import COINS
+from ..core.contract import COINS, Tally
+from ..core.tally import empty_tally
 from ..data.sheets import numpy
 from ..functional.checks import check_trials
 from ..functional.columns import restore_evidence
 from ..functional.evidence import Evidence
 from ..functional.summary import summarize as summary_of
-from ..functional.tally import Tally, add_evidence, add_logits, empty_tally
+from ..functional.tally import add_evidence, add_logits
 from ..inference.batch_predictor import Arrays, column_tensor
 from ..nn import ConformalTest
 from .cluster import check_dataset

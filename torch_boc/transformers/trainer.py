@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from transformers import EvalPrediction
 
 from ..core.coins import Coins
+from ..core.contract import Counts
 from ..core.precision import widen
 from ..data.finding import describe
 from ..functional.checks import FirstBatch, as_indices
 from ..functional.evidence import Evidence, gather
 from ..functional.summary import LABELLED_KEYS, SHORT_KEYS, check_keys
-from ..functional.tally import Counts
 from ..functional.tokens import next_labels, predicts_next
 from ..metrics import BoCMetric
 
