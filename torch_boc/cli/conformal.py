@@ -13,7 +13,7 @@ from ..calibration.leaks import overlap_message
 from ..core.tally import is_class
 from ..data.atomic import printable
 from ..data.files import LogitBlock, LogitReader
-from ..data.sets import LogitSet
+from ..data.sets import LogitSet, naming
 from ..evaluation.separation import LOST
 from ..functional.coins import bag_of_coins
 from ..functional.screening import Scoring
@@ -38,16 +38,6 @@ class Ready(NamedTuple):
     name: str
     from_probabilities: bool
     data: LogitSet | None = None
-
-    def check_kind(self, probabilities: bool, path: str) -> "Ready":
-        """Return this test if it was calibrated with what comes now, logits or probabilities; otherwise raise."""
-        if self.from_probabilities != probabilities:
-            kinds = [("logits", "probabilities")[x] for x in (self.from_probabilities, probabilities)]
-            remedy = "leave out" if probabilities else "add"
-            raise ValueError(
-                f"{path}: expected {kinds[0]}, as at its calibration, got {kinds[1]}; {remedy} --probabilities"
-            )
-        return self
 
     def open(self, files: Files, value: str) -> LogitReader:
         """The new samples in a file, which must have as many classes as the held-out ones."""
@@ -95,7 +85,8 @@ def ready_test(files: Files, calibration: str | None, kept: str | None, **how: A
         if given:
             name = next(iter(given))
             raise ValueError(f"expected --{name} with --calibration, got it with --test, whose file decides it")
-        return unpacked(load_content(kept, KIND)).check_kind(files.probabilities, kept)
+        with naming(printable(kept)):
+            return unpacked(load_content(kept, KIND), files.probabilities)
     test = ConformalTest(**{"score": SCORE} | given, validate_args=False)
     if files.probabilities and test.scoring.score in LOST:
         raise ValueError(
@@ -107,25 +98,28 @@ def ready_test(files: Files, calibration: str | None, kept: str | None, **how: A
     return Ready(test.calibrate(data.logits), data.name, data.from_probabilities, data)
 
 
-def unpacked(content: Mapping[str, Any]) -> Ready:
-    """The test of `Ready.packed`."""
+def unpacked(content: Mapping[str, Any], probabilities: bool) -> Ready:
+    """The test of `Ready.packed`, if it was calibrated with what comes now, logits or probabilities."""
+    if content["from_probabilities"] != probabilities:
+        kinds, remedy = ("logits", "probabilities"), "leave out" if probabilities else "add"
+        expected, got = kinds[not probabilities], kinds[probabilities]
+        raise ValueError(f"expected {expected}, as at its calibration, got {got}; {remedy} --probabilities")
     scoring = Scoring(*content["scoring"])
     test = ConformalTest(*scoring[:3], resolution=scoring.resolution)
     test.load_state_dict(content["state"])
     test.check_calibrated()
-    return Ready(test, printable(str(content["name"])), bool(content["from_probabilities"]))
+    return Ready(test, printable(str(content["name"])), probabilities)
 
 
 def load_content(path: str, kind: str) -> Mapping[str, Any]:
     """The content of a file of ours. No code of the file is run."""
-    said = printable(path)
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{said}: no such file")
+        raise FileNotFoundError(f"{printable(path)}: no such file")
     try:
         content = torch.load(path, weights_only=True, map_location="cpu")
         found = content.get("kind")
     except Exception as error:  # torch raises all kinds of errors on files that it does not know
-        raise ValueError(f"{said}: expected a file that torch-boc has written, got something else") from error
+        raise ValueError("expected a file that torch-boc has written, got something else") from error
     if found != kind:
-        raise ValueError(f"{said}: expected a {kind}, got {found!r}")
+        raise ValueError(f"expected a {kind}, got {found!r}")
     return dict(content)

@@ -10,6 +10,7 @@ from . import options as o
 from .output import working
 
 ALARM = 4
+EVERY = 1000
 
 
 def monitor(
@@ -61,8 +62,10 @@ def monitor(
             known = state is not None and check_file(state).exists()
             given = any(x is not None for x in (calibration, kept, *how.values()))
             ready = None if known and not given else ready_test(files, calibration, kept, **how)
+        sources = paths or ["-"]
+        every = every or (EVERY if "-" in sources else None)
         stream = Stream(files._replace(tell=lambda message: None), ready, alpha, state, every, until_alarm, json)
-        for path in paths or ["-"]:
+        for path in sources:
             stream.take(path)
         stream.end()
     if bool(stream.monitor.alarm):

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD, Box
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 STDOUT = "-"
 WIDTH = 80
 LEAST_ROOM = 12  # for the names of rows
-PLAIN_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 # Symbols of the report in plain letters; symbols of two characters come first.
 LETTERS = {
     **{"q̄": "q_bar", "p̂": "p_hat", "Δ": "Delta", "ρ": "rho", "²": "^2", "×": "x", "∞": "inf", "≥": ">=", "≤": "<="},
@@ -143,10 +142,10 @@ def show_comparison(comparison: Any, console: Console) -> None:
 
 def show_table(rows: list[list[str]], console: Console) -> None:
     """Print a table, in parts if it is too wide. The first row has the titles, and the first column names."""
-    width, plain = min(console.width, WIDTH), not console.encoding.startswith("utf")
+    width, box = min(console.width, WIDTH), SIMPLE_HEAD if console.encoding.startswith("utf") else None
     rows = [[spell(printable(text), console.encoding) for text in row] for row in rows]
     for places in cut_to_width(rows, width):
-        part = Table(box=PLAIN_HEAD if plain else SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        part = Table(box=box, padding=(0, 1, 0, 0))
         for place in places:
             part.add_column(rows[0][place], justify="right" if place else "left", no_wrap=place > 0, overflow="fold")
         for row in rows[1:]:

@@ -23,7 +23,7 @@ from .output import print_json, put, say, terminal
 KIND = "torch_boc.DriftMonitor"
 BATCH = 1024  # so many samples are added at once; the state is saved after each batch
 CHUNK = 2**16  # so many bytes of standard input are taken at once, if they are there
-EVERY, SHOWN = 1000, 40
+SHOWN = 40  # so many characters of a bad line
 
 
 class Stream:
@@ -65,14 +65,12 @@ class Stream:
         if value == "-":
             if sys.stdin.isatty():
                 say("reading standard input: one sample in each line; Ctrl-D ends it")
-            every, self.every = self.every, self.every or EVERY
             rows = 0
             for logits in read_lines(sys.stdin.buffer, self.ready.test.num_classes or 0, self.files.probabilities):
                 rows += len(logits)
                 self.add(logits)
                 if self.ended():
                     break
-            self.every = every
             if rows == 0:
                 raise ValueError("standard input: expected a sample in each line, got nothing")
             return
@@ -165,9 +163,9 @@ class Stream:
         return f"alarm at sample {at:,}" if at else otherwise
 
     def _load(self, path: str, ready: Ready | None, alpha: float | None) -> None:
-        content = load_content(path, KIND)
         with naming(printable(path)):
-            self.ready = unpacked(content["test"])
+            content = load_content(path, KIND)
+            self.ready = unpacked(content["test"], self.files.probabilities)
             if ready is not None:
                 ours, theirs = self.ready.test, ready.test
                 same = ours.scoring == theirs.scoring and ours.num_classes == theirs.num_classes
@@ -181,7 +179,6 @@ class Stream:
                     f"expected --alpha {content['alpha']}, with which this stream began, got {alpha}; delete the file "
                     "to begin again"
                 )
-        self.ready.check_kind(self.files.probabilities, path)
         self.monitor = DriftMonitor(self.ready.test, content["alpha"], seed=content["seed"])
         self.monitor.load_state_dict(content["state"])
         self.taken = dict(content["taken"])
