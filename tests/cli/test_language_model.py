@@ -70,6 +70,12 @@ def test_json_is_alone_on_stdout_and_a_file_is_read_in_pieces(run, folder, book,
     assert {path.name for path in book.iterdir()} == {"book.txt", "note.txt"}
 
 
+def test_a_short_text_is_one_piece(book):
+    """Also without an end of its last line: no token may be cut there."""
+    (book / "short.txt").write_text("one line\nand " + "words " * 9 + "without an end")
+    assert len(list(command._pieces(book / "short.txt", print))) == 1
+
+
 def trace_model(run, folder, *more):
     return run("trace", "--model", folder, "--prompt", "The sky is", "--max-new-tokens", 12, *more)
 
