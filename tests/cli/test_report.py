@@ -89,6 +89,21 @@ def test_files_of_several_kinds_and_labels_of_other_classes(run, files):
     assert json.loads(out)["settings"]["samples"] == {"id": 200, "parts": 150, "other": 200}
 
 
+def test_a_gate_for_machines(run, files):
+    content = json.loads(run("report", *OPTIONS, "--json").out)
+    plain = dict(zip(content["tables"]["ood"]["score"], content["tables"]["ood"]["auroc"], strict=True))["msp"]
+    assert content["summary"]["auroc"] == content["summary"]["auroc_far"] == plain
+    assert content["summary"]["ece"] == content["tables"]["calibration"]["ece"][0]
+    limit = content["summary"]["accuracy"]
+    for rule, code in ((f"accuracy<{limit}", 0), (f" accuracy <= {limit}", 1), ("ece>1e-9", 1), ("auroc_far>=2", 0)):
+        found = run("report", *OPTIONS, "-q", "--fail-if", "accuracy<0", "--fail-if", rule)
+        assert (found.code, found.out, "holds: " in found.err) == (code, "", bool(code))
+    for rule, message in (("ece=3", "expected a rule such as 'ece>0.03', got 'ece=3'"), ("x>1", "among accuracy, ece")):
+        code, _, err = run("report", *OPTIONS, "-q", "--fail-if", rule)
+        assert code == 2
+        assert message in err
+
+
 @pytest.mark.parametrize(
     ("value", "name", "path"),
     [
@@ -147,6 +162,7 @@ def test_compare(run, tmp_path):
     )
     assert (code, err) == (0, "")
     assert "each model minus a, on the same samples" in out
+    assert "- b against a, on the same samples: accuracy better, +" in out
     assert (tmp_path / "both" / "index.html").is_file()
     assert (tmp_path / "both" / "b" / "roc.svg").is_file()
     content = json.loads(run("compare", "run-a/report.json", "run-b/report.json", "--json").out)

@@ -11,20 +11,20 @@ import typer
 from .. import __version__
 from ..data.atomic import is_memory_error
 from . import INTERRUPTED, quitting_at_once
-from .doctor import UNHEALTHY, doctor
+from .doctor import doctor
 from .language_model import text, trace
 from .monitor import ALARM, monitor
 from .output import say
 from .probe import probe
-from .report import compare, demo, report
+from .report import GATE, compare, demo, report
 from .screen import screen
 
 COMMANDS = (demo, report, compare, probe, screen, monitor, text, trace, doctor)
 FAILED, TOO_LITTLE_MEMORY = 2, 3
 HELP = f"""Decisions, alarms and calibration from the logits of a classifier, and the Bag-of-Coins probe.
 
-Exit codes: 0 success, {UNHEALTHY} the doctor found a fault, {FAILED} the input cannot be used, {TOO_LITTLE_MEMORY} too
-little memory, {ALARM} the monitor has raised an alarm, {INTERRUPTED} interrupted.
+Exit codes: 0 success, {GATE} a rule of --fail-if holds or the doctor found a fault, {FAILED} the input cannot be used,
+{TOO_LITTLE_MEMORY} too little memory, {ALARM} the monitor has raised an alarm, {INTERRUPTED} interrupted.
 
 Examples:
 torch-boc demo

@@ -128,6 +128,7 @@ def show_report(report: Any, console: Console) -> None:
 
 def show_comparison(comparison: Any, console: Console) -> None:
     """Print all models in tables. What is said of each model is in its files."""
+    show_pairs((("-", sentence) for sentence in comparison.conclusions()), console)
     put(console, "Lower ECE and higher AUROC are better", "dim")
     first, rest = comparison.table(), comparison.tables()
     put(console, f"\n{first.caption}", "bold")

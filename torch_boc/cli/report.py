@@ -1,16 +1,22 @@
 """`torch-boc report`, `compare` and `demo`: reports on a user's logits, and on those that come with the package."""
 
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ..data.atomic import printable
 from . import options as o
-from .output import choose_folder, list_files, print_json, put, show_comparison, show_report, terminal, working
+from .output import choose_folder, list_files, print_json, put, say, show_comparison, show_report, terminal, working
 
 if TYPE_CHECKING:
     from .inputs import Files
+
+GATE = 1
 
 
 def report(
@@ -25,6 +31,7 @@ def report(
     seed: o.Seed = 42,
     max_rows: o.MaxRows = 1_000_000,
     out: o.Folder = None,
+    fail_if: o.FailIf = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -45,10 +52,12 @@ def report(
         torch-boc report test.pt --ood svhn.pt --calibration val=val.pt
         torch-boc report test.npz --probabilities
         torch-boc report test.csv --classes cat,dog,ship --json > report.json
+        torch-boc report test.npz --fail-if 'ece>0.03' --fail-if 'accuracy<0.9' -q
     """
     from ..report.report import FILES
 
     folder = choose_folder(out, json=json, files=FILES)
+    rules = [_rule(text) for text in fail_if or ()]
     with working("loading libraries") as tell:
         from ..evaluation import evaluate
         from .inputs import Files
@@ -63,6 +72,23 @@ def report(
         tell("drawing")
         paths = [] if folder is None else result.save(folder)
     _show(result, paths, [result.story.finding, result.story.headline], json=json, quiet=quiet)
+    summary, held = result.summary(), []
+    for text, name, holds in rules:
+        if name not in summary:
+            raise ValueError(f"--fail-if: expected a number among {', '.join(summary)}, got {name!r}")
+        held += [f"{text} holds: {name} is {summary[name]:.4g}"] if holds(summary[name]) else []
+    if held:
+        say("; ".join(held))
+        raise typer.Exit(GATE)
+
+
+def _rule(text: str) -> tuple[str, str, Callable[[float], bool]]:
+    """The rule itself, its name, and whether a number fulfils it."""
+    match = re.fullmatch(r"\s*([^<>=]+?)\s*([<>]=?)\s*([-+.\deE]+)\s*", text)
+    if match is None:
+        raise ValueError(f"--fail-if: expected a rule such as 'ece>0.03', got {text!r}")
+    limit, holds = float(match[3]), {"<": lt, "<=": le, ">": gt, ">=": ge}[match[2]]
+    return text, match[1], lambda value: holds(value, limit)
 
 
 def compare(

@@ -31,6 +31,7 @@ from .words import (
     number,
     percent,
     short_percent,
+    shown,
     value_text,
 )
 
@@ -104,6 +105,18 @@ class Comparison:
         story = self.reports[name].story
         return [*story.warnings, *(section.sentences[0] for section in story.sections if section.sentences)]
 
+    def conclusions(self) -> list[str]:
+        """What the paired differences from the first model say: a sentence for each model that shares its samples."""
+        found, table = [], where(self.differences, ood="")
+        for name, rows in table.assign(shown=shown(table, "difference")).groupby("model", sort=False):
+            said = []
+            for _, row in rows.iterrows():
+                better = (row["difference"] > 0) == (row["what"] == "accuracy")
+                word = ("better" if better else "worse") if row["shown"] else "not shown to differ"
+                said.append(f"{row['what']} {word}, {value_text(row, 'difference', 1, 100, sign=True)} points")
+            found.append(f"{name} against {row['than']}, on the same samples: {'; '.join(said)}.")
+        return found
+
     def to_json(self) -> str:
         """A JSON object with the report of each model, as in `Report.to_json`.
 
@@ -137,18 +150,16 @@ class Comparison:
                     "drawn": [Markup(figures[key]) for key in SHOWN if key in figures],
                 }
             )
+        note = " ".join([*self.conclusions(), NOTE])
         page = PAGES.get_template("comparison.html.jinja").render(
-            title=TITLE, note=NOTE, tables=[self.table(), *self.tables()], models=models, glossary=GLOSSARY.items()
+            title=TITLE, note=note, tables=[self.table(), *self.tables()], models=models, glossary=GLOSSARY.items()
         )
         return [write(folder / INDEX, page.encode()), *paths]
 
     def __repr__(self) -> str:
         lines = [f"Comparison of {listed(list(self.reports))}"]
         lines += [f"- {name}: {report.story.headline}" for name, report in self.reports.items()]
-        for _, row in where(self.differences, ood="").iterrows():
-            difference = value_text(row, "difference", sign=True)
-            lines.append(f"- {row['what']} of {row['model']} minus that of {row['than']}: {difference}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"- {sentence}" for sentence in self.conclusions())])
 
     def _repr_html_(self) -> str:
         """The tables and the sentences about each model, which notebooks show."""

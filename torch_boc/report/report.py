@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..data.atomic import check_file, check_folder, replacing
+from .confidence import MSP
 from .document import markdown, notebook, page
 from .svg import SETS
-from .tables import NAMES, TABLES, Results, frame
+from .tables import NAMES, TABLES, Results, frame, where
 from .topics import Story, tell
+from .words import BASELINE
 
 DIAGNOSTICS = [name for name in TABLES if name not in ("calibration", "ood", "roc", "histograms")]
 FIGURES = ("reliability", "review", "roc", "stream", "coherence", "gaps", *(f"roc-{i}" for i in range(2, SETS + 1)))
@@ -78,12 +80,24 @@ class Report:
         check_file(path)  # an error comes before the work
         return write(path, page(self.results, self.story).encode())
 
+    def summary(self) -> dict[str, float]:
+        """The main numbers by name: accuracy, and of plain confidence ece, nll, brier, auroc and fpr95.
+
+        The last two are those of the worst OOD set, and of each, as in "auroc_svhn".
+        """
+        plain, found = where(self.calibration, method=MSP), {"accuracy": self.results.settings["accuracy"]}
+        found |= {name: x for name in ("ece", "nll", "brier") for x in plain[name]}
+        rows = where(self.ood, score=BASELINE)
+        found |= {"auroc": rows["auroc"].min(), "fpr95": rows["fpr95"].max()}
+        found |= {f"{x}_{ood}": y for x in ("auroc", "fpr95") for ood, y in zip(rows["ood"], rows[x], strict=True)}
+        return {name: float(x) for name, x in found.items() if not math.isnan(x)}
+
     def content(self) -> dict[str, Any]:
-        """A dict of `settings`, `finding`, `numbers`, `actions`, `verdict` and `tables`, each a dict of its columns."""
+        """A dict of `settings`, `finding`, `numbers`, `actions`, `verdict`, `summary` and `tables` of columns."""
         tables = {name: getattr(self.results, name).to_dict("list") for name in TABLES}
         story = self.story
         said = {"finding": story.finding, "numbers": story.numbers, "actions": story.actions, "verdict": story.verdict}
-        return {"settings": self.results.settings, **said, "tables": tables}
+        return {"settings": self.results.settings, **said, "summary": self.summary(), "tables": tables}
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The report as strict JSON, which is also written to `path` if there is one.
