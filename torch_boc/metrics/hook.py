@@ -122,7 +122,7 @@ class Watch:
                 with torch.inference_mode(False):  # a buffer made in inference mode could not be changed outside
                     self.monitor.to(rows.device)
             self.monitor.update(rows, dim=-1)
-            if self._on_alarm is not None and bool(self.monitor.alarm):
+            if self._on_alarm is not None and self.monitor.change is not None:
                 on_alarm, self._on_alarm = self._on_alarm, None
                 on_alarm(self.monitor)
 
