@@ -71,14 +71,10 @@ def classifier(library: Any, model: nn.Module | None = None, gives: str = "logit
             loss = nn.functional.cross_entropy(logits.float(), batch[1])
             return {"loss": loss, "logits": logits} if gives == "logits" else loss
 
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
+        def training_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
             return self._step(batch)
 
-        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
-            return self._step(batch)
-
-        def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
-            return self._step(batch)
+        validation_step = test_step = training_step
 
         def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
             return self(batch[0])

@@ -275,15 +275,6 @@ class TestProblems:
             want = expected(module, data, ("samples", "gap")) | {"flagged": flagged, "skipped_batches": skipped}
             assert found == pytest.approx(want)
 
-    def test_gaps_in_one_loader_leave_the_others(self, tmp_path):
-        module, callback = classifier(lightning), BoCCallback(logits=Sometimes(4, 5), ood={1: "near"}, keys=("gap",))
-        run = trainer(lightning, tmp_path, callback)
-        with pytest.warns(UserWarning, match=f"{SAID} a batch of val, loader 1 'near': KeyError"):
-            run.validate(module, [loader(KNOWN), loader(NEAR)], verbose=False)
-        assert chosen(run.callback_metrics, "val/boc/") == pytest.approx(expected(module, KNOWN, ("gap",)))
-        assert chosen(run.callback_metrics, "val/boc/near/") == {"skipped_batches": 2}
-        assert run.callback_metrics["val/boc/near/msp_auroc"].isnan()
-
     def test_what_is_found_out_late_refuses_the_loader(self):
         """Probabilities on a device are known when results are asked for; the other loader keeps its values."""
         loop = loop_of(problems=Problems("warn"))

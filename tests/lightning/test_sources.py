@@ -131,19 +131,14 @@ def test_wrong_sources():
         source.take(None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("result", "got"),
-    [
-        (LOGITS, r"a Tensor \(4, 3\)"),
+def test_what_a_logits_function_must_not_return():
+    for result, got in (
         (None, "nothing"),
-        ((LOGITS, TARGET, TARGET), r"a tuple of Tensor \(4, 3\), Tensor \(4,\), 3 in all"),
-        ((LOGITS, 3), r"a tuple of Tensor \(4, 3\), int, 2 in all"),
-        ({"logits": LOGITS}, r"a dict with 'logits'"),
-    ],
-)
-def test_what_a_logits_function_must_not_return(result, got):
-    with pytest.raises(TypeError, match=rf"a tuple of two, \(logits, target or None\), got {got}"):
-        LogitSource(lambda *args: result).take(None, None, None)
+        ((LOGITS, TARGET, 3), ".*, 3 in all"),
+        ((LOGITS, 3), r"a tuple of Tensor .*int"),
+    ):
+        with pytest.raises(TypeError, match=rf"a tuple of two, \(logits, target or None\), got {got}"):
+            LogitSource(lambda *args, result=result: result).take(None, None, None)
 
 
 class TestTokens:
@@ -206,16 +201,11 @@ class TestBinary:
             torch.testing.assert_close(logits.softmax(1)[:, 1], single.flatten().sigmoid(), rtol=1e-6, atol=0)
             assert torch.equal(classes, TARGET % 2)
 
-    def test_targets_between_the_classes_are_no_classes(self):
-        soft = torch.tensor([0.0, 0.9, 1.0, -100.0])
-        _, classes = LogitSource(binary=True).take(torch.randn(4), (LOGITS, soft), None)
-        assert classes.tolist() == [0, -1, 1, -100]
-
     def test_tokens_and_several_classes(self):
-        single, target = torch.randn(2, 7, 1), torch.ones(2, 7, 1)
+        single, target = torch.randn(2, 2, 1), torch.tensor([[0.0, 0.9], [1.0, -100.0]])
         for dim in (-1, None):
-            logits, classes = LogitSource(dim=dim, binary=True).take(single, (LOGITS, target), None)
-            assert (logits.shape, classes.shape) == ((2, 7, 2), (2, 7))
+            logits, classes = LogitSource(dim=dim, binary=True).take(single, (LOGITS, target[..., None]), None)
+            assert (logits.shape, classes.tolist()) == ((2, 2, 2), [[0, -1], [1, -100]])  # 0.9 is no class
         with pytest.raises(ValueError, match=r"a single logit of each sample, as binary=True says, got shape \(4, 3\)"):
             LogitSource(binary=True).take(LOGITS, None, None)
 

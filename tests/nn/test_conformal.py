@@ -218,16 +218,13 @@ def test_bad_arguments(options, message):
         ConformalTest(**options)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, math.nan])
-def test_levels_outside_of_zero_and_one(alpha):
-    test = calibrated()
-    for call in (lambda: test.flag(new(), alpha), lambda: test.threshold(alpha)):
-        with pytest.raises(ValueError, match=r"expected alpha in \(0, 1\)"):
-            call()
-    with pytest.raises(ValueError, match=r"expected fdr in \(0, 1\)"):
-        test.discoveries(new(), alpha)
-    with pytest.raises(ValueError, match=r"expected confidence in \(0, 1\)"):
-        test.flag(new(), 0.05, confidence=alpha)
+@pytest.mark.parametrize("wrong", [0.0, 1.0, -0.1, math.nan])
+def test_levels_outside_of_zero_and_one(wrong):
+    for method, options in (("flag", "alpha"), ("flag", "confidence"), ("discoveries", "fdr")):
+        with pytest.raises(ValueError, match=rf"expected {options} in \(0, 1\)"):
+            getattr(calibrated(), method)(new(), **{options: wrong})
+    with pytest.raises(ValueError, match=r"expected alpha in \(0, 1\)"):
+        calibrated().threshold(wrong)
 
 
 BROKEN = held_out()

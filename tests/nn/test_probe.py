@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.nn.models import images, linear, resnet, roberta, tokens, vit
 from torch_boc import BoCClassifier, BoCProbe, functional
-from torch_boc.nn import BoCOutput, ProbeOutput
+from torch_boc.nn import ProbeOutput
 
 
 def expected(logits, trials=100):
@@ -82,15 +82,6 @@ def test_real_models_as_they_are(make, inputs):
     assert_same(result.probe, expected(result.logits))
     if "labels" in kwargs:
         torch.testing.assert_close(result.output.loss, own.loss)
-
-
-def test_the_probes_fields_under_their_own_names():
-    result = BoCClassifier(linear())(torch.ones(2, 3))
-    assert isinstance(result, BoCOutput)
-    for name in ProbeOutput._fields:
-        assert getattr(result, name) is getattr(result.probe, name)
-    with pytest.raises(AttributeError, match="no attribute 'entropy'; it has logits, probe, output, prediction"):
-        _ = result.entropy
 
 
 def test_arguments_are_checked():

@@ -292,6 +292,7 @@ LABELS = torch.zeros(4, dtype=torch.long)
         (refused(torch.randn(4, 3), torch.randn(4, 3)), "integer class indices"),
         (refused(torch.randn(4, 6, 3), LABELS, causal=False), r"target of shape \(4, 6\)"),
         (refused(torch.randn(4, 3), LABELS, causal=True), r"\(N, T\) with causal"),
+        (refused(torch.randn(4, 3, 8, 8)), r"\(N, T, C\), got shape \(4, 3, 8, 8\)"),
         (refused(torch.zeros(4, 6, dtype=torch.long)), "with predict_with_generate"),
         (
             lambda: BoCTrainerMetrics()(EvalPrediction(torch.randn(10, 6), None)),

@@ -128,6 +128,8 @@ class BoCTrainerMetrics:
                 f"expected floating-point logits, got {describe(logits)}; with predict_with_generate=True Trainer "
                 "gives the generated tokens, which have no logits: leave it out for the evaluation with the probe"
             )
+        if logits.ndim not in (2, 3):
+            raise ValueError(f"expected logits of shape (N, C) or (N, T, C), got shape {tuple(logits.shape)}")
         self._first.look(logits.detach())
         evidence = gather(logits.detach(), self._target(logits, first_of(labels)), ignore_index=PADDING)
         coins, counted = evidence.coins, evidence.counted
