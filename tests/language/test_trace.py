@@ -59,8 +59,6 @@ def test_a_file_and_back(tmp_path):
     assert again.to_frame().equals(trace.to_frame())
     assert again.summary().equals(trace.summary())
     assert again.html() == trace.html()
-    Trace([], num_classes=9).to_parquet(tmp_path / "empty.parquet")
-    assert len(Trace.from_parquet(tmp_path / "empty.parquet")) == 0
 
 
 def test_files_that_are_refused(tmp_path):

@@ -170,7 +170,7 @@ def _view(number: int, sequence: TextSequence, quantity: str, most: int | None =
 def _table(sequences: Sequence[TextSequence]) -> Table:
     rows = []
     for number, row in enumerate((sequence.summary() for sequence in sequences), start=1):
-        means = [Cell("–" if math.isnan(row[name]) else f"{row[name]:.3g}") for name in MEANS]
+        means = [Cell("–" if math.isnan(row[name]) else written(row[name])) for name in MEANS]
         lowest, place = row["lowest_log_probability"], f"{visible(row['lowest_text'])} at {row['lowest_position'] + 1}"
         last = Cell("–") if math.isnan(lowest) else Cell(f"{lowest:.1f}", place)
         rows.append([Cell(str(number), row["finish"]), Cell(f"{row['tokens']:,}"), *means, last])
