@@ -33,7 +33,7 @@ def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -
         otherwise: another remedy, such as "give --data-dir".
     """
     names = [package, *(f"{package}.{name}" for name in submodules)]
-    if all(sys.modules.get(name) is not None for name in names):  # asked for once for each column of a wide table
+    if None not in map(sys.modules.get, names):  # asked for once for each column of a wide table
         return sys.modules[package]
     try:
         found, *_ = [import_module(name) for name in names]

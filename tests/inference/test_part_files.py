@@ -18,6 +18,7 @@ from tests.inference.cases import Counting, Loader, assert_same, data, expected,
 from tests.inference.sharded import BATCH, SAMPLES, Images
 from tests.systems import unix_only
 from torch_boc import ConformalTest
+from torch_boc.evaluation.samples import single_set
 from torch_boc.functional.columns import COLUMNS
 from torch_boc.inference import check_complete, part_files
 from torch_boc.inference.order import SharedData
@@ -217,7 +218,8 @@ def truncate(path):
 
 def flip(path):
     """A bit of a page, which the footer does not tell."""
-    content, column = bytearray(path.read_bytes()), parquet.read_metadata(path).row_group(0).column(0)
+    group = parquet.read_metadata(path).row_group(0)
+    content, column = bytearray(path.read_bytes()), group.column(group.num_columns - 1)
     start = min(x for x in (column.dictionary_page_offset, column.data_page_offset) if x is not None)
     content[start + column.total_compressed_size - 1] ^= 1
     path.write_bytes(bytes(content))
@@ -453,6 +455,9 @@ def test_check_complete_names_what_is_wrong(complete, tmp_path):
         damage(first)
         with pytest.raises(ValueError, match=message):
             check_complete(complete)
+        if damage is flip:
+            with pytest.raises(ValueError, match=r"part-000000000000.*CRC checksum"):  # as a report reads it
+                single_set(complete, "id")
         first.write_bytes(content)
     second.rename(tmp_path / "other.parquet")
     first.unlink()

@@ -119,29 +119,25 @@ def test_rows_that_are_refused():
 SETTINGS = {"columns": ["path", "gap"], "trials": 100}
 
 
-def manifest(*, resume, finished):
-    return {"settings": SETTINGS, "resume": resume, "finished": finished}
-
-
 def test_when_a_run_may_write(tmp_path, monkeypatch):
-    path = tmp_path / "out"
-    run = Run(path)
+    path, run = tmp_path / "out", Run(tmp_path / "out")
+    begun = {"settings": SETTINGS, "resume": False, "finished": False}
     with pytest.raises(FileNotFoundError, match="expected a run at"):
         check_complete(path)
     assert not run.check(SETTINGS, resume=False)
-    run.write(manifest(resume=False, finished=False))
+    run.write(begun)
     with pytest.raises(ValueError, match="has not finished; delete it"):
         check_complete(path)
     with pytest.raises(FileExistsError, match="expected a run that was started with resume=True"):
         run.check(SETTINGS, resume=True)
-    run.write(manifest(resume=True, finished=False))
+    run.write(begun | {"resume": True})
     with pytest.raises(FileExistsError, match=r"expected a new folder, got .*or continue the run with resume=True"):
         run.check(SETTINGS, resume=False)
     assert not run.check(SETTINGS, resume=True)
     with pytest.raises(ValueError, match=r"trials=100, got one with trials=7\. Choose another path, or delete"):
         run.check({**SETTINGS, "trials": 7}, resume=True)
     monkeypatch.chdir(tmp_path)
-    Run(path.as_uri() + "/").write(manifest(resume=True, finished=True))
+    Run(path.as_uri() + "/").write(begun | {"resume": True, "finished": True})
     assert Run("out").check(SETTINGS, resume=True)
     assert check_complete("out/") == str(path)
     (tmp_path / "other").mkdir()

@@ -34,7 +34,7 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     path = _local(path)
     if "\0" in str(path):
         raise ValueError(f"expected a path without the character 0, got {str(path)!r}")
-    longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+    longest = max(map(len, map(os.fsencode, path.parts)), default=0)
     if longest > LONGEST_NAME:
         raise ValueError(
             f"expected a name of at most {LONGEST_NAME} bytes, got {longest} in {path}; choose a shorter one"

@@ -80,7 +80,8 @@ def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
     # Without batching by the loader, a BatchSampler may give the data set lists of indices.
     batches: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     sampler: Any = batches.sampler if type(batches) is BatchSampler else batches
-    in_order = is_plain(loader) and (loader.num_workers == 0 or getattr(loader, "in_order", True))
+    plain = type(loader).__iter__ is DataLoader.__iter__  # a class that inherits from it may yield other batches
+    in_order = plain and (loader.num_workers == 0 or getattr(loader, "in_order", True))
     listed = isinstance(sampler, list | tuple | range) and all(type(x) is int and x >= 0 for x in sampler)
     if in_order and type(batches) is BatchSampler and (listed or type(sampler) in SAMPLERS):
         kept = count_kept(sampler) if type(sampler) is DistributedSampler else None
@@ -88,7 +89,7 @@ def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
     # Without batching by the loader, each item of the data set is a batch of its own.
     known = in_order and loader.batch_sampler is None and type(sampler) is SequentialSampler
     if not known and reader.id is None:
-        out_of_order = "in_order=False" if is_plain(loader) else "an __iter__ of its own"
+        out_of_order = "in_order=False" if plain else "an __iter__ of its own"
         raise ValueError(
             "expected a loader that keeps the order of its data set, got a DataLoader with "
             f"{type(sampler).__name__ if in_order else out_of_order}, so that it is not known which sample a row is; "
@@ -101,7 +102,7 @@ def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
             "is not known where they are; give the predictor shard='auto' and the data set itself, or the sampler "
             "drop_last=True"
         )
-    is_torchs = is_plain(loader) and type(sampler).__module__.startswith("torch.utils.data.")
+    is_torchs = plain and type(sampler).__module__.startswith("torch.utils.data.")
     return numbered(loader, reader, known=known, least=len(loader) if is_torchs else 0)
 
 
@@ -142,11 +143,6 @@ def numbered(
         raise ValueError(ENDED)
 
 
-def is_plain(loader: Any) -> bool:
-    """Whether the loader yields the batches of its sampler: a class that inherits from DataLoader may yield others."""
-    return type(loader).__iter__ is DataLoader.__iter__
-
-
 def distributed_sampler(loader: Any) -> DistributedSampler[Any] | None:
     """The `DistributedSampler` of a loader, also if a batch sampler has it; None if there is none."""
     batches = getattr(loader, "batch_sampler", None)
@@ -176,7 +172,7 @@ class SharedData:
         source = sampler.data_source if type(sampler) is SequentialSampler else getattr(sampler, "dataset", ())
         can_be_shared = (
             type(batches) is BatchSampler
-            and is_plain(loader)
+            and type(loader).__iter__ is DataLoader.__iter__
             and type(sampler) in SAMPLERS
             and not (batches.drop_last or getattr(sampler, "drop_last", False))
             and len(source) == len(loader.dataset)
