@@ -59,8 +59,8 @@ QUESTION = (
     "it; ρ hardly does."
 )
 TRAINING = (
-    "`BoCCallback` logged these in training, on held-out samples, each epoch. A falling Δ is rising confidence, not a "
-    "better network: epochs are chosen by the likelihood (NLL), not by Δ."
+    "`BoCCallback` logged these in training, on held-out samples, each epoch. After the first epochs a falling Δ is "
+    "rising confidence, not a better network: epochs are chosen by the likelihood (NLL), not by Δ."
 )
 
 

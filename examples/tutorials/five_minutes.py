@@ -64,8 +64,8 @@ areas = {name: float(value) for name, value in separation.compute().items() if n
 pandas.Series(areas).sort_values(ascending=False).round(4).to_frame("AUROC")
 
 # %% [markdown]
-# The gap ranks as confidence (`msp`) does. The paper's `structural_score` ranks backwards: it is larger where the
-# network is less sure.
+# Here the gap ranks as confidence (`msp`) does, because the network is sure. The paper's `structural_score` ranks
+# backwards: it is larger where the network is less sure.
 #
 # ## The picture
 #

@@ -79,7 +79,7 @@ CASES = [
     ((), [score("mahalanobis", 0.95)], "use Mahalanobis: it catches 26.0 % at 5 % false alarms (AUROC 0.9500 (", ""),
     ((), [score("dominance", 0.88)], "On “svhn” use confidence: it catches 27.9 % at 5 % false alarms (AUROC", ""),
     ((), [score("odin", 0.95), score("energy", 0.948)], "use energy: it catches 30.7 % at 5 % false", ""),
-    ((), [score("energy", 0.8930)], "energy is better by +0.0023 (+0.0020 to +0.0026), which is more than", ""),
+    ((), [score("energy", 0.8930)], "of energy is higher by +0.0023 (+0.0020 to +0.0026), which is more than", ""),
     ((), [("ood", UPRIGHT, {"auroc": 0.4}), score("energy", 0.503)], "than chance (corrected for 11", "“svhn” use"),
     (((), THREE), [score("energy", 0.99, "b")], "for 30 comparisons): confidence on “a” and “c”; energy on “b”.", ""),
     (((), THREE), [("ood", f"ood != 'a' and {UPRIGHT}", {"auroc": 0.5})], "On “b” and “c” no score is shown to", ""),

@@ -70,8 +70,8 @@ class DominanceConfidence(_Unfitted):
 class IsotonicCalibration(Calibrator):
     """The nondecreasing function of the confidence that is the best least-squares fit to being right (1) or wrong (0).
 
-    It is scikit-learn's `IsotonicRegression`, which is constant beyond the confidences of the fit. It calibrates the
-    confidence of the predicted class only, so there are no calibrated logits.
+    It is that of scikit-learn's `IsotonicRegression`: linear between the confidences of the fit, and constant beyond
+    them. It calibrates the confidence of the predicted class only, so there are no calibrated logits.
 
     >>> logits, target = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 1, 0])
     >>> IsotonicCalibration().fit(logits, target).calibrate(logits).confidence
@@ -82,16 +82,16 @@ class IsotonicCalibration(Calibrator):
     gives_logits = False
 
     def __init__(self) -> None:
-        self._regression: Any = None
+        self._knots: tuple[Any, Any] = ((), ())
 
     def _fit(self, logits: Tensor, target: Tensor) -> None:
         coins = coins_of(logits)
-        library = require("sklearn", "isotonic", purpose="this calibrator needs").isotonic
-        regression = library.IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-        correct = (coins.prediction == target).double()
-        self._regression = regression.fit(coins.confidence.cpu().numpy(), correct.cpu().numpy())
+        optimize = require("scipy", "optimize", purpose="this calibrator needs").optimize
+        known, place, samples = coins.confidence.cpu().unique(return_inverse=True, return_counts=True)
+        right = place.bincount((coins.prediction == target).cpu().double()) / samples
+        self._knots = known.numpy(), optimize.isotonic_regression(right.numpy(), weights=samples.double().numpy()).x
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         coins = coins_of(logits)
-        confidence = torch.from_numpy(self._regression.predict(coins.confidence.cpu().numpy()))
-        return Calibrated(coins.prediction, confidence.to(coins.confidence), None)
+        interpolated = require("numpy", purpose="this calibrator needs").interp(coins.confidence.cpu(), *self._knots)
+        return Calibrated(coins.prediction, torch.from_numpy(interpolated).to(coins.confidence), None)

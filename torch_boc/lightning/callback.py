@@ -28,8 +28,9 @@ class BoCCallback(Callback):
 
     EarlyStopping and ModelCheckpoint should monitor `val/boc/nll`, or an AUROC such as `val/boc/svhn/msp_auroc` with
     mode="max". Use `val/boc/ece_confidence` only together with the accuracy, because a network that knows nothing can
-    be well calibrated. Do not monitor the gap or one of its parts: a falling gap means rising confidence, and a network
-    that overfits becomes more and more confident, so that its gap still falls while its likelihood gets worse.
+    be well calibrated. Do not monitor the gap or one of its parts: it follows confidence. In early epochs, while
+    confidences are below 1 / (1 + √(C - 1)), a rising gap means rising confidence; after that a falling gap does, and a
+    network that overfits becomes more and more confident, so that its gap still falls while its likelihood gets worse.
 
     A batch that cannot be read, or whose target does not fit the logits, does not end the training. The callback warns
     once in a run for each kind of problem, leaves the batch out, and logs how many it has left out as

@@ -42,7 +42,7 @@ def unfamiliar(results: Results) -> Section:
         rows, whole = where(table, ood=name), where(results.ood, ood=name)
         helps = (rows["above"] > 0).any()
         groups.setdefault(choose(rows)["score"] if helps else "", []).append(quoted(name))
-        sentences += [advice(name, rows, of_all, of_rivals)] if len(sets) <= FEW and len(rows) else []
+        sentences += advice(name, rows, of_all, of_rivals) if len(sets) <= FEW and len(rows) else []
         main = whole[whole["score"].isin([*MAIN_SCORES, *own_scores(whole)])].sort_values("fpr95", kind="stable")
         tables.append(caught_table(main, f"{results.known} against {name}"))
         more[f"All {len(whole)} scores on {name}, with intervals"] = [score_table(results, name, whole)]
@@ -93,8 +93,8 @@ def caught_text(row: Any) -> str:
     return f"{percent(1 - row['fpr95'])} at 5 % false alarms (AUROC {value_text(row, 'auroc')})"
 
 
-def advice(name: str, table: Any, of_all: str, of_rivals: str) -> str:
-    """The sentence about one set.
+def advice(name: str, table: Any, of_all: str, of_rivals: str) -> list[str]:
+    """The sentences about one set.
 
     Args:
         name: the set.
@@ -102,19 +102,23 @@ def advice(name: str, table: Any, of_all: str, of_rivals: str) -> str:
         of_all: a note about the number of all comparisons.
         of_rivals: a note about the number of comparisons with the baseline.
     """
-    best, chosen = table.loc[table["auroc"].idxmax()], choose(table)
-    first, simple = called(best["score"]), called(chosen["score"])
+    best, chosen, plain = table.loc[table["auroc"].idxmax()], choose(table), where(table, score=BASELINE)
+    first = called(best["score"])
     if not (table["above"] > 0).any():
-        return f"On {quoted(name)} no score is shown to do better than chance{of_all}: {first} has {caught_text(best)}."
-    use = f"On {quoted(name)} use {simple}: it catches {caught_text(chosen)}"
+        return [
+            f"On {quoted(name)} no score is shown to do better than chance{of_all}: {first} has {caught_text(best)}."
+        ]
+    use = f"On {quoted(name)} use {called(chosen['score'])}: it catches {caught_text(chosen)}."
     if chosen["score"] == best["score"]:
-        plain = where(table, score=BASELINE)
-        beaten = len(plain) > 0 and best["score"] != BASELINE
-        return f"{use}, {caught_text(plain.iloc[0])} by confidence{of_rivals}." if beaten else f"{use}, the highest."
+        beaten = [f"Confidence catches {caught_text(plain.iloc[0])}{of_rivals}."] if len(plain) else []
+        return [use, *beaten] if best["score"] != BASELINE else [use]
     if chosen["score"] == BASELINE and best["better"] > 0:
         difference = value_text(best, "versus_msp", sign=True)
-        return f"{use}. {first} is better by {difference}, which is more than chance{of_rivals} but little."
-    return f"{use}. No score is shown to do better{of_rivals}; the highest is {first}, {caught_text(best)}."
+        return [
+            use,
+            f"The AUROC of {first} is higher by {difference}, which is more than chance{of_rivals} but little.",
+        ]
+    return [use, f"No score is shown to do better{of_rivals}; the highest is {first}, {caught_text(best)}."]
 
 
 def score_names(table: Any) -> list[Cell]:

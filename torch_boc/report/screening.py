@@ -162,34 +162,32 @@ def alarm_of(rows: Any) -> tuple[int, bool] | None:
 
 def change(results: Results) -> Section | None:
     """When a monitor raises its alarm; one sentence for many OOD sets."""
-    if not len(results.stream):
+    streams = results.stream.groupby("ood", sort=False)
+    if not len(streams):
         return None
-    first = results.stream.iloc[0]
-    promise = f"(a false alarm comes with a chance of at most {short_percent(first['alpha'])}, however long)"
-    known, limit = int((where(results.stream, ood=first["ood"])["kind"] == "id").sum()), -math.log10(first["alpha"])
+    alpha = float(results.stream["alpha"].iloc[0])
+    known, limit = int((next(iter(streams))[1]["kind"] == "id").sum()), -math.log10(alpha)
     evidence = results.stream["evidence"] / math.log(10)
-    ends = (0, int(results.stream["sample"].max())), (min(-1.0, float(evidence.min())), 2 * limit)
+    drawn = results.stream[evidence.groupby(results.stream["ood"]).cummax() <= 2 * limit]  # what follows says no more
+    ends = (0, int(drawn["sample"].max())), (min(-1.0, float(evidence.min())), 2 * limit)
     chart = Chart("samples, one after another", "evidence for a change (powers of 10)", *ends, percent="", height=240)
     chart.rule(ends[0], (limit, limit), f"alarm line: {10**limit:,.0f} to 1")
     chart.rule((known, known), ends[1])
-    sentences, delays, streams = [], [], list(results.stream.groupby("ood", sort=False))
-    for (name, rows), colour in zip(streams[:SETS], COLOURS, strict=False):
-        alarm = alarm_of(rows)
-        chart.line(rows["sample"], evidence[rows.index], colour, name)
+    promise = f"(a false alarm comes with a chance of at most {short_percent(alpha)}, however long)"
+    sentences, delays = [], []
+    for (name, rows), colour in zip(streams, COLOURS[:SETS], strict=False):
+        chart.line(*(column.loc[where(drawn, ood=name).index] for column in (rows["sample"], evidence)), colour, name)
         said = f"No alarm within the {len(rows) - known:,} samples after {quoted(name)} begins"
-        if alarm is not None:
+        if (alarm := alarm_of(rows)) is not None:
             at, late = alarm
             delays += [at] if late else []
             said = f"A false alarm at sample {at:,}, before {quoted(name)} begins"
             said = f"Alarm {at:,} {'sample' if at == 1 else 'samples'} after {quoted(name)} begins" if late else said
             chart.dot(at + late * known, limit, colour, said)
         sentences.append(f"{said} {promise}.")
-    if len(streams) > FEW:
-        after = (
-            f", {span([''] * len(delays), delays, '{:.0f}'.format).split(' on ')[0]} samples later" if delays else ""
-        )
-        sentences = [f"Alarm in {len(delays)} of {len(sentences)} streams that turn unfamiliar{after} {promise}."]
-    note = (
-        f"The evidence of a drift monitor over a stream that turns from {quoted(results.known)} to unfamiliar samples."
-    )
+    if len(sentences) > FEW:
+        later = f", {' to '.join(dict.fromkeys(map(str, sorted(delays)[:: len(delays) - 1 or 1])))} samples later"
+        said = f"Alarm in {len(delays)} of {len(sentences)} streams that turn unfamiliar"
+        sentences = [f"{said}{later if delays else ''} {promise}."]
+    note = f"The evidence of a monitor over a stream that turns from {quoted(results.known)} to unfamiliar samples."
     return Section("Has the input changed?", sentences, {"stream": (chart, " ".join(sentences))}, note=note)
