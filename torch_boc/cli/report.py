@@ -157,7 +157,7 @@ def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet
         reports = {}
         for entry in map(zoo.load, zoo.names() if name is None else [name]):
             test, splits = entry.test_and_splits()
-            title = f"{entry.card['model']}: {entry.card['data']}"
+            title = f"{entry.name}: {entry.card['model']}, {entry.card['data']}"
             how: dict[str, Any] = {"title": title, "progress": lambda said, at=entry.name: tell(f"{at}: {said}")}
             reports[entry.name] = evaluate(test, entry.ood, calibration=splits, **how)
         result: Any = Comparison(reports) if name is None else reports[name]

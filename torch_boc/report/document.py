@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from ..plots import NOTEBOOK_STYLE
 from .parts import Table
+from .screening import knee
 from .tables import Results
 from .topics import Story
 from .words import GLOSSARY
@@ -96,7 +97,8 @@ def review_data(results: Results) -> dict[str, Any]:
         found["caught"][name] = rows["caught"].tolist()
         if name == results.known:
             found |= {"known": name} | {key: rows[key].tolist() for key in ("share", "threshold", "right")}
-    return found
+    best = knee(results)
+    return found | ({"knee": best} if best == best else {})
 
 
 def markdown(story: Story, links: Mapping[str, str] | None = None) -> str:

@@ -18,7 +18,7 @@
       line.setAttribute("transform", `translate(${Math.min(1, share / 0.3) * width} 0)`);
     };
     slider.addEventListener("input", show);
-    slider.value = Math.max(0, data.share.findIndex((x) => x >= 0.05));
+    slider.value = Math.max(0, data.share.indexOf(data.knee));
     show();
   }
 
