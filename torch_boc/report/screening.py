@@ -176,7 +176,8 @@ def change(results: Results) -> Section | None:
     promise = f"(a false alarm comes with a chance of at most {short_percent(alpha)}, however long)"
     sentences, delays = [], []
     for (name, rows), colour in zip(streams, COLOURS[:SETS], strict=False):
-        chart.line(*(column.loc[where(drawn, ood=name).index] for column in (rows["sample"], evidence)), colour, name)
+        places = where(drawn, ood=name).index
+        chart.line(rows["sample"].loc[places], evidence.loc[places], colour, name)
         said = f"No alarm within the {len(rows) - known:,} samples after {quoted(name)} begins"
         if (alarm := alarm_of(rows)) is not None:
             at, late = alarm
