@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .precision import is_plain
+
 # How many elements one piece has. On a CPU, 2 MB per thread are enough to hide the cost of starting each operation, and
 # still fit in the last-level cache. An accelerator needs few launches, and 64 MB are a small part of its memory.
 CPU_ELEMENTS_PER_THREAD = 2**19
@@ -122,5 +124,10 @@ def computed_again(
             batched = (x.expand(info.batch_size, *x.shape) if at is None else x.movedim(at, 0) for x, at in moved)
             return Again.apply(*batched), 0
 
-    apply: Callable[..., tuple[Tensor, ...]] = Again.apply
+    def apply(logits: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = (
+            blockwise(function, logits, *rest) if is_plain(logits) else Again.apply(logits, *rest)
+        )
+        return found
+
     return apply

@@ -89,29 +89,16 @@ def _standing(logits: Tensor, index: Tensor) -> tuple[Tensor, ...]:
     An index that is no class gives numbers without a meaning.
     """
     followed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    return (_standing_of_piece if followed else _differentiable_standing)(logits, index)
+    lost, ahead = (_standing_of_piece if followed else _differentiable_standing)(logits, index)
+    return lost, ahead.long()
 
 
 def _standing_of_piece(logits: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-    above, is_own = _above(logits, index)
-    chances = torch.sigmoid(above).masked_fill(is_own, 0.0)
-    return widen(chances.sum(-1)), (above > 0.0).sum(-1)
-
-
-def _standing_gradient(logits: Tensor, results: list[Tensor], grads: list[Tensor | None], index: Tensor) -> Tensor:
-    """The gradient of the logits from that of `lost`: sigmoid' for the others, and minus their sum for the class."""
-    above, is_own = _above(logits, index)
-    on_lost = grads[0]
-    assert on_lost is not None
-    pulls = (torch.sigmoid(above) * torch.sigmoid(-above)).masked_fill(is_own, 0.0) * on_lost.to(above.dtype)
-    return torch.where(is_own, -pulls.sum(-1, keepdim=True), pulls).to(logits.dtype)
-
-
-def _above(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """How far each logit is above that of the given class, and which of them is its own."""
     z, classes = logits.to(accumulator(logits.dtype)), logits.shape[-1]
     place = index.clamp(0, classes - 1)
-    return z - z.gather(-1, place), torch.arange(classes, device=z.device) == place
+    above = z - z.gather(-1, place)
+    chances = torch.sigmoid(above).masked_fill(torch.arange(classes, device=z.device) == place, 0.0)
+    return widen(chances.sum(-1)), widen((above > 0.0).sum(-1))
 
 
-_differentiable_standing = computed_again(_standing_of_piece, _standing_gradient)
+_differentiable_standing = computed_again(_standing_of_piece)

@@ -15,7 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .blocks import blockwise, computed_again
+from .blocks import computed_again
 from .precision import is_plain, widen
 from .top import find_top
 
@@ -50,9 +50,8 @@ def extra_numbers(
     def numbers(z: Tensor) -> tuple[Tensor, ...]:
         return _numbers(z, names, temperature)
 
-    if is_plain(logits):
-        return blockwise(numbers, logits)
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or not logits.requires_grad:
+    followed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if followed or (not is_plain(logits) and not logits.requires_grad):
         return numbers(logits)
     return computed_again(numbers)(logits)
 

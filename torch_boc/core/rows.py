@@ -24,13 +24,14 @@ row is flat if R > (C - 1) / 2, and then its masses are S and T. A row is sharp 
 its Q, not even times 2^100. The R and Q of a sharp row are summed relative to its second largest logit.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .blocks import blockwise, computed_again
-from .precision import accumulator, is_plain, widen
+from .blocks import computed_again
+from .precision import accumulator, widen
 from .top import find_top
 
 
@@ -54,12 +55,10 @@ class Rows(NamedTuple):
 def row_sums(logits: Tensor, extras: bool = False) -> Rows:
     """The sums over the last axis of `logits`, with `surprise` and `margin` if `extras` are asked for."""
     if torch.compiler.is_compiling():  # a compiler gets the two parts separately, and fuses what it needs of them
-        prediction, top, odds, squares, *more = _differentiable_sums[extras](logits)
+        prediction, top, odds, squares, *more = _first_sums[extras](logits)
         given = (odds.detach().unsqueeze(-1), squares.detach().unsqueeze(-1))
-        return Rows(prediction, top, odds, squares, *_differentiable_masses(logits, *given), *more)
-    if is_plain(logits):
-        return Rows(*blockwise(_all_sums[extras], logits))
-    return Rows(*_all_differentiable_sums[extras](logits))
+        return Rows(prediction, top, odds, squares, *_masses(logits, *given), *more)
+    return Rows(*_all_sums[extras](logits))
 
 
 def is_flat(odds: Tensor, num_classes: int) -> Tensor:
@@ -237,13 +236,14 @@ def _put(x: Tensor, index: Tensor, value: Tensor | float) -> Tensor:
     return x.scatter(-1, index, value)
 
 
-_all_sums = {False: lambda z: _all(z, extras=False), True: lambda z: _all(z, extras=True)}
-_all_differentiable_sums = {
-    extras: computed_again(sums, lambda z, rows, on: gradient_of_all(z, rows[2], rows[4], *on[1:]))
-    for extras, sums in _all_sums.items()
+_first_sums = {
+    extras: computed_again(partial(_sums, extras=extras), lambda z, _, on: gradient(z, *on[1:]))
+    for extras in (False, True)
 }
-_differentiable_sums = {
-    False: computed_again(lambda z: _sums(z, extras=False), lambda z, _, on: gradient(z, *on[1:])),
-    True: computed_again(lambda z: _sums(z, extras=True), lambda z, _, on: gradient(z, *on[1:])),
+_masses = computed_again(masses, lambda z, rows, on, odds, squares: mass_gradient(z, odds, rows[0], *on))
+_all_sums = {
+    extras: computed_again(
+        partial(_all, extras=extras), lambda z, rows, on: gradient_of_all(z, rows[2], rows[4], *on[1:])
+    )
+    for extras in (False, True)
 }
-_differentiable_masses = computed_again(masses, lambda z, rows, on, odds, squares: mass_gradient(z, odds, rows[0], *on))
