@@ -227,8 +227,9 @@ class BoCGeneration:
             before = (0, 0, len(prompt), 0)
             numbers = {name: pad(x, before[2:], value=torch.nan) for name, x in record.numbers.items()}
             lists = pad(record.rivals, before, value=-1), pad(record.rival_log_probabilities, before, value=torch.nan)
-            tokens = torch.cat([prompt, record.tokens])
-            joined.append(TokenRecord(tokens, numbers, *lists, prompt_length=len(prompt), finish=record.finish))
+            joined.append(
+                TokenRecord(torch.cat([prompt, record.tokens]), numbers, *lists, len(prompt), finish=record.finish)
+            )
         return joined
 
 

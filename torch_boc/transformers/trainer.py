@@ -135,8 +135,7 @@ class BoCTrainerMetrics:
         coins, counted = evidence.coins, evidence.counted
         odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
         columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
-        if evidence.target is not None and evidence.distance is not None:
-            columns += [evidence.target, evidence.distance]
+        columns += [x for x in (evidence.target, evidence.distance) if x is not None]
         self.metric.num_classes = classes = logits.shape[-1]
         keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
         kept = {"logits": logits.detach()} if (keeps if self.keep_logits is None else self.keep_logits) else {}
@@ -230,9 +229,9 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     """The predictions of a Trainer with the probe: an array of logits, of which often only `argmax(-1)` was kept.
 
     `predictions["columns"]` has the numbers of the probe on its last axis: prediction, odds, loss, concentration and
-    free_gap, and with labels target and distance. If the logits
-    were kept, it behaves like their array, which is `predictions["logits"]`. If not, it knows only the predicted
-    classes, `predictions.argmax(-1)` or `np.argmax(predictions, -1)`. Everything else raises an error.
+    free_gap, and with labels target and distance. If the logits were kept, it behaves like their array, which is
+    `predictions["logits"]`. If not, it knows only the predicted classes, `predictions.argmax(-1)` or
+    `np.argmax(predictions, -1)`. Everything else raises an error.
 
     It is a mapping, because Trainer gathers, pads and joins mappings as it does tensors.
 
