@@ -111,7 +111,8 @@ class BoCPredictor:
         self.shard, self.batch_size = check_shard(shard), batch_size
         self.model = model if device is None else model.to(device)
         self.device, self.dtype, self.progress, self.id = device_of(self.model), dtype, progress, id
-        self._probe.to(self.device)
+        if self.test is not None:
+            self.test.follow(self.device)
         self._forward = torch.compile(model) if compile else model
         self._reader = BatchReader(model, id)
         self._ahead = 1 if self.device.type == "cuda" else 0

@@ -141,8 +141,7 @@ class ConformalTest(nn.Module):
             dim: the class axis of the logits, if it is not that of the test.
         """
         placing = self.place(preds, "held-out", dim=dim)
-        if counted is None and isinstance(preds, Evidence):
-            counted = preds.counted
+        counted = preds.counted if counted is None and isinstance(preds, Evidence) else counted
         unplaced = ~placing.valid
         if counted is not None:
             counted = counted.reshape(-1)
@@ -179,7 +178,7 @@ class ConformalTest(nn.Module):
         with torch.inference_mode(False):  # as in `reset`
             nccl = torch.cuda.is_available() and torch.distributed.get_backend(process_group) == "nccl"
             if self._rows == 0 and nccl:  # without a batch it is still on the CPU
-                whole._follow(torch.device("cuda", torch.cuda.current_device()))
+                whole.follow(torch.device("cuda", torch.cuda.current_device()))
             own, device = self.num_classes, whole.counts.device
             bounds = torch.tensor([own or 0, -(own or MOST_CLASSES)], device=device)
             torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX, process_group)
@@ -301,7 +300,7 @@ class ConformalTest(nn.Module):
         if classes != self.num_classes:
             self._agree_on_classes(classes)
         if kind == "held-out" and self._rows == 0:
-            self._follow(device)
+            self.follow(device)
         if device != self.counts.device:
             raise ValueError(
                 f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
@@ -324,15 +323,14 @@ class ConformalTest(nn.Module):
             p = table.reshape(-1).index_select(0, key)
         return torch.where(valid, p, torch.nan)
 
-    def check_level(self, alpha: float) -> float:
-        """Return `alpha` if samples can be tested at this level, or raise; warn if it is too low to flag any sample.
+    def check_level(self, alpha: float) -> None:
+        """Raise if samples cannot be tested at this level; warn if it is too low to flag any sample.
 
         It reads the number of held-out samples from the device.
         """
         check_share("alpha", alpha)
         self.check_calibrated()
         self._level(alpha, None)
-        return alpha
 
     def check_calibrated(self) -> None:
         """Raise if there are no held-out samples."""
@@ -348,10 +346,10 @@ class ConformalTest(nn.Module):
     def _first_batches() -> dict[str, FirstBatch]:
         return {kind: FirstBatch(f"first {kind} batch") for kind in ("held-out", "new")}
 
-    def _follow(self, device: torch.device) -> None:
-        """Move to the device of the first batch."""
+    def follow(self, device: torch.device) -> None:
+        """Move to a device, if the counts are on another one."""
         if device != self.counts.device:
-            with torch.inference_mode(False):
+            with torch.inference_mode(False):  # as in `reset`
                 self.to(device)
 
     def _agree_on_classes(self, classes: int) -> None:

@@ -86,7 +86,7 @@ class SampleColumns:
         """The columns for logits of shape (N, C)."""
         if self.test is None:
             return columns_of(gather(bare(logits), trials=self.trials, extras=column_extras(self._own)), self._own)
-        self.to(logits.device)
+        self.test.follow(logits.device)
         scoring, found = self.test.scoring, {}
         if scoring.temperature == 1.0:
             extras = {*column_extras(self._own), *need_extras([scoring.name])}
@@ -104,9 +104,3 @@ class SampleColumns:
         classes = 2 if self.test is None else self.test.num_classes or 2
         device = None if self.test is None else self.test.counts.device
         return {name: column.cpu() for name, column in self(torch.zeros(0, classes, device=device)).items()}
-
-    def to(self, device: torch.device) -> None:
-        """Move the test to a device, if it is on another one."""
-        if self.test is not None and self.test.counts.device != device:
-            with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-                self.test.to(device)
