@@ -227,9 +227,8 @@ class BoCGeneration:
             before = (0, 0, len(prompt), 0)
             numbers = {name: pad(x, before[2:], value=torch.nan) for name, x in record.numbers.items()}
             lists = pad(record.rivals, before, value=-1), pad(record.rival_log_probabilities, before, value=torch.nan)
-            joined.append(
-                TokenRecord(torch.cat([prompt, record.tokens]), numbers, *lists, len(prompt), finish=record.finish)
-            )
+            tokens = torch.cat([prompt, record.tokens])
+            joined.append(TokenRecord(tokens, numbers, *lists, prompt_length=len(prompt), finish=record.finish))
         return joined
 
 
@@ -295,10 +294,9 @@ def _stated(name: str, sources: Iterable[Any]) -> Any:
     A mapping holds the arguments of a call, so None in it is a statement too; in other sources None states nothing.
     """
     for source in sources:
-        if isinstance(source, Mapping):
-            if name in source:
-                return source[name]
-        elif (value := getattr(source, name, None)) is not None:
+        if isinstance(source, Mapping) and name in source:
+            return source[name]
+        if (value := getattr(source, name, None)) is not None:
             return value
     return None
 
