@@ -147,7 +147,6 @@ MODEL = ["trace", "--model", "a", "--prompt", "x"]
         (["text", "--model", "FOLDER", "."], ".: expected a text file, got a folder"),
         (["text", "--model", "FOLDER", "empty.txt"], "empty.txt: expected a text, got an empty file"),
         (["text", "--model", "FOLDER", "latin.txt"], "expected a text in UTF-8, got invalid start byte at byte 4"),
-        (["text", "--model", "FOLDER", "book.txt", "book.txt"], "book.txt: expected each file once, got it 2 times"),
         (["text", "--model", "FOLDER", "book.txt", "--context", "65"], "at most 64, the context of the model, got 65"),
         (["text", "--model", "FOLDER", "book.txt", "--dtype", "int8"], "expected --dtype among auto, float32"),
         (["text", "--model", "FOLDER", "book.txt", "--out", "."], "expected the path of a file, got the folder ."),

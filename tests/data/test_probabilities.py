@@ -61,7 +61,8 @@ def test_percentages_are_refused(digits):
 
 
 @pytest.mark.parametrize(
-    "logits", [torch.zeros(4, 3), 50 * torch.ones(4, 2) + torch.arange(4.0)[:, None], torch.eye(3) * 9]
+    "logits",
+    [torch.zeros(4, 3), torch.zeros(4, 1000), 50 * torch.ones(4, 2) + torch.arange(4.0)[:, None], torch.eye(3) * 9],
 )
 def test_what_is_neither(logits):
     assert len(logit_set(logits, "test")) == len(logits)

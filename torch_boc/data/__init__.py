@@ -11,12 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["LogitReader", "LogitSet", "find_logits", "logit_set"]
 
 # These are imported when they are first used, because `atomic` is used where torch is not.
-_HOMES = {
-    "LogitReader": "files",
-    "LogitSet": "sets",
-    "find_logits": "finding",
-    "logit_set": "files",
-}
+_HOMES = {"LogitReader": "files", "LogitSet": "sets", "find_logits": "finding", "logit_set": "files"}
 
 
 def __getattr__(name: str) -> Any:

@@ -92,8 +92,8 @@ class LogitReader:
             - tables: columns logit_0 to logit_{C-1}, or (Parquet) a column "logits" of lists; further columns as above.
               `index` and columns without a name are left out. A text file without names has logits only.
 
-            Parquet is read by row groups, and `.npy`, `.pt` and `.safetensors` are mapped into memory. Text, `.npz` and
-            the old format of torch.save are read as a whole.
+            Parquet is read by row groups, and `.npy`, `.pt` and `.safetensors` are mapped into memory. Text and `.npz`
+            are read as a whole.
         name: the name of the set in tables and messages; by default the name of the file without its ending.
         from_probabilities: whether the file holds probabilities instead of logits; see `logit_set`. They may be called
             "probabilities" or prob_0, prob_1, ... as well.
@@ -381,8 +381,7 @@ def _open(source: str) -> Sheet | Arrays:
         start = file.read(2)
     if not start:
         raise ContentError("expected logits, got an empty file")
-    legacy = start == b"\x80\x02" and suffix in (".pt", ".pth")
-    if start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05") and not legacy:
+    if start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):  # and so is the old format of torch.save
         raise ContentError(f"it is a pickle, whatever its name says; {REFUSAL}")
     return READERS[suffix](path)
 
@@ -442,19 +441,17 @@ def _read_safetensors(path: Path) -> Arrays:
 
 def _read_torch(path: Path) -> Arrays:
     """A tensor, a pair or a mapping of tensors saved with `torch.save`."""
-    zipped = zipfile.is_zipfile(path)
-    with path.open("rb") as file:
-        if not zipped and file.read(2) != b"\x80\x02":  # the old format of torch.save
-            raise ValueError("it was not written by torch.save, or its end is missing")
-        file.seek(0)
-        try:
-            mapped = zipped and _has_plain_name(path)
+    if not zipfile.is_zipfile(path):
+        raise ValueError("it was not written by torch.save, or its end is missing")
+    mapped = _has_plain_name(path)
+    try:
+        with path.open("rb") as file:
             content = torch.load(path if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
-        except pickle.UnpicklingError as error:
-            raise ContentError(
-                "expected only tensors, got other objects; reading these can run any code, so they are refused; "
-                "save tensors: torch.save({'logits': ..., 'target': ...}, path)"
-            ) from error
+    except pickle.UnpicklingError as error:
+        raise ContentError(
+            "expected only tensors, got other objects; reading these can run any code, so they are refused; "
+            "save tensors: torch.save({'logits': ..., 'target': ...}, path)"
+        ) from error
     if isinstance(content, Mapping):
         return Arrays({str(name): x.detach() if isinstance(x, Tensor) else x for name, x in content.items()})
     if isinstance(content, list):

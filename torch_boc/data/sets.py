@@ -181,12 +181,12 @@ def refuse_probabilities(logits: Tensor) -> None:
 
 
 def _slack(probabilities: Tensor) -> float:
-    """How far the sum of a row may be from 1: half a unit of the last digit for each class, if they are rounded."""
+    """How far the sum of a row may be from 1: half a unit of the last digit for each class, if rounded."""
     for digits in (2, 3):
         scaled = probabilities.nan_to_num().double() * 10**digits
         near = min(0.1, torch.finfo(probabilities.dtype).eps * 10**digits)
         if bool(((scaled - scaled.round()).abs() <= near).all()):
-            return max(SUM_TOLERANCE, probabilities.shape[1] * 0.5 / 10**digits)
+            return min(0.5, max(SUM_TOLERANCE, probabilities.shape[1] * 0.5 / 10**digits))
     return SUM_TOLERANCE
 
 
