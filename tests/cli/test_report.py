@@ -3,12 +3,10 @@
 import json
 import re
 from functools import partial
-from io import StringIO
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
 from benchmarks.recipes.entries import save_entry
 from tests.arrays import read_arrays
@@ -130,19 +128,6 @@ def test_an_interruption_leaves_no_half_of_a_file(run, files, monkeypatch):
     assert not list((files / "boc-report").glob("*"))
 
 
-@pytest.mark.parametrize(("width", "parts"), [(80, 2), (110, 1), (40, 4)])
-def test_columns_that_do_not_fit_go_below(monkeypatch, width, parts):
-    monkeypatch.setattr(output, "WIDTH", 200)
-    names = ["minilm-clinc150", "resnet20-cifar10", "roberta-agnews", "vit-cifar10"]
-    rows = [[f"AUROC, number {i}", *["0.1234"] * 4] for i in range(2)]
-    console = Console(width=width, record=True, file=StringIO())
-    output.show_table([["", *names], *rows], console)
-    text = console.export_text()
-    assert (text.count("0.1234"), text.count("number 1")) == (8, parts)
-    assert all(name in text for name in names)
-    assert max(map(cell_len, text.splitlines())) <= width
-
-
 def test_the_sizes_of_files():
     assert [output.size(n) for n in (0, 999, 1000, 999_949, 7.1e9, 4e12)] == [
         *("0 B", "999 B", "1.0 kB", "999.9 kB", "7.1 GB", "4000.0 GB")
@@ -161,8 +146,7 @@ def test_compare(run, tmp_path):
         "compare", "a.npz", "b.npz", "--ood", "far=a-far.npz,b-far.npz", "--replicates", "20", "--out", "both"
     )
     assert (code, err) == (0, "")
-    assert "each model minus a, on the same samples" in out
-    assert "- b against a, on the same samples: accuracy better, +" in out
+    assert "b against a, on the same samples: accuracy better, +" in out
     assert (tmp_path / "both" / "index.html").is_file()
     assert (tmp_path / "both" / "b" / "roc.svg").is_file()
     content = json.loads(run("compare", "run-a/report.json", "run-b/report.json", "--json").out)
@@ -201,14 +185,11 @@ class TestDemo:
         assert (code, err) == (0, "")
         assert out.startswith("Bag of coins: real logits of 3 models, side by side\n")
         assert max(map(cell_len, out.splitlines())) <= 80
-        rows = {line.split("  ")[0].strip(): re.split(r"\s{2,}", line.strip()) for line in out.splitlines()}
-        assert rows["classes"][1:] == ["10", "4", "10"]
-        assert rows["calibrated on"][1:] == ["held-out half", "validation", "validation"]
-        assert rows["AUROC, ODIN"][2] == "–"
         assert {path.name for path in (tmp_path / "boc-report").iterdir()} == {"index.html", *self.SMALL}
         for name in self.SMALL:
             written = {path.name for path in (tmp_path / "boc-report" / name).iterdir()}
             assert written > FILES
+            assert f"\n{name}: too " in out
             assert f"boc-report/{name}/report.html and {len(written) - 1} more" in out
 
     @pytest.mark.usefixtures("small_zoo")
@@ -230,4 +211,3 @@ class TestDemo:
         assert out.startswith("Bag of coins: resnet20-cifar10 (CIFAR-10 test against SVHN test, 20")
         assert out.splitlines()[1] == zoo.load("resnet20-cifar10").card["model"]
         assert max(map(cell_len, out.splitlines())) <= 80
-        assert "held-out half" in out

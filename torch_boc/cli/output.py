@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 WIDTH = 80
-LEAST_ROOM = 12  # for the names of rows
 # Symbols of the report in plain letters; symbols of two characters come first.
 LETTERS = {
     **{"q̄": "q_bar", "p̂": "p_hat", "Δ": "Delta", "ρ": "rho", "²": "^2", "×": "x", "∞": "inf", "≥": ">=", "≤": "<="},
@@ -127,43 +125,25 @@ def show_report(report: Any, console: Console) -> None:
 
 
 def show_comparison(comparison: Any, console: Console) -> None:
-    """Print all models in tables. What is said of each model is in its files."""
-    show_pairs((("-", sentence) for sentence in comparison.conclusions()), console)
-    put(console, "Lower ECE and higher AUROC are better", "dim")
-    first, rest = comparison.table(), comparison.tables()
-    put(console, f"\n{first.caption}", "bold")
-    show_table([first.columns, *([x.text for x in row] for row in first.rows)], console)
-    for table in rest:
-        put(console, f"\n{table.caption}", "bold")
-        cells = [
-            [f"{x.text} ({x.small})" if x.small and i else x.text for i, x in enumerate(row)] for row in table.rows
-        ]
-        show_table([table.columns, *cells], console)
+    """Print a paragraph for each model, and what the paired differences say. The tables are in the files."""
+    for name, report in comparison.reports.items():
+        numbers = "; ".join(f"{value} {what}" for value, what, _ in report.story.numbers)
+        finding = report.story.finding
+        put(console, f"\n{finding if finding.startswith(name) else f'{name}: {finding}'}", "bold")
+        put(console, f"{numbers}.")
+    put(console, "\n".join(["", *comparison.conclusions()]))
 
 
 def show_table(rows: list[list[str]], console: Console) -> None:
-    """Print a table, in parts if it is too wide. The first row has the titles, and the first column names."""
-    width, box = min(console.width, WIDTH), SIMPLE_HEAD if console.encoding.startswith("utf") else None
-    rows = [[spell(printable(text), console.encoding) for text in row] for row in rows]
-    for places in cut_to_width(rows, width):
-        part = Table(box=box, padding=(0, 1, 0, 0))
-        for place in places:
-            part.add_column(rows[0][place], justify="right" if place else "left", no_wrap=place > 0, overflow="fold")
-        for row in rows[1:]:
-            part.add_row(*(row[i] for i in places))
-        console.print(part, width=width)
-
-
-def cut_to_width(rows: list[list[str]], width: int) -> Iterator[list[int]]:
-    """The numbers of the columns, in parts that fit into the width; each has the first column."""
-    widths = [max(map(cell_len, column)) + 2 for column in zip(*rows, strict=True)]
-    room, places = width - 1 - min(widths[0], max(LEAST_ROOM, width // 3)), [0]
-    for place in range(1, len(widths)):
-        if len(places) > 1 and sum(widths[i] for i in (*places[1:], place)) > room:
-            yield places
-            places = [0]
-        places.append(place)
-    yield places
+    """Print a table. The first row has the titles, and the first column names."""
+    table = Table(box=SIMPLE_HEAD if console.encoding.startswith("utf") else None, padding=(0, 1, 0, 0))
+    first, *rest = [[spell(printable(text), console.encoding) for text in row] for row in rows]
+    for place, title in enumerate(first):
+        number = not any(letter.isalpha() for row in rest for letter in row[place])
+        table.add_column(title, justify="right" if place else "left", overflow="fold", no_wrap=number)
+    for row in rest:
+        table.add_row(*row)
+    console.print(table, width=min(console.width, WIDTH))
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
