@@ -141,19 +141,12 @@ def fitted_on_features():
     return theirs.KNN(None, k=1).fit_features(torch.randn(9, 6), torch.zeros(9))
 
 
-TRAIN, ROWS = training(), torch.zeros(4, CLASSES)
+TRAIN, ROWS, BARE = training(), torch.zeros(4, CLASSES), LogitSet(torch.zeros(4, CLASSES), name="t")
 MASKED = ROWS.index_fill(0, torch.tensor(1), -torch.inf)
+MAHALANOBIS, ODIN = theirs.Mahalanobis(None), theirs.ODIN(network())
 ERRORS = {
-    "no targets": (
-        lambda: mahalanobis_scores(LogitSet(ROWS, name="t"), ROWS),
-        ValueError,
-        "t: expected training logits w",
-    ),
-    "classes": (
-        lambda: mahalanobis_scores(TRAIN, torch.zeros(3, 4)),
-        ValueError,
-        r"\(M, 5\) as in training, got \(3, 4",
-    ),
+    "no targets": (lambda: mahalanobis_scores(BARE, ROWS), ValueError, "t: expected training logits with targets"),
+    "classes": (lambda: mahalanobis_scores(TRAIN, ROWS[:, :4]), ValueError, r"\(M, 5\) as in training, got \(4, 4"),
     "masked": (lambda: mahalanobis_scores(TRAIN, MASKED), ValueError, "expected finite logits .* got 1 of 4 rows"),
     "equal": (lambda: mahalanobis_scores(LogitSet(-torch.eye(2), torch.arange(2)), ROWS), ValueError, "differ within"),
     "no model": (lambda: odin_scores(lambda x: x, [images()]), TypeError, "expected model as a torch.nn.Module"),
@@ -164,22 +157,10 @@ ERRORS = {
     "too few": (lambda: detector_scores(lambda x: x.amax(1)[1:], ROWS), ValueError, r"shape \(4,\), got \(3,\)"),
     "inf": (lambda: detector_scores(lambda x: x[:, 0] + torch.inf, ROWS), ValueError, "got 4 with NaN or inf, first"),
     "words": (lambda: detector_scores(lambda x: ["a"] * 4, ROWS), TypeError, "expected 4 scores, got a list"),
-    "not fitted": (
-        lambda: detector_scores(theirs.Mahalanobis(None), ROWS),
-        ValueError,
-        "expected a fitted detector, got M",
-    ),
-    "inputs": (
-        lambda: detector_scores(theirs.ODIN(network()), ROWS),
-        TypeError,
-        "got ODIN, which needs the model's in",
-    ),
+    "not fitted": (lambda: detector_scores(MAHALANOBIS, ROWS), ValueError, "expected a fitted detector, got M"),
+    "inputs": (lambda: detector_scores(ODIN, ROWS), TypeError, "got ODIN, which needs the model's inputs"),
     "text": (lambda: detector_scores("msp", ROWS), TypeError, "expected a callable on logits .* got str$"),
-    "features": (
-        lambda: detector_scores(fitted_on_features(), ROWS),
-        ValueError,
-        "KNN, which cannot take them for its",
-    ),
+    "features": (lambda: detector_scores(fitted_on_features(), ROWS), ValueError, "KNN, which cannot take them for"),
     "its own": (lambda: detector_scores(lambda x: {}[0], ROWS, "mine"), KeyError, "0"),
 }
 

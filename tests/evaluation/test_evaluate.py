@@ -155,10 +155,7 @@ def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
     ("arguments", "message"),
     [
         ({"ood": {"far": unfamiliar(9, 4)}}, "the same number of classes in every set, got 5 in 'id' and 4 in 'far'"),
-        (
-            {"calibration": labelled(9, 6)},
-            "the same number of classes in every set, got 5 in 'id' and 6 in 'calibration'",
-        ),
+        ({"calibration": labelled(9, 6)}, "of classes in every set, got 5 in 'id' and 6 in 'calibration'"),
         ({"train": unfamiliar(9)}, "train: expected logits with targets, got none"),
         ({"ood": {"id": unfamiliar(9)}}, "a different name for each set, got 'id' twice"),
         ({"ood": {"": unfamiliar(9)}}, "ood: expected names of sets as strings, got ''"),

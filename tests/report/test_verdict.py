@@ -58,12 +58,12 @@ NINE = ("screening", "test == 'conformal'", {"flagged": NAN, "held_out_samples":
 COUNTED_FROM_1 = ("settings", "", {"accuracy": 0.008, "shifted_accuracy": 0.917})
 # What the results are made of, the changes, words of one sentence, and words that no sentence has.
 CASES = [
-    (((),), [], "No calibration set was given, and dominance q̄ is not shown to be better", "training data"),
+    (((),), [], "Nothing was fitted on other samples, and dominance q̄ is not shown to be", "training data"),
     (((),), [calibrated("BoC", 0.01)], "Best calibrated is dominance q̄ (BoC): off by 1.0 points (0.6 to 1.4)", ""),
     ((HELD_OUT,), [], "fitted on “held out” and vector scaling fitted on “held out” are as good, as far as 10,000", ""),
     ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.0093)], "Best calibrated is isotonic fitted", "as good"),
     (((LEAK,),), [ALL_WORSE, calibrated("isotonic", 0.0093)], "though that split looks like training data: off", ""),
-    ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.05)], "; the lowest error, 5.0 points (4.6 to 5", "be perfect"),
+    ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.05)], "No method is shown to be better than", "be perfect"),
     ((HELD_OUT,), [ALL_WORSE, calibrated("MSP", 0.0532, ece_low=0.0)], "makes 0.5 points, so that it may be perf", ""),
     ((HELD_OUT,), [], "It says 97.0 % on average and is right 91.7 % of the time: off by 5.3 points (4.9", ""),
     ((HELD_OUT,), [("gaps", "kind == 'id'", {"confidence": 0.86})], "(4.9 to 5.7), too modest.", "too sure"),

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Self
 
@@ -29,11 +28,12 @@ class Calibrated(NamedTuple):
     logits: Tensor | None
 
 
-class Calibrator(ABC):
+class Calibrator:
     """A method that is fitted on the logits and targets of one set, and calibrates the logits of other sets.
 
-    A subclass has a `name` and the methods `_fit` and `_calibrate`. Their input is checked: logits have the shape
-    (N, C) and no NaN or +inf, each row has at least one finite logit, and targets are classes.
+    A subclass has a `name` and the methods `_fit` and `_calibrate`, or `of_coins` if it learns nothing. Their input is
+    checked: logits have the shape (N, C) and no NaN or +inf, each row has at least one finite logit, and targets are
+    classes.
 
     Attributes:
         name: the name of the method in tables and messages.
@@ -60,6 +60,8 @@ class Calibrator(ABC):
 
     def fit(self, logits: Tensor, target: Tensor) -> Self:
         """Fit on logits of shape (N, C) and their class indices of shape (N,); returns the calibrator itself."""
+        if not self.needs_fit:
+            return self
         rows, classes = check_rows(logits), check_classes_of(logits, target)
         if bool(are_probabilities(rows, 1)):
             warnings.warn(
@@ -83,16 +85,21 @@ class Calibrator(ABC):
         return self._calibrate(rows)
 
     def _check_fitted(self) -> None:
-        if self.num_classes is None:
+        if self.needs_fit and self.num_classes is None:
             raise RuntimeError(
                 f"{self.name}: expected a fitted calibrator, got one that is not fitted; call fit(logits, target) first"
             )
 
-    @abstractmethod
-    def _fit(self, logits: Tensor, target: Tensor) -> None: ...
+    def _fit(self, logits: Tensor, target: Tensor) -> None:
+        """Learn from the samples of a split."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _calibrate(self, logits: Tensor) -> Calibrated: ...
+    def _calibrate(self, logits: Tensor) -> Calibrated:
+        """Calibrate the samples of another set. Methods with `of_coins` need no more than that."""
+        coins = coins_of(logits)
+        confidence = self.of_coins(coins)
+        assert confidence is not None
+        return Calibrated(coins.prediction, confidence, logits if self.gives_logits else None)
 
 
 def check_rows(logits: Tensor) -> Tensor:

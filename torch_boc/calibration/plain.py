@@ -1,6 +1,6 @@
 """Confidences without calibrated logits: the softmax probability itself, the dominance, and isotonic regression."""
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,23 +10,7 @@ from ..core.coins import Coins
 from .base import Calibrated, Calibrator, coins_of
 
 
-class _Unfitted(Calibrator):
-    """A calibrator that learns nothing. It has a `fit`, as all calibrators do."""
-
-    needs_fit = False
-
-    def fit(self, logits: Tensor, target: Tensor) -> Self:
-        """Do nothing; returns the calibrator itself."""
-        return self
-
-    def _check_fitted(self) -> None:
-        pass
-
-    def _fit(self, logits: Tensor, target: Tensor) -> None:
-        pass
-
-
-class Uncalibrated(_Unfitted):
+class Uncalibrated(Calibrator):
     """The largest softmax probability, without calibration.
 
     >>> Uncalibrated().calibrate(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).confidence
@@ -34,18 +18,15 @@ class Uncalibrated(_Unfitted):
     """
 
     name = "MSP"
+    needs_fit = False
     in_diagram = True
 
     def of_coins(self, coins: Coins) -> Tensor:
         """The confidence of the coins."""
         return coins.confidence
 
-    def _calibrate(self, logits: Tensor) -> Calibrated:
-        coins = coins_of(logits)
-        return Calibrated(coins.prediction, self.of_coins(coins), logits)
 
-
-class DominanceConfidence(_Unfitted):
+class DominanceConfidence(Calibrator):
     """The dominance as a confidence, the paper's c_BoC: the mean chance that the top class beats a rival.
 
     It is never below the largest softmax probability, so it can only help if the confidence is too low.
@@ -55,16 +36,13 @@ class DominanceConfidence(_Unfitted):
     """
 
     name = "BoC"
+    needs_fit = False
     gives_logits = False
     in_diagram = True
 
     def of_coins(self, coins: Coins) -> Tensor:
         """The dominance of the coins."""
         return coins.dominance
-
-    def _calibrate(self, logits: Tensor) -> Calibrated:
-        coins = coins_of(logits)
-        return Calibrated(coins.prediction, self.of_coins(coins), None)
 
 
 class IsotonicCalibration(Calibrator):

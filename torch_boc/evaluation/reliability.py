@@ -12,7 +12,7 @@ This is 0.8 s if the true error e of the bin is 0, and nearly 0 if e is many tim
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -94,8 +94,19 @@ def calibration_tables(
     kept: dict[tuple[str, str], Judged] = {}
     if test.correct is None:
         return table, curves, kept
-    bare = isinstance(test.data, ColumnSet)
-    for split, method in _fitted_methods({} if bare else splits, methods, progress):
+    first, *rest = (("", method()) for method in CALIBRATORS if not method.needs_fit)
+    usable = {} if isinstance(test.data, ColumnSet) else splits
+    fitted = [(split, method()) for split in usable for method in CALIBRATORS if method.name in methods]
+    for split, method in [first, *fitted, *rest]:
+        what = f"calibration: {method.name}" + (f" on {split}" if split else "")
+        progress(what)
+        method.progress = lambda how_far, what=what: progress(f"{what}, {how_far}")
+        try:
+            if split:
+                method.fit(*labelled(splits[split]))
+        except ValueError as error:
+            warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=3)
+            continue
         judged = _apply(method, test)
         if judged is None:
             continue
@@ -114,25 +125,6 @@ def calibration_tables(
             found = error_difference(kept[pairs[0]], kept[pairs[1]], bins, replicates, numbers)
             row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
     return table, curves, kept
-
-
-def _fitted_methods(
-    splits: Mapping[str, AnySet], methods: Collection[str], progress: Callable[[str], object]
-) -> Iterator[tuple[str, Calibrator]]:
-    """The calibrators with the names of their splits. A warning says which of them cannot be fitted."""
-    first, *rest = (("", method()) for method in CALIBRATORS if not method.needs_fit)
-    fitted = [(split, method()) for split in splits for method in CALIBRATORS if method.name in methods]
-    for split, method in [first, *fitted, *rest]:
-        what = f"calibration: {method.name}" + (f" on {split}" if split else "")
-        progress(what)
-        method.progress = lambda how_far, what=what: progress(f"{what}, {how_far}")
-        try:
-            if split:
-                method.fit(*labelled(splits[split]))
-        except ValueError as error:
-            warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=4)
-            continue
-        yield split, method
 
 
 def _apply(method: Calibrator, test: ProbedSet) -> Judged | None:

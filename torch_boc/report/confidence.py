@@ -24,21 +24,17 @@ class Repair(NamedTuple):
         plain: the row of plain confidence.
         best: the row of the lowest error among the methods that are shown to be better; None if none is.
         ties: the other methods that are not shown to be worse than the best.
-        lowest: the row of the lowest error.
         comparisons: the number of methods that are compared with plain confidence.
         temperature: the one of the best method, or of one that is as good; None without one.
         fitted: whether a method was fitted on samples that are not those of the test set.
-        seen: whether a method was fitted on samples of the test set.
     """
 
     plain: Any
     best: Any
     ties: Any
-    lowest: Any
     comparisons: int
     temperature: float | None
     fitted: bool
-    seen: bool
 
 
 def split_marks(results: Results) -> dict[str, str]:
@@ -60,18 +56,18 @@ def repair(results: Results) -> Repair | None:
     A low error of a method that was fitted on samples of the test set is no achievement, so it does not count.
     """
     table = results.calibration[results.calibration["ece"].notna()]
-    seen = table["split"].map(split_marks(results)) == SHARING
-    table = table[~seen]
+    table = table[table["split"].map(split_marks(results)) != SHARING]
     plain, others = where(table, method=MSP), table[table["method"] != MSP]
     if not len(plain):
         return None
-    better = others[shown(others, "ece_versus_msp") < 0]
-    best = better.loc[better["ece"].idxmin()] if len(better) else None
-    ties = others[shown(others, "ece_versus_best") == 0].drop(index=[] if best is None else best.name, errors="ignore")
-    good = ties if best is None else better.loc[[best.name, *ties.index.intersection(better.index)]]
-    scaled = next(iter(good["temperature"].dropna()), None) if len(better) else None
-    fitted, lowest = bool((table["split"] != "").any()), table.loc[table["ece"].idxmin()]
-    return Repair(plain.iloc[0], best, ties, lowest, len(others), scaled, fitted, bool(seen.any()))
+    better, ties = others[shown(others, "ece_versus_msp") < 0], others[shown(others, "ece_versus_best") == 0]
+    best, scaled = None, better["temperature"].dropna()
+    if len(better):
+        best = better.loc[better["ece"].idxmin()]
+        ties = ties.drop(index=best.name, errors="ignore")
+        scaled = scaled[scaled.index.isin([best.name, *ties.index])]
+    fitted = bool((table["split"] != "").any())
+    return Repair(plain.iloc[0], best, ties, len(others), next(iter(scaled), None), fitted)
 
 
 def direction(results: Results) -> str:
@@ -101,12 +97,8 @@ def honest(results: Results) -> Section:
             + (f" {listed(close)} {verb} as good, as far as {many} can tell." if close else "")
         )
     else:
-        none = "Nothing was fitted on other samples" if found.seen else "No calibration set was given"
-        rivals = "No method is" if found.fitted else f"{none}, and dominance q̄ is not"
-        rest = ""
-        if found.lowest["method"] != MSP:
-            rest = f"; the lowest error, {off_by(found.lowest)} of {method_text(found.lowest)}, is within chance"
-        sentences.append(f"{rivals} shown to be better than plain confidence{rest}{over(found.comparisons)}.")
+        none = "No method is" if found.fitted else "Nothing was fitted on other samples, and dominance q̄ is not"
+        sentences.append(f"{none} shown to be better than plain confidence{over(found.comparisons)}.")
     return Section(
         title,
         sentences,
