@@ -87,18 +87,26 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
             are not `counted` there are not valid here.
         scoring: how samples are scored and grouped.
     """
-    if isinstance(preds, Evidence):
-        if scoring.temperature != 1.0:
-            raise ValueError(f"expected logits for a temperature of {scoring.temperature}, got their evidence")
-        return _place(*_numbers(preds, scoring), scoring=scoring, counted=preds.counted)
-    extras = scores[scoring.name].extras
-    if scoring.temperature == 1.0:
-        return _place(*_numbers(gather(preds, extras=extras), scoring), scoring=scoring)
+    extras, counted = scores[scoring.name].extras, None
 
     def tempered(piece: Tensor) -> tuple[Tensor, ...]:
         return _numbers(gather(piece.to(accumulator(piece.dtype)) / scoring.temperature, extras=extras), scoring)
 
-    return _place(*blockwise(tempered, preds), scoring=scoring)  # so that the divided logits take little memory
+    if isinstance(preds, Evidence):
+        if scoring.temperature != 1.0:
+            raise ValueError(f"expected logits for a temperature of {scoring.temperature}, got their evidence")
+        found, counted = _numbers(preds, scoring), preds.counted
+    elif scoring.temperature == 1.0:
+        found = _numbers(gather(preds, extras=extras), scoring)
+    else:
+        found = blockwise(tempered, preds)  # so that the divided logits take little memory
+    number = found[0].reshape(-1)
+    valid = ~number.isnan()
+    return Placing(
+        score_place(number, scoring.resolution),
+        None if scoring.groups is None else found[1].reshape(-1),
+        valid if counted is None else valid & counted.reshape(-1),
+    )
 
 
 def _numbers(evidence: Evidence, scoring: Scoring) -> tuple[Tensor, ...]:
@@ -109,14 +117,3 @@ def _numbers(evidence: Evidence, scoring: Scoring) -> tuple[Tensor, ...]:
         return (number,)
     by_class = scoring.groups == "prediction"
     return number, evidence.coins.prediction if by_class else confidence_stratum(evidence.coins.odds)
-
-
-def _place(number: Tensor, group: Tensor | None = None, *, scoring: Scoring, counted: Tensor | None = None) -> Placing:
-    """The places of samples, from the numbers that rank them; NaN is not valid, and neither is what does not count."""
-    number = number.reshape(-1)
-    valid = ~number.isnan()
-    return Placing(
-        score_place(number, scoring.resolution),
-        None if group is None else group.reshape(-1),
-        valid if counted is None else valid & counted.reshape(-1),
-    )

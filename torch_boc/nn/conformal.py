@@ -4,7 +4,6 @@ import copy
 import json
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any, Self
 
 import torch
@@ -253,7 +252,7 @@ class ConformalTest(nn.Module):
         rows = classes_last(logits, self.dim)
         placing = self.place(rows, dim=-1)
         if not torch.compiler.is_compiling():
-            self._remembered(("fdr", fdr), lambda: self._check_rate(fdr))
+            self._check_rate(fdr)
         groups, places = self.counts.shape
         tested = count_places(placing.place, placing.valid, places, placing.group, groups)
         level = discovery_level(place_p_values(self.counts), tested, fdr)
@@ -273,14 +272,15 @@ class ConformalTest(nn.Module):
             warnings.warn(f"{invalid} held-out rows of logits with NaN or +inf were left out", stacklevel=2)
         self._level(alpha, confidence)
         samples = self.samples.cpu()
-        ranks = torch.tensor([threshold_rank(n, alpha, confidence) for n in samples.tolist()])
+        ranks = self._ranks(alpha, confidence)
         place = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the place of the k-th lowest score
         starts = place_starts(self.scoring.resolution)[place.clamp_max(self.counts.shape[-1] - 1)]
         number = torch.where(ranks > 0, starts, -torch.inf)
         sign = self.scoring.sign
         score = sign * scores[self.scoring.name].value(sign * number)
-        found = Threshold(torch.where(ranks > 0, score, -torch.inf), ranks, samples)
-        return found if self.scoring.groups else Threshold(*(x[0] for x in found))
+        score = torch.where(ranks > 0, score, -torch.inf)
+        one = slice(None) if self.scoring.groups else 0
+        return Threshold(score[one], ranks[one], samples[one])
 
     def place(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Placing:
         """Where the samples of a batch are; raises if they cannot be compared with the held-out ones.
@@ -319,8 +319,10 @@ class ConformalTest(nn.Module):
             p = rank_p_values(ranks, widen(torch.rand(place.shape, generator=generator, device=place.device)))
         else:
             key = place if group is None else group * self.counts.shape[-1] + place
-            table = self._remembered("table", lambda: place_p_values(self.counts))
-            p = table.reshape(-1).index_select(0, key)
+            known = self._known()
+            if "table" not in known:
+                known["table"] = place_p_values(self.counts)
+            p = known["table"].reshape(-1).index_select(0, key)
         return torch.where(valid, p, torch.nan)
 
     def check_level(self, alpha: float) -> None:
@@ -344,7 +346,7 @@ class ConformalTest(nn.Module):
 
     @staticmethod
     def _first_batches() -> dict[str, FirstBatch]:
-        return {kind: FirstBatch(f"first {kind} batch") for kind in ("held-out", "new")}
+        return {"held-out": FirstBatch("first held-out batch"), "new": FirstBatch("first new batch")}
 
     def follow(self, device: torch.device) -> None:
         """Move to a device, if the counts are on another one."""
@@ -372,71 +374,72 @@ class ConformalTest(nn.Module):
         """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group."""
         if torch.compiler.is_compiling() and confidence is None:
             return alpha
-        level: Tensor | float = self._remembered((alpha, confidence), lambda: self._new_level(alpha, confidence))
+        known = self._known()
+        if (alpha, confidence) not in known:
+            known[alpha, confidence] = self._new_level(alpha, confidence)
+        level: Tensor | float = known[alpha, confidence]
         return level
 
-    def _remembered(self, what: object, compute: Callable[[], Any]) -> Any:
-        """What `compute` returns, computed again only after the counts have changed."""
+    def _known(self) -> dict[object, Any]:
+        """What was computed from the counts since they last changed."""
         counts = self.counts
         if torch.compiler.is_compiling() or counts.is_inference():  # torch does not count changes in inference mode
-            return compute()
+            return {}
         # The tensor itself is compared: a new tensor may have the id of an earlier one.
         if self._memory is None or self._memory[0] is not counts or self._memory[1] != counts._version:
             self._memory = counts, counts._version, {}
-        known = self._memory[2]
-        if what not in known:
-            known[what] = compute()
-        return known[what]
+        return self._memory[2]
+
+    def _ranks(self, alpha: float, confidence: float | None) -> Tensor:
+        """The rank of the threshold in each group, on the CPU."""
+        return torch.tensor([threshold_rank(n, alpha, confidence) for n in self.samples.tolist()])
 
     def _new_level(self, alpha: float, confidence: float | None) -> Tensor | float:
+        """The level, with a warning if it is below the smallest p-value, or if ties leave little to flag."""
         if confidence is not None:
             check_share("confidence", confidence)
         if type(self.counts) is not Tensor:  # a fake tensor has no values
             return alpha
         self.refuse_probabilities()
-        samples = self.samples.tolist()
-        ranks = [threshold_rank(n, alpha, confidence) for n in samples]
-        self._warn_of_level(samples, ranks, alpha, confidence)
-        if confidence is None:
-            return alpha
-        return torch.tensor(ranks, dtype=torch.float64, device=self.counts.device) / (self.samples + 1)
-
-    def _warn_of_level(self, samples: list[int], ranks: list[int], alpha: float, confidence: float | None) -> None:
-        """Say that a level is below the smallest p-value, or that ties at the threshold leave little to flag."""
-        first = self.scoring.impossible_groups(self.num_classes or 2)
-        few = [n for n, rank in zip(samples[first:], ranks[first:], strict=True) if rank == 0]
-        if few:
+        ranks, first = self._ranks(alpha, confidence), self.scoring.impossible_groups(self.num_classes or 2)
+        few = self.samples.cpu()[first:][ranks[first:] == 0]
+        if len(few):
             # The rank is 1 from (1 - alpha)^n <= 1 - confidence on.
             needed, level = math.ceil(1 / alpha) - 1, f"alpha={alpha}"
             if confidence is not None:
                 needed = max(needed, math.ceil(math.log1p(-confidence) / math.log1p(-alpha)))
                 level += f" and confidence={confidence}"
-            which = f"{few[0]}" if len(few) == 1 else f"{min(few)} to {max(few)}"
-            where = f" in {len(few)} of {len(samples) - first} groups" if self.scoring.groups else ""
+            which = f"{few[0]}" if len(few) == 1 else f"{few.amin()} to {few.amax()}"
+            where = f" in {len(few)} of {len(ranks) - first} groups" if self.scoring.groups else ""
             warnings.warn(
                 f"nothing can be flagged{where} at {level}, which takes at least {needed}: "
                 f"{which} held-out samples are too few",
-                stacklevel=7,
+                stacklevel=4,
             )
-        wanted, upto = torch.tensor(ranks), self.counts.cumsum(-1).cpu()
-        below = torch.where(upto < wanted.unsqueeze(-1), upto, 0).amax(-1)  # held-out samples below the threshold
-        if tied := int(((below + 1) * 2 < wanted).logical_and(wanted >= ENOUGH).sum()):
+        upto = self.counts.cumsum(-1).cpu()
+        below = torch.where(upto < ranks.unsqueeze(-1), upto, 0).amax(-1)  # held-out samples below the threshold
+        if tied := int(((below + 1) * 2 < ranks).logical_and(ranks >= ENOUGH).sum()):
             where = f" in {tied} of {len(ranks)} groups" if self.scoring.groups else ""
             finer = f"more places with resolution={min(16 * self.scoring.resolution, FINEST)} may tell them apart"
             warnings.warn(
                 f"far fewer than alpha={alpha} of the samples are flagged{where}, because many held-out scores are "
                 f"tied at the threshold; {finer}",
-                stacklevel=7,
+                stacklevel=4,
             )
+        return alpha if confidence is None else ranks.to(self.counts.device) / widen(self.samples + 1)
 
     def _check_rate(self, fdr: float) -> None:
         """Say if held-out samples are so few that a tenth of a batch must be found at once, or nothing is."""
-        if type(self.counts) is Tensor and (share := 1 / (fdr * (int(self.samples.sum()) + 1))) > 0.1:
+        known = self._known()
+        if ("fdr", fdr) in known or type(self.counts) is not Tensor:
+            return
+        known["fdr", fdr] = True
+        if (share := 1 / (fdr * (int(self.samples.sum()) + 1))) > 0.1:
             enough = math.ceil(10 / fdr) - 1
             warnings.warn(
                 f"at fdr={fdr} nothing is found unless {min(share, 1.0):.0%} of a batch are, because the p-values of "
                 f"so few held-out samples are not small enough; take {enough} or more",
-                stacklevel=5,
+                stacklevel=3,
             )
 
     def __getstate__(self) -> dict[str, Any]:
