@@ -104,6 +104,18 @@ def test_labels_counted_from_1_are_named_for_what_they_are():
     assert report.verdict[0].endswith("With each label lower by one, 100.0 % would be right.")
 
 
+def test_names_of_classes_and_files_reach_the_report():
+    logits, target = labelled(200)
+    names, files = ["ant", "bee", "cat", "dog", "eel"], [f"img/{i}.png" for i in range(200)]
+    data = LogitSet(logits, target, notes={"filename": files}, classes=names, row_numbers=torch.arange(200) + 1000)
+    report = evaluate(data, **FAST)
+    first = report.results.samples.iloc[0]
+    assert first["name"] == f"img/{first['row'] - 1000}.png"
+    text = report.to_markdown()
+    assert f"{first['name']} (id row {first['row']:,})" in text
+    assert any(f"{one} is taken for {other}" in text for one in names for other in names)
+
+
 def test_threads_are_as_before():
     before = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -36,8 +36,8 @@ from .samples import (
 from .screening import arrange, class_rows, review_rows, screening_tables
 from .separation import collect_scores, detection_tables
 
-# With fewer logits than this in the largest set, several threads cost more than they save.
-MANY_ELEMENTS = 2**22
+# With fewer products than this in a step of vector scaling, several threads cost more than they save.
+MANY_PRODUCTS = 2**30
 
 
 def evaluate(
@@ -121,7 +121,7 @@ def evaluate(
     for data in (test, *oods.values()):
         say(f"probing {data.name}")
         sets.append(probe_set(data, trials))
-    with few_threads(max(len(data) * data.num_classes for data in everything)):
+    with few_threads(max(map(len, everything)) * test.num_classes**2):
         found = collect_scores(sets, training.get("train"), detectors)
         say("looking for samples in several sets")
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
@@ -176,11 +176,11 @@ def evaluate(
 
 
 @contextmanager
-def few_threads(elements: int) -> Iterator[None]:
+def few_threads(products: int) -> Iterator[None]:
     """One thread of torch for small sets, for which waiting of threads for each other takes most of the time."""
     before = torch.get_num_threads()
     try:
-        if elements < MANY_ELEMENTS:
+        if products < MANY_PRODUCTS:
             torch.set_num_threads(1)
         yield
     finally:

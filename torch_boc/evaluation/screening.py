@@ -5,12 +5,14 @@ person finds who sees the least sure samples, and which classes are wrong.
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..functional.conformal import rate_quantile, threshold_rank
+from ..functional.conformal import rate_quantile, score_place, threshold_rank
+from ..functional.screening import Placing
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
 from ..report.words import TESTED_LEVELS, TESTED_SCORES
@@ -87,7 +89,11 @@ def screening_tables(
                 continue
             progress(f"conformal test, {score}")
             test = ConformalTest(score, validate_args=False).calibrate(arranged.held_out)
-            p_values = [test.p_values_at(test.place(data.data.rows(slice(None)))) for data in sets]
+            p_values = []
+            for data in sets:  # the numbers that rank the samples are known
+                number = data.scores[score]
+                place = score_place(number, test.scoring.resolution)
+                p_values.append(test.p_values_at(Placing(place, None, ~number.isnan())))
             found["screening"] += _screen_rows(sets, arranged, score, p_values)
             found["thresholds"] += threshold_rows(test, score)
             if not found["stream"] and score == TESTED_SCORES[0]:
@@ -134,9 +140,13 @@ def threshold_rows(test: ConformalTest, score: str) -> Iterator[tuple[Any, ...]]
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "far fewer than alpha")  # the table of flagged shares shows it
                 found = test.threshold(alpha, confidence=confidence)
-            rank = int(found.rank)
-            ends = [rate_quantile(rank, samples, chance) for chance in LEVELS]
-            yield *known, float(found.score), rank / (samples + 1), *ends
+            yield *known, float(found.score), *_rates(int(found.rank), samples)
+
+
+@cache
+def _rates(rank: int, samples: int) -> tuple[float, ...]:
+    """The expected rate of false alarms and its interval, which are the same for every score."""
+    return rank / (samples + 1), *(rate_quantile(rank, samples, chance) for chance in LEVELS)
 
 
 def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float:
