@@ -154,6 +154,7 @@ def test_a_report_is_read_as_it_was_written(tmp_path):
         ("[1, 2]", "expected the JSON of one report"),
         ('{"a": {"settings": {}, "tables": {}}}', "expected the JSON of one report"),
         ('{"settings": {"samples": {}, "classes": 2}, "tables": {"roc": {"ood": []}}}', "expected a column 'score'"),
+        ('{"settings": {"samples": {}, "classes": 2}, "tables": {}}', "table 'gaps': expected a row for each set"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, words):

@@ -69,11 +69,6 @@ def test_page_links_to_each_report(comparison, tmp_path):
         assert html_text(sentence[:30]) in source
 
 
-def test_nothing_to_compare():
-    with pytest.raises(ValueError, match="expected at least one report to compare, got none"):
-        Comparison({})
-
-
 HOSTILE = [
     *("a b", "a-b", "a/b", "A-B", "a-b-2", "index.html", "INDEX.HTML", "..", ".", "", " ", "/etc/passwd", "../../up"),
     *("x" * 400, "x" * 401, "é", "e\u0301", "日本", "ﬁ", "con", "a\x1b[31m", "a#b?c%20", "tail.", "q'\"<i>"),
@@ -103,6 +98,8 @@ def test_every_model_has_a_folder_of_its_own(tmp_path):
 
 
 def test_names_that_look_the_same_are_refused():
+    with pytest.raises(ValueError, match="expected at least one report to compare, got none"):
+        Comparison({})
     reports = {name: Report(make_results()) for name in ("a\x1b", r"a\x1b")}
     with pytest.raises(ValueError, match="expected names that differ when they are printed"):
         Comparison(reports)

@@ -42,9 +42,7 @@ def test_the_slider_moves_by_keys_and_says_what_it_shows(browser, folder, report
         for _, row in rows[rows["share"].sub(share).abs() < 1e-9].iterrows():
             assert f"{100 * row['caught']:.1f} % of {'the errors' if row['kind'] == 'id' else row['set']}" in live
         assert slider.get_attribute("aria-valuetext").replace("\u00a0", " ") == live
-        axis = page.locator("#cut").evaluate("line => line.ownerSVGElement.viewBox.baseVal.width")
         assert page.locator("#cut").get_attribute("transform") == "translate(200 0)"
-        assert axis == 470
         page.keyboard.press("Home")
         assert "sees 0.0" in page.locator("#live").inner_text()
         assert watched.said == watched.asked == []

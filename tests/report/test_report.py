@@ -40,25 +40,17 @@ def tags_and_attributes(source):
     return [(tag, sorted(attributes)) for tag, attributes in Outline(source).tags]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda report, folder: report.save(folder)[0],
-        lambda report, folder: Comparison({report.results.known: report}).save(folder)[0],
-    ],
-)
-def test_names_cannot_write_html_or_markdown(make, tmp_path):
+@pytest.mark.parametrize("wrap", [lambda report: report, lambda report: Comparison({"one": report})])
+def test_names_cannot_write_html_or_markdown(wrap, tmp_path):
     plain, hostile = (Report(make_results((name + "2",), (name,))) for name in ("svhn", EVIL))
-    sources = [make(x, tmp_path / str(i)).read_text(encoding="utf-8") for i, x in enumerate((plain, hostile))]
-    assert tags_and_attributes(sources[0]) == tags_and_attributes(sources[1])
-    assert EVIL in Outline(sources[1]).text
-    for text in (sources[1], hostile._repr_html_(), hostile.to_markdown()):
-        assert "<b>x" not in text
+    pages = [wrap(x).save(tmp_path / str(i))[0].read_text(encoding="utf-8") for i, x in enumerate((plain, hostile))]
+    assert tags_and_attributes(pages[0]) == tags_and_attributes(pages[1])
+    assert EVIL in Outline(pages[1]).text
+    named = {**plain.results.settings, "title": EVIL, "class_names": [EVIL] * 10}
+    whole = Report(dataclasses.replace(plain.results, settings=named)).to_html(tmp_path / "named.html")
+    texts = [pages[1], hostile._repr_html_(), hostile.to_markdown(), whole.read_text(encoding="utf-8")]
+    assert not any("<b>x" in text for text in texts)
     assert "{{ 7 + 7 }}" in hostile.to_markdown()
-    named = dataclasses.replace(
-        plain.results, settings={**plain.results.settings, "title": EVIL, "class_names": [EVIL] * 10}
-    )
-    assert "<b>x" not in Report(named).to_html(tmp_path / "named.html").read_text(encoding="utf-8")
 
 
 def test_no_template_switches_escaping_off():
@@ -127,18 +119,11 @@ def test_figures_are_svg_that_tell_their_numbers(splits, ood):
     assert {f"{name}.svg" for name in figures} <= set(FILES)
     assert set(figures) <= set(FIGURES)
     for figure in figures.values():
-        root = ElementTree.fromstring(figure)
-        assert root.get("aria-label")
-        numbers = re.findall(r"-?\d+\.\d+,-?\d+\.\d+", figure)
-        assert numbers
+        assert ElementTree.fromstring(figure).get("aria-label")
+        assert re.search(r"\d+\.\d+,\d+\.\d+", figure)
         assert not re.search(r"\bnan\b", figure)
-    rows = results.reliability[results.reliability["samples"] >= 10].query(
-        "method != 'isotonic' and method != 'vector scaling'"
-    )
+    rows = results.reliability.query("samples >= 10 and method in ['MSP', 'temperature', 'BoC']")
     assert figures["reliability"].count("<title>") == len(rows)
-    assert figures["coherence"].count("<title>") == sum(
-        len(x) for _, x in list(results.coherence.query("samples > 0").groupby("set", sort=False))[:7]
-    )
 
 
 def test_points_are_where_they_belong():

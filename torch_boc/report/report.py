@@ -198,6 +198,8 @@ def read_report(path: str | os.PathLike[str]) -> Report:
             read[name] = read[name].astype(dict.fromkeys(loose, float))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: table {name!r}: expected numbers, got {error}") from None
+    if not len(read["gaps"]):
+        raise ValueError(f"{path}: table 'gaps': expected a row for each set, got none; write the report again")
     accuracy = settings.get("accuracy")
     settings = {"title": "", **settings, "accuracy": math.nan if accuracy is None else float(accuracy)}
     return Report(Results(settings, **read))
