@@ -14,7 +14,7 @@ from ..core.tally import is_class
 from ..data.atomic import printable
 from ..data.files import LogitBlock, LogitReader
 from ..data.sets import LogitSet, naming
-from ..evaluation.separation import LOST
+from ..evaluation.samples import LOST
 from ..functional.coins import bag_of_coins
 from ..functional.screening import Scoring
 from ..nn import ConformalTest

@@ -40,7 +40,7 @@ def probe(
         torch-boc probe logits.csv -o samples.csv --trials 200 --json
     """
     from ..data.sets import IGNORED_CLASS
-    from ..evaluation.separation import LOST
+    from ..evaluation.samples import LOST
     from ..functional.columns import columns_of
     from ..metrics import BoCMetric
     from .inputs import Files

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
-from ..functional.registry import scores
 from ..report.comparison import Comparison
 from ..report.report import Report, read_report
 from ..report.tables import frame
@@ -18,7 +16,7 @@ from .evaluate import evaluate
 from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate
 from .reliability import Judged, error_difference
 from .samples import TEST, ProbedSet, check_integers, labelled, probe_set, single_set
-from .separation import LOST, paired_difference, rank_scores, separate
+from .separation import paired_difference, rank_scores, separate
 
 
 class Model(NamedTuple):
@@ -120,28 +118,25 @@ def _differences(base: Model, other: Model, bins: int, replicates: int, seed: in
         return
     about, numbers = (other.name, base.name), random_numbers(seed, "models", other.name, base.name)
     yield *about, "accuracy", "", *accuracy_difference(other.test, base.test, replicates, numbers)
-    ours, theirs = (Judged(x.coins.confidence, _correct(x), x.coins.confidence[:0]) for x in (other.test, base.test))
+    tests = [(x.coins, x.coins.prediction.eq(labelled(x.data)[1])) for x in (other.test, base.test)]
+    ours, theirs = (Judged(coins.confidence, correct, coins.odds[:0]) for coins, correct in tests)
     yield *about, "ECE", "", *error_difference(ours, theirs, bins, replicates, numbers)
-    lost = LOST if base.test.data.from_probabilities else ()
     for ood in (name for name in base.ood if name in other.ood):
         sizes = [len(x.ood[ood].data) for x in (base, other)]
         if sizes[0] != sizes[1]:
             few = f"{base.name!r} has {sizes[0]} rows and {other.name!r} {sizes[1]}"
             warnings.warn(f"no paired differences on {ood!r}: {few}", UserWarning, stacklevel=3)
             continue
-        for score in (x for x in COMPARED_SCORES if x in scores and x not in lost):
+        for score in (x for x in COMPARED_SCORES if x in base.test.scores):
             pair = [separate(*(rank_scores(y.scores[score]) for y in (x.test, x.ood[ood]))) for x in (other, base)]
             yield *about, score, ood, *paired_difference(*pair)
 
 
-def _correct(data: ProbedSet) -> Tensor:
-    assert data.correct is not None
-    return data.correct
-
-
 def accuracy_difference(one: ProbedSet, two: ProbedSet, replicates: int, numbers: Any) -> tuple[float, float, float]:
     """The difference of the shares of right predictions, with a paired interval."""
-    differences = _correct(one).double() - _correct(two).double()
+    assert one.correct is not None
+    assert two.correct is not None
+    differences = one.correct.double() - two.correct.double()
     kinds = differences.new_tensor([-1.0, 0.0, 1.0])
     counts = (differences.unsqueeze(1) == kinds).sum(0)
     drawn = replicate(lambda drawn: drawn @ kinds / len(differences), [counts], replicates, numbers)

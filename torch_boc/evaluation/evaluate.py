@@ -98,7 +98,8 @@ def evaluate(
     """
     require("pandas", purpose="evaluation needs")  # an error comes before the work
     say = progress or (lambda message: None)
-    trials, bins, replicates = check_integers(1, trials=trials, bins=bins, replicates=replicates)
+    whole = check_integers(1, trials=trials, bins=bins, replicates=replicates, max_rows=max_rows)
+    trials, bins, replicates, max_rows = whole
     trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
     (seed,) = check_integers(0, seed=seed)
     known = [method.name for method in CALIBRATORS if method.needs_fit]
@@ -106,7 +107,6 @@ def evaluate(
     unknown = [methods] if isinstance(methods, str) else [name for name in methods if name not in known]
     if unknown:
         raise ValueError(f"expected methods as a list of names among {', '.join(known)}, got {unknown[0]!r}")
-    (max_rows,) = check_integers(1, max_rows=max_rows)
     kind: dict[str, Any] = {"from_probabilities": from_probabilities, "max_rows": max_rows, "seed": seed}
     test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind, targets=False)
     splits = several_sets(calibration, "calibration", **kind)

@@ -28,7 +28,7 @@ def gap_rows(sets: Sequence[ProbedSet]) -> list[dict[str, Any]]:
     for data in sets:
         coins, classes = data.coins, data.data.num_classes
         forced, p_value = forced_gap(coins.odds, classes), data.scores["log_p_value"].exp()
-        columns: dict[str, Tensor] = {
+        columns = {
             "confidence": coins.confidence,
             "dominance": coins.dominance,
             "gap": coins.gap,
@@ -38,7 +38,7 @@ def gap_rows(sets: Sequence[ProbedSet]) -> list[dict[str, Any]]:
             "rejection_rate": (p_value <= ALPHA).double(),
             "p_value": p_value,
         }
-        row: dict[str, Any] = {name: float(column.mean()) for name, column in columns.items()}
+        row: dict[str, Any] = dict(zip(columns, torch.stack([*columns.values()]).mean(1).tolist(), strict=True))
         row |= {"set": data.name, "kind": "ood" if known else "id", "samples": len(data.data)}
         row["r2"] = explained_share(coins.gap, forced)
         ranked = [rank_scores(-coins.gap), rank_scores(-forced)]
@@ -69,7 +69,7 @@ def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> tuple[list[Any], lis
     the gap, which are the same for every set.
     """
     rows, histograms = [], []
-    highest = max(1e-12, *(float(data.coins.gap.max()) for data in sets))
+    highest = max(1e-12, *[float(data.coins.gap.max()) for data in sets])
     for data in sets:
         confidence, gap = data.coins.confidence, data.coins.gap
         place, columns = equal_bin(confidence, bins), [torch.ones_like(confidence), confidence, gap]

@@ -46,7 +46,7 @@ FEW_ON_A_SIDE = 10
 def random_numbers(seed: int, *labels: str) -> Any:
     """A NumPy generator for one purpose, which `labels` name. Other purposes do not change its random numbers."""
     numpy = require("numpy", purpose="the bootstrap needs")
-    return numpy.random.default_rng([seed, *(zlib.crc32(label.encode()) for label in labels)])
+    return numpy.random.default_rng([seed, *map(zlib.crc32, map(str.encode, labels))])
 
 
 def replicate(
@@ -63,18 +63,14 @@ def replicate(
     Returns:
         The statistic of `counts` themselves (...), and of the replicates (R, ...).
     """
-
-    def draw(cells: Tensor, rows: int) -> Tensor:
-        """Multinomial counts of shape (rows, cells); each row has the same total as `cells`."""
-        total = int(cells.sum())
-        return torch.from_numpy(numbers.multinomial(total, (cells.double() / total).numpy(), size=rows)).double()
-
-    observed = statistic(*(cells.double().unsqueeze(0) for cells in counts))[0]
-    size = max(1, CHUNK_ELEMENTS // max(len(cells) for cells in counts))
-    parts = []
+    observed = statistic(*[cells.double().unsqueeze(0) for cells in counts])[0]
+    size, parts = max(1, CHUNK_ELEMENTS // max(map(len, counts))), []
     for start in range(0, replicates, size):
-        rows = min(size, replicates - start)
-        parts.append(statistic(*(draw(cells, rows) for cells in counts)))
+        drawn = []
+        for cells in counts:  # multinomial counts (rows, cells), each row with the same total as `cells`
+            total, rows = int(cells.sum()), min(size, replicates - start)
+            drawn.append(torch.from_numpy(numbers.multinomial(total, (cells.double() / total).numpy(), rows)).double())
+        parts.append(statistic(*drawn))
     return observed, torch.cat(parts)
 
 

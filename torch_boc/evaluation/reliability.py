@@ -13,6 +13,7 @@ This is 0.8 s if the true error e of the bin is 0, and nearly 0 if e is many tim
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from ..calibration import CALIBRATORS, Calibrator
 from ..core.tally import equal_bin, log_loss
-from ..data.sets import ColumnSet
+from ..data.sets import ColumnSet, LogitSet
 from ..functional.evidence import gather
 from ..functional.histogram import count
 from ..functional.summary import error_of_bins
@@ -53,6 +54,8 @@ class BinErrors(NamedTuple):
         error: the error of the bin, with its sign.
         spread: the standard error of `error`.
         chance: the variance of the error if the confidences were perfectly calibrated.
+        unsure: which bins may have a true error of 0.
+        total: the ECE.
     """
 
     samples: Tensor
@@ -61,16 +64,8 @@ class BinErrors(NamedTuple):
     error: Tensor
     spread: Tensor
     chance: Tensor
-
-    @property
-    def total(self) -> float:
-        """The ECE."""
-        return float(error_of_bins(self.error, 1))
-
-    @property
-    def unsure(self) -> Tensor:
-        """Which bins may have a true error of 0."""
-        return self.error.abs() < SURELY * self.spread
+    unsure: Tensor
+    total: float
 
 
 def calibration_tables(
@@ -94,7 +89,7 @@ def calibration_tables(
     kept: dict[tuple[str, str], Judged] = {}
     if test.correct is None:
         return table, curves, kept
-    first, *rest = (("", method()) for method in CALIBRATORS if not method.needs_fit)
+    first, *rest = [("", method()) for method in CALIBRATORS if not method.needs_fit]
     usable = {} if isinstance(test.data, ColumnSet) else splits
     fitted = [(split, method()) for split in usable for method in CALIBRATORS if method.name in methods]
     for split, method in [first, *fitted, *rest]:
@@ -108,8 +103,6 @@ def calibration_tables(
             warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=3)
             continue
         judged = _apply(method, test)
-        if judged is None:
-            continue
         names = {"split": split, "method": method.name}
         row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", split, method.name))
         table.append(names | row | {"temperature": method.temperature})
@@ -117,26 +110,24 @@ def calibration_tables(
         kept[split, method.name] = judged._replace(nll=judged.nll[:0])
     progress("calibration: differences")
     trusted = [row for row in table if row["split"] not in seen]
-    bases = {"ece_versus_msp": table[0], "ece_versus_best": min(trusted, key=lambda row: float(row["ece"]))}
+    bases = {"ece_versus_msp": table[0], "ece_versus_best": min(trusted, key=itemgetter("ece"))}
     for row in table:
         for name, base in bases.items():
-            pairs = [(str(x["split"]), str(x["method"])) for x in (row, base)]
-            numbers = random_numbers(seed, "difference", *pairs[0], *pairs[1])
-            found = error_difference(kept[pairs[0]], kept[pairs[1]], bins, replicates, numbers)
+            ours, theirs = (row["split"], row["method"]), (base["split"], base["method"])
+            numbers = random_numbers(seed, "difference", *ours, *theirs)
+            found = error_difference(kept[ours], kept[theirs], bins, replicates, numbers)
             row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
     return table, curves, kept
 
 
-def _apply(method: Calibrator, test: ProbedSet) -> Judged | None:
-    """Apply the method to the test set, block by block. If it gives no logits, the loss is that of the raw logits.
-
-    Columns in place of logits are enough for methods that need the coins only. For the others it is None.
-    """
+def _apply(method: Calibrator, test: ProbedSet) -> Judged:
+    """Apply the method to the test set, block by block. If it gives no logits, the loss is that of the raw logits."""
     assert test.nll is not None
-    if isinstance(test.data, ColumnSet):
-        assert test.correct is not None
-        confidence = method.of_coins(test.coins)
-        return None if confidence is None else Judged(confidence, test.correct, test.nll)
+    assert test.correct is not None
+    confidence = method.of_coins(test.coins)
+    if confidence is not None:  # it learns nothing, and the coins are known
+        return Judged(confidence, test.correct, test.nll)
+    assert isinstance(test.data, LogitSet)
     parts, start = [], 0
     for logits, target in row_blocks(test.data):
         assert target is not None
@@ -148,10 +139,10 @@ def _apply(method: Calibrator, test: ProbedSet) -> Judged | None:
             nll = log_loss(evidence.coins.odds, evidence.distance)
         parts.append(Judged(result.confidence.double(), result.prediction == target, nll))
         start += len(logits)
-    return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return Judged(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
+def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The errors with their intervals and the accuracy, and the points of the reliability curve."""
     errors, n = bin_errors(judged, bins), len(judged.correct)
     counts, (bin_of, right, confidence, brier) = _cells(judged, bins)
@@ -165,14 +156,18 @@ def judge(judged: Judged, bins: int, replicates: int, numbers: Any) -> tuple[dic
 
     observed, drawn = replicate(statistics, [counts], replicates, numbers)
     squares = (judged.confidence.double() - judged.correct.double()).square()
+    (mean_chance, most_chance), (added, deviation) = chance_error(errors), _added_by_chance(errors)
+    # For the lower end of the true error, what chance adds is subtracted; it is 0 if perfectly calibrated confidences
+    # may have such an error. For the upper end nothing is subtracted: chance does not make the error smaller.
+    low = max(0.0, errors.total - added - NORMAL_QUANTILE * deviation) if errors.total > most_chance else 0.0
     values = {"ece": errors.total, "nll": float(judged.nll.double().mean()), "brier": float(squares.mean())}
     intervals = {
-        "ece": _error_interval(errors, drawn[:, 0]),
+        "ece": (low, bootstrap_interval(errors.total, drawn[:, 0].mean(), drawn[:, 0])[1]),
         "nll": mean_interval(judged.nll, replicates, numbers, (0.0, math.inf)),
         "brier": bootstrap_interval(values["brier"], observed[1], drawn[:, 1]),
     }
     row = with_intervals(values, intervals) | {"accuracy": float(judged.correct.double().mean())}
-    row |= dict(zip(("ece_chance", "ece_chance_most"), chance_error(errors), strict=True))
+    row |= {"ece_chance": mean_chance, "ece_chance_most": most_chance}
     curve: list[dict[str, Any]] = []
     means = zip(errors.samples.tolist(), errors.confidence / errors.samples, errors.hits / errors.samples, strict=True)
     for i, (samples, mean, accuracy) in enumerate(means):
@@ -208,7 +203,8 @@ def bin_errors(judged: Judged, bins: int) -> BinErrors:
     samples, hits, confidence, squares, chance = count(equal_bin(p, bins).expand(5, -1), columns, bins)
     error, chance = (hits - confidence) / n, chance / n**2
     spread = torch.maximum((squares / n - error.square()) / n, chance).clamp_min(1e-30).sqrt()
-    return BinErrors(samples, hits, confidence, error, spread, chance)
+    total = float(error.abs().sum())
+    return BinErrors(samples, hits, confidence, error, spread, chance, error.abs() < SURELY * spread, total)
 
 
 def chance_error(errors: BinErrors) -> Interval:
@@ -238,20 +234,6 @@ def _added_by_chance(errors: BinErrors) -> tuple[float, float]:
     return float((mean - true).sum()), math.sqrt(float(variance.sum()))
 
 
-def _error_interval(errors: BinErrors, drawn: Tensor) -> Interval:
-    """The 95 % interval of the true error, from replicates (R,) of the estimate, to which chance has added once more.
-
-    For the lower end, what chance adds is subtracted. The lower end is 0 if the error is not above the 95 % quantile of
-    the error of perfectly calibrated confidences. For the upper end nothing is subtracted, because chance does not
-    make the error smaller.
-    """
-    estimate, (added, deviation) = errors.total, _added_by_chance(errors)
-    high = bootstrap_interval(estimate, drawn.mean(), drawn)[1]
-    if estimate <= chance_error(errors)[1]:
-        return 0.0, high
-    return max(0.0, estimate - added - NORMAL_QUANTILE * deviation), high
-
-
 def error_difference(
     one: Judged, other: Judged, bins: int, replicates: int, numbers: Any
 ) -> tuple[float, float, float]:
@@ -264,18 +246,18 @@ def error_difference(
     """
     if one is other:
         return 0.0, 0.0, 0.0
-    first, second = (bin_errors(x, bins) for x in (one, other))
+    first, second = bin_errors(one, bins), bin_errors(other, bins)
     value = first.total - second.total
     # The samples of a cell have the same bin and the same correctness, for both methods.
-    homes = [equal_bin(x.confidence, bins) for x in (one, other)]
-    cell = (homes[0] * bins + homes[1]) * 4 + one.correct.long() * 2 + other.correct.long()
-    errors = [x.correct.double() - x.confidence.double() for x in (one, other)]
-    cells = count(cell.expand(3, -1), torch.stack([torch.ones_like(errors[0]), *errors]), 4 * bins**2)
+    home = equal_bin(one.confidence, bins) * bins + equal_bin(other.confidence, bins)
+    right, others = one.correct.double(), other.correct.double()
+    columns = torch.stack([torch.ones_like(right), right - one.confidence.double(), others - other.confidence.double()])
+    cells = count((home * 4 + right.long() * 2 + others.long()).expand(3, -1), columns, 4 * bins**2)
     filled = cells[0].nonzero().flatten()
     counts, means = cells[0, filled], cells[1:, filled] / cells[0, filled]
-    places = filled // (4 * bins), filled // 4 % bins
     # For each method, the mean errors of the cells in their bins: (cells, bins).
-    ours, theirs = ((x.unsqueeze(1) == torch.arange(bins)) * y.unsqueeze(1) for x, y in zip(places, means, strict=True))
+    places = torch.stack([filled // (4 * bins), filled // 4 % bins]).unsqueeze(-1)
+    ours, theirs = (places == torch.arange(bins)) * means.unsqueeze(-1)
 
     def difference(drawn: Tensor) -> Tensor:
         samples = drawn[0].sum()

@@ -3,7 +3,9 @@
 import operator
 import os
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,14 @@ from ..core.coins import Coins
 from ..core.tally import log_loss
 from ..data.files import logit_set
 from ..data.sets import ColumnSet, LogitSet
-from ..functional.evidence import gather
+from ..functional.evidence import Evidence, gather
 from ..functional.registry import scores
 from ..inference import check_complete
 from ..ray import check_complete as ray_complete
 
 TEST = "id"
+# After a softmax these scores are the same for every sample, but for rounding.
+LOST = ("energy",)
 # How many logits are computed at once. For ten classes these are 200,000 rows.
 BLOCK_ELEMENTS = 2**21
 # The rows of a file that are read; of more rows a random sample.
@@ -36,26 +40,21 @@ class ProbedSet:
         data: the set itself.
         coins: the coins of each sample.
         scores: the number that ranks the samples by each score of the registry (`Score.number`, which does not
-            saturate), without the scores that columns in place of logits do not tell.
-        trials: the number of coin flips of the scores that are p-values.
+            saturate), without the scores that columns or probabilities in place of logits do not tell.
+        correct: which predictions are right; None without targets.
         nll: the negative log-likelihood of the target; None without targets.
     """
 
     data: AnySet
     coins: Coins
     scores: dict[str, Tensor]
-    trials: int
+    correct: Tensor | None = None
     nll: Tensor | None = None
 
     @property
     def name(self) -> str:
         """The name of the set in tables."""
         return self.data.name
-
-    @property
-    def correct(self) -> Tensor | None:
-        """Which predictions are right; None without targets."""
-        return None if self.data.target is None else self.coins.prediction == self.data.target
 
 
 def probe_set(data: AnySet, trials: int = 100) -> ProbedSet:
@@ -65,33 +64,30 @@ def probe_set(data: AnySet, trials: int = 100) -> ProbedSet:
     >>> probed.correct, probed.nll.round(decimals=3)
     (tensor([ True, False]), tensor([0.1270, 1.3130], dtype=torch.float64))
     """
-    if isinstance(data, ColumnSet):
-        return _probe_columns(data, trials)
-    coins: list[Coins] = []
-    losses: list[Tensor] = []
-    columns: dict[str, list[Tensor]] = {name: [] for name in scores}
-    for logits, target in row_blocks(data):
-        evidence = gather(logits, target, trials=trials, extras=True)
-        coins.append(evidence.coins)
+    parts: list[Any] = []
+    columns: dict[str, list[Tensor]] = defaultdict(list)
+    for evidence in _evidence(data, trials):
+        odds, distance = evidence.coins.odds, evidence.distance
+        loss = torch.full_like(odds, torch.nan) if distance is None else log_loss(odds, distance)
+        parts.append((*evidence.coins[:5], loss))
         for name, score in scores.items():
-            columns[name].append(score.number(evidence))
-        if evidence.distance is not None:
-            losses.append(log_loss(evidence.coins.odds, evidence.distance))
-    joined = {name: torch.cat(parts) for name, parts in columns.items()}
-    nll = torch.cat(losses) if losses else None
-    whole = Coins(*map(torch.cat, zip(*(found[:5] for found in coins), strict=True)))
-    return ProbedSet(data, whole, joined, trials, nll)
+            if not (data.from_probabilities and name in LOST):
+                with suppress(ValueError):  # it needs a number that columns do not have
+                    number = score.number(evidence)
+                    columns[name].append(number)
+    *coins, nll = map(torch.cat, zip(*parts, strict=True))
+    known = dict(zip(columns, map(torch.cat, columns.values()), strict=True))
+    if data.target is None:
+        return ProbedSet(data, Coins(*coins), known)
+    return ProbedSet(data, Coins(*coins), known, coins[0] == data.target, nll)
 
 
-def _probe_columns(data: ColumnSet, trials: int) -> ProbedSet:
-    evidence, known = data.evidence._replace(trials=trials), {}
-    for name, score in scores.items():
-        try:
-            known[name] = score.number(evidence)
-        except ValueError:  # it needs a number that columns do not have
-            continue
-    nll = None if data.target is None else torch.full_like(evidence.coins.odds, torch.nan)
-    return ProbedSet(data, evidence.coins, known, trials, nll)
+def _evidence(data: AnySet, trials: int) -> Iterator[Evidence]:
+    if isinstance(data, ColumnSet):
+        yield data.evidence._replace(trials=trials, distance=None)  # the loss of a wrong prediction is not known
+        return
+    for logits, target in row_blocks(data):
+        yield gather(logits, target, trials=trials, extras=True)
 
 
 def row_blocks(data: LogitSet) -> Iterator[tuple[Tensor, Tensor | None]]:
@@ -115,8 +111,9 @@ def single_set(source: Any, name: str, **how: Any) -> AnySet:
         warn_of_gaps(source)
     if not isinstance(source, LogitSet):
         return logit_set(source, name, **how)
-    target = None if source.target is None else source.target.detach().cpu().long()
-    columns = {key: column.detach().cpu() for key, column in source.columns.items()}
+    target, columns = None if source.target is None else source.target.cpu(), {}
+    for key, column in source.columns.items():
+        columns[key] = column.detach().cpu()
     return logit_set(replace(source, logits=source.logits.detach().cpu(), target=target, columns=columns), name)
 
 
@@ -191,4 +188,4 @@ def check_integers(least: int, **values: int) -> list[int]:
     for name, value in values.items():
         if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
             raise ValueError(f"expected {name} as an integer of at least {least}, got {value!r}")
-    return [operator.index(value) for value in values.values()]
+    return [*map(operator.index, values.values())]

@@ -18,7 +18,6 @@ from ..nn.drift import DriftMonitor
 from ..report.words import TESTED_LEVELS, TESTED_SCORES
 from .intervals import LEVELS, binomial_interval
 from .samples import AnySet, ProbedSet, ordered
-from .separation import LOST
 
 THRESHOLD_LEVELS = (0.1, 0.05, 0.01, 0.001)
 # The chance with which a guaranteed threshold keeps the level.
@@ -59,15 +58,11 @@ def arrange(test: AnySet, trusted: Mapping[str, AnySet], seed: int) -> Arranged:
         trusted: calibration splits that the network was not trained on, and that share no samples with the test set.
         seed: of the order of the samples.
     """
-    order = _order(len(test), seed)
+    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))
     for name, data in trusted.items():
         return Arranged(name, data.rows(slice(None)), len(data), order)
     half = len(order) // 2
     return Arranged("", test.rows(order[:half]), half, order[half:])
-
-
-def _order(samples: int, seed: int) -> Tensor:
-    return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
 
 
 def screening_tables(
@@ -81,11 +76,10 @@ def screening_tables(
     found: dict[str, list[Any]] = {"screening": [], "thresholds": [], "stream": [], "samples": []}
     ranks: list[Tensor] = [torch.full((len(data.data),), torch.nan, dtype=torch.float64) for data in sets]
     if arranged.samples and len(arranged.known):
-        lost = LOST if sets[0].data.from_probabilities else ()
         rejected = [data.scores["log_p_value"].exp() for data in sets]
         found["screening"] += _screen_rows(sets, arranged, "", rejected)
         for score in TESTED_SCORES:
-            if score in lost or any(score not in data.scores for data in sets):
+            if [data for data in sets if score not in data.scores]:
                 continue
             progress(f"conformal test, {score}")
             test = ConformalTest(score, validate_args=False).calibrate(arranged.held_out)
@@ -146,7 +140,8 @@ def threshold_rows(test: ConformalTest, score: str) -> Iterator[tuple[Any, ...]]
 @cache
 def _rates(rank: int, samples: int) -> tuple[float, ...]:
     """The expected rate of false alarms and its interval, which are the same for every score."""
-    return rank / (samples + 1), *(rate_quantile(rank, samples, chance) for chance in LEVELS)
+    low, high = LEVELS
+    return rank / (samples + 1), rate_quantile(rank, samples, low), rate_quantile(rank, samples, high)
 
 
 def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float:
@@ -181,7 +176,7 @@ def _stream_rows(
     first = arranged.known[:STREAM_KNOWN]
     rows: list[tuple[Any, ...]] = []
     for data in sets[1:]:
-        others = _order(len(data.data), seed)[:STREAM_OTHER]
+        others = torch.randperm(len(data.data), generator=torch.Generator().manual_seed(seed))[:STREAM_OTHER]
         monitor = DriftMonitor(test, STREAM_ALPHA, seed=seed)
         for kind, part in (("id", sets[0].data.rows(first)), ("ood", data.data.rows(others))):
             for value in monitor.update(part).tolist():
@@ -197,7 +192,7 @@ def sample_rows(data: ProbedSet, p_values: Tensor, kind: str) -> Iterator[tuple[
     columns = [least, data.coins.prediction[least], target, data.coins.confidence[least], data.coins.gap[least]]
     columns += [data.scores["log_odds"][least], p_values[least]]
     numbers, texts = data.data.row_numbers, [x for x in data.data.notes.values() if isinstance(x, list)]
-    for place, *values in zip(*(column.tolist() for column in columns), strict=True):
+    for place, *values in zip(*map(Tensor.tolist, columns), strict=True):
         row = place if numbers is None else int(numbers[place])
         yield data.name, kind, row, str(texts[0][place]) if texts else "", *values
 
@@ -217,8 +212,8 @@ def review_rows(sets: Sequence[ProbedSet]) -> list[tuple[Any, ...]]:
                 found = torch.searchsorted(wrong, thresholds)
                 caught, right = found / len(wrong), 1 - (len(wrong) - found) / (len(known) - below)
         kind = "id" if data is sets[0] else "ood"
-        values = zip(confidence, caught.tolist(), right.tolist(), strict=True)
-        rows += [(data.name, kind, share / 1000, *row) for share, row in zip(SHARES, values, strict=True)]
+        for share, *values in zip(SHARES, confidence, caught.tolist(), right.tolist(), strict=True):
+            rows.append((data.name, kind, share / 1000, *values))
     return rows
 
 

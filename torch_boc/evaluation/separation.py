@@ -31,8 +31,6 @@ from .intervals import (
 from .samples import AnySet, ProbedSet, ordered
 
 MAHALANOBIS = "mahalanobis"
-# After a softmax these scores are the same for every sample, but for rounding.
-LOST = ("energy",)
 STATISTICS = ("auroc", "fpr95", "aupr")
 CELLS = 512
 TPR = 0.95
@@ -84,10 +82,11 @@ def collect_scores(
         raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
     detectors = {printable(k) if isinstance(k, str) else k: x for k, x in (detectors or {}).items()}
     _check_names(sets, train, detectors)
-    lost, found = LOST if sets[0].data.from_probabilities else (), []
-    for name in scores:
-        if name not in lost and all(name in x.scores for x in sets):
-            found.append(ScoredSets(name, "score", {x.name: x.scores[name] for x in sets}))
+    found = []
+    for name in sets[0].scores:
+        values = {x.name: x.scores[name] for x in sets if name in x.scores}
+        if len(values) == len(sets):
+            found.append(ScoredSets(name, "score", values))
     logits = {x.name: x.data.logits for x in sets if isinstance(x.data, LogitSet)}
     if isinstance(train, LogitSet):
         distances = mahalanobis_scores(train, *logits.values())
@@ -98,9 +97,10 @@ def collect_scores(
     test, *others = sets
     for other in others:
         for owner, lacking in ((test, other), (other, test)):
-            for name in (name for name in owner.data.columns if name not in lacking.data.columns):
-                message = f"column {name!r} of {owner.name!r} is left out: {lacking.name!r} has no column of that name"
-                warnings.warn(message, UserWarning, stacklevel=3)
+            for name in owner.data.columns:
+                if name not in lacking.data.columns:
+                    left = f"column {name!r} of {owner.name!r} is left out"
+                    warnings.warn(f"{left}: {lacking.name!r} has no column of that name", stacklevel=3)
     for name in test.data.columns:
         values = {x.name: x.data.columns[name].double() for x in sets if name in x.data.columns}
         found.append(ScoredSets(name, "column", values))
@@ -133,13 +133,15 @@ def detection_tables(
     """Rows of the tables `ood` and `roc`, ordered by set and then by score. The first score is the baseline."""
     table: list[dict[str, Any]] = []
     curves: list[tuple[Any, ...]] = []
-    known = {score.name: rank_scores(next(iter(score.sets.values()))) for score in found}
+    known: dict[str, Ranked] = {}
     for name in list(found[0].sets)[1:]:
         baseline: Separation | None = None
         for score in found:
             if name not in score.sets:
                 continue
             progress(f"{name}, score {score.name}")
+            if score.name not in known:
+                known[score.name] = rank_scores(next(iter(score.sets.values())))
             pair = known[score.name], rank_scores(score.sets[name])
             result = separate(*pair)
             baseline = baseline or result
