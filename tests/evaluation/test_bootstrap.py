@@ -8,14 +8,7 @@ import torch
 
 from torch_boc.evaluation.intervals import CHUNK_ELEMENTS, bootstrap_interval, mean_interval, random_numbers, replicate
 from torch_boc.evaluation.reliability import Judged, judge
-from torch_boc.evaluation.separation import (
-    STATISTICS,
-    _cell_statistics,
-    rank_scores,
-    score_cells,
-    separate,
-    separation_intervals,
-)
+from torch_boc.evaluation.separation import STATISTICS, rank_scores, separate, separation_intervals
 from torch_boc.functional.summary import calibration_error
 
 REPLICATES = 800
@@ -74,18 +67,6 @@ def test_calibration_agrees_with_the_plain_bootstrap():
         assert_same_interval((low, row[f"{name}_high"]), column)
     assert 0 < row["ece_low"] < np.quantile(centred, 0.025)  # without what chance adds
     assert_same_interval((curve[-1]["accuracy_low"], curve[-1]["accuracy_high"]), last_bin)
-
-
-def test_cells_give_the_statistics_of_the_samples_where_each_value_has_its_own():
-    pair = (
-        rank_scores(normal_scores(300, 1.0, 2).round(decimals=1)),
-        rank_scores(normal_scores(200, 0.0, 3).round(decimals=1)),
-    )
-    exact = separate(*pair)
-    *counts, atoms = score_cells(pair[0].values, pair[1].values)
-    assert atoms.all()
-    observed = _cell_statistics(*(x.double().unsqueeze(0) for x in counts), atoms)[0]
-    torch.testing.assert_close(observed.tolist(), list(exact[:3]), rtol=1e-12, atol=0)
 
 
 def test_replicates_are_drawn_in_pieces_and_have_the_mean_and_variance_of_the_multinomial():

@@ -83,46 +83,6 @@ def test_few_samples_show_a_difference_if_the_exact_test_of_mcnemar_does(gained,
     assert changed(counted(lost, gained, 1000), 1000) == pytest.approx((-high, -low), abs=2e-3)
 
 
-def test_other_targets_have_no_paired_differences():
-    models, _ = pair()
-    logits, target = models["two"]
-    with pytest.warns(UserWarning, match="no paired differences of 'two' from 'one': their targets are not equal"):
-        found = compare({"one": models["one"], "two": (logits.flip(0), target.flip(0))}, **FAST)
-    assert len(found.differences) == 0
-    assert len(found.reports) == 2
-
-
-@pytest.mark.parametrize(("bare", "words"), [(["two"], "'two' has"), (["one", "two"], "'one' and 'two' have")])
-def test_without_targets_the_warning_says_who_lacks_them(bare, words):
-    models, _ = pair(60)
-    models |= {name: models[name][0] for name in bare}
-    with pytest.warns(UserWarning, match=f"no paired differences of 'two' from 'one': {words} no targets"):
-        compare(models, **FAST)
-
-
-def test_ood_sets_of_other_sizes_are_left_out_of_the_differences():
-    models, ood = pair()
-    ood["near"]["two"] = ood["near"]["two"][:50]
-    with pytest.warns(UserWarning, match="no paired differences on 'near': 'one' has 90 rows and 'two' 50"):
-        found = compare(models, ood, **FAST)
-    assert set(found.differences["ood"]) == {"", "far"}
-
-
-def test_all_ood_sets_are_shown(comparison, tmp_path):
-    captions = [table.caption for table in comparison.tables()]
-    assert [caption.split(":")[0] for caption in captions[:3]] == [
-        "Accuracy (higher is better) and ECE (lower is better)",
-        "AUROC against far",
-        "AUROC against near",
-    ]
-    assert captions[3:] == [f"AUROC against {name}, with 95 % intervals" for name in ("far", "near")]
-    page = comparison.save(tmp_path)[0].read_text(encoding="utf-8")
-    assert page.count("<table>") == 6
-    content = json.loads(comparison.to_json())
-    assert "differences" in content["two"]["tables"]
-    assert "differences" not in content["one"]["tables"]
-
-
 def test_names_are_printable_everywhere(tmp_path):
     models, ood = pair(60)
     models = {"one\x1b[31m": models["one"], "two\n": models["two"]}
@@ -174,3 +134,23 @@ def test_arguments():
         compare(models, {"far": ood["far"]["one"]})
     with pytest.raises(ValueError, match="given as logits, got some for 'one'"):
         compare({**models, "one": Report(make_results())}, ood)
+
+
+ONE, TWO = pair(60)[0].values()
+UNPAIRED = {
+    "targets": ({"two": (TWO[0].flip(0), TWO[1].flip(0))}, "of 'two' from 'one': their targets are not equal"),
+    "one has none": ({"two": TWO[0]}, "of 'two' from 'one': 'two' has no targets"),
+    "both have none": ({"one": ONE[0], "two": TWO[0]}, "of 'two' from 'one': 'one' and 'two' have no targets"),
+    "sizes": ({}, "on 'near': 'one' has 90 rows and 'two' 50"),
+}
+
+
+@pytest.mark.parametrize("case", UNPAIRED)
+def test_what_is_not_paired_is_said(case):
+    given, words = UNPAIRED[case]
+    models, ood = pair(60)
+    ood["near"]["two"] = ood["near"]["two"][:50]
+    with pytest.warns(UserWarning, match=f"no paired differences {words}"):
+        found = compare(models | given, {} if given else ood, **FAST)
+    assert set(found.differences["ood"]) == (set() if given else {"", "far"})
+    assert len(found.reports) == 2

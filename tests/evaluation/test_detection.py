@@ -10,24 +10,18 @@ from tests.data.cases import labelled, logit_sets, unfamiliar
 from torch_boc import BoCSeparation
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.samples import probe_set
-from torch_boc.evaluation.separation import (
-    collect_scores,
-    paired_difference,
-    rank_scores,
-    roc_curve,
-    separate,
-)
+from torch_boc.evaluation.separation import collect_scores, paired_difference, rank_scores, roc_curve, separate
 from torch_boc.functional import auroc, fpr_at_tpr, scores
 
 CASES = {
-    "continuous": (3000, 2000, 1.0, None),
+    "continuous": (3000, 2000, 1.0, 14),
     "ties": (800, 900, 0.7, 0),
-    "few against many": (30, 4000, 1.5, None),
+    "few against many": (30, 4000, 1.5, 14),
     "many against few": (9000, 7, 0.5, 1),
-    "apart": (500, 500, 20.0, None),
+    "apart": (500, 500, 20.0, 14),
     "backwards": (500, 700, -1.0, 2),
     "one value": (50, 60, 0.0, -3),
-    "two samples": (1, 1, 1.0, None),
+    "two samples": (1, 1, 1.0, 14),
 }
 
 
@@ -37,9 +31,7 @@ def pair(request):
     generator = torch.Generator().manual_seed(n + m)
     positive = torch.randn(n, generator=generator, dtype=torch.float64) + shift
     negative = torch.randn(m, generator=generator, dtype=torch.float64)
-    return (
-        (positive, negative) if digits is None else (positive.round(decimals=digits), negative.round(decimals=digits))
-    )
+    return positive.round(decimals=digits), negative.round(decimals=digits)
 
 
 def for_sklearn(positive, negative):
@@ -104,13 +96,8 @@ def test_table_has_every_score_then_detectors_then_columns():
     test, ood = logit_sets()
     test = LogitSet(test.logits, test.target, {"mine": test.logits.amax(1)})
     other = LogitSet(ood.logits, None, {"mine": ood.logits.amax(1)})
-    report = evaluate(
-        test,
-        {"one": other, "two": other},
-        train=labelled(seed=5),
-        replicates=20,
-        detectors={"top": lambda z: z.amax(1)},
-    )
+    how = {"train": labelled(seed=5), "replicates": 20, "detectors": {"top": lambda z: z.amax(1)}}
+    report = evaluate(test, {"one": other, "two": other}, **how)
     for name in ("one", "two"):
         table = report.ood[report.ood["ood"] == name].set_index("score")
         assert list(table.index) == [*scores, "mahalanobis", "top", "mine"]

@@ -61,8 +61,9 @@ def test_blocks_do_not_change_anything(monkeypatch):
     pd.testing.assert_frame_equal(whole.results.samples, parts.results.samples, rtol=1e-4)  # float32, not averaged
 
 
-def test_tables_have_their_columns_and_settings_are_told():
+def test_tables_have_their_columns_and_settings_are_told(monkeypatch):
     said = []
+    monkeypatch.setattr("torch_boc.calibration.vector.SECONDS_BETWEEN_WORDS", 0.0)
     test, ood = logit_sets()
     report = evaluate(test, ood, calibration=labelled(100, seed=9), bins=10, progress=said.append, **FAST)
     for name, table in tables(report).items():
@@ -76,23 +77,7 @@ def test_tables_have_their_columns_and_settings_are_told():
     assert set(settings["versions"]) == {"torch_boc", "torch"}
     assert "probing ood" in said
     assert "calibration: temperature on calibration" in said
-
-
-def test_a_long_fit_says_how_far_it_is(monkeypatch):
-    said = []
-    monkeypatch.setattr("torch_boc.calibration.vector.SECONDS_BETWEEN_WORDS", 0.0)
-    evaluate(labelled(100), calibration={"val": labelled(100, seed=9)}, progress=said.append, **FAST)
-    assert any(text.startswith("calibration: vector scaling on val, step 1 of at most 2,000") for text in said)
-
-
-def test_without_unfamiliar_data():
-    report = evaluate(labelled(100), **FAST)
-    assert report.ood.empty
-    assert report.results.roc.empty
-    assert list(report.ood) == list(frame("ood"))
-    assert report.results.gaps["set"].tolist() == ["id"]
-    assert set(report.results.histograms["set"]) == {"id"}
-    assert report.results.trials["auroc"].isna().all()
+    assert any(x.startswith("calibration: vector scaling on calibration, step 1 of at most 2,000") for x in said)
 
 
 def test_labels_counted_from_1_are_named_for_what_they_are():
@@ -126,13 +111,18 @@ def test_threads_are_as_before():
         torch.set_num_threads(before)
 
 
-def test_without_targets():
+def test_without_targets_and_unfamiliar_data():
     report = evaluate(unfamiliar(100), unfamiliar(80, seed=5), calibration=labelled(60), **FAST)
     for name in ("calibration", "reliability", "leaks"):
         assert tables(report)[name].empty
         assert list(tables(report)[name]) == list(frame(name))
     assert report.ood["auroc"].notna().all()
     assert math.isnan(report.results.settings["accuracy"])
+    alone = tables(evaluate(unfamiliar(100), **FAST))
+    assert all(alone[name].empty and list(alone[name]) == list(frame(name)) for name in ("ood", "roc", "calibration"))
+    assert alone["gaps"]["set"].tolist() == ["id"]
+    assert set(alone["histograms"]["set"]) == {"id"}
+    assert alone["trials"][["ece", "auroc"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize("samples", [1, 2])

@@ -75,10 +75,3 @@ def test_monte_carlo_trials_are_those_of_sampled_wins():
     assert row.auroc == pytest.approx(auroc(*values).item(), abs=0.012)
     error = reference.calibration_error(drawn[0].numpy() / 50, sets[0].correct.numpy())
     assert row.ece == pytest.approx(error, abs=0.005)
-
-
-def test_trials_without_targets_and_without_unfamiliar_data():
-    sets = [probe_set(LogitSet(unfamiliar(50), name="id"))]
-    rows = rows_of("trials", trial_rows(sets, (20, 50), bins=15, seed=0, progress=quiet))
-    assert len(rows) == 4
-    assert all(math.isnan(row.ece) and math.isnan(row.auroc) and row.ood == "" for row in rows)

@@ -6,9 +6,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tests.data.cases import labelled
-from torch_boc.calibration import LeakWarning, TemperatureScaling, VectorScaling
+from torch_boc.calibration import TemperatureScaling, VectorScaling
 from torch_boc.evaluation import evaluate
-from torch_boc.evaluation.reliability import Judged, _cells, bin_errors, chance_error
+from torch_boc.evaluation.intervals import random_numbers
+from torch_boc.evaluation.reliability import Judged, bin_errors, chance_error, judge
 from torch_boc.functional import boc_summary
 from torch_boc.functional.summary import calibration_error
 
@@ -70,25 +71,9 @@ def test_the_curve_adds_up_to_the_error(report):
 def test_confidences_on_the_edges_of_bins_stay_in_their_bins():
     confidence = torch.arange(0, 31, dtype=torch.float64) / 30
     correct = torch.arange(31) % 3 == 0
-    counts, means = _cells(Judged(confidence, correct, confidence), 15)
-    bin_of, right, mean, _ = means
-    assert counts.sum() == 31
-    excess = torch.zeros(15, dtype=torch.float64).index_add(0, bin_of.long(), counts * (right - mean)).abs().sum() / 31
-    assert excess.item() == pytest.approx(calibration_error(confidence, correct))
-
-
-def test_a_split_that_looks_like_training_data_is_named():
-    easy = labelled(500, seed=4, signal=6.0)
-    with pytest.warns(
-        LeakWarning, match=r"split 'seen' looks like training data: accuracy 0\.9\d{3} on it, 0\.\d{4} on"
-    ):
-        report = evaluate(labelled(800), calibration={"seen": easy}, replicates=5)
-    row = report.results.leaks.iloc[0]
-    assert row["accuracy"] == (easy[0].argmax(1) == easy[1]).double().mean().item()
-    assert row["samples"] == 500
-    assert row["test_accuracy"] == report.results.settings["accuracy"]
-    assert row["suspicious"]
-    assert report.calibration.set_index("method").loc["temperature", "temperature"] < 1
+    row, curve = judge(Judged(confidence, correct, confidence), 15, 1, random_numbers(0))
+    assert row["ece"] == pytest.approx(calibration_error(confidence, correct))
+    assert [x["samples"] for x in curve] == [3] + [2] * 14
 
 
 @pytest.mark.parametrize("samples", [300, 5000])

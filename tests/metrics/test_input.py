@@ -171,9 +171,9 @@ def test_bad_rows_are_counted_over_batches(make):
     for metric in (warning, failing):
         for logits in (BAD, LOGITS, BAD[:1]):
             metric.update(logits, labels(metric, torch.zeros(len(logits), dtype=torch.long)))
-    with pytest.warns(UserWarning, match="^3 rows of logits with NaN"):
+    with pytest.warns(UserWarning, match=r"^3 rows of logits with NaN"):
         warning.compute()
-    with pytest.raises(ValueError, match="^3 rows of logits with NaN"):
+    with pytest.raises(ValueError, match=r"^3 rows of logits with NaN"):
         failing.compute()
 
 
