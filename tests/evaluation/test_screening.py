@@ -115,7 +115,7 @@ def test_training_samples_are_not_used():
 
 @pytest.mark.parametrize(
     ("name", "power", "paper"),
-    [("resnet20-cifar10", 0.264, 0.128), ("vit-cifar10", 0.107, 0.621)],
+    [("resnet20-cifar10", 0.264, 0.128), ("vit-cifar10", 0.107, 0.621), ("minilm-clinc150", 0.842, 0.270)],
 )
 def test_the_zoo(name, power, paper):
     entry = zoo.load(name)

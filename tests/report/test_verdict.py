@@ -60,16 +60,13 @@ COUNTED_FROM_1 = ("settings", "", {"accuracy": 0.008, "shifted_accuracy": 0.917}
 CASES = [
     (((),), [], "Nothing was fitted on other samples, and dominance q̄ is not shown to be", "training data"),
     (((),), [calibrated("BoC", 0.01)], "Best calibrated is dominance q̄ (BoC): off by 1.0 points (0.6 to 1.4)", ""),
-    ((HELD_OUT,), [], "fitted on “held out” and vector scaling fitted on “held out” are as good, as far as 10,000", ""),
     ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.0093)], "Best calibrated is isotonic fitted", "as good"),
     (((LEAK,),), [ALL_WORSE, calibrated("isotonic", 0.0093)], "though that split looks like training data: off", ""),
     ((HELD_OUT,), [ALL_WORSE, calibrated("isotonic", 0.05)], "No method is shown to be better than", "be perfect"),
     ((HELD_OUT,), [ALL_WORSE, calibrated("MSP", 0.0532, ece_low=0.0)], "makes 0.5 points, so that it may be perf", ""),
-    ((HELD_OUT,), [], "It says 97.0 % on average and is right 91.7 % of the time: off by 5.3 points (4.9", ""),
     ((HELD_OUT,), [("gaps", "kind == 'id'", {"confidence": 0.86})], "(4.9 to 5.7), too modest.", "too sure"),
     ((HELD_OUT,), [("gaps", "kind == 'id'", {"confidence": 0.92})], "too sure in some places and too modest in o", ""),
     (((LEAK,),), [WARM], "What is fitted there does not hold for other samples.", "more sure"),
-    (((LEAK,),), [], "Do not fit on “training samples”. The network is right on 99.8 % there and on 91.7 % of", ""),
     (((), (), False), [], "“test” has no targets, so nothing is said of calibration.", "used as a confidence"),
     (((), (), False), [], "No out-of-distribution set was given, so nothing is said of detection.", "stream"),
     ((), [("settings", "", {"samples": {"test": 60, "svhn": 9_999}})], "intervals too narrow: “test” has 60.", ""),
@@ -87,7 +84,6 @@ CASES = [
     ((), [score("structural_score", 0.99)], "does not rank backwards here (AUROC 0.9900 on “svhn”)", "ranks backwards"),
     ((), [score("structural_score", 0.497)], "rank forwards or backwards here (AUROC 0.4970", "ranks backwards"),
     (((), ("svhn", "far")), [score("structural_score", 0.7, "far")], "(AUROC 0.7000 on “far”) (corrected for 2", ""),
-    ((), [], "−Δ and p* rank as confidence does only where it is above 25.0 %.", ""),
     ((), [gained(0.01)], "by +0.0100 (+0.0097 to +0.0103), so the geometry of the logits adds something to", ""),
     ((), [gained(-0.01)], "so the geometry misleads.", ""),
     ((), [gained(0.0002)], "so it is not shown to add anything to confidence: at most 0.0005.", ""),
@@ -112,7 +108,6 @@ CASES = [
     ((), [flagged(ENERGY_ID, chance=1e-5)], "flags", "is not kept"),  # two halves are alike
     (((), THREE), [], "and 27.0 % on 3 sets; it keeps its promise, but 73.0 % on 3 sets pass.", ""),
     (((), THREE), [], "Alarm in 3 of 3 streams that turn unfamiliar, 31 samples later", ""),
-    ((), [], "Of 550 errors, cat is taken for dog 43 times and dog is taken for cat 38 times.", ""),
 ]  # fmt: skip
 
 
@@ -143,19 +138,9 @@ def test_the_alarm_of_a_stream(evidence, words):
 @pytest.mark.parametrize(
     ("arguments", "changes", "finding", "first"),
     [
-        (
-            (HELD_OUT,),
-            [],
-            "Too sure by 5 points; one number repairs it",
-            "Divide the logits by 1.52 before the softmax.",
-        ),
+        ((HELD_OUT,), [], "Too sure by 5 points; one number repairs it", "Divide the logits by 1.52 before the"),
         ((HELD_OUT,), [calibrated("MSP", 0.0532, ece_low=0.0)], "Its confidence is honest, as far as 10,000", ""),
-        (
-            ((),),
-            [("gaps", "kind == 'id'", {"confidence": 0.92})],
-            "Off by 5 points, too sure in some",
-            "Repair the conf",
-        ),
+        (((),), [("gaps", "kind == 'id'", {"confidence": 0.92})], "Off by 5 points, too sure", "Repair the conf"),
         ((HELD_OUT,), [ALL_WORSE], "Too sure by 5 points", "Let a person see the least sure 15 %."),
         (((), (), False), [], "Confidence is not checked, because there are no targets", "Watch"),
         ((), [COUNTED_FROM_1], "The labels do not seem to fit the logits", "Check the order of the classes"),
@@ -170,13 +155,8 @@ def test_the_title_is_the_finding_and_the_first_step_follows(arguments, changes,
     assert story.actions[0][0].startswith(first)
 
 
-def test_screening_without_numbers_and_what_it_was_calibrated_on():
-    (table, *_), *_ = (
-        x.more["Flagged at 5 % and 1 % false alarms, by score"]
-        for x in tell(make_results(HELD_OUT)).sections
-        if "Flagged at 5 % and 1 % false alarms, by score" in x.more
-    )
-    assert "It is calibrated on 5,000 samples, “held out”." in table.caption
+def test_without_numbers_of_screening():
+
     results = make_results()
     empty = {name: getattr(results, name).iloc[:0] for name in ("screening", "thresholds", "stream", "review")}
     bare = tell(dataclasses.replace(results, **empty))

@@ -55,11 +55,10 @@ def test_the_card_has_the_numbers_of_the_logits(entry):
         assert entry.card[key] == pytest.approx(summary[name].item(), abs=1e-6)
     for name, ood in entry.ood.items():
         for score, value in entry.card["auroc"][name].items():
-            pair = [
-                unsaturated_scores(x.logits, [score])[score] if score in scores else x.columns[score]
-                for x in (entry.id, ood)
-            ]
-            assert value == pytest.approx(auroc(*pair).item(), abs=1e-6)
+            pair = (entry.id, ood)
+            own = score not in scores
+            found = [x.columns[score] if own else unsaturated_scores(x.logits, [score])[score] for x in pair]
+            assert value == pytest.approx(auroc(*found).item(), abs=1e-6)
 
 
 def test_the_first_split_is_honest(entry):
@@ -74,34 +73,6 @@ def test_the_first_split_is_honest(entry):
     assert torch.equal(torch.cat([half.logits for half in halves]), entry.id.logits)
     assert torch.equal(torch.cat([half.target for half in halves]), entry.id.target)
     assert all(half.target.unique().numel() == entry.id.num_classes for half in halves)
-
-
-def test_the_resnet_against_an_independent_implementation():
-    """On the same checkpoint and images."""
-    entry = zoo.load("resnet20-cifar10")
-    summary = boc_summary(entry.id.logits, entry.id.target)
-    expected = {"accuracy": 0.9173, "ece_confidence": 0.0532, "nll": 0.3727, "brier_confidence": 0.0627}
-    expected |= {"ece_dominance": 0.0790, "brier_dominance": 0.0791, "gap": 0.0261, "forced_gap": 0.0249}
-    assert {name: summary[name].item() for name in expected} == pytest.approx(expected, abs=0.002)
-    areas = {"msp": 0.8907, "energy": 0.8800, "logit_gap": 0.8812, "structural_score": 0.1094, "dominance": 0.8908}
-    for name, value in areas.items():
-        pair = (scores[name](data.logits) for data in (entry.id, entry.ood["svhn"]))
-        assert auroc(*pair).item() == pytest.approx(value, abs=0.002)
-    for column, value in (("odin", 0.8797), ("mahalanobis", 0.6721)):
-        pair = (data.columns[column] for data in (entry.id, entry.ood["svhn"]))
-        assert auroc(*pair).item() == pytest.approx(value, abs=0.001)
-
-
-def test_ranks_among_validation_requests_keep_their_level():
-    """The share flagged in scope is at most about the level; out of scope it is many times that."""
-    entry = zoo.load("minilm-clinc150")
-    sets = (entry.calibration["validation"], entry.id, entry.ood["out-of-scope"])
-    held_out, *others = (np.sort(scores["msp"](data.logits).double().numpy()) for data in sets)
-    for level, share in ((0.05, 0.842), (0.01, 0.587)):
-        ranks = [(np.searchsorted(held_out, x, side="right") + 1) / (len(held_out) + 1) for x in others]
-        known, strange = ((p <= level).mean() for p in ranks)
-        assert known <= level + 0.01
-        assert strange == pytest.approx(share, abs=0.005)
 
 
 def test_files_have_what_their_cards_list_and_name_no_folder_of_a_machine():
@@ -144,9 +115,7 @@ def test_a_new_entry_is_two_files(tmp_path):
         assert read.name == given.name
         assert torch.equal(read.logits, given.logits)
         assert (read.target is None) == (given.target is None)
-        assert {name: x.tolist() for name, x in read.columns.items()} == {
-            name: x.tolist() for name, x in given.columns.items()
-        }
+        torch.testing.assert_close(read.columns, given.columns, rtol=0, atol=0)
     test, splits = entry.test_and_splits()
     assert (len(test), [(name, len(x)) for name, x in splits.items()]) == (11, [("held-out half", 10)])
     with pytest.raises(ValueError, match="names without '/'"):
