@@ -21,17 +21,17 @@ def block_elements(device: torch.device) -> int:
     return ACCELERATOR_ELEMENTS
 
 
-def pieces(*tensors: Tensor, limit: int | None = None) -> Iterator[tuple[Tensor, ...]]:
+def pieces(*tensors: Tensor, limit: int | None = None, weight: int = 1) -> Iterator[tuple[Tensor, ...]]:
     """The tensors in pieces of at most `limit` elements of the first, as views, in the order of the rows.
 
-    The tensors have the same axes except the last one, which is never cut.
+    Each element counts `weight` times. The tensors have the same axes except the last one, which is never cut.
     """
-    axis, size = _cut(tensors[0], limit)
+    axis, size = _cut(tensors[0], limit, weight)
     if axis is None:
         yield tensors
         return
     for piece in zip(*(x.split(size, axis) for x in tensors), strict=True):
-        yield from pieces(*piece, limit=limit)
+        yield from pieces(*piece, limit=limit, weight=weight)
 
 
 def blockwise(
@@ -62,7 +62,7 @@ def _cut(lead: Tensor, limit: int | None, weight: int = 1) -> tuple[int | None, 
 
 
 def computed_again(
-    function: Callable[..., tuple[Tensor, ...]], gradient: Callable[..., Tensor] | None = None
+    function: Callable[..., tuple[Tensor, ...]], gradient: Callable[..., Tensor] | None = None, weight: int = 1
 ) -> Callable[..., tuple[Tensor, ...]]:
     """`function(logits, *rest)` for autograd, which keeps the logits and the results and computes all else again.
 
@@ -73,6 +73,7 @@ def computed_again(
         function: the formula for a piece.
         gradient: gradient(logits, results, gradients of the results, *rest) is the gradient of the logits. What is not
             the logits has a last axis of 1, and a gradient may be None. By default torch differentiates the formula.
+        weight: how many numbers the formula needs for each logit; more make the pieces smaller.
     """
 
     def by_torch(logits: Tensor, results: list[Tensor], grads: list[Tensor | None], *rest: Any) -> Tensor:
@@ -87,7 +88,7 @@ def computed_again(
     class Again(torch.autograd.Function):
         @staticmethod
         def forward(logits: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-            return blockwise(function, logits, *rest)
+            return blockwise(function, logits, *rest, weight=weight)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -114,7 +115,7 @@ def computed_again(
             if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
                 return piece(logits, *columns, *rest), *nothing
             out = torch.empty_like(logits)
-            for part, *others in pieces(out, logits, *columns, *rest):
+            for part, *others in pieces(out, logits, *columns, *rest, weight=weight):
                 part.copy_(piece(*others))
             return out, *nothing
 

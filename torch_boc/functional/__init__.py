@@ -6,6 +6,7 @@ from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import bag_of_coins
 from .columns import restore_evidence, sample_columns
 from .conformal import Threshold, adjusted_p_values
+from .dice import bag_of_dice
 from .evidence import Evidence, gather
 from .registry import Score, choose_temperature, compute_scores, scores, tempered_dominance
 from .separation import auroc, fpr_at_tpr
@@ -33,6 +34,7 @@ __all__ = [
     "adjusted_p_values",
     "auroc",
     "bag_of_coins",
+    "bag_of_dice",
     "binomial_log_tail",
     "binomial_tail",
     "boc_summary",
