@@ -23,7 +23,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from torch_boc.evaluation import logit_set
+from torch_boc.evaluation import read_logits
 from torch_boc.evaluation.intervals import auroc_interval, bootstrap_interval, random_numbers, replicate, with_intervals
 from torch_boc.evaluation.samples import ordered
 from torch_boc.evaluation.separation import CELLS, Separation, paired_difference, score_cells
@@ -56,7 +56,7 @@ def beyond_confidence(
     """How well confidence, gap, free gap and concentration separate two sets: alone, at equal confidence, in a model.
 
     Args:
-        id: the in-distribution set, as anything that `logit_set` takes.
+        id: the in-distribution set, as anything that `read_logits` takes.
         ood: the out-of-distribution set.
         how: the ways to compare, among `WAYS`.
         what: the quantities to compare with confidence.
@@ -94,7 +94,7 @@ def _quantities(id: Any, ood: Any, names: Sequence[str]) -> dict[str, Pair]:
     """Each quantity for both sets, higher = more in-distribution."""
     sides = []
     for source, called in ((id, "id"), (ood, "ood")):
-        logits = logit_set(source, called).logits.double()
+        logits = read_logits(source, called).logits.double()
         coins = bag_of_coins(logits)
         free = free_gap(coins.odds, coins.concentration, logits.shape[1])
         numbers = (-coins.odds, -coins.gap, -free, -coins.concentration)

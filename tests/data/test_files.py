@@ -15,7 +15,7 @@ import torch
 from pyarrow import csv, parquet
 
 from tests.data.tables import column_table, logit_table, some_samples, write_parts
-from torch_boc.data import LogitReader, logit_set
+from torch_boc.data import LogitReader, read_logits
 
 ROWS, CLASSES = 7, 3
 LOGITS = np.random.default_rng(1).normal(size=(ROWS, CLASSES))
@@ -63,7 +63,7 @@ WRITERS = {
 def test_every_format_gives_the_same_rows(tmp_path, file):
     """All rows, blocks of rows, and random rows in their order, which the seed decides."""
     WRITERS[file](tmp_path / file, GOOD)
-    data = logit_set(tmp_path / file)
+    data = read_logits(tmp_path / file)
     assert (data.name, data.total, data.row_numbers, list(data.columns)) == (file.split(".")[0], None, None, ["knn"])
     assert torch.equal(data.logits, torch.from_numpy(LOGITS))
     assert data.target.tolist() == GOOD["target"].tolist()
@@ -76,7 +76,7 @@ def test_every_format_gives_the_same_rows(tmp_path, file):
     assert torch.cat([block.row_numbers for block in blocks]).tolist() == list(range(ROWS))
     seen = set()
     for seed in range(40):
-        some, same = (logit_set(tmp_path / file, max_rows=3, seed=seed) for _ in range(2))
+        some, same = (read_logits(tmp_path / file, max_rows=3, seed=seed) for _ in range(2))
         rows = some.row_numbers.tolist()
         assert (some.total, rows, same.row_numbers.tolist()) == (ROWS, sorted({*rows}), rows)
         assert torch.equal(some.logits, data.logits[rows])
@@ -90,7 +90,7 @@ def test_random_rows_are_uniform(tmp_path):
     np.save(tmp_path / "a.npy", np.stack([np.arange(20.0), -np.arange(20.0)], 1))
     counts = np.zeros(20)
     for seed in range(500):
-        counts[logit_set(tmp_path / "a.npy", max_rows=5, seed=seed).logits[:, 0].long().numpy()] += 1
+        counts[read_logits(tmp_path / "a.npy", max_rows=5, seed=seed).logits[:, 0].long().numpy()] += 1
     assert ((counts - 125) ** 2 / 125).sum() * 20 / 15 < 50  # chi squared with 19 degrees of freedom: one in 10,000
 
 
@@ -104,7 +104,7 @@ def test_folders_patterns_and_uris(tmp_path, monkeypatch, source):
     (folder / "_temporary").mkdir()
     (folder / ".hidden.parquet").write_text("half")
     (folder / "_temporary" / "part.parquet").write_text("half")
-    data = logit_set(source.replace("uri", folder.as_uri()))
+    data = read_logits(source.replace("uri", folder.as_uri()))
     expected = slice(44, None) if "[12]" in source else slice(44) if "-0" in source else slice(None)
     assert torch.equal(data.logits, logits[expected])
     assert torch.equal(data.target, target[expected])
@@ -116,18 +116,18 @@ def test_files_of_a_folder_that_differ(tmp_path):
     with pytest.raises(
         ValueError, match=r"part-9\.parquet: expected the columns of .*part-0\.parquet, got none for 'target'"
     ):
-        logit_set(folder)
+        read_logits(folder)
     (folder / "part-9.parquet").write_bytes(b"noise")
     with pytest.raises(
         ValueError, match=r"part-9\.parquet: expected a whole \.parquet file, got one that seems damaged"
     ):
-        logit_set(folder)
+        read_logits(folder)
 
 
 def test_columns_of_a_predictor(tmp_path):
     logits, target = some_samples(300)
     write_parts(tmp_path / "parts", column_table(logits, target).append_column("knn", [logits.amax(1).numpy()]))
-    data, some = logit_set(tmp_path / "parts"), logit_set(tmp_path / "parts", max_rows=50)
+    data, some = read_logits(tmp_path / "parts"), read_logits(tmp_path / "parts", max_rows=50)
     assert (len(data), data.num_classes, data.total, list(data.columns)) == (300, 5, None, ["knn"])
     assert (len(some), some.total) == (50, 300)
     assert some.notes["path"] == [f"{i}.png" for i in some.row_numbers.tolist()]
@@ -170,7 +170,7 @@ def test_the_precision_stays(tmp_path, dtype):
     torch.save(logits.requires_grad_(), tmp_path / "a.pt")
     parquet.write_table(table({"logits": logits.detach().numpy()}), tmp_path / "a.parquet")
     for path in tmp_path.iterdir():
-        found = logit_set(path).logits
+        found = read_logits(path).logits
         assert torch.equal(found, logits)
         assert (found.dtype, found.requires_grad) == (dtype, False)
 
@@ -180,10 +180,10 @@ def test_pairs_small_floats_and_whole_numbers(tmp_path):
     torch.save((logits, torch.tensor([0, 1])), tmp_path / "pair.pt")
     np.savez(tmp_path / "whole.npz", logits=logits.numpy().astype("longdouble"), target=np.array([0.0, 1.0]))
     for path in tmp_path.iterdir():
-        assert torch.equal(logit_set(path).logits.float(), logits)
-        assert logit_set(path).target.tolist() == [0, 1]
+        assert torch.equal(read_logits(path).logits.float(), logits)
+        assert read_logits(path).target.tolist() == [0, 1]
     torch.save(logits.to(torch.float8_e5m2), tmp_path / "byte.pt")
-    assert torch.equal(logit_set(tmp_path / "byte.pt").logits, logits)
+    assert torch.equal(read_logits(tmp_path / "byte.pt").logits, logits)
 
 
 def test_texts_are_kept_and_what_is_neither_is_left_out(tmp_path):
@@ -191,10 +191,10 @@ def test_texts_are_kept_and_what_is_neither_is_left_out(tmp_path):
     names = np.array([f"{i}.png" for i in range(ROWS)])
     np.savez(tmp_path / "a.npz", **GOOD, **more, filename=names)
     with pytest.warns(UserWarning, match=r"a\.npz: left out features, ok: neither one number nor one text a row"):
-        data = logit_set(tmp_path / "a.npz")
+        data = read_logits(tmp_path / "a.npz")
     assert (list(data.columns), data.notes) == (["knn"], {"filename": names.tolist()})
     (tmp_path / "a.csv").write_text('index, logit_0,logit_1,energy,note\n0,1,2, 3.5,"a\nb"\n1,2,1,4,c\n')
-    data = logit_set(tmp_path / "a.csv")
+    data = read_logits(tmp_path / "a.csv")
     assert {k: v.tolist() for k, v in data.columns.items()} == {"energy": [3.5, 4.0]}
     assert data.notes == {"note": ["a\nb", "c"]}
 
@@ -207,7 +207,7 @@ def test_rows_that_do_not_count_are_left_out_and_counted(tmp_path):
     target = np.where(np.arange(ROWS) == 5, -100, GOOD["target"])
     np.savez(tmp_path / "a.npz", logits=bad, target=target, filename=names, knn=GOOD["knn"])
     with pytest.warns(UserWarning, match=r"a\.npz: left out 4 of 7 rows: their logits are NaN, .* target is -100"):
-        data = logit_set(tmp_path / "a.npz")
+        data = read_logits(tmp_path / "a.npz")
     assert data.row_numbers.tolist() == [0, 2, 3]
     assert torch.equal(data.logits, torch.from_numpy(LOGITS[[0, 2, 3]]))
     assert data.notes == {"filename": ["0.png", "2.png", "3.png"]}
@@ -219,23 +219,23 @@ def test_rows_that_do_not_count_are_left_out_and_counted(tmp_path):
 )
 def test_targets_that_are_not_used_are_not_checked(tmp_path, target):
     np.savez(tmp_path / "a.npz", logits=LOGITS, target=target)
-    data = logit_set(tmp_path / "a.npz", targets=False)
+    data = read_logits(tmp_path / "a.npz", targets=False)
     assert (len(data), data.target) == (ROWS, None)
     assert list(data.notes) == ["target"]
     if target.dtype.kind != "U":
-        assert logit_set((LOGITS, target), "a", targets=False).target is None
+        assert read_logits((LOGITS, target), "a", targets=False).target is None
 
 
 def test_a_text_file_without_names_has_logits_only(tmp_path):
     (tmp_path / "a.csv").write_text("1.5,2.5\n3,4\n")
-    assert logit_set(tmp_path / "a.csv").logits.tolist() == [[1.5, 2.5], [3, 4]]
+    assert read_logits(tmp_path / "a.csv").logits.tolist() == [[1.5, 2.5], [3, 4]]
 
 
 def test_whole_numbers_that_turn_into_fractions_late_in_a_csv_file(tmp_path):
     """Arrow would guess integers from the first megabyte."""
     lines = ["logit_0,logit_1,score,target"] + ["1,-3,2,1"] * 200_000 + ["0.5,0,0.25,0"]
     (tmp_path / "long.csv").write_text("\n".join(lines))
-    data = logit_set(tmp_path / "long.csv")
+    data = read_logits(tmp_path / "long.csv")
     assert data.logits[-1].tolist() == [0.5, 0.0]
     assert data.columns["score"][-1].item() == 0.25
 
@@ -249,11 +249,11 @@ def test_columns_and_targets_under_the_names_of_the_classes(tmp_path, prefix, ki
     columns = {f"{prefix}{name}": LOGITS[3:, i] for i, name in enumerate(NAMES)}
     found = pa.table({**columns, "y": ["cat", "dog", "sea lion", "cat"], "knn": np.ones(4)})
     {"csv": csv.write_csv, "parquet": parquet.write_table}[kind](found, tmp_path / f"a.{kind}")
-    data = logit_set(tmp_path / f"a.{kind}", classes=NAMES)
+    data = read_logits(tmp_path / f"a.{kind}", classes=NAMES)
     assert data.logits.tolist() == LOGITS[3:].tolist()
     assert (data.target.tolist(), list(data.columns)) == ([0, 1, 2, 0], ["knn"])
     with pytest.raises(ValueError, match="expected a column for every class, got none for 'bird'"):
-        logit_set(tmp_path / f"a.{kind}", classes=["cat", "dog", "bird"])
+        read_logits(tmp_path / f"a.{kind}", classes=["cat", "dog", "bird"])
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_columns_and_targets_under_the_names_of_the_classes(tmp_path, prefix, ki
 def test_names_that_do_not_fit(tmp_path, classes, message):
     np.savez(tmp_path / "a.npz", **GOOD)
     with pytest.raises(ValueError, match=message):
-        logit_set(tmp_path / "a.npz", classes=classes)
+        read_logits(tmp_path / "a.npz", classes=classes)
 
 
 def test_probabilities_under_their_names(tmp_path):
@@ -278,13 +278,13 @@ def test_probabilities_under_their_names(tmp_path):
     np.save(tmp_path / "c.npy", shares)
     expected = np.log(np.maximum(shares, 1e-30))
     for path in tmp_path.iterdir():
-        data = logit_set(path, from_probabilities=True)
+        data = read_logits(path, from_probabilities=True)
         assert data.from_probabilities
         torch.testing.assert_close(data.logits, torch.from_numpy(expected), rtol=1e-12, atol=0)
     with pytest.raises(
         ValueError, match=r"c\.npy: expected logits or log-probabilities, got probabilities .*--probabilities"
     ):
-        logit_set(tmp_path / "c.npy")
+        read_logits(tmp_path / "c.npy")
 
 
 def npz(**arrays):
@@ -398,7 +398,7 @@ def test_a_bad_file_is_one_line_that_begins_with_its_path(tmp_path, file):
     write, reason = BAD[file]
     write(tmp_path / file)
     with pytest.raises((ValueError, FileNotFoundError)) as raised:
-        logit_set(tmp_path / file)
+        read_logits(tmp_path / file)
     assert str(raised.value).startswith(f"{tmp_path / file}: ")
     assert reason in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -422,7 +422,7 @@ def test_an_error_in_a_late_block(tmp_path):
 def test_uris_that_cannot_be_read(tmp_path, uri, message):
     np.savez(tmp_path / "a.npz", **GOOD)
     with pytest.raises(ValueError, match=message):
-        logit_set(uri.format(tmp_path.as_uri()))
+        read_logits(uri.format(tmp_path.as_uri()))
 
 
 def test_a_pickle_is_not_opened(tmp_path):
@@ -440,7 +440,7 @@ def test_a_pickle_is_not_opened(tmp_path):
     torch.save({"logits": Trap()}, tmp_path / "objects.pt")
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(ValueError, match=r"pickle|damaged"):
-            logit_set(path)
+            read_logits(path)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -451,7 +451,7 @@ def test_a_missing_library_is_named_with_the_file(tmp_path, monkeypatch, file, m
     WRITERS[file](tmp_path / file, GOOD)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{file}: .*torch-boc\[eval\]"):
-        logit_set(tmp_path / file)
+        read_logits(tmp_path / file)
 
 
 def test_too_little_memory_and_refusals_of_the_system(tmp_path, monkeypatch):
@@ -462,11 +462,11 @@ def test_too_little_memory_and_refusals_of_the_system(tmp_path, monkeypatch):
     ):
         monkeypatch.setattr(np, "load", mock.Mock(side_effect=error))
         with pytest.raises(type(error), match=found):
-            logit_set(tmp_path / "a.npz")
+            read_logits(tmp_path / "a.npz")
 
 
 def test_other_files_in_an_archive_are_left_out(tmp_path):
     WRITERS["a.npz"](tmp_path / "a.npz", GOOD)
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
         archive.writestr("README.txt", "how they were made")
-    assert torch.equal(logit_set(tmp_path / "a.npz").logits, torch.from_numpy(LOGITS))
+    assert torch.equal(read_logits(tmp_path / "a.npz").logits, torch.from_numpy(LOGITS))

@@ -6,7 +6,7 @@ import torch
 
 from tests.data.cases import labelled, unfamiliar
 from torch_boc.data.sets import SMALLEST, SUM_TOLERANCE
-from torch_boc.evaluation import LogitSet, evaluate, logit_set
+from torch_boc.evaluation import LogitSet, evaluate, read_logits
 
 REFUSED = "expected logits or log-probabilities, got probabilities .*from_probabilities=True .*--probabilities"
 
@@ -40,14 +40,14 @@ def test_they_are_known_in_every_precision_and_rounded(dtype, classes, digits):
     logits = 3 * torch.randn(50, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     probabilities = logits.softmax(1).round(decimals=digits).to(dtype)
     probabilities[7] = float("nan")  # which decides nothing
-    for make in (LogitSet, lambda x: logit_set(x, "test"), lambda x: logit_set({"logits": x}, "test")):
+    for make in (LogitSet, lambda x: read_logits(x, "test"), lambda x: read_logits({"logits": x}, "test")):
         with pytest.raises(ValueError, match=REFUSED):
             make(probabilities[8:])
         assert len(make(logits.to(dtype))) == 50
     with pytest.raises(ValueError, match=REFUSED):
-        logit_set(probabilities, "test")
+        read_logits(probabilities, "test")
     with pytest.warns(UserWarning, match="left out 1 of 50 rows"):
-        data = logit_set(probabilities, "test", from_probabilities=True)
+        data = read_logits(probabilities, "test", from_probabilities=True)
     assert data.from_probabilities
     good = probabilities[probabilities[:, 0].isfinite()].double()
     torch.testing.assert_close(data.logits.double().softmax(1), good / good.sum(1, keepdim=True), rtol=1e-5, atol=1e-12)
@@ -57,7 +57,7 @@ def test_they_are_known_in_every_precision_and_rounded(dtype, classes, digits):
 def test_percentages_are_refused(digits):
     shares = 100 * torch.randn(50, 10, generator=torch.Generator().manual_seed(0)).softmax(1)
     with pytest.raises(ValueError, match=r"got percentages .* sums to 100\); divide them by 100 .*--probabilities"):
-        logit_set(shares.round(decimals=digits), "test")
+        read_logits(shares.round(decimals=digits), "test")
 
 
 @pytest.mark.parametrize(
@@ -65,21 +65,21 @@ def test_percentages_are_refused(digits):
     [torch.zeros(4, 3), torch.zeros(4, 1000), 50 * torch.ones(4, 2) + torch.arange(4.0)[:, None], torch.eye(3) * 9],
 )
 def test_what_is_neither(logits):
-    assert len(logit_set(logits, "test")) == len(logits)
+    assert len(read_logits(logits, "test")) == len(logits)
 
 
 def test_what_may_be_probabilities_is_said_aloud():
     """All of [0, 1], as after a sigmoid, but no sums of 1."""
     odd = torch.rand(40, 5, generator=torch.Generator().manual_seed(0))
     with pytest.warns(UserWarning, match=r"test: every value lies in \[0, 1\], as probabilities do, but the rows sum"):
-        logit_set(odd, "test")
+        read_logits(odd, "test")
 
 
 def test_zero_becomes_the_logarithm_of_a_tiny_number():
-    data = logit_set((torch.tensor([[1.0, 0.0], [0.25, 0.75]]), [1, 0]), "test", from_probabilities=True)
+    data = read_logits((torch.tensor([[1.0, 0.0], [0.25, 0.75]]), [1, 0]), "test", from_probabilities=True)
     expected = torch.tensor([[0.0, np.log(SMALLEST)], [np.log(0.25), np.log(0.75)]], dtype=torch.float32)
     torch.testing.assert_close(data.logits, expected, rtol=1e-6, atol=0)
-    half = logit_set(torch.tensor([[1.0, 0.0]], dtype=torch.float16), "test", from_probabilities=True)
+    half = read_logits(torch.tensor([[1.0, 0.0]], dtype=torch.float16), "test", from_probabilities=True)
     assert half.logits.dtype == torch.float32
     assert half.logits.isfinite().all()
 
@@ -94,15 +94,15 @@ def test_zero_becomes_the_logarithm_of_a_tiny_number():
 )
 def test_what_is_no_probability_is_refused_when_they_are_promised(rows, message):
     with pytest.raises(ValueError, match=f"^far: expected probabilities, .* within {SUM_TOLERANCE}.*{message}"):
-        logit_set(torch.tensor(rows), "far", from_probabilities=True)
+        read_logits(torch.tensor(rows), "far", from_probabilities=True)
 
 
 def test_the_logarithm_is_taken_once(pairs):
-    first = logit_set(softmax(pairs["id"]), "first", from_probabilities=True)
-    second = logit_set(first, "second", from_probabilities=True)
+    first = read_logits(softmax(pairs["id"]), "first", from_probabilities=True)
+    second = read_logits(first, "second", from_probabilities=True)
     assert second.logits is first.logits
     assert second.from_probabilities
-    assert logit_set(first, "third").from_probabilities
+    assert read_logits(first, "third").from_probabilities
 
 
 def test_an_evaluation_of_probabilities_is_that_of_the_logits_without_their_energy(pairs):
@@ -124,6 +124,6 @@ def test_an_evaluation_of_probabilities_is_that_of_the_logits_without_their_ener
 
 def test_sets_of_both_kinds_do_not_go_together(pairs):
     mixed = arguments(pairs)
-    mixed["ood"] = logit_set(mixed["ood"].softmax(1), "x", from_probabilities=True)
+    mixed["ood"] = read_logits(mixed["ood"].softmax(1), "x", from_probabilities=True)
     with pytest.raises(ValueError, match=r"expected all sets as logits or all as probabilities, got .*'id' .*'ood'"):
         evaluate(**mixed)

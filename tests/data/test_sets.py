@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from torch_boc.data.files import logit_set
+from torch_boc.data.files import read_logits
 from torch_boc.data.finding import TARGET_NAMES
 from torch_boc.data.sets import LogitSet
 
@@ -22,7 +22,7 @@ LOGITS = [[2.0, 0.0, 1.0], [0.0, 1.0, -float("inf")]]
     ],
 )
 def test_logits_alone(source):
-    data = logit_set(source, "test")
+    data = read_logits(source, "test")
     assert torch.equal(data.logits[:2], torch.tensor(LOGITS))
     assert not data.logits.requires_grad
     assert (data.target, data.columns, data.name, data.num_classes) == (None, {}, "test", 3)
@@ -30,7 +30,7 @@ def test_logits_alone(source):
 
 @pytest.mark.parametrize("target", [[0, 2], (0, 2), np.array([0, 2]), torch.tensor([0, 2]), [0.0, 2.0]])
 def test_a_pair(target):
-    data = logit_set((torch.tensor(LOGITS), target), "test")
+    data = read_logits((torch.tensor(LOGITS), target), "test")
     assert data.target.tolist() == [0, 2]
     assert data.target.dtype == torch.int64
     assert len(data) == 2
@@ -38,23 +38,23 @@ def test_a_pair(target):
 
 @pytest.mark.parametrize("key", TARGET_NAMES)
 def test_a_mapping(key):
-    data = logit_set({"logits": LOGITS, key: [0, 2], "odin": [1, 2]}, "test")
+    data = read_logits({"logits": LOGITS, key: [0, 2], "odin": [1, 2]}, "test")
     assert data.target.tolist() == [0, 2]
     assert {name: x.tolist() for name, x in data.columns.items()} == {"odin": [1.0, 2.0]}
-    assert logit_set({"logits": LOGITS, key: None}, "test").target is None
+    assert read_logits({"logits": LOGITS, key: None}, "test").target is None
 
 
 def test_a_path(tmp_path):
     np.save(tmp_path / "a.npy", np.array(LOGITS))
     for path in (tmp_path / "a.npy", str(tmp_path / "a.npy")):
-        data = logit_set(path, "test")
+        data = read_logits(path, "test")
         assert data.name == "test"
         assert torch.equal(data.logits, torch.tensor(LOGITS, dtype=torch.float64))
 
 
 def test_a_set_is_renamed_and_keeps_the_rest():
-    first = logit_set({"logits": LOGITS, "y": [0, 1], "odin": [1.0, 2.0]}, "first")
-    second = logit_set(first, "second")
+    first = read_logits({"logits": LOGITS, "y": [0, 1], "odin": [1.0, 2.0]}, "first")
+    second = read_logits(first, "second")
     assert (first.name, second.name) == ("first", "second")
     assert second.logits is first.logits
     assert second.target is first.target
@@ -86,7 +86,7 @@ def test_a_set_is_renamed_and_keeps_the_rest():
 )
 def test_what_is_wrong_is_said_with_the_name_of_the_set(source, message):
     with pytest.raises((TypeError, ValueError), match=f"^val: {message}"):
-        logit_set(source, "val")
+        read_logits(source, "val")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -95,4 +95,4 @@ def test_rows_that_are_not_finite_are_no_part_of_a_set(value):
     with pytest.raises(ValueError, match=r"^logits: expected finite logits .* in 2 of 4 rows, first in row 1"):
         LogitSet(logits)
     with pytest.warns(UserWarning, match="test: left out 2 of 4 rows"):
-        assert logit_set(logits, "test").row_numbers.tolist() == [0, 3]
+        assert read_logits(logits, "test").row_numbers.tolist() == [0, 3]

@@ -127,7 +127,7 @@ def computed_again(
 
     def apply(logits: Tensor, *rest: Any) -> tuple[Tensor, ...]:
         found: tuple[Tensor, ...] = (
-            blockwise(function, logits, *rest) if is_plain(logits) else Again.apply(logits, *rest)
+            blockwise(function, logits, *rest, weight=weight) if is_plain(logits) else Again.apply(logits, *rest)
         )
         return found
 

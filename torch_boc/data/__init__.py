@@ -4,14 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .files import LogitReader, logit_set
+    from .files import LogitReader, read_logits
     from .finding import find_logits
     from .sets import LogitSet
 
-__all__ = ["LogitReader", "LogitSet", "find_logits", "logit_set"]
+__all__ = ["LogitReader", "LogitSet", "find_logits", "read_logits"]
 
 # These are imported when they are first used, because `atomic` is used where torch is not.
-_HOMES = {"LogitReader": "files", "LogitSet": "sets", "find_logits": "finding", "logit_set": "files"}
+_HOMES = {"LogitReader": "files", "LogitSet": "sets", "find_logits": "finding", "read_logits": "files"}
 
 
 def __getattr__(name: str) -> Any:

@@ -95,8 +95,8 @@ class LogitReader:
             Parquet is read by row groups, and `.npy`, `.pt` and `.safetensors` are mapped into memory. Text and `.npz`
             are read as a whole.
         name: the name of the set in tables and messages; by default the name of the file without its ending.
-        from_probabilities: whether the file holds probabilities instead of logits; see `logit_set`. They may be called
-            "probabilities" or prob_0, prob_1, ... as well.
+        from_probabilities: whether the file holds probabilities instead of logits; see `read_logits`. They may be
+            called "probabilities" or prob_0, prob_1, ... as well.
         classes: names of the classes in their order. Columns of a table may have these names, with or without
             "logit_" in front, and targets may be names instead of numbers.
         targets: whether the targets are used. Otherwise they are not checked, and are among the notes.
@@ -317,7 +317,7 @@ def some_rows(column: Any, rows: Tensor) -> Any:
     return column and [column[i] for i in rows.tolist()]
 
 
-def logit_set(
+def read_logits(
     source: Any, name: str | None = None, *, max_rows: int | None = None, seed: int = 42, **how: Any
 ) -> LogitSet | ColumnSet:
     """`source` as a set: a LogitSet, or a ColumnSet if it is a file of the columns that a predictor writes.

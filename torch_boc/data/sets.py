@@ -43,8 +43,8 @@ class LogitSet:
         notes: columns that no number depends on, such as file names: N strings each, or a tensor.
         classes: the names of the classes, or None.
 
-    >>> from torch_boc.data import logit_set
-    >>> data = logit_set((torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [0, 1]), "test")
+    >>> from torch_boc.data import read_logits
+    >>> data = read_logits((torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [0, 1]), "test")
     >>> len(data), data.num_classes, data.target
     (2, 2, tensor([0, 1]))
     """

@@ -1,6 +1,6 @@
 """The paper's protocol: `evaluate` takes logits and gives a report."""
 
-from ..data.files import logit_set
+from ..data.files import read_logits
 from ..data.sets import LogitSet
 from ..report.comparison import Comparison
 from ..report.report import Report, read_report
@@ -16,8 +16,8 @@ __all__ = [
     "Results",
     "compare",
     "evaluate",
-    "logit_set",
     "mahalanobis_scores",
     "odin_scores",
+    "read_logits",
     "read_report",
 ]

@@ -46,7 +46,7 @@ def compare(
     are much narrower than those of two reports that know nothing of each other.
 
     Args:
-        models: by name: a `Report`, the path of a report.json, or the test set as anything that `logit_set` takes.
+        models: by name: a `Report`, the path of a report.json, or the test set as anything that `read_logits` takes.
         ood: OOD sets of the models that are given as logits: for each name of a set, the logits by the name of the
             model. The rows of a set are taken to be the same samples for all models, in the same order.
         trials: the number of coin flips, k.

@@ -83,7 +83,7 @@ def evaluate(
         progress: called with a few words when a step begins.
         title: what is evaluated, for the head of the report.
         from_probabilities: whether the sets hold probabilities instead of logits, which are refused otherwise. Their
-            logarithms are the logits, see `logit_set`. The energy is left out, because it is always 0 after a softmax.
+            logarithms are the logits, see `read_logits`. The energy is left out: it is always 0 after a softmax.
         max_rows: of a file, folder or URI with more rows, so many are drawn uniformly without replacement. The report
             says so, and its numbers and intervals are those of these rows. For sums over all rows there are `BoCMetric`
             and `torch_boc.ray.summarize`.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core.coins import Coins
 from ..core.tally import log_loss
-from ..data.files import logit_set
+from ..data.files import read_logits
 from ..data.sets import ColumnSet, LogitSet
 from ..functional.evidence import Evidence, gather
 from ..functional.registry import scores
@@ -110,11 +110,11 @@ def single_set(source: Any, name: str, **how: Any) -> AnySet:
     if isinstance(source, str | os.PathLike):
         warn_of_gaps(source)
     if not isinstance(source, LogitSet):
-        return logit_set(source, name, **how)
+        return read_logits(source, name, **how)
     target, columns = None if source.target is None else source.target.cpu(), {}
     for key, column in source.columns.items():
         columns[key] = column.detach().cpu()
-    return logit_set(replace(source, logits=source.logits.detach().cpu(), target=target, columns=columns), name)
+    return read_logits(replace(source, logits=source.logits.detach().cpu(), target=target, columns=columns), name)
 
 
 def warn_of_gaps(source: str | os.PathLike[str]) -> None:

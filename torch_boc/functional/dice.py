@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..core.blocks import blockwise, computed_again
-from ..core.precision import is_plain, widen
+from ..core.blocks import computed_again
+from ..core.precision import widen
 from .checks import classes_last
 
 # The integral is a sum over nodes t = exp(x - exp(-x)), evenly spaced in x. Beyond these x, exp(-t) and dt are below
@@ -25,8 +25,7 @@ def bag_of_dice(logits: Tensor, faces: int | Sequence[int], *, dim: int = -1) ->
         phi(t) = mean_j exp(-u_j t), with u_j = exp(z_j - z_top) over the C - 1 rivals
 
     Nothing cancels in it, so that tiny losses are exact, too. loss_1 is `bag_of_coins(logits).loss`. With R the odds,
-    loss_m is at most m R / (C - 1 + m R), which it reaches if all rivals are equal. On the networks that we tried, dice
-    tell nothing useful that the confidence and the concentration do not.
+    loss_m is at most m R / (C - 1 + m R), which it reaches if all rivals are equal.
 
     Args:
         logits: shape (..., C), on any device and of any floating dtype. A row with NaN or +inf gives NaN.
@@ -58,10 +57,6 @@ def bag_of_dice(logits: Tensor, faces: int | Sequence[int], *, dim: int = -1) ->
         undefined = (top - top).detach().squeeze(-1)  # NaN where the top is NaN or infinite
         return tuple(-(weight * torch.expm1(count * survived)).sum(-1) + undefined for count in counts)
 
-    if is_plain(rows):
-        found = blockwise(losses, rows, weight=nodes)
-    elif torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or not rows.requires_grad:
-        found = losses(rows)
-    else:
-        found = computed_again(losses, weight=nodes)(rows)
+    mapped = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    found = losses(rows) if mapped else computed_again(losses, weight=nodes)(rows)
     return torch.stack(found, -1) if isinstance(faces, Sequence) else found[0]
