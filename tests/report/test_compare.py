@@ -59,14 +59,19 @@ def test_page_links_to_each_report(comparison, tmp_path):
     assert paths[0] == tmp_path / "index.html"
     assert all(path.exists() for path in paths)
     source = paths[0].read_text(encoding="utf-8")
-    assert len(Outline(source).all("h2")) == 2
+    outline = Outline(source)
+    assert len(outline.all("h3")) == 2
+    assert outline.all("img") == []
     assert "<20>" not in source
     for folder in ("ResNet--20-", "no-targets"):
         assert (tmp_path / folder / "report.html") in paths
         assert f"href='{folder}/report.html'" in source
         assert "href='../index.html'" in (tmp_path / folder / "report.html").read_text(encoding="utf-8")
-    for sentence in comparison.sentences("no/targets"):
-        assert html_text(sentence[:30]) in source
+    for text, _ in comparison.reports["no/targets"].story.actions:
+        assert html_text(text) in source
+    (tmp_path / "live_digits.png").write_bytes(b"drawn")
+    comparison.save(tmp_path)
+    assert "src='data:image/png;base64,ZHJhd24='" in paths[0].read_text(encoding="utf-8")
 
 
 HOSTILE = [
@@ -89,7 +94,7 @@ def test_every_model_has_a_folder_of_its_own(tmp_path):
     assert "index.html" not in alike
     assert max(len(os.fsencode(folder)) for folder in folders) <= 200
     source = paths[0].read_text(encoding="utf-8")
-    links = re.findall(r"<h2><a href='([^']*)'>([^<]+)</a>", source)
+    links = re.findall(r"<h3><a href='([^']*)'>([^<]+)</a>", source)
     assert len(links) == len(HOSTILE)
     for i, (link, shown) in enumerate(links):
         target = tmp_path / "out" / unquote(link)

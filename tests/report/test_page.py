@@ -8,7 +8,7 @@ from tests.browser import Watched, browser  # noqa: F401
 from tests.evaluation.cases import make_set
 from tests.report.cases import make_results
 from torch_boc.evaluation import evaluate
-from torch_boc.report import Report
+from torch_boc.report import Comparison, Report
 
 ODD = "odd <b>set</b>"
 
@@ -23,6 +23,7 @@ def report():
 def folder(report, tmp_path_factory):
     place = tmp_path_factory.mktemp("pages")
     report.save(place)
+    Comparison({"a": report, "b": report}).save(place)
     Report(make_results((), (), targets=False)).to_html(place / "bare.html")
     evaluate(make_set("id", 400, 0, classes=2), replicates=5).to_html(place / "two.html")
     return place
@@ -60,7 +61,7 @@ def test_a_click_on_a_title_sorts_the_samples(browser, folder):  # noqa: F811
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", ["report", "bare", "two"])
+@pytest.mark.parametrize("name", ["report", "bare", "two", "index"])
 def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(browser, folder, name, dark):  # noqa: F811
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
     with Watched(browser, folder / f"{name}.html", dark=dark, width=400) as watched:

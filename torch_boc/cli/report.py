@@ -216,5 +216,6 @@ def _show(result: Any, paths: list[Path], titles: list[str], *, json: bool, quie
         console = terminal()
         for line, style in zip(titles, ("bold", "dim"), strict=False):
             put(console, line, style)
-        (show_comparison if hasattr(result, "reports") else show_report)(result, console)
-        list_files(paths, console)
+        several = hasattr(result, "reports")
+        (show_comparison if several else show_report)(result, console)
+        list_files(paths[:1] if several else paths, console)

@@ -175,7 +175,7 @@ def coherence_chart(results: Results) -> dict[str, tuple[Chart, str]]:
     # For two classes a difference of equal numbers would leave the errors of rounding.
     most = (dominance_bounds(odds, classes)[1] - confidence).maximum(least) if classes > 2 else least
     highest = max(0.01, float(most.max()), float(table["gap"].max()))
-    chart = Chart("its confidence p̂", "mean coherence gap Δ", (float(confidence[0]), 1), (0, highest), percent="x")
+    chart = Chart("its confidence", "mean coherence gap", (float(confidence[0]), 1), (0, highest), percent="x")
     chart.band(confidence.tolist(), least.tolist(), most.tolist(), SKY, "possible")
     chart.line(confidence.tolist(), least.tolist(), SKY, "forced by confidence")
     for (name, rows), colour in zip(table.groupby("set", sort=False), COLOURS, strict=False):

@@ -3,10 +3,10 @@
 import json
 import os
 import unicodedata
-from collections.abc import Iterable, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -14,9 +14,12 @@ from ..calibration import CALIBRATORS
 from ..data.atomic import check_folder, printable
 from .coherence import forced_share
 from .confidence import CALLED, LEAKING, split_marks
+from .detection import choose, claimed
 from .document import PAGES, notebook
 from .parts import NOTHING, Cell, Table, cells
 from .report import FILES, Report, strict, write
+from .screening import alarm_of
+from .svg import BELOW, BLUE, ORANGE, Chart
 from .tables import Results, frame, where
 from .words import (
     COMPARED_SCORES,
@@ -35,14 +38,22 @@ from .words import (
     value_text,
 )
 
-TITLE = "Bag-of-Coins: side by side"
-NOTE = "With 95 % intervals. ECE: lower is better. AUROC: higher is better, and 0.5 is chance."
+TITLE = "Can you act on what your classifier says?"
 INDEX = "index.html"
 # Names that no folder of a report may have: that of the page of all models, and the names of devices in Windows.
 RESERVED_FOLDERS = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
 LONGEST_SLUG = 150  # bytes
-# The figures of each model on the page of all models.
-SHOWN = ("reliability", "coherence")
+# Drawn by examples/live_digits.py; the page shows it if it lies beside it.
+LIVE = "live_digits.png"
+ROW = 22  # the height of a name or a bar
+# The main numbers of a report that are in the table of one row for each model, and the titles of their columns.
+GLANCE = {
+    "right": "right",
+    "points off in its confidence": "confidence off by, in points",
+    "caught": "unfamiliar caught at 5 %",
+    "right,": "a person sees → right",
+    "to an alarm,": "samples to an alarm",
+}
 
 
 class Comparison:
@@ -100,10 +111,20 @@ class Comparison:
         """Further tables: paired differences, and the AUROC on every OOD set if a model has several."""
         return [*difference_tables(self.differences), *ood_contrast(self.reports)]
 
-    def sentences(self, name: str) -> list[str]:
-        """The sentences about one model: its finding, and the first of each section."""
-        story = self.reports[name].story
-        return [*story.warnings, *(section.sentences[0] for section in story.sections if section.sentences)]
+    def glance(self) -> Table:
+        """The main numbers: a row for each model."""
+        rows = []
+        for name, report in self.reports.items():
+            found = dict.fromkeys(GLANCE, NOTHING)
+            for value, what, _ in report.story.numbers:
+                key, _, when = what.partition(" if ")
+                seen = f"{when.removeprefix('a person sees ')} → " if key == "right," else ""
+                found[key] = Cell(seen + value.removesuffix(" samples"))
+            if len(table := first_set(claimed(report.results))):
+                row = choose(table)
+                found["caught"] = Cell(percent(1 - row["fpr95"]), f"of {row['ood']}, by {called(row['score'])}")
+            rows.append([Cell(name), *(found[key] for key in GLANCE)])
+        return Table("The main numbers of each network; the arrow is before → after", ["", *GLANCE.values()], rows)
 
     def conclusions(self) -> list[str]:
         """What the paired differences from the first model say: a sentence for each model that shares its samples."""
@@ -137,22 +158,18 @@ class Comparison:
             The paths of all files, index.html first.
         """
         folder, places, paths = check_folder(folder, comparison_files(self.reports)), slugs(self.reports), []
-        models = []
-        for name, report in self.reports.items():
-            paths += report.save(folder / places[name], up=f"../{INDEX}")
-            figures = report.story.figures
-            models.append(
-                {
-                    "name": name.strip() or places[name],
-                    "link": f"{quote(places[name])}/report.html",
-                    "story": report.story,
-                    "sentences": self.sentences(name),
-                    "drawn": [Markup(figures[key]) for key in SHOWN if key in figures],
-                }
-            )
-        note = " ".join([*self.conclusions(), NOTE])
+        for name, place in places.items():
+            paths += self.reports[name].save(folder / place, up=f"../{INDEX}")
+        live = folder / LIVE
         page = PAGES.get_template("comparison.html.jinja").render(
-            title=TITLE, note=note, tables=[self.table(), *self.tables()], models=models, glossary=GLOSSARY.items()
+            title=TITLE,
+            conclusions=self.conclusions(),
+            cards=cards(self.reports),
+            glance=self.glance(),
+            live=b64encode(live.read_bytes()).decode() if live.is_file() else "",
+            tables=[self.table(), *self.tables()],
+            models=[(name, places[name], report.story) for name, report in self.reports.items()],
+            glossary=GLOSSARY.items(),
         )
         return [write(folder / INDEX, page.encode()), *paths]
 
@@ -162,9 +179,91 @@ class Comparison:
         return "\n".join([*lines, *(f"- {sentence}" for sentence in self.conclusions())])
 
     def _repr_html_(self) -> str:
-        """The tables and the sentences about each model, which notebooks show."""
-        said = {name: self.sentences(name) for name in self.reports}
-        return notebook(TITLE, said, [self.table(), *self.tables()], [])
+        """The tables, and the finding and the warnings of each model, which notebooks show."""
+        said = {name: [report.story.finding, *report.story.warnings] for name, report in self.reports.items()}
+        return notebook(TITLE, said, [self.glance(), self.table(), *self.tables()], [])
+
+
+def first_set(table: Any) -> Any:
+    """The rows of the first OOD set of a table."""
+    return table[table["ood"] == table["ood"].iloc[0]] if len(table) else table
+
+
+def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
+    """The questions that all models are asked, each with its answer and a picture, as far as there are numbers."""
+    honest, flagged, alarms, forced, silent = (dict[str, Any]() for _ in range(5))
+    shares: dict[str, list[float]] = {"id": [], "ood": []}
+    for name, report in reports.items():
+        results = report.results
+        says, right = float(results.gaps.iloc[0]["confidence"]), float(results.settings["accuracy"])
+        if right == right:
+            honest[name] = [((right, says), ORANGE, number(100 * (says - right), 1, sign=True))]
+        tested = where(results.screening, test="conformal", alpha=TESTED_LEVELS[0]).dropna(subset="flagged")
+        for _, row in tested.drop_duplicates("kind").iterrows():
+            bar = (0.0, row["flagged"]), BLUE if row["kind"] == "id" else ORANGE, percent(row["flagged"])
+            flagged.setdefault(name, []).append(bar)
+            shares[row["kind"]].append(row["flagged"])
+        if len(rows := first_set(results.stream)):
+            alarm, alpha = alarm_of(rows), rows["alpha"].iloc[0]
+            if alarm and alarm[1]:
+                alarms[name] = [((0.0, alarm[0]), ORANGE, f"{alarm[0]:,}")]
+            else:
+                silent[name] = alarm
+        table = results.gaps[results.gaps["gap"] > 0]
+        if "coherence" in report.story.figures and len(table):
+            forced[name] = float((table["forced_gap"] / table["gap"]).min())
+    made = []
+    if honest:
+        ends = [bar[0] for (bar,) in honest.values()]
+        most = between([100 * (says - right) for right, says in ends], lambda x: number(x, 1, sign=True))
+        drawn = bars("share", honest, {"is right": BLUE, "says it is right": ORANGE}, min(map(min, ends)) - 0.02, 1)
+        said = f"What it says, minus how often it is right: {most} points."
+        made.append(("Is its confidence honest?", said, drawn))
+    if flagged:
+        level = short_percent(TESTED_LEVELS[0])
+        said = f"Asked for {level}, a test flags {between(shares['id'], percent)} of the familiar samples"
+        said += f", and {between(shares['ood'], percent)} of the unfamiliar." if shares["ood"] else "."
+        drawn = bars("flagged", flagged, {"familiar": BLUE, "unfamiliar": ORANGE}, 0, 1)
+        made.append(("Which need a second look?", said, drawn))
+    if alarms:
+        delays = [bar[0][1] for (bar,) in alarms.values()]
+        said = f"An alarm after {between(delays, '{:,}'.format)} unfamiliar samples"
+        said += f", but none, or a false one, for {listed(list(silent))}. " if silent else ". "
+        said += f"The chance of a false one is at most {short_percent(alpha)}, however long the stream."
+        drawn = bars("samples to an alarm", alarms, {}, 0, max(delays), "")
+        made.append(("Has the input changed?", said, drawn))
+    if forced:
+        least = min(forced, key=forced.__getitem__)
+        said = f"Confidence alone forces {between(forced.values(), percent)} of the coherence gap. Here {least}:"
+        drawn = Markup(reports[least].story.figures["coherence"])
+        made.append(("Does the confidence agree with the logits?", said, drawn))
+    return made
+
+
+def between(values: Iterable[float], form: Callable[[float], str]) -> str:
+    """The lowest and the highest value, or the only one."""
+    ordered = sorted(values)
+    return " to ".join(dict.fromkeys([form(ordered[0]), form(ordered[-1])]))
+
+
+def bars(
+    xlabel: str, rows: Mapping[str, Any], kinds: Mapping[str, str], low: float, high: float, percent: str = "x"
+) -> Markup:
+    """A chart with the bars of each model under its name; a bar that does not begin at 0 has a dot at both ends."""
+    height, down, told = sum(ROW * (1 + len(row)) for row in rows.values()), 0.0, []
+    chart = Chart(xlabel, "", (low, high), (height, 0), percent=percent, height=height + BELOW)
+    for kind, colour in kinds.items():
+        chart.name(kind, f'<circle cx="8" cy="-4" r="4" fill="{colour}"/>')
+    for name, row in rows.items():
+        chart.head(down + ROW / 2, name)
+        told.append(f"{name}: {', '.join(words for *_, words in row)}")
+        for place, (ends, colour, words) in enumerate(row):
+            y = down + ROW * (place + 1.3)
+            chart.bar(y, ends, colour, told[-1], words)
+            if ends[0]:
+                chart.dot(ends[0], y, BLUE, told[-1])
+        down += ROW * (1 + len(row))
+    return Markup(chart.svg(f"{xlabel}. {'; '.join(told)}."))
 
 
 def contrast(results: Results) -> dict[Cell, Cell]:

@@ -24,7 +24,7 @@ class Chart:
         xlabel: the name of the values on the horizontal axis.
         ylabel: stands above the vertical axis.
         x: the ends of the horizontal axis.
-        y: the ends of the vertical axis.
+        y: the ends of the vertical axis. If the first is the larger one, it has no numbers.
         percent: the axes, among "x" and "y", that show shares as percentages.
         height: in units of which the width has 470.
     """
@@ -80,6 +80,16 @@ class Chart:
         across, up = self.place(x[0], y[0])
         self._drawn.append(text(name, across + 4, up - 6))
 
+    def bar(self, y: float, ends: tuple[float, float], colour: str, told: str, words: str) -> None:
+        """A bar from the first end to a dot at the other, and words to the left of it."""
+        self._path(ends, (y, y), f'stroke="{colour}" stroke-width="8" stroke-opacity=".45"')
+        self.dot(ends[1], y, colour, told)
+        self._drawn.append(text(words, LEFT - 7, self.place(0, y)[1] + 4, "end"))
+
+    def head(self, y: float, words: str) -> None:
+        """Words at the left edge."""
+        self._drawn.append(text(words, 0, self.place(0, y)[1] + 4))
+
     def name(self, name: str, sign: str) -> None:
         """A name in the legend, beside its sign."""
         short = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
@@ -98,7 +108,7 @@ class Chart:
             across, up = self.place(value, bottom)
             drawn.append(f'<path d="M{across:.1f} 0V{up:.1f}" {FAINT}/>')
             drawn.append(text(self._tick("x", value), across, up + 17, "middle"))
-        for value in ticks(bottom, top):
+        for value in ticks(bottom, top) if bottom < top else ():
             across, up = self.place(left, value)
             drawn.append(f'<path d="M{across:.1f} {up:.1f}H{WIDTH - RIGHT}" {FAINT}/>')
             drawn.append(text(self._tick("y", value), across - 7, up + 4, "end"))

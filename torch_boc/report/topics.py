@@ -175,7 +175,7 @@ def actions(results: Results) -> list[tuple[str, str]]:
         steps.append((f"Calibrate by {method_text(found.best)}.", "torch_boc.calibration"))
     elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
         said = "Repair the confidence with held-out samples."
-        steps.append((said, "torch-boc report --id test.npz --calibration val.npz"))
+        steps.append((said, "torch-boc report test.npz --calibration val.npz"))
     if share == share:
         said = f"Let a person see the least sure {short_percent(share)}."
         steps.append((said, f"torch-boc screen new.npz --calibration val.npz --alpha {share:g} -o queue.csv"))
