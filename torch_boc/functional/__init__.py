@@ -1,6 +1,7 @@
 """The mathematics of the probe, as pure functions of tensors, on any device, with torch.compile and autograd."""
 
 from ..core.coins import Coins
+from .acceptance import augrc, aurc, coverage_at_error
 from .betting import place_bets
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import bag_of_coins
@@ -32,6 +33,8 @@ __all__ = [
     "Threshold",
     "TokenNumbers",
     "adjusted_p_values",
+    "augrc",
+    "aurc",
     "auroc",
     "bag_of_coins",
     "bag_of_dice",
@@ -41,6 +44,7 @@ __all__ = [
     "choose_temperature",
     "coins_from_top_k",
     "compute_scores",
+    "coverage_at_error",
     "dominance_bounds",
     "expected_wins",
     "flip_coins",

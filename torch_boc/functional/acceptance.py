@@ -1,0 +1,149 @@
+"""Which predictions may go out unseen: a threshold that keeps an error with a promise, and the risk by coverage.
+
+All functions take the counts of right and of wrong predictions by the place of their score, from `count_places`. A
+prediction is accepted if its place is not below the threshold. For a threshold that is fixed beforehand, the number of
+wrong ones among n accepted held-out predictions is Binomial(n, risk), so that
+
+    Pr{Binomial(n, error) <= wrong}
+
+is a p-value of the hypothesis that the risk is above `error`. The thresholds are tested from the highest down to the
+lowest, one after the other, and a chain of tests ends at the first threshold that is not rejected (fixed-sequence
+testing; Angelopoulos and others, 2021, "Learn then test"). The chance that a chain goes beyond the first threshold
+whose risk is too high is that of one test. Because one confident mistake would end a single chain at once, there are
+several, which share the chance of a broken promise. They begin where so many predictions are accepted that 0, 2 and 6
+mistakes are rejected.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..core.precision import widen
+
+# The number of mistakes with which each chain of tests can begin.
+STARTS = (0, 2, 6)
+
+
+def wrong_chance(wrong: int, samples: int, error: float) -> float:
+    """Pr{Binomial(samples, error) <= wrong}; 1 if `wrong` is at the mean or above it, where nothing is rejected.
+
+    The terms are summed from the largest down. A chain has hundreds of tests, each with a number of samples of its own,
+    which `binomial_tail` takes one by one and a hundred times slower.
+
+    >>> round(wrong_chance(2, 628, 0.01), 5)
+    0.04979
+    """
+    if wrong >= samples * error:
+        return 1.0
+    right = samples - wrong
+    log_ways = math.lgamma(samples + 1) - math.lgamma(wrong + 1) - math.lgamma(right + 1)
+    term, total = math.exp(log_ways + wrong * math.log(error) + right * math.log1p(-error)), 0.0
+    while term > 1e-18 * total:  # it becomes 0 after that of no mistake
+        total += term
+        term *= wrong / (samples - wrong + 1) * (1.0 - error) / error
+        wrong -= 1
+    return total
+
+
+def needed_samples(wrong: int, error: float, chance: float) -> int:
+    """The least n for which Pr{Binomial(n, error) <= wrong} is at most `chance`.
+
+    >>> needed_samples(0, 0.01, 0.05), needed_samples(2, 0.01, 0.05)
+    (299, 628)
+    """
+    low, high = wrong, 2 * wrong + 1
+    while wrong_chance(wrong, high, error) > chance:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if wrong_chance(wrong, middle, error) > chance else (low, middle)
+    return high
+
+
+def accepted_place(right: Tensor, wrong: Tensor, error: float, confidence: float) -> int:
+    """The lowest place at which predictions can be accepted; the number of places if none can be.
+
+    With a chance of at least `confidence` over the held-out samples, at most a share of `error` of the accepted
+    predictions is wrong, whatever the classifier and the score are. No order of the risks is assumed.
+
+    Args:
+        right: (places,), the counts of right held-out predictions, on the CPU.
+        wrong: (places,), those of wrong ones.
+        error: the largest share of wrong predictions among the accepted ones.
+        confidence: the chance with which this holds.
+
+    >>> right, wrong = torch.tensor([100, 400, 900]), torch.tensor([80, 30, 0])
+    >>> accepted_place(right, wrong, 0.05, 0.95), accepted_place(right, wrong, 0.01, 0.95)
+    (1, 2)
+    """
+    accepted, mistakes = ((x.flip(-1).cumsum(-1).flip(-1)) for x in (right + wrong, wrong))
+    chance = (1.0 - confidence) / len(STARTS)
+    starts = {int((accepted >= needed_samples(k, error, chance)).sum()) - 1 for k in STARTS}
+    # With the same number of mistakes, more accepted predictions never have a larger p-value.
+    tested = sorted({*wrong.nonzero().flatten().tolist(), *starts} - {-1}, reverse=True)
+    lowest, goes_on = len(right), False
+    for place, number, bad in zip(tested, accepted[tested].tolist(), mistakes[tested].tolist(), strict=True):
+        rejected = (goes_on or place in starts) and wrong_chance(bad, number, error) <= chance
+        if goes_on and not rejected:
+            lowest = place + 1
+        goes_on = rejected
+        if place <= min(starts) and not goes_on:
+            break
+    return 0 if goes_on else lowest
+
+
+def aurc(right: Tensor, wrong: Tensor) -> Tensor:
+    """The area under the curve of risk by coverage: the mean over k of the error among the k highest scores.
+
+    It is low if right predictions score higher than wrong ones, and if few are wrong. Samples in one place are taken in
+    every order alike.
+
+    Args:
+        right: (..., places), the counts of right predictions.
+        wrong: (..., places), those of wrong ones.
+
+    Returns:
+        Shape (...), float64 (float32 on MPS); NaN without samples.
+
+    >>> aurc(torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0]))  # errors of 0, 0 and 1/3
+    tensor(0.1111, dtype=torch.float64)
+    """
+    here, bad, above, bad_above = _risks(right, wrong)
+    rate = bad / here.clamp_min(1.0)
+    # The sum over i = 1, ..., m of (w + i r) / (n + i), with m samples here of which a share r is wrong.
+    harmonic = torch.digamma(above + here + 1.0) - torch.digamma(above + 1.0)
+    return (bad + (bad_above - above * rate) * harmonic).sum(-1) / here.sum(-1)
+
+
+def augrc(right: Tensor, wrong: Tensor) -> Tensor:
+    """The area under the generalized curve: the mean over k of the share of samples that are wrong and among the k.
+
+    Unlike `aurc`, it does not weigh the highest scores most (Traub and others, 2024). Arguments as for `aurc`.
+
+    >>> augrc(torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0]))  # shares of 0, 0 and 1/3
+    tensor(0.1111, dtype=torch.float64)
+    """
+    here, bad, _, bad_above = _risks(right, wrong)
+    return (here * bad_above + bad * (here + 1.0) / 2.0).sum(-1) / here.sum(-1) ** 2
+
+
+def coverage_at_error(right: Tensor, wrong: Tensor, error: float) -> Tensor:
+    """The largest share of samples that a threshold accepts with at most this error among them; 0 if there is none.
+
+    It describes these samples. What holds for new ones is `accepted_place`. Arguments as for `aurc`.
+
+    >>> coverage_at_error(torch.tensor([1, 8, 9]), torch.tensor([1, 1, 0]), 0.06)
+    tensor(0.9000, dtype=torch.float64)
+    """
+    here, bad, above, bad_above = _risks(right, wrong)
+    accepted = above + here
+    kept = torch.where(bad_above + bad <= error * accepted * (1 + 1e-12), accepted, 0.0)
+    return kept.amax(-1) / here.sum(-1)
+
+
+def _risks(right: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """For each place, the samples and the wrong ones there, and those at higher places."""
+    here, bad = widen(right + wrong), widen(wrong)
+    above, bad_above = (x.flip(-1).cumsum(-1).flip(-1) - x for x in (here, bad))
+    return here, bad, above, bad_above
