@@ -196,9 +196,13 @@ def test_the_calibration_is_saved_loaded_copied_and_pickled(options):
 
 
 def test_the_state_of_another_test_is_refused():
-    with pytest.raises(ValueError, match=r"expected the state of a test with score='energy'.*got.*score='log_odds'"):
+    with pytest.raises(
+        ValueError, match=r"expected the state of a ConformalTest with score='energy'.*got.*score='log_odds'"
+    ):
         ConformalTest("energy").load_state_dict(calibrated().state_dict())
-    with pytest.raises(ValueError, match=r"expected a test with .*temperature=1.0.*got one with .*temperature=2.0"):
+    with pytest.raises(
+        ValueError, match=r"expected a ConformalTest with .*temperature=1.0.*got one with .*temperature=2.0"
+    ):
         calibrated().merge(calibrated(temperature=2.0))
 
 
@@ -232,7 +236,7 @@ BROKEN[3, 3] = math.nan
 WRONG = [
     (lambda: ConformalTest()(new()), "expected held-out samples to compare with, got none"),
     (lambda: ConformalTest().calibrate(new(0)), "expected held-out samples to compare with, got none"),
-    (lambda: ConformalTest().calibrate(BROKEN), r"without NaN and \+inf, got 1 such rows"),
+    (lambda: ConformalTest().calibrate(BROKEN), r"without NaN and \+inf, got 1 other rows"),
     (lambda: ConformalTest().calibrate(held_out().softmax(-1)), "expected logits or log-probabilities, got prob"),
     (lambda: calibrated()(new().softmax(-1)), "every row of the first new batch"),
     (lambda: ConformalTest(num_classes=4).calibrate(held_out()), "expected logits with 4 classes"),

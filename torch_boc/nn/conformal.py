@@ -1,22 +1,19 @@
 """A test that holds: valid p-values, flags and thresholds from held-out in-distribution samples."""
 
-import copy
-import json
 import math
 import warnings
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.precision import widen
-from ..functional.checks import FirstBatch, bare, check_classes, check_share, classes_last
+from ..functional.checks import check_share, classes_last
 from ..functional.conformal import (
     Threshold,
     count_places,
     discovery_level,
     look_up_ranks,
-    num_places,
     place_p_values,
     place_starts,
     rank_p_values,
@@ -24,14 +21,14 @@ from ..functional.conformal import (
 )
 from ..functional.evidence import Evidence
 from ..functional.registry import scores
-from ..functional.screening import FINEST, Placing, Scoring, check_scoring, place_samples
+from ..functional.screening import FINEST, Placing
+from .held_out import HeldOut
 
 # With fewer held-out samples below a threshold, that some are tied is chance.
 ENOUGH = 10
-MOST_CLASSES = 2**62
 
 
-class ConformalTest(nn.Module):
+class ConformalTest(HeldOut):
     """Tests whether samples come from the distribution of held-out samples: valid p-values, whatever the classifier is.
 
     The p-value of a sample is the rank of its score among the scores of held-out in-distribution samples. If the sample
@@ -78,9 +75,6 @@ class ConformalTest(nn.Module):
     tensor(1.1631, dtype=torch.float64)
     """
 
-    counts: Tensor
-    invalid: Tensor
-
     def __init__(
         self,
         score: str = "log_odds",
@@ -92,29 +86,13 @@ class ConformalTest(nn.Module):
         dim: int | None = None,
         validate_args: bool = True,
     ) -> None:
-        super().__init__()
-        fine = resolution if resolution is not None else 64 if groups == "prediction" else 1024
-        self.scoring = check_scoring(Scoring(score, float(temperature), groups, fine))
-        self.dim, self.validate_args = dim, validate_args
-        self._given_classes = None if num_classes is None else check_classes(num_classes)
-        self.num_classes = self._given_classes
-        self._rows = 0  # how many rows were given; the buffers are not read for it
-        self._first = self._first_batches()
-        # The counts, their version, and what was computed from them.
-        self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
-        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-            self.register_buffer("counts", self._empty(torch.device("cpu")))
-            self.register_buffer("invalid", torch.zeros((), dtype=torch.int64))
+        how: dict[str, Any] = {"num_classes": num_classes, "resolution": resolution, "dim": dim}
+        super().__init__(score, temperature, groups, validate_args=validate_args, **how)
 
     @property
     def samples(self) -> Tensor:
         """The number of held-out samples in each group, int64, on the device."""
         return self.counts.sum(-1)
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether there are held-out samples; the device is not asked."""
-        return self._rows > 0
 
     def calibrate(self, logits: Tensor) -> Self:
         """Take these held-out samples, logits of shape (N, C), in place of all earlier ones, and return the test.
@@ -122,14 +100,7 @@ class ConformalTest(nn.Module):
         Raises:
             ValueError: if there is no row, or a row has NaN or +inf.
         """
-        self.reset()
-        self.update(logits)
-        self.refuse_probabilities()
-        if invalid := int(self.invalid):
-            self.reset()
-            raise ValueError(f"expected held-out logits without NaN and +inf, got {invalid} such rows; leave them out")
-        self.check_calibrated()
-        return self
+        return self._calibrate(logits)
 
     def update(self, preds: Tensor | Evidence, counted: Tensor | None = None, *, dim: int | None = None) -> None:
         """Add a batch of held-out samples. No value is read back.
@@ -148,64 +119,6 @@ class ConformalTest(nn.Module):
         self.add(placing)
         self.invalid.add_(unplaced.sum())
         self._rows += len(placing.place)
-
-    def add(self, placing: Placing) -> None:
-        """Count the samples of a batch, of which `place` has said where they are."""
-        groups, places = self.counts.shape
-        self.counts.add_(count_places(placing.place, placing.valid, places, placing.group, groups))
-
-    def merge(self, other: "ConformalTest") -> Self:
-        """Add the held-out samples of another test with the same arguments, for example of another process."""
-        if other.scoring != self.scoring:
-            raise ValueError(f"expected a test with {self.scoring}, got one with {other.scoring}")
-        if other.num_classes is not None:
-            self._agree_on_classes(other.num_classes)
-            self.counts.add_(other.counts.to(self.counts.device))
-            self.invalid.add_(other.invalid.to(self.invalid.device))
-        self._rows += other._rows
-        return self
-
-    def gathered(self, process_group: Any = None) -> Self:
-        """A copy with the held-out samples of all processes; a plain copy if torch.distributed is not in use.
-
-        All processes of the group must call it. This object stays as it is, so that no sample is counted twice. If the
-        numbers of classes differ, all processes raise.
-        """
-        whole = self.clone()
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return whole
-        with torch.inference_mode(False):  # as in `reset`
-            nccl = torch.cuda.is_available() and torch.distributed.get_backend(process_group) == "nccl"
-            if self._rows == 0 and nccl:  # without a batch it is still on the CPU
-                whole.follow(torch.device("cuda", torch.cuda.current_device()))
-            own, device = self.num_classes, whole.counts.device
-            bounds = torch.tensor([own or 0, -(own or MOST_CLASSES)], device=device)
-            torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX, process_group)
-            most, least = bounds.abs().tolist()
-            if 0 < most != least:
-                raise ValueError(f"expected the same number of classes in all processes, got {least} to {most}")
-            if most:
-                whole._agree_on_classes(most)
-            rows = torch.tensor(self._rows, device=device)
-            for count in (whole.counts, whole.invalid, rows):
-                torch.distributed.all_reduce(count, torch.distributed.ReduceOp.SUM, process_group)
-            whole._rows = int(rows)
-        return whole
-
-    def clone(self) -> Self:
-        """A copy with buffers of its own."""
-        other = copy.copy(self)
-        with torch.inference_mode(False):
-            other._buffers = {name: x if x is None else x.clone() for name, x in self._buffers.items()}
-        other._first = self._first_batches()
-        return other
-
-    def reset(self) -> None:
-        """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
-        device = self.counts.device
-        self.num_classes, self._rows, self._first = self._given_classes, 0, self._first_batches()
-        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-            self.counts, self.invalid = self._empty(device), torch.zeros((), dtype=torch.int64, device=device)
 
     def forward(self, logits: Tensor) -> Tensor:
         """The p-value of each sample: `test(logits)`."""
@@ -282,33 +195,6 @@ class ConformalTest(nn.Module):
         one = slice(None) if self.scoring.groups else 0
         return Threshold(score[one], ranks[one], samples[one])
 
-    def place(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Placing:
-        """Where the samples of a batch are; raises if they cannot be compared with the held-out ones.
-
-        Args:
-            preds: logits, or their evidence.
-            kind: "new", or "held-out" for samples to be added. The first batch of each is searched for probabilities.
-            dim: the class axis of the logits, if it is not that of the test.
-        """
-        if kind == "new":
-            self.check_calibrated()
-        if isinstance(preds, Evidence):
-            device, classes = preds.coins.odds.device, preds.num_classes
-        else:
-            preds = classes_last(bare(preds), self.dim if dim is None else dim)
-            device, classes = preds.device, preds.shape[-1]
-        if classes != self.num_classes:
-            self._agree_on_classes(classes)
-        if kind == "held-out" and self._rows == 0:
-            self.follow(device)
-        if device != self.counts.device:
-            raise ValueError(
-                f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
-            )
-        if self.validate_args and isinstance(preds, Tensor):
-            self._first[kind].look(preds)
-        return place_samples(preds, self.scoring)
-
     def p_values_at(
         self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
@@ -319,7 +205,7 @@ class ConformalTest(nn.Module):
             p = rank_p_values(ranks, widen(torch.rand(place.shape, generator=generator, device=place.device)))
         else:
             key = place if group is None else group * self.counts.shape[-1] + place
-            known = self._known()
+            known = self._computed()
             if "table" not in known:
                 known["table"] = place_p_values(self.counts)
             p = known["table"].reshape(-1).index_select(0, key)
@@ -334,61 +220,15 @@ class ConformalTest(nn.Module):
         self.check_calibrated()
         self._level(alpha, None)
 
-    def check_calibrated(self) -> None:
-        """Raise if there are no held-out samples."""
-        if self._rows == 0:
-            raise ValueError("expected held-out samples to compare with, got none; call calibrate(logits) first")
-
-    def refuse_probabilities(self) -> None:
-        """Raise if a first batch has probabilities. It reads from the device."""
-        for first in self._first.values():
-            first.refuse()
-
-    @staticmethod
-    def _first_batches() -> dict[str, FirstBatch]:
-        return {"held-out": FirstBatch("first held-out batch"), "new": FirstBatch("first new batch")}
-
-    def follow(self, device: torch.device) -> None:
-        """Move to a device, if the counts are on another one."""
-        if device != self.counts.device:
-            with torch.inference_mode(False):  # as in `reset`
-                self.to(device)
-
-    def _agree_on_classes(self, classes: int) -> None:
-        if self.num_classes is None:
-            self.num_classes = classes
-            if self.scoring.num_groups(classes) != len(self.counts):
-                with torch.inference_mode(False):
-                    self.counts = self._empty(self.counts.device)
-        elif classes != self.num_classes:
-            raise ValueError(
-                f"expected logits with {self.num_classes} classes, as in the first batch, got {classes}; "
-                "`dim` says where the classes are, and `reset` starts again"
-            )
-
-    def _empty(self, device: torch.device) -> Tensor:
-        shape = self.scoring.num_groups(self.num_classes), num_places(self.scoring.resolution)
-        return torch.zeros(shape, dtype=torch.int64, device=device)
-
     def _level(self, alpha: float, confidence: float | None) -> Tensor | float:
         """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group."""
         if torch.compiler.is_compiling() and confidence is None:
             return alpha
-        known = self._known()
+        known = self._computed()
         if (alpha, confidence) not in known:
             known[alpha, confidence] = self._new_level(alpha, confidence)
         level: Tensor | float = known[alpha, confidence]
         return level
-
-    def _known(self) -> dict[object, Any]:
-        """What was computed from the counts since they last changed."""
-        counts = self.counts
-        if torch.compiler.is_compiling() or counts.is_inference():  # torch does not count changes in inference mode
-            return {}
-        # The tensor itself is compared: a new tensor may have the id of an earlier one.
-        if self._memory is None or self._memory[0] is not counts or self._memory[1] != counts._version:
-            self._memory = counts, counts._version, {}
-        return self._memory[2]
 
     def _ranks(self, alpha: float, confidence: float | None) -> Tensor:
         """The rank of the threshold in each group, on the CPU."""
@@ -430,7 +270,7 @@ class ConformalTest(nn.Module):
 
     def _check_rate(self, fdr: float) -> None:
         """Say if held-out samples are so few that a tenth of a batch must be found at once, or nothing is."""
-        known = self._known()
+        known = self._computed()
         if ("fdr", fdr) in known or type(self.counts) is not Tensor:
             return
         known["fdr", fdr] = True
@@ -441,37 +281,3 @@ class ConformalTest(nn.Module):
                 f"so few held-out samples are not small enough; take {enough} or more",
                 stacklevel=3,
             )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles hold."""
-        return {**vars(self), "_memory": None}
-
-    def get_extra_state(self) -> Tensor:
-        """The arguments and the number of classes as bytes of JSON: a tensor, so that every file format can hold it."""
-        settings = {**self.scoring._asdict(), "num_classes": self.num_classes}
-        return torch.tensor(list(json.dumps(settings).encode()), dtype=torch.uint8)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Set the number of rows; the rest was compared and set before the buffers were loaded."""
-        self._rows = int(self.counts.sum()) + int(self.invalid)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state = state_dict.get(f"{prefix}_extra_state")
-        if state is not None:
-            settings = json.loads(bytes(state.tolist()).decode())
-            classes, saved = settings.pop("num_classes"), Scoring(**settings)
-            if saved != self.scoring:
-                expected, got = self.scoring, saved
-                raise ValueError(
-                    f"expected the state of a test with {expected}, got that of one with {got}; "
-                    f"make the test with these arguments, as ConformalTest({got})"
-                )
-            if self._given_classes is None:
-                self.reset()
-            if classes is not None:
-                self._agree_on_classes(classes)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def extra_repr(self) -> str:
-        """The arguments, for `print(module)`."""
-        return f"{self.scoring}, " + (f"{self._rows:,} held-out rows" if self._rows else "not calibrated")

@@ -1,0 +1,259 @@
+"""Held-out samples as counts of their scores: a state of fixed size that can be added, gathered, saved and moved."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any, Self, overload
+
+import torch
+from torch import Tensor, nn
+
+from ..functional.checks import FirstBatch, bare, check_classes, classes_last
+from ..functional.conformal import num_places
+from ..functional.evidence import Evidence
+from ..functional.screening import Placing, Scoring, check_scoring, place_samples
+
+MOST_CLASSES = 2**62
+
+
+class HeldOut(nn.Module):
+    """What `ConformalTest` and `Acceptance` have in common: counts of held-out samples by the place of their score.
+
+    Args:
+        score: a name in `torch_boc.functional.scores`, as for `ConformalTest`, which documents the other arguments too.
+
+    Attributes:
+        counts: a buffer of shape (groups times `kinds`, places) in int64.
+        invalid: a buffer, the number of rows that are not counted because their score is not a number.
+        num_classes: the number of classes, or None before the first batch.
+    """
+
+    kinds = 1  # the rows of counts for each group
+    expected = "held-out logits without NaN and +inf"
+    update: Callable[..., None]
+    counts: Tensor
+    invalid: Tensor
+
+    def __init__(
+        self,
+        score: str,
+        temperature: float = 1.0,
+        groups: str | None = None,
+        *,
+        num_classes: int | None = None,
+        resolution: int | None = None,
+        dim: int | None = None,
+        validate_args: bool = True,
+    ) -> None:
+        super().__init__()
+        fine = resolution if resolution is not None else 64 if groups == "prediction" else 1024
+        self.scoring = check_scoring(Scoring(score, float(temperature), groups, fine))
+        self.dim, self.validate_args = dim, validate_args
+        self._given_classes = None if num_classes is None else check_classes(num_classes)
+        self.num_classes = self._given_classes
+        self._rows = 0  # how many rows were given; the buffers are not read for it
+        self._first = self._first_batches()
+        # The counts, their version, and what was computed from them.
+        self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
+        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+            self.register_buffer("counts", self._empty(torch.device("cpu")))
+            self.register_buffer("invalid", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether there are held-out samples; the device is not asked."""
+        return self._rows > 0
+
+    def _calibrate(self, *batch: Tensor) -> Self:
+        """Take a batch of `update` in place of all earlier ones; raises if there is no row, or one is not counted."""
+        self.reset()
+        self.update(*batch)
+        self.refuse_probabilities()
+        if invalid := int(self.invalid):
+            self.reset()
+            raise ValueError(f"expected {self.expected}, got {invalid} other rows; leave them out")
+        self.check_calibrated()
+        return self
+
+    def add(self, placing: Placing) -> None:
+        """Count the samples of a batch, of which `place` has said where they are."""
+        place, group, valid = placing
+        key = place if group is None else group * self.counts.shape[-1] + place
+        self.counts.view(-1).scatter_add_(0, key, valid.long())
+
+    def merge(self, other: Self) -> Self:
+        """Add the held-out samples of another one with the same arguments, for example of another process."""
+        if other.scoring != self.scoring:
+            raise ValueError(f"expected a {type(self).__name__} with {self.scoring}, got one with {other.scoring}")
+        if other.num_classes is not None:
+            self._agree_on_classes(other.num_classes)
+            self.counts.add_(other.counts.to(self.counts.device))
+            self.invalid.add_(other.invalid.to(self.invalid.device))
+        self._rows += other._rows
+        return self
+
+    def gathered(self, process_group: Any = None) -> Self:
+        """A copy with the held-out samples of all processes; a plain copy if torch.distributed is not in use.
+
+        All processes of the group must call it. This object stays as it is, so that no sample is counted twice. If the
+        numbers of classes differ, all processes raise.
+        """
+        whole = self.clone()
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return whole
+        with torch.inference_mode(False):  # as in `reset`
+            nccl = torch.cuda.is_available() and torch.distributed.get_backend(process_group) == "nccl"
+            if self._rows == 0 and nccl:  # without a batch it is still on the CPU
+                whole.follow(torch.device("cuda", torch.cuda.current_device()))
+            own, device = self.num_classes, whole.counts.device
+            bounds = torch.tensor([own or 0, -(own or MOST_CLASSES)], device=device)
+            torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX, process_group)
+            most, least = bounds.abs().tolist()
+            if 0 < most != least:
+                raise ValueError(f"expected the same number of classes in all processes, got {least} to {most}")
+            if most:
+                whole._agree_on_classes(most)
+            rows = torch.tensor(self._rows, device=device)
+            for count in (whole.counts, whole.invalid, rows):
+                torch.distributed.all_reduce(count, torch.distributed.ReduceOp.SUM, process_group)
+            whole._rows = int(rows)
+        return whole
+
+    def clone(self) -> Self:
+        """A copy with buffers of its own."""
+        other = copy.copy(self)
+        with torch.inference_mode(False):
+            other._buffers = {name: x if x is None else x.clone() for name, x in self._buffers.items()}
+        other._first = self._first_batches()
+        return other
+
+    def reset(self) -> None:
+        """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
+        device = self.counts.device
+        self.num_classes, self._rows, self._first = self._given_classes, 0, self._first_batches()
+        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
+            self.counts, self.invalid = self._empty(device), torch.zeros((), dtype=torch.int64, device=device)
+
+    def place(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Placing:
+        """Where the samples of a batch are; raises if they cannot be compared with the held-out ones, as `checked`."""
+        return place_samples(self.checked(preds, kind, dim=dim), self.scoring)
+
+    @overload
+    def checked(self, preds: Tensor, kind: str = "new", *, dim: int | None = None) -> Tensor: ...
+
+    @overload
+    def checked(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Tensor | Evidence: ...
+
+    def checked(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Tensor | Evidence:
+        """The logits of a batch with the classes on the last axis, or its evidence; raises if it cannot be compared.
+
+        Args:
+            preds: logits, or their evidence.
+            kind: "new", or "held-out" for samples to be added. The first batch of each is searched for probabilities.
+            dim: the class axis of the logits, if it is not that of the test.
+        """
+        if kind == "new":
+            self.check_calibrated()
+        if isinstance(preds, Evidence):
+            device, classes = preds.coins.odds.device, preds.num_classes
+        else:
+            preds = classes_last(bare(preds), self.dim if dim is None else dim)
+            device, classes = preds.device, preds.shape[-1]
+        if classes != self.num_classes:
+            self._agree_on_classes(classes)
+        if kind == "held-out" and self._rows == 0:
+            self.follow(device)
+        if device != self.counts.device:
+            raise ValueError(
+                f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
+            )
+        if self.validate_args and isinstance(preds, Tensor):
+            self._first[kind].look(preds)
+        return preds
+
+    def check_calibrated(self) -> None:
+        """Raise if there are no held-out samples."""
+        if self._rows == 0:
+            raise ValueError("expected held-out samples to compare with, got none; call calibrate(logits) first")
+
+    def refuse_probabilities(self) -> None:
+        """Raise if a first batch has probabilities. It reads from the device."""
+        for first in self._first.values():
+            first.refuse()
+
+    @staticmethod
+    def _first_batches() -> dict[str, FirstBatch]:
+        return {"held-out": FirstBatch("first held-out batch"), "new": FirstBatch("first new batch")}
+
+    def follow(self, device: torch.device) -> None:
+        """Move to a device, if the counts are on another one."""
+        if device != self.counts.device:
+            with torch.inference_mode(False):  # as in `reset`
+                self.to(device)
+
+    def _agree_on_classes(self, classes: int) -> None:
+        if self.num_classes is None:
+            self.num_classes = classes
+            if self.scoring.num_groups(classes) * self.kinds != len(self.counts):
+                with torch.inference_mode(False):
+                    self.counts = self._empty(self.counts.device)
+        elif classes != self.num_classes:
+            raise ValueError(
+                f"expected logits with {self.num_classes} classes, as in the first batch, got {classes}; "
+                "`dim` says where the classes are, and `reset` starts again"
+            )
+
+    def _empty(self, device: torch.device) -> Tensor:
+        shape = self.scoring.num_groups(self.num_classes) * self.kinds, num_places(self.scoring.resolution)
+        return torch.zeros(shape, dtype=torch.int64, device=device)
+
+    def _computed(self) -> dict[object, Any]:
+        """What was computed from the counts since they last changed."""
+        counts = self.counts
+        if torch.compiler.is_compiling() or counts.is_inference():  # torch does not count changes in inference mode
+            return {}
+        # The tensor itself is compared: a new tensor may have the id of an earlier one.
+        if self._memory is None or self._memory[0] is not counts or self._memory[1] != counts._version:
+            self._memory = counts, counts._version, {}
+        return self._memory[2]
+
+    def _remembered(self, what: object, compute: Callable[[], Any]) -> Any:
+        """What `compute` returns, computed again only after the counts have changed."""
+        known = self._computed()
+        if what not in known:
+            known[what] = compute()
+        return known[what]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold."""
+        return {**vars(self), "_memory": None}
+
+    def get_extra_state(self) -> Tensor:
+        """The arguments and the number of classes as bytes of JSON: a tensor, so that every file format can hold it."""
+        settings = {**self.scoring._asdict(), "num_classes": self.num_classes}
+        return torch.tensor(list(json.dumps(settings).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set the number of rows; the rest was compared and set before the buffers were loaded."""
+        self._rows = int(self.counts.sum()) + int(self.invalid)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state = state_dict.get(f"{prefix}_extra_state")
+        if state is not None:
+            settings = json.loads(bytes(state.tolist()).decode())
+            classes, saved = settings.pop("num_classes"), Scoring(**settings)
+            if saved != self.scoring:
+                own, expected, got = type(self).__name__, self.scoring, saved
+                raise ValueError(
+                    f"expected the state of a {own} with {expected}, got that of one with {got}; "
+                    f"make the {own} with these arguments"
+                )
+            if self._given_classes is None:
+                self.reset()
+            if classes is not None:
+                self._agree_on_classes(classes)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """The arguments, for `print(module)`."""
+        return f"{self.scoring}, " + (f"{self._rows:,} held-out rows" if self._rows else "not calibrated")
