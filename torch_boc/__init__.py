@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from .functional import Coins, bag_of_coins
     from .inference import BoCPredictor
     from .metrics import BoCMetric, BoCSeparation, CoherenceGap, watch
-    from .nn import BoCClassifier, BoCProbe, ConformalTest, DriftMonitor
+    from .nn import Acceptance, BoCClassifier, BoCProbe, ConformalTest, DriftMonitor
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Acceptance",
     "BoCClassifier",
     "BoCMetric",
     "BoCPredictor",
@@ -44,6 +45,7 @@ __all__ = [
 # These are imported when they are first used: torchmetrics takes longer to import than torch, and probing logits does
 # not need it. Even torch is imported later, so that the command line can be interrupted while torch is being imported.
 _HOMES = {
+    "Acceptance": "nn",
     "BoCClassifier": "nn",
     "BoCMetric": "metrics",
     "BoCPredictor": "inference",

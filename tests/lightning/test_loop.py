@@ -175,9 +175,7 @@ class TestConformalTest:
         assert BoCCallback(alpha=0).test is BoCCallback(test=False).test is None
         callback = BoCCallback(test=ConformalTest("gap").calibrate(torch.randn(9, 4)))
         assert not callback.test.calibrated
-        with pytest.raises(
-            ValueError, match=r"with score='gap'.*with these arguments.*another prefix"
-        ):
+        with pytest.raises(ValueError, match=r"with score='gap'.*with these arguments.*another prefix"):
             callback.load_state_dict({"test": ConformalTest().calibrate(torch.randn(9, 4)).state_dict()})
 
 

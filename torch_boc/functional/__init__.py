@@ -1,7 +1,7 @@
 """The mathematics of the probe, as pure functions of tensors, on any device, with torch.compile and autograd."""
 
 from ..core.coins import Coins
-from .acceptance import augrc, aurc, coverage_at_error
+from .acceptance import AcceptanceThreshold, augrc, aurc, coverage_at_error
 from .betting import place_bets
 from .bounds import dominance_bounds, forced_gap, free_gap
 from .coins import bag_of_coins
@@ -26,6 +26,7 @@ from .trials import (
 )
 
 __all__ = [
+    "AcceptanceThreshold",
     "CoinBounds",
     "Coins",
     "Evidence",

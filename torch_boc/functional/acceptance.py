@@ -15,11 +15,14 @@ mistakes are rejected.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core.precision import widen
+from ..core.precision import accumulator, widen
+from .evidence import Evidence, gather
+from .registry import scores
 
 # The number of mistakes with which each chain of tests can begin.
 STARTS = (0, 2, 6)
@@ -147,3 +150,60 @@ def _risks(right: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor
     here, bad = widen(right + wrong), widen(wrong)
     above, bad_above = (x.flip(-1).cumsum(-1).flip(-1) - x for x in (here, bad))
     return here, bad, above, bad_above
+
+
+class AcceptanceThreshold(NamedTuple):
+    """A threshold for each group of samples; scalars if there is one group. All are on the CPU.
+
+    Attributes:
+        score: predictions that score at least this are accepted; inf if none can be, and -inf if all can be.
+        coverage: the share of the held-out samples that is accepted.
+        samples: the number of held-out samples.
+    """
+
+    score: Tensor
+    coverage: Tensor
+    samples: Tensor
+
+
+def what_would_do(right: Tensor, wrong: Tensor, error: float, confidence: float) -> str:
+    """How many held-out samples, or which error, it would take to accept some predictions, if nothing is accepted."""
+    samples, chance, remedies = int((right + wrong).sum()), (1.0 - confidence) / len(STARTS), []
+    if samples < (needed := needed_samples(0, error, chance)):
+        remedies.append(f"at least {needed} held-out samples")
+    else:  # with times as many samples, one threshold at least would pass its test
+        bad, number = (x.flip(0).cumsum(0) for x in (wrong, right + wrong))
+        ends = [*(wrong.flip(0).nonzero().flatten() - 1).clamp_min(0).tolist(), len(wrong) - 1]
+        counts = [*zip(bad[ends].tolist(), number[ends].tolist(), strict=True)]
+        for times in (2, 4, 8, 16, 32, 64):
+            if any(wrong_chance(times * w, times * n, error) <= chance for w, n in counts):
+                remedies.append(f"about {times * samples} held-out samples like these")
+                break
+    while error < 0.5:
+        error *= 1.25
+        if accepted_place(right, wrong, min(error, 0.5), confidence) < len(right):
+            remedies.append(f"error={min(error, 0.5):.2g}")
+            break
+    return " or ".join(remedies) or "other scores"
+
+
+def target_log_odds(evidence: Evidence) -> Tensor:
+    """The log odds of the target's class, for samples whose prediction is wrong: its probability is at most 1/2."""
+    if evidence.distance is None:
+        raise ValueError("expected evidence that was gathered with targets, got none")
+    log_p = -evidence.distance - torch.log1p(evidence.coins.odds)
+    return log_p - torch.log1p(-log_p.exp())
+
+
+def class_log_odds(logits: Tensor) -> Tensor:
+    """The log odds of every class, log(p / (1 - p)), in the shape of the logits, with the classes on the last axis.
+
+    >>> class_log_odds(torch.tensor([[4.0, 2.0, 2.0], [50.0, 0.0, 0.0]]))
+    tensor([[  1.3069,  -2.1269,  -2.1269],
+            [ 49.3069, -50.0000, -50.0000]])
+    """
+    evidence = gather(logits, dim=-1, extras=["log_odds"])
+    log_p = logits.to(accumulator(logits.dtype)).log_softmax(-1)
+    top = torch.arange(logits.shape[-1], device=logits.device) == evidence.coins.prediction.unsqueeze(-1)
+    own = scores["log_odds"].number(evidence).to(log_p.dtype).unsqueeze(-1)
+    return torch.where(top, own, log_p - torch.log1p(-log_p.exp()))

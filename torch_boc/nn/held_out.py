@@ -89,7 +89,7 @@ class HeldOut(nn.Module):
             self._agree_on_classes(other.num_classes)
             self.counts.add_(other.counts.to(self.counts.device))
             self.invalid.add_(other.invalid.to(self.invalid.device))
-        self._rows += other._rows
+        self._rows, self._memory = self._rows + other._rows, None
         return self
 
     def gathered(self, process_group: Any = None) -> Self:
@@ -124,13 +124,14 @@ class HeldOut(nn.Module):
         other = copy.copy(self)
         with torch.inference_mode(False):
             other._buffers = {name: x if x is None else x.clone() for name, x in self._buffers.items()}
-        other._first = self._first_batches()
+        other._first, other._memory = self._first_batches(), None
         return other
 
     def reset(self) -> None:
         """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
         device = self.counts.device
         self.num_classes, self._rows, self._first = self._given_classes, 0, self._first_batches()
+        self._memory = None
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
             self.counts, self.invalid = self._empty(device), torch.zeros((), dtype=torch.int64, device=device)
 
@@ -139,25 +140,32 @@ class HeldOut(nn.Module):
         return place_samples(self.checked(preds, kind, dim=dim), self.scoring)
 
     @overload
-    def checked(self, preds: Tensor, kind: str = "new", *, dim: int | None = None) -> Tensor: ...
+    def checked(
+        self, preds: Tensor, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
+    ) -> Tensor: ...
 
     @overload
-    def checked(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Tensor | Evidence: ...
+    def checked(
+        self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
+    ) -> Tensor | Evidence: ...
 
-    def checked(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Tensor | Evidence:
+    def checked(
+        self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
+    ) -> Tensor | Evidence:
         """The logits of a batch with the classes on the last axis, or its evidence; raises if it cannot be compared.
 
         Args:
             preds: logits, or their evidence.
             kind: "new", or "held-out" for samples to be added. The first batch of each is searched for probabilities.
             dim: the class axis of the logits, if it is not that of the test.
+            target: the targets, whose shape can say where the class axis is.
         """
         if kind == "new":
             self.check_calibrated()
         if isinstance(preds, Evidence):
             device, classes = preds.coins.odds.device, preds.num_classes
         else:
-            preds = classes_last(bare(preds), self.dim if dim is None else dim)
+            preds = classes_last(bare(preds), self.dim if dim is None else dim, target)
             device, classes = preds.device, preds.shape[-1]
         if classes != self.num_classes:
             self._agree_on_classes(classes)

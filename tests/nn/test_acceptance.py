@@ -1,0 +1,230 @@
+"""Acceptance as a module: the promise on real logits, the sets, what is refused, and where its state goes."""
+
+import copy
+import io
+import math
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.dispatch import NoHostSync, needs_fake_gpu
+from tests.functional.cases import random_logits
+from torch_boc import Acceptance, zoo
+from torch_boc.functional import aurc, coverage_at_error, gather, scores
+
+KINDS = {"plain": {}, "by class": {"groups": "prediction", "resolution": 256}}
+kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
+
+
+def samples(rows=3000, seed=1, sharpness=2.0):
+    """Logits, and targets that are drawn from the softmax of the sharpened logits."""
+    logits = random_logits(rows, 5, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    return logits, torch.multinomial((sharpness * logits).softmax(-1), 1, generator=generator)[:, 0]
+
+
+def calibrated(rows=3000, **options):
+    return Acceptance(**options).calibrate(*samples(rows))
+
+
+@kinds
+def test_accepted_are_scores_from_the_threshold_on(options):
+    accept, (logits, target) = calibrated(**options), samples()
+    accepted = accept.accept(logits, 0.1, 0.9)
+    threshold, group = accept.threshold(0.1, confidence=0.9), logits.argmax(-1)
+    log_odds, by_class = scores["log_odds"](logits), bool(options)
+    least = threshold.score[group] if by_class else threshold.score
+    assert torch.equal(accepted, log_odds.float() >= least.float())
+    assert 0.05 < accepted.double().mean() < 0.95
+    members = torch.nn.functional.one_hot(group).double() if by_class else torch.ones(len(group), 1).double()
+    coverage = (members * accepted[:, None]).sum(0) / members.sum(0)
+    torch.testing.assert_close(threshold.coverage.double().reshape(-1), coverage, rtol=1e-6, atol=0)
+    wrong = (logits.argmax(-1) != target).double()
+    assert ((members * (wrong * accepted)[:, None]).sum(0) <= 0.1 * (members * accepted[:, None]).sum(0)).all()
+
+
+COVERED = {"minilm-clinc150": 0.87, "resnet20-cifar10": 0.69, "roberta-agnews": 0.2, "vit-cifar10": 0.21}
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_the_promise_holds_on_real_logits(name):
+    """20 random splits at 1 % and 95 %; the observed error of the other half varies around the true one."""
+    entry = zoo.load(name)
+    test, splits = entry.test_and_splits()
+    held_out = next(iter(splits.values()))
+    logits, target = torch.cat([held_out.logits, test.logits]), torch.cat([held_out.target, test.target])
+    covered, broken = 0.0, 0
+    for seed in range(20):
+        order = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed))
+        first, second = order[: len(held_out)], order[len(held_out) :]
+        accept = Acceptance().calibrate(logits[first], target[first])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "nothing can be accepted")
+            accepted = accept.accept(logits[second])
+        covered += accepted.double().mean() / 20
+        broken += (logits[second].argmax(-1) != target[second])[accepted].double().mean() > 0.01
+    assert covered >= COVERED[name]
+    assert broken <= 3
+
+
+@pytest.mark.parametrize("coverage", [0.6, 0.9, 0.95])
+def test_sets_are_those_of_ranks_and_cover(coverage):
+    accept, (held_out, target), (logits, truth) = calibrated(), samples(), samples(seed=2)
+    sets = accept.sets(logits, coverage)
+    rank = math.floor((1 - coverage) * 3001 + 1e-9)
+    limit = held_out.softmax(-1).gather(1, target[:, None])[:, 0].sort().values[rank - 1]
+    probability = logits.softmax(-1)
+    clear = (probability / limit - 1).abs() > 0.01  # scores in one place are ties
+    assert torch.equal(sets[clear], (probability >= limit)[clear])
+    assert clear.double().mean() > 0.95
+    assert sets.gather(1, truth[:, None]).double().mean() == pytest.approx(coverage, abs=0.03)
+    assert torch.equal(Acceptance(dim=1).calibrate(held_out, target).sets(logits.T[None], coverage), sets.T[None])
+
+
+def test_sets_of_the_unknown_are_empty():
+    entry = zoo.load("minilm-clinc150")
+    held_out = entry.calibration["validation"]
+    accept = Acceptance().calibrate(held_out.logits, held_out.target)
+    sets, unknown = accept.sets(entry.id.logits), accept.sets(entry.ood["out-of-scope"].logits)
+    assert sets.gather(1, entry.id.target[:, None]).double().mean() == pytest.approx(0.95, abs=0.012)
+    assert sets.sum(1).double().mean() == pytest.approx(0.96, abs=0.03)
+    assert (unknown.sum(1) == 0).double().mean() > 0.75
+
+
+@kinds
+def test_batches_merged_ones_evidence_and_files_are_one_calibration(options):
+    logits, target = samples()
+    whole, by_batch, merged = calibrated(**options), Acceptance(**options), Acceptance(**options)
+    for batch, labels in zip(logits.split(700), target.split(700), strict=True):
+        by_batch.update(gather(batch, labels, extras=["log_odds"]))
+        part = Acceptance(**options)
+        part.update(batch, labels)
+        merged.merge(part)
+    loaded = Acceptance(**options)
+    file = io.BytesIO()
+    torch.save(whole.state_dict(), file)
+    file.seek(0)
+    loaded.load_state_dict(torch.load(file, weights_only=True))
+    for other in (by_batch, merged, loaded, copy.deepcopy(whole), pickle.loads(pickle.dumps(whole)), whole.gathered()):
+        assert torch.equal(other.counts, whole.counts)
+        assert torch.equal(other.accept(logits, 0.1), whole.accept(logits, 0.1))
+    assert whole.samples.sum() == 3000
+
+
+def test_the_areas_come_from_the_same_counts():
+    accept, (logits, target) = calibrated(resolution=2**14), samples()
+    right, wrong, _ = accept.by_kind[0]
+    order = scores["log_odds"](logits).argsort(descending=True)
+    bad = (logits.argmax(-1) != target)[order].cumsum(0)
+    number = torch.arange(1, 3001)
+    torch.testing.assert_close(aurc(right, wrong), (bad / number).double().mean(), rtol=1e-3, atol=0)
+    expected = number[bad <= 0.1 * number].max() / 3000
+    assert coverage_at_error(right, wrong, 0.1) == pytest.approx(expected.item(), abs=2e-3)
+
+
+def test_samples_that_do_not_count_and_rows_that_cannot():
+    logits, target = samples(600)
+    counted = torch.arange(600) % 3 > 0
+    one, other = Acceptance(), Acceptance()
+    one.update(logits, target, counted)
+    other.update(logits[counted], target[counted])
+    assert torch.equal(one.counts, other.counts)
+    logits[5, 2], target[7] = math.nan, -100
+    with pytest.raises(ValueError, match=r"held-out logits without NaN .* targets that are classes, got 2 other"):
+        Acceptance().calibrate(logits, target)
+    one.update(logits, target)
+    assert one.invalid == 2
+    with pytest.warns(match="2 held-out rows were left out"):
+        one.threshold(0.2)
+    assert not one.accept(logits, 0.2)[5]
+    assert not one.sets(logits)[5].any()
+
+
+def test_it_says_what_would_do_if_nothing_can_be_accepted():
+    logits, target = samples(100)
+    with pytest.warns(
+        match=r"error=0\.01 and confidence=0\.95: 100 held-out.* at least 408 .* or error=0\.\d+ would do"
+    ):
+        accepted = Acceptance().calibrate(logits, target).accept(logits)
+    assert not accepted.any()
+    sure = torch.linspace(9, 5, 300)[:, None] * torch.eye(5)[0]
+    accept = Acceptance().calibrate(sure, (torch.arange(300) % 80 == 0).long())
+    with pytest.warns(match=r": 300 held-out samples, 4 .*; about \d+00 held-out samples like these or error=0\.049"):
+        threshold = accept.threshold(0.02)
+    assert threshold.score == math.inf
+    assert threshold.coverage == 0
+    with pytest.warns(match="in [1-5] of 5 groups, of which the largest has"):
+        Acceptance("prediction").calibrate(logits, target).accept(logits)
+    with pytest.warns(match="sets hold all classes at coverage=0.99, which takes at least 99: 50 held-out"):
+        assert Acceptance().calibrate(logits[:50], target[:50]).sets(logits, 0.99).all()
+
+
+def test_bad_input():
+    logits, target = samples(100)
+    with pytest.raises(ValueError, match="expected held-out samples to compare with, got none"):
+        Acceptance().accept(logits)
+    with pytest.raises(ValueError, match="expected targets, which say which predictions are right, got none"):
+        Acceptance().update(logits)
+    with pytest.raises(ValueError, match="expected evidence that was gathered with targets"):
+        Acceptance().update(gather(logits, extras=["log_odds"]))
+    with pytest.raises(ValueError, match=r"expected target of shape \(100,\)"):
+        Acceptance().calibrate(logits, target[:50])
+    with pytest.raises(ValueError, match="got probabilities"):
+        Acceptance().calibrate(logits.softmax(-1), target)
+    with pytest.raises(ValueError, match="expected groups as None or 'prediction', got 'confidence'"):
+        Acceptance("confidence")
+    for name, value in (("error", 0), ("confidence", 1)):
+        with pytest.raises(ValueError, match=rf"expected {name} in \(0, 1\), got {value}"):
+            calibrated().accept(logits, **{name: value})
+    with pytest.raises(ValueError, match=r"expected coverage in \(0, 1\), got 2"):
+        calibrated().sets(logits, 2)
+
+
+@kinds
+def test_nothing_is_read_back(options):
+    accept, (logits, target) = calibrated(**options), samples()
+    accept.accept(logits, 0.1)
+    accept.sets(logits)
+    with NoHostSync():
+        accept.accept(logits, 0.1)
+        accept.sets(logits)
+        accept.update(logits, target)
+
+
+@needs_fake_gpu
+@kinds
+def test_everything_stays_on_the_gpu(options):
+    with FakeTensorMode(), NoHostSync():
+        accept = Acceptance(**options)
+        accept.update(torch.empty(7, 5, device="cuda"), torch.zeros(7, dtype=torch.int64, device="cuda"))
+        new = torch.empty(9, 5, device="cuda", dtype=torch.bfloat16)
+        assert accept.accept(new).device.type == accept.sets(new).device.type == accept.counts.device.type == "cuda"
+
+
+def test_it_compiles_in_one_graph_and_is_exported():
+    accept, (logits, _) = calibrated(), samples(60, seed=2)
+    logits = logits.float()
+    with pytest.raises(Exception, match="call accept or threshold once"):
+        torch.export.export(accept, (logits,))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "nothing can be accepted")
+        expected = accept.accept(logits, 0.1), accept(logits)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: accept.accept(x, 0.1), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(logits), expected[0])
+    torch.compiler.reset()
+    program = torch.export.export(accept, (logits,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    assert torch.equal(program.module()(logits[:7]), expected[1][:7])
+
+
+def test_calibration_in_inference_mode_goes_on_outside_of_it():
+    accept, (logits, target) = Acceptance(), samples()
+    with torch.inference_mode():
+        accept.update(logits, target)
+        first = accept.accept(logits, 0.1)
+    assert torch.equal(accept.accept(logits, 0.1), first)
+    accept.update(logits, target)
+    assert accept.samples == 6000

@@ -1,0 +1,242 @@
+"""Which predictions may go out without a person: a threshold with a promised error, and sets of classes."""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..functional.acceptance import (
+    AcceptanceThreshold,
+    accepted_place,
+    class_log_odds,
+    target_log_odds,
+    what_would_do,
+)
+from ..functional.checks import check_share, classes_last
+from ..functional.conformal import place_starts, score_place, threshold_rank
+from ..functional.evidence import Evidence, gather
+from ..functional.screening import Placing, place_samples
+from .held_out import HeldOut
+
+# The rows of counts of a group: predictions that are right, and wrong, by their own score; wrong ones by the target's.
+RIGHT, WRONG, MISSED = range(3)
+
+
+class Acceptance(HeldOut):
+    """Decides which predictions may go out unseen, if at most a given share of those may be wrong.
+
+    The threshold is chosen on held-out samples with targets, such that the error of the accepted predictions is at most
+    `error` for at least 95 of 100 sets of held-out samples, whatever the classifier is; the method is in
+    `torch_boc.functional.acceptance`. The score is the log odds of the prediction: of all scores it tells right from
+    wrong predictions best. `ConformalTest` answers another question: which samples are unfamiliar.
+
+    The promise is for new samples like the held-out ones. Drift voids it, and so do held-out samples that the
+    classifier was trained on, or that its checkpoint was chosen on. `DriftMonitor` watches for drift.
+
+    Calibrate it with `calibrate(logits, target)`, or with `update(logits, target)` for each batch of a validation loop.
+    The state is a buffer of counts, whatever the number of samples: 2.25 MiB, or 144 KiB for each class with
+    `groups="prediction"`. `merge`, `gathered`, `state_dict` and devices are as for `ConformalTest`. Before a model with
+    it is compiled or exported, call `threshold` or `accept` once, so that the threshold is known.
+
+    Args:
+        groups: None, or "prediction": the promise then holds for the predictions of each class, and each class needs
+            held-out samples. With C classes, about one of 20 C promises is broken at a confidence of 95 %.
+        num_classes: this and the following arguments are as for `ConformalTest`.
+
+    >>> confidence = torch.linspace(0, 6, 2000)
+    >>> target = (torch.arange(2000) % 5 == 0) & (confidence < 3)  # every fifth is wrong, unless the model is sure
+    >>> logits = confidence[:, None] * torch.eye(2)[0]
+    >>> accept = Acceptance().calibrate(logits, target.long())
+    >>> score, coverage, samples = accept.threshold(0.01, confidence=0.95)
+    >>> print(f"accept from log odds of {score:.2f} on: {coverage:.0%} of {samples} held-out samples")
+    accept from log odds of 2.94 on: 51% of 2000 held-out samples
+    >>> accept.accept(torch.tensor([[5.0, 0.0], [2.0, 0.0]]), error=0.01)
+    tensor([ True, False])
+    >>> accept.sets(torch.tensor([[5.0, 0.0], [0.2, 0.0]]), coverage=0.95)
+    tensor([[ True, False],
+            [ True,  True]])
+    """
+
+    kinds = 3
+    expected = "held-out logits without NaN and +inf, and targets that are classes"
+
+    def __init__(
+        self,
+        groups: str | None = None,
+        *,
+        num_classes: int | None = None,
+        resolution: int | None = None,
+        dim: int | None = None,
+        validate_args: bool = True,
+    ) -> None:
+        if groups not in (None, "prediction"):
+            raise ValueError(f"expected groups as None or 'prediction', got {groups!r}")
+        how: dict[str, Any] = {"num_classes": num_classes, "resolution": resolution, "dim": dim}
+        super().__init__("log_odds", 1.0, groups, validate_args=validate_args, **how)
+
+    @property
+    def samples(self) -> Tensor:
+        """The number of held-out samples in each group, int64, on the device."""
+        return self.by_kind[:, :MISSED].sum((1, 2))
+
+    @property
+    def by_kind(self) -> Tensor:
+        """The counts of shape (groups, 3, places): right and wrong predictions, and wrong ones by the target's score.
+
+        `torch_boc.functional.aurc` and others take the first two.
+        """
+        return self.counts.view(-1, self.kinds, self.counts.shape[-1])
+
+    def calibrate(self, logits: Tensor, target: Tensor) -> Self:
+        """Take these held-out samples, logits of shape (N, C), in place of all earlier ones, and return the object.
+
+        Raises:
+            ValueError: if there is no row, a row has NaN or +inf, or a target is no class.
+        """
+        return self._calibrate(logits, target)
+
+    def update(
+        self,
+        preds: Tensor | Evidence,
+        target: Tensor | None = None,
+        counted: Tensor | None = None,
+        *,
+        dim: int | None = None,
+    ) -> None:
+        """Add a batch of held-out samples. No value is read back.
+
+        Args:
+            preds: logits of shape (N, C), or their evidence, gathered with targets and `extras=["log_odds"]`.
+            target: class indices of shape (N,).
+            counted: booleans, which samples count; by default all, or those that the evidence counts.
+            dim: the class axis of the logits, if it is not that of this object.
+        """
+        self._memory = None
+        if isinstance(preds, Tensor):
+            if target is None:
+                raise ValueError("expected targets, which say which predictions are right, got none")
+            evidence = gather(
+                self.checked(preds, "held-out", dim=dim, target=target), target, extras=["log_odds"], dim=-1
+            )
+        else:
+            evidence = preds
+            self.checked(preds, "held-out")
+        missed, placing = target_log_odds(evidence).reshape(-1), place_samples(evidence, self.scoring)
+        label = evidence.target.reshape(-1)  # type: ignore[union-attr]
+        counted = torch.ones_like(placing.valid) if counted is None else counted.reshape(-1)
+        if evidence.counted is not None:
+            counted = counted & evidence.counted.reshape(-1)
+        valid = placing.valid & (label >= 0) & (label < evidence.num_classes)
+        wrong = evidence.coins.prediction.reshape(-1) != label
+        first = self.kinds * (torch.zeros_like(placing.place) if placing.group is None else placing.group)
+        self.add(Placing(placing.place, first + wrong, valid & counted))
+        self.add(Placing(score_place(missed, self.scoring.resolution), first + MISSED, valid & counted & wrong))
+        self.invalid.add_((~valid & counted).sum())
+        self._rows += len(label)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Which predictions are accepted at an error of 1 % with a confidence of 95 %."""
+        return self.accept(logits)
+
+    def accept(self, logits: Tensor, error: float = 0.01, confidence: float = 0.95) -> Tensor:
+        """Which predictions may go out unseen: booleans of the shape of the logits without the class axis.
+
+        With the chance `confidence` over the held-out samples, at most a share of `error` of the accepted predictions
+        is wrong. Rows with NaN or +inf are not accepted. If nothing can be accepted, a warning says what would do. The
+        first call after a calibration reads the counts from the device; later calls read nothing.
+        """
+        rows = classes_last(logits, self.dim)
+        place, group, valid = self.place(rows, dim=-1)
+        lowest = self._lowest(error, confidence)
+        least = lowest[0] if group is None else lowest.index_select(0, group)
+        return (valid & (place >= least)).reshape(rows.shape[:-1])
+
+    def threshold(self, error: float = 0.01, *, confidence: float = 0.95) -> AcceptanceThreshold:
+        """The log odds from which on `accept` accepts predictions, and the share of held-out samples that it accepts.
+
+        There is one for each group if there are groups.
+        """
+        self.check_calibrated()
+        if invalid := int(self.invalid):
+            warnings.warn(f"{invalid} held-out rows were left out; expected {self.expected}", stacklevel=2)
+        lowest = self._lowest(error, confidence).cpu()
+        starts = torch.cat([place_starts(self.scoring.resolution), torch.tensor([torch.inf], dtype=torch.float64)])
+        samples, here = self.samples.cpu(), self.by_kind[:, :MISSED].sum(1).cpu()
+        places = torch.arange(here.shape[-1])
+        accepted = torch.where(places >= lowest.unsqueeze(-1), here, 0).sum(-1)
+        found = AcceptanceThreshold(starts[lowest], accepted / samples, samples)
+        return found if self.scoring.groups else AcceptanceThreshold(*(x[0] for x in found))
+
+    def sets(self, logits: Tensor, coverage: float = 0.95) -> Tensor:
+        """The classes that each sample can have: booleans of the shape of the logits.
+
+        The set of a new sample contains its class with a chance of at least `coverage`, on average over samples and
+        held-out samples. It holds all classes whose probability is high enough (LAC; Sadinle and others, 2019), which
+        gives the smallest sets on average. An empty set means that the sample is like none of the classes; rows with
+        NaN or +inf have one. Groups are not distinguished.
+        """
+        check_share("coverage", coverage)
+        rows = self.checked(logits)
+        least = self._known(("sets", coverage), lambda: self._least_log_odds(coverage))
+        mask: Tensor = class_log_odds(rows).float() >= least
+        return mask.movedim(-1, -1 if self.dim is None else self.dim)
+
+    def _lowest(self, error: float, confidence: float) -> Tensor:
+        """The lowest place of each group at which predictions are accepted."""
+        check_share("error", error)
+        check_share("confidence", confidence)
+        lowest: Tensor = self._known((error, confidence), lambda: self._new_lowest(error, confidence))
+        return lowest
+
+    def _known(self, what: object, compute: Callable[[], Any]) -> Any:
+        """As `_remembered`, but compiled code takes what was computed before, because it cannot read the counts."""
+        if not torch.compiler.is_compiling():
+            return self._remembered(what, compute)
+        known = {} if self._memory is None else self._memory[2]
+        if what not in known:
+            raise ValueError(
+                "expected a threshold that is known before the model is compiled or exported, got none; "
+                "call accept or threshold once with the same error and confidence"
+            )
+        return known[what]
+
+    def _new_lowest(self, error: float, confidence: float) -> Tensor:
+        if type(self.counts) is not Tensor:  # a fake tensor has no values
+            return torch.zeros(len(self.samples), dtype=torch.int64, device=self.counts.device)
+        self.refuse_probabilities()
+        by_group = self.by_kind.cpu()
+        lowest = [accepted_place(group[RIGHT], group[WRONG], error, confidence) for group in by_group]
+        nothing = [group for group, place in zip(by_group, lowest, strict=True) if place == by_group.shape[-1]]
+        if nothing:
+            largest = max(nothing, key=lambda group: int(group[:MISSED].sum()))
+            where = f" in {len(nothing)} of {len(lowest)} groups, of which the largest has"
+            level = f"error={error} and confidence={confidence}" + (where if self.scoring.groups else ":")
+            warnings.warn(
+                f"nothing can be accepted at {level} {int(largest[:MISSED].sum())} held-out samples, "
+                f"{int(largest[WRONG].sum())} of them wrong; "
+                f"{what_would_do(largest[RIGHT], largest[WRONG], error, confidence)} would do",
+                stacklevel=6,
+            )
+        return torch.tensor(lowest, device=self.counts.device)
+
+    def _least_log_odds(self, coverage: float) -> Tensor:
+        """The log odds from which on a class is in a set."""
+        if type(self.counts) is not Tensor:
+            return torch.zeros((), device=self.counts.device)
+        self.refuse_probabilities()
+        of_target = self.by_kind[:, [RIGHT, MISSED]].sum((0, 1))
+        samples, places = int(of_target.sum()), len(of_target)
+        rank = threshold_rank(samples, 1.0 - coverage)
+        if rank == 0:
+            needed = math.ceil(1 / (1.0 - coverage) - 1e-9) - 1
+            warnings.warn(
+                f"sets hold all classes at coverage={coverage}, which takes at least {needed}: "
+                f"{samples} held-out samples are too few",
+                stacklevel=5,
+            )
+        place = (of_target.cumsum(0) < rank).sum().clamp_max(places - 1)
+        start = place_starts(self.scoring.resolution).to(place.device, torch.float32)[place]
+        return start if rank else torch.full_like(start, -torch.inf)
