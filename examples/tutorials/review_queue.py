@@ -32,8 +32,7 @@ print(len(held_out), "held-out requests,", len(familiar), "familiar and", len(un
 # %%
 test = torch_boc.ConformalTest().calibrate(held_out.logits)
 threshold = test.threshold(0.01)
-print(f"flag where the log odds of the prediction are below {threshold.score:.3f}")
-print(f"that is a confidence below {torch.sigmoid(threshold.score):.3f}")
+print(f"flag where the score, GEN, is below {threshold.score:.3f}")
 print(f"with a chance of 95 %, at most {threshold.rate_quantile(0.95):.2%} of familiar requests are flagged")
 
 # %% [markdown]
@@ -90,13 +89,13 @@ print(f"{sum(numbers) / 50:.1f} discoveries a day, {sum(shares) / 50:.1%} of the
 # ## The picture
 #
 # Valid is not powerful: the share of familiar requests that are flagged follows the level, whatever the score is. The
-# share of the others is the power, and depends on the score: here the energy finds more than the log odds.
+# share of the others is the power, and depends on the score: here GEN, the default, finds more than the log odds.
 
 # %%
 figure = Figure(figsize=(6.4, 3.8), layout="constrained")
 axes = figure.subplots()
 levels = torch.logspace(-3, -0.7, 60).tolist()
-for score, colour in (("log_odds", "#0072b2"), ("energy", "#d55e00")):
+for score, colour in (("log_odds", "#0072b2"), ("gen", "#d55e00")):
     tried = torch_boc.ConformalTest(score).calibrate(held_out.logits)
     for data, style, name in ((unfamiliar, "-", "out of scope"), (familiar, "--", "familiar")):
         p = tried(data.logits)

@@ -61,7 +61,7 @@ def test_the_numbers(run, bare):
     test, new = ConformalTest().calibrate(logits(bare / "val.npz")), logits(bare / "noise.npz")
     threshold = test.threshold(0.05)
     found = result(run, "bare.npy", *VAL)
-    assert (found["held_out"], found["held_out_samples"], found["score"]) == ("val", 200, "log_odds")
+    assert (found["held_out"], found["held_out_samples"], found["score"]) == ("val", 200, "gen")
     assert found["threshold"] == float(threshold.score)
     assert (found["alpha"], found["expected_rate"]) == (0.05, pytest.approx(10 / 201))
     rates = [betaincinv(10, 191, chance) for chance in (0.05, 0.95)]

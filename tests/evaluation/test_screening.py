@@ -95,7 +95,7 @@ def test_the_stream_is_that_of_a_monitor():
     _, _, stream = screened(test, noise, trusted=trusted, seed=3)
     assert [row.kind for row in stream] == ["id"] * STREAM_KNOWN + ["ood"] * 200
     assert [row.sample for row in stream] == list(range(1, 501))
-    monitor = DriftMonitor(ConformalTest().calibrate(trusted["val"].logits), stream[0].alpha, seed=3)
+    monitor = DriftMonitor(ConformalTest("log_odds").calibrate(trusted["val"].logits), stream[0].alpha, seed=3)
     known = test.logits[arrange(test, trusted, 3).known[:STREAM_KNOWN]]
     assert [row.evidence for row in stream[:STREAM_KNOWN]] == pytest.approx(monitor.update(known).tolist())
     assert stream[-1].evidence > math.log(100)

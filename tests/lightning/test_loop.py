@@ -122,7 +122,7 @@ class TestConformalTest:
         for epoch in range(2):
             saved = torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=True)
             module.load_state_dict(saved["state_dict"])
-            for callback, score in zip(callbacks, ("log_odds", "gap"), strict=True):
+            for callback, score in zip(callbacks, ("gen", "gap"), strict=True):
                 test = ConformalTest(score)
                 test.load_state_dict(saved["callbacks"][callback.state_key]["test"])
                 assert torch.equal(test.counts, ConformalTest(score).calibrate(logits_of(module, KNOWN)).counts)

@@ -66,7 +66,7 @@ def test_p_values_are_the_ranks_of_scores(options):
         same = strata[0][:, None] == strata[1]
     below = (same & (known <= own[:, None])).sum(1)
     expected = (below + 1) / (same.sum(1) + 1).double()
-    floor = 2 / (same.sum(1) + 1)  # a tie in a place may count one or two more
+    floor = 2 / (same.sum(1) + 1).double()  # a tie in a place may count one or two more
     assert ((test(z) - expected).abs() <= floor + 1e-12).all()
 
 
@@ -197,7 +197,7 @@ def test_the_calibration_is_saved_loaded_copied_and_pickled(options):
 
 def test_the_state_of_another_test_is_refused():
     with pytest.raises(
-        ValueError, match=r"expected the state of a ConformalTest with score='energy'.*got.*score='log_odds'"
+        ValueError, match=r"expected the state of a ConformalTest with score='energy'.*got.*score='gen'"
     ):
         ConformalTest("energy").load_state_dict(calibrated().state_dict())
     with pytest.raises(

@@ -65,7 +65,7 @@ def test_a_class_axis_in_the_middle(dim):
 def test_the_state_dict_has_both_and_the_names_of_the_model_do_not_change():
     first = BoCClassifier(linear(), test=calibrated(groups="prediction"))
     assert [name for name in first.state_dict() if name.startswith("model.")] == ["model.weight", "model.bias"]
-    second = BoCClassifier(nn.Linear(3, 5), test=ConformalTest(groups="prediction"))
+    second = BoCClassifier(nn.Linear(3, 5), test=ConformalTest("log_odds", groups="prediction"))
     x = torch.randn(30, 3)
     with pytest.raises(ValueError, match=r"expected held-out samples .* call calibrate\(logits\) first"):
         second(x)

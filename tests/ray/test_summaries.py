@@ -94,6 +94,7 @@ def test_a_row_without_a_group_is_refused(values):
 @pytest.mark.parametrize("options", [{}, {"groups": "prediction"}, {"score": "energy"}], ids=str)
 @pytest.mark.parametrize("make", [with_logits, with_columns])
 def test_a_calibration(options, make):
+    options = {"score": "log_odds"} | options  # the columns have no GEN
     whole, blank = ConformalTest(**options).calibrate(LOGITS), ConformalTest(**options)
     found = calibrate(Blocks(make(LOGITS), (30, 31)), blank)
     # A score from columns is rounded in another way, so that it may be counted in the next of the fine places.

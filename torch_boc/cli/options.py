@@ -7,7 +7,7 @@ import typer
 # The endings of files that can be read.
 ENDINGS = ".npz, .npy, .safetensors, .pt, .pth, .parquet, .csv, .tsv or .csv.gz"
 FILES = f"Logits: {ENDINGS}; a folder, pattern or URI of Parquet. NAME=PATH gives it a name."
-SCORE = "log_odds"
+SCORE = "gen"
 ALPHA = 0.01  # of the monitor
 FOLDER = "boc-report"
 DTYPES = ("auto", "float32", "float16", "bfloat16")

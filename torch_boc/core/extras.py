@@ -88,7 +88,7 @@ def _generalized_entropy(rivals: Tensor, rest: Tensor) -> Tensor:
 
     Everything is in logarithms. For the top, p = 1 / (1 + R) and 1 - p = R / (1 + R), so that no digits are lost.
     """
-    log_top = -torch.nn.functional.softplus(rest)
+    log_top = -torch.log1p(rest.exp())  # R is at most C - 1; onnxruntime has no softplus in float64
     # The top itself, at -inf, adds nothing, so that all classes may be taken for all rivals.
     nearest = _largest(rivals, cast(int, torch.sym_min(LARGEST, rivals.shape[-1])) - 1, beside=1)
     log_p = nearest.clamp_min(-1e30) + log_top.to(rivals.dtype).unsqueeze(-1)

@@ -45,7 +45,8 @@ class ConformalTest(HeldOut):
 
     Args:
         score: a name in `torch_boc.functional.scores`. Samples with low scores get small p-values; with "-" before the
-            name, those with high scores do.
+            name, those with high scores do. The default, GEN, finds unfamiliar samples best. To find wrong predictions
+            of familiar samples, take "log_odds", or `Acceptance`.
         temperature: the logits are divided by this number before they are scored; `score="dominance"` with a
             temperature of 4 is the tempered coins.
         groups: None, or what a sample must have in common with the held-out samples that it is compared with:
@@ -77,7 +78,7 @@ class ConformalTest(HeldOut):
 
     def __init__(
         self,
-        score: str = "log_odds",
+        score: str = "gen",
         temperature: float = 1.0,
         groups: str | None = None,
         *,

@@ -32,8 +32,8 @@ class DriftMonitor(nn.Module):
     the new kind, the monitor takes them for normal, and the evidence stops growing: `reset` starts again from the
     held-out samples. All states are buffers: `state_dict` and `load_state_dict` continue a stream after a restart.
 
-    A drift of the confidence is what a `ConformalTest` with its default score shows. To ask whether there is more than
-    that, monitor `ConformalTest("concentration", groups="confidence")` beside it.
+    A test with its default score shows drift of how sure the predictions are. To ask whether there is more than that,
+    monitor `ConformalTest("concentration", groups="confidence")` beside it.
 
     Args:
         test: a calibrated test, which is copied; None if only `update_p_values` is called.

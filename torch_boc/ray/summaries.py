@@ -142,7 +142,7 @@ def calibrate(
     Args:
         dataset: a `ray.data.Dataset` with logits, or with the columns of a predictor, as for `summarize`. Without
             logits, a test has the scores that follow from the columns, such as "log_odds", and no temperature.
-        test: the test to calibrate, which is copied without its held-out samples; by default `ConformalTest()`.
+        test: the test to calibrate, which is copied without its held-out samples; by default `ConformalTest("log_odds")`.
         logits: the name of the column of logits.
         num_classes: the number of classes, for rows without logits.
 
@@ -154,7 +154,7 @@ def calibrate(
     """
     if not (test is None or isinstance(test, ConformalTest)):
         raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
-    blank = ConformalTest() if test is None else test.clone().cpu()
+    blank = ConformalTest("log_odds") if test is None else test.clone().cpu()
     blank.reset()
 
     def add(found: ConformalTest, block: Arrays) -> ConformalTest:
