@@ -142,7 +142,8 @@ def calibrate(
     Args:
         dataset: a `ray.data.Dataset` with logits, or with the columns of a predictor, as for `summarize`. Without
             logits, a test has the scores that follow from the columns, such as "log_odds", and no temperature.
-        test: the test to calibrate, which is copied without its held-out samples; by default `ConformalTest("log_odds")`.
+        test: the test to calibrate, which is copied without its held-out samples; by default
+            `ConformalTest("log_odds")`.
         logits: the name of the column of logits.
         num_classes: the number of classes, for rows without logits.
 
