@@ -46,7 +46,7 @@ later = torch.where(changed[:, None], unfamiliar[:800], familiar[2000:2800])
 stream = torch.cat([familiar[:1000], later])
 monitor = torch_boc.DriftMonitor(test, alpha=0.01)
 evidence = torch.cat([monitor.update(batch) for batch in stream.split(50)])
-print(f"alarm after {int(monitor.alarm_at)} samples; the change began after about {monitor.change}")
+print(f"alarm after {int(monitor.alarm_at)} samples; the change began in {monitor.change}")
 
 # %% [markdown]
 # ## A restart loses nothing

@@ -130,7 +130,7 @@ def test_the_alarm_is_told_once():
             model(x)
             assert len(told) == int(watching.monitor.alarm)
     assert told == [watching.monitor]
-    assert 30 <= watching.monitor.change <= 60  # it is an estimate
+    assert 30 <= watching.monitor.began <= 60  # it is an estimate
 
 
 def test_a_monitor_reads_nothing_back_unless_an_alarm_is_asked_for():

@@ -30,17 +30,22 @@ def stream(rows=300):
     return logits
 
 
-@kinds
+WAYS = {"endless": {"run_length": 1000}, "mix": {"mix": True}}
+
+
+@pytest.mark.parametrize(
+    ("options", "way"), [*((x, {}) for x in KINDS.values()), *(({}, x) for x in WAYS.values())], ids=[*KINDS, *WAYS]
+)
 @pytest.mark.parametrize("size", [1, 7, 300])
-def test_batches_of_any_size_give_the_same(options, size, monkeypatch):
-    one, other = DriftMonitor(calibrated(**options)), DriftMonitor(calibrated(**options))
+def test_batches_of_any_size_give_the_same(options, way, size, monkeypatch):
+    one, other = DriftMonitor(calibrated(**options), **way), DriftMonitor(calibrated(**options), **way)
     expected = one.update(stream())
     monkeypatch.setattr(drift, "PIECE", 64)
     found = torch.cat([other.update(batch) for batch in stream().split(size)])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
     states = one.state_dict()
     for name, value in other.state_dict().items():
-        torch.testing.assert_close(value, states[name], rtol=1e-9, atol=1e-9, msg=name)
+        torch.testing.assert_close(value, states[name], rtol=1e-9, atol=1e-9, msg=name, equal_nan=True)
     assert one.seen == 299
     assert one.skipped == 1
 
@@ -63,13 +68,14 @@ def test_p_values_by_hand():
     torch.testing.assert_close(path[~logits.isnan().any(-1)], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_exchangeable_streams_raise_few_alarms():
+@pytest.mark.parametrize("way", [{}, {"mix": True}], ids=str)
+def test_exchangeable_streams_raise_few_alarms(way):
     """Held-out samples and stream are drawn anew 100 times; one alarm in ten would be allowed."""
     alarms = 0
     for seed in range(100):
         logits = random_logits(300, 5, seed=seed)
         test = ConformalTest("concentration", groups="confidence").calibrate(logits[:150])
-        monitor = DriftMonitor(test, alpha=0.1)
+        monitor = DriftMonitor(test, alpha=0.1, **way)
         monitor.update(logits[150:])
         alarms += int(monitor.alarm)
     assert alarms <= 10 + 3 * math.sqrt(10)
@@ -88,10 +94,50 @@ def test_real_drift_is_found_soon():
     turned = copy.deepcopy(start)
     turned.update(unknown[:500])
     assert 0 < turned.alarm_at - 1000 <= 40
-    assert abs(turned.change - 1000) <= 30
+    assert abs(turned.began - 1000) <= 30
+    low, high = turned.change
+    assert low <= 1000 <= high <= turned.alarm_at
     third = torch.rand(500, generator=generator) < 0.3
     start.update(torch.where(third[:, None], unknown[:500], known[1000:]))
     assert 0 < start.alarm_at - 1000 <= 300
+
+
+def test_classes_that_vanish_are_found():
+    """The scores of the classes that stay are those of the held-out samples."""
+    entry = zoo.load("resnet20-cifar10")
+    known, splits = entry.test_and_splits()
+    test = ConformalTest().calibrate(next(iter(splits.values())).logits)
+    order = torch.randperm(len(known), generator=torch.Generator().manual_seed(0))
+    stays = known.target[order] < 3
+    stream = torch.cat([known.logits[order[:500]], known.logits[order[500:]][stays[500:]][:200]])
+    monitor, without = DriftMonitor(test, mix=True), DriftMonitor(test)
+    monitor.update(stream)
+    without.update(stream)
+    assert not without.alarm
+    assert 500 < monitor.alarm_at <= 560
+    assert abs(monitor.began - 500) <= 20
+
+
+def test_samples_that_depend_on_each_other_are_said():
+    logits = random_logits(400, 5, seed=3)
+    monitor, twice = DriftMonitor(calibrated()), DriftMonitor(calibrated(), alpha=1e-9)
+    monitor.update(logits)
+    correlation, error = monitor.dependence
+    assert abs(correlation) < 3 * error
+    assert error == pytest.approx(1 / math.sqrt(399))
+    twice.update(logits.repeat_interleave(2, 0))
+    with pytest.warns(match=r"neighbouring samples depend on each other \(correlation 0\.[45]\d, .*every k-th frame"):
+        assert twice.dependence.correlation == pytest.approx(0.5, abs=0.1)
+    assert math.isnan(DriftMonitor(calibrated()).dependence.correlation)
+
+
+def test_dependence_is_the_correlation_of_neighbours():
+    p = torch.rand(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) ** 1.1
+    monitor = DriftMonitor(alpha=1e-12)
+    for batch in p.split(70):
+        monitor.update_p_values(batch)
+    expected = torch.corrcoef(torch.stack([p[1:], p[:-1]]))[0, 1].item()
+    assert monitor.dependence.correlation == pytest.approx(expected, abs=1e-3)
 
 
 def test_an_alarm_stays_and_a_reset_forgets():
@@ -108,7 +154,7 @@ def test_an_alarm_stays_and_a_reset_forgets():
     monitor.reset()
     assert not monitor.alarm
     for name, value in monitor.state_dict().items():
-        assert torch.equal(value, before[name]), name
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0, equal_nan=True, msg=name)
 
 
 @kinds
@@ -155,6 +201,9 @@ def test_it_compiles_in_one_graph():
 
 
 BAD = [
+    (lambda: DriftMonitor(alpha=0.1, run_length=100), r"expected alpha, or run_length above 1, got alpha=0\.1 and run_"),
+    (lambda: DriftMonitor(run_length=1), "got alpha=None and run_length=1"),
+    (lambda: DriftMonitor(mix=True).update_p_values(torch.rand(3)), "expected logits for a monitor with mix=True"),
     (lambda: DriftMonitor().update(stream()), "expected a monitor with a test, got one without"),
     (lambda: DriftMonitor(ConformalTest()).update(stream()), "expected held-out samples to compare with, got none"),
     (lambda: DriftMonitor(calibrated(), alpha=1.0), r"expected alpha in \(0, 1\), got 1"),
@@ -188,13 +237,15 @@ def test_the_begin_is_that_of_the_alarm():
     for batch in logits.split(50):
         split.update(batch)
     assert 300 < whole.alarm_at <= 340
-    assert abs(whole.change - 300) <= 20
+    assert abs(whole.began - 300) <= 20
     assert whole.change == split.change
 
 
 def test_the_state_of_another_alpha_is_refused():
     with pytest.raises(ValueError, match=r"expected the state of a monitor with alpha=0\.01, got alpha=0\.2"):
         DriftMonitor(calibrated()).load_state_dict(DriftMonitor(calibrated(), alpha=0.2).state_dict())
+    with pytest.raises(ValueError, match=r"with run_length=1000, got alpha=0\.01, mix=True"):
+        DriftMonitor(calibrated(), run_length=1000).load_state_dict(DriftMonitor(calibrated(), mix=True).state_dict())
 
 
 def test_made_in_inference_mode_it_goes_on_outside():

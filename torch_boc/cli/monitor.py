@@ -34,6 +34,9 @@ def monitor(
     The evidence is the gambler's capital. Without drift it ever reaches 1/alpha with a chance of at most alpha, however
     long the stream is. The exit code is 4 if there was an alarm, and 0 otherwise. With --json each line is an object.
 
+    Samples that depend on each other, such as the frames of a video, raise false alarms: give one of each session,
+    every k-th frame, or shuffled batches.
+
     Files are read in their order. Standard input has one sample in each line, numbers with commas between them or an
     array of JSON, and is read as it comes. A bad line is an error that names it; the samples before it count. Rows with
     NaN or +inf are skipped, and do not count as samples.

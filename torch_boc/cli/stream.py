@@ -112,15 +112,15 @@ class Stream:
         quiet = not bool(self.monitor.alarm)
         evidence = self.monitor.update(batch)
         if quiet and bool(self.monitor.alarm):
-            first = int((evidence >= -math.log(self.monitor.alpha)).nonzero()[0]) + 1
+            first = int((evidence >= self.monitor.bound).nonzero()[0]) + 1
             if self.stop:
                 batch, self.monitor = batch[:first], before
                 self.monitor.update(batch)
-            at, change, reached = int(self.monitor.alarm_at), self.monitor.change or 0, float(evidence[first - 1])
+            at, change, reached = int(self.monitor.alarm_at), self.monitor.change or (0, 0), float(evidence[first - 1])
             self.say(
                 "alarm",
-                f"ALARM at sample {at:,}: evidence {capital(reached)} has reached {1 / self.monitor.alpha:g}; "
-                f"the change probably began after sample {change:,}",
+                f"ALARM at sample {at:,}: evidence {capital(reached)} has reached {math.exp(self.monitor.bound):g}; "
+                f"the change probably began between sample {change[0]:,} and {change[1]:,}",
                 alarm_log_evidence=reached,
                 sample=at,
                 change=change,
@@ -144,7 +144,7 @@ class Stream:
         """Print the last line."""
         skipped, peak = int(self.monitor.skipped), capital(float(self.monitor.peak))
         more = f" ({skipped:,} more with NaN or +inf left out)" if skipped else ""
-        found = self._alarm(f"no alarm: evidence never reached {1 / self.monitor.alpha:g}")
+        found = self._alarm(f"no alarm: evidence never reached {math.exp(self.monitor.bound):g}")
         self.say("end", f"{int(self.monitor.seen):,} samples{more}, {found}; {self._now()}, at most {peak}")
 
     def say(self, event: str, text: str, **more: Any) -> None:

@@ -12,6 +12,11 @@ share that has begun is multiplied by the betting function f_s(p) of each sample
 
 The shares w_t fall so slowly that a change after many samples is still found: one that begins at t = 10,000 needs about
 14 more in the logarithm of the capital than one at the start.
+
+For a stream that never ends, the gambler gets 1 for each sample instead (Shiryaev and Roberts). What the bets have made
+of it is n after n samples on average. So it first reaches a number after at least that many samples on average:
+
+    wealth = mean_s sum_{t <= n} prod_{i = t..n} f_s(p_i)
 """
 
 import math
@@ -23,11 +28,16 @@ from torch import Tensor
 from ..core.precision import widen
 
 # Exponents of the betting functions f(p) = e p^(e - 1): for p-values near 0, and, with 1 - p, for p-values near 1.
-# With exponents above 1/2 the capital has a variance.
-EXPONENTS = (0.55, 0.7, 0.85)
-STRATEGIES = 2 * len(EXPONENTS)
-# P-values nearer to 0 or 1 than this are taken for this. It lowers the capital, so that the level holds.
+# Those above 1 win on p-values that are moderately high, or low with 1 - p.
+EXPONENTS = (0.55, 0.7, 0.85, 1.5, 3.0, 6.0)
+# P-values nearer to 0 or 1 than this are taken for this, so that no bet is infinite. It changes the mean of a bet by
+# less than 1e-18.
 NEAREST = 2.0**-60
+# The number of bins, and what a sample counts less with each later one, of the histograms that `histogram_bets` keeps.
+HISTOGRAMS = ((10, 0.97), (40, 0.99))
+BINS = max(bins for bins, _ in HISTOGRAMS)
+# What each bin counts before the first sample.
+PRIOR = 0.5
 
 
 class Capital(NamedTuple):
@@ -58,10 +68,10 @@ class Bets(NamedTuple):
     capital: Capital
 
 
-def empty_capital() -> Capital:
+def empty_capital(strategies: int = 2 * len(EXPONENTS)) -> Capital:
     """The state before the first sample."""
-    nothing = torch.zeros(STRATEGIES, dtype=torch.float64)
-    return Capital(nothing - math.inf, nothing.clone(), torch.zeros(STRATEGIES, dtype=torch.int64))
+    nothing = torch.zeros(strategies, dtype=torch.float64)
+    return Capital(nothing - math.inf, nothing.clone(), torch.zeros(strategies, dtype=torch.int64))
 
 
 def log_bets(p: Tensor) -> Tensor:
@@ -76,32 +86,69 @@ def log_bets(p: Tensor) -> Tensor:
     return torch.cat(((exponent - 1.0) * both + exponent.log()).unbind(), -1)
 
 
-def place_bets(p: Tensor, capital: Capital, seen: Tensor) -> Bets:
+def histogram_bets(p: Tensor, histograms: Tensor) -> tuple[Tensor, Tensor]:
+    """Logarithms of bets that the p-values fall where those of the last samples fell, and the histograms afterwards.
+
+    They find a change that makes some p-values frequent which are neither low nor high.
+
+    Args:
+        p: (N,) p-values in the order of the stream; NaN does not count. An N by N matrix is made.
+        histograms: (H, BINS), from the earlier samples, zeros at the start.
+
+    Returns:
+        (N, H), 0 for NaN, and (H, BINS).
+    """
+    valid = ~p.isnan()
+    number = valid.cumsum(0)
+    before = number - valid.long()
+    position, wide = torch.arange(BINS, device=p.device), widen(p.nan_to_num(0.5))
+    earlier = valid.expand(len(p), -1).tril(-1)
+    gains, after = [], []
+    for (bins, discount), start in zip(HISTOGRAMS, histograms.unbind(), strict=True):
+        place = (wide * bins).long().clamp(0, bins - 1)
+        here = widen((place.unsqueeze(-1) == position) & valid.unsqueeze(-1))
+        weight = torch.where(earlier, discount ** widen((before.unsqueeze(1) - number).clamp_min(0)), 0.0)
+        past = weight @ here + discount ** widen(before).unsqueeze(-1) * start
+        share = (past.gather(-1, place.unsqueeze(-1)).squeeze(-1) + PRIOR) / (past.sum(-1) + bins * PRIOR)
+        gains.append(torch.where(valid, (bins * share).log(), 0.0))
+        total = number[-1:].sum()
+        weights = torch.where(valid, discount ** widen(total - number), 0.0)
+        after.append(weights @ here + discount ** widen(total) * start)
+    return torch.stack(gains, -1), torch.stack(after)
+
+
+def place_bets(p: Tensor, capital: Capital, seen: Tensor, *, endless: bool = False) -> Bets:
     """Bet on a batch of p-values, one after the other. The result is the same for batches of any size, up to rounding.
 
     Args:
         p: (N,), smoothed p-values in the order of the stream; no bet is placed on NaN, and it does not count.
         capital: the state before the batch.
         seen: the number of p-values before the batch, a scalar in int64.
+        endless: whether each sample brings a capital of 1, for a stream that never ends.
 
     >>> bets = place_bets(torch.full((30,), 0.02), empty_capital(), torch.tensor(0))
     >>> bets.evidence[[0, 9, 29]]
-    tensor([ 0.1746,  8.9968, 32.2144], dtype=torch.float64)
+    tensor([ 0.1976, 13.5034, 47.3108], dtype=torch.float64)
     """
     valid = ~p.isnan()
+    return grow(torch.where(valid.unsqueeze(-1), log_bets(p.nan_to_num(0.5)), 0.0), valid, capital, seen, endless)
+
+
+def grow(gain: Tensor, valid: Tensor, capital: Capital, seen: Tensor, endless: bool) -> Bets:
+    """What bets bring, of which the logarithms are `gain` of shape (N, S), with 0 where a sample is not `valid`."""
     number = seen + valid.cumsum(0)  # the number of each sample in the stream, from 1 on
-    gain = torch.where(valid.unsqueeze(-1), log_bets(p.nan_to_num(0.5)), 0.0)
     total = gain.cumsum(0)
     before = total - gain
     wide = widen(number)
     # The logarithm of w_t, where the difference of the two reciprocals does not cancel.
     growth = torch.log1p(1.0 / (wide + 1.0)) / math.log(2.0)
     log_share = torch.log(growth) - torch.log(torch.log2(wide + 1.0)) - torch.log(torch.log2(wide + 2.0))
-    entry = torch.where(valid, log_share, -math.inf).unsqueeze(-1)
+    entry = torch.where(valid, 0.0 * log_share if endless else log_share, -math.inf).unsqueeze(-1)
     begun = torch.logcumsumexp(torch.cat([capital.log_shares.unsqueeze(0), entry - before]), 0)[1:]
     shares = total + begun
-    reserve = -torch.log(torch.log2(wide + 2.0))
-    evidence = torch.logaddexp(reserve, shares.logsumexp(-1) - math.log(STRATEGIES))
+    evidence = shares.logsumexp(-1) - math.log(gain.shape[-1])
+    if not endless:
+        evidence = torch.logaddexp(-torch.log(torch.log2(wide + 2.0)), evidence)
     # Before the batch and after each sample: the largest sum of gains until now, and where it begins.
     earlier = torch.where(valid.unsqueeze(-1), -before, -math.inf)
     best, place = torch.cat([capital.rise.unsqueeze(0), earlier]).cummax(0)
@@ -109,5 +156,5 @@ def place_bets(p: Tensor, capital: Capital, seen: Tensor) -> Bets:
     rise = best + torch.cat([torch.zeros_like(total[:1].sum(0, keepdim=True)), total])
     begin = begins.gather(0, place)
     chosen = begin[1:].gather(-1, rise[1:].argmax(-1, keepdim=True)).squeeze(-1)
-    after = shares[-1:].sum(0) if len(p) else capital.log_shares
+    after = shares[-1:].sum(0) if len(gain) else capital.log_shares
     return Bets(evidence, chosen, Capital(after, rise[-1], begin[-1]))

@@ -56,11 +56,13 @@ class Placing(NamedTuple):
         place: the place of the score of each sample, from `score_place`.
         group: the group of each sample, or None if there is one group.
         valid: which samples count: those whose score is a number.
+        prediction: the predicted class of each sample, or None if it is not counted.
     """
 
     place: Tensor
     group: Tensor | None
     valid: Tensor
+    prediction: Tensor | None = None
 
 
 def check_scoring(scoring: Scoring) -> Scoring:
@@ -100,20 +102,19 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
         found = _numbers(gather(preds, extras=extras), scoring)
     else:
         found = blockwise(tempered, preds)  # so that the divided logits take little memory
-    number = found[0].reshape(-1)
+    number, prediction, *stratum = (x.reshape(-1) for x in found)
     valid = ~number.isnan()
     return Placing(
         score_place(number, scoring.resolution),
-        None if scoring.groups is None else found[1].reshape(-1),
+        prediction if scoring.groups == "prediction" else stratum[0] if stratum else None,
         valid if counted is None else valid & counted.reshape(-1),
+        prediction,
     )
 
 
 def _numbers(evidence: Evidence, scoring: Scoring) -> tuple[Tensor, ...]:
-    """The number that ranks each sample, low for unfamiliar ones, and its group if there are groups."""
+    """The number that ranks each sample, low for unfamiliar ones, its class, and its group if it is not that."""
     number = scores[scoring.name].number(evidence._replace(trials=TRIALS))
     number = number if scoring.sign > 0 else -number
-    if scoring.groups is None:
-        return (number,)
-    by_class = scoring.groups == "prediction"
-    return number, evidence.coins.prediction if by_class else confidence_stratum(evidence.coins.odds)
+    coins = evidence.coins
+    return (number, coins.prediction, *([confidence_stratum(coins.odds)] if scoring.groups == "confidence" else []))

@@ -193,7 +193,7 @@ def watch(
     ...         _ = model(torch.linspace(1, 2, 20)[:, None] * torch.eye(3)[0])
     drift
     >>> int(watching.monitor.seen), watching.monitor.change
-    (100, 0)
+    (100, (0, 4))
     """
     if monitor is None:
         if on_alarm is not None:

@@ -132,7 +132,7 @@ class Acceptance(HeldOut):
         valid = placing.valid & (label >= 0) & (label < evidence.num_classes)
         wrong = evidence.coins.prediction.reshape(-1) != label
         first = self.kinds * (torch.zeros_like(placing.place) if placing.group is None else placing.group)
-        self.add(Placing(placing.place, first + wrong, valid & counted))
+        self.add(Placing(placing.place, first + wrong, valid & counted, placing.prediction))
         self.add(Placing(score_place(missed, self.scoring.resolution), first + MISSED, valid & counted & wrong))
         self.invalid.add_((~valid & counted).sum())
         self._rows += len(label)
@@ -149,7 +149,7 @@ class Acceptance(HeldOut):
         first call after a calibration reads the counts from the device; later calls read nothing.
         """
         rows = classes_last(logits, self.dim)
-        place, group, valid = self.place(rows, dim=-1)
+        place, group, valid, _ = self.place(rows, dim=-1)
         lowest = self._lowest(error, confidence)
         least = lowest[0] if group is None else lowest.index_select(0, group)
         return (valid & (place >= least)).reshape(rows.shape[:-1])

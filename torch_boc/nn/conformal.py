@@ -200,7 +200,7 @@ class ConformalTest(HeldOut):
         self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
         """The p-values of samples of which `place` has said where they are, with one axis."""
-        place, group, valid = placing
+        place, group, valid, _ = placing
         if smoothed:
             ranks = look_up_ranks(self.counts, self.counts.cumsum(-1), place, group)
             p = rank_p_values(ranks, widen(torch.rand(place.shape, generator=generator, device=place.device)))

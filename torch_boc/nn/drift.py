@@ -1,14 +1,15 @@
 """An alarm that may be looked at after every sample: has the input drifted away from the held-out samples?"""
 
 import math
+import warnings
 from collections.abc import Callable
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from ..core.precision import moves_only, widen
-from ..functional.betting import Capital, empty_capital, place_bets
+from ..functional.betting import BINS, HISTOGRAMS, Capital, empty_capital, grow, histogram_bets, place_bets
 from ..functional.checks import check_share
 from ..functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms, stream_ranks
 from ..functional.evidence import Evidence
@@ -17,6 +18,24 @@ from .conformal import ConformalTest
 
 # So many samples are compared with each other at once: a square of booleans of this size.
 PIECE = 256
+# The seed of the numbers for the classes is so much larger, so that they are independent of those for the scores.
+OTHER_SEED = 2**32
+# From so many standard errors of the correlation on, samples are said to depend on each other.
+SIGNIFICANT = 3.0
+# The begin of a change is so uncertain, as a share of the samples from its estimate to the alarm.
+SPREAD = 2 / 3
+
+
+class Dependence(NamedTuple):
+    """How much the p-values of neighbouring samples depend on each other.
+
+    Attributes:
+        correlation: of each p-value with the one before, up to the alarm; NaN without samples.
+        error: its standard error if they are independent.
+    """
+
+    correlation: float
+    error: float
 
 
 class DriftMonitor(nn.Module):
@@ -28,6 +47,17 @@ class DriftMonitor(nn.Module):
     Without drift, this happens with a chance of at most `alpha` in a stream of any length, however often one looks. The
     bets are in `torch_boc.functional.betting`.
 
+    **The samples must not depend on each other.** The frames of a video, several requests of one session, or a test set
+    in the order of its classes raise false alarms: if each sample comes twice, in 40 of 100 streams at a level of 5 %.
+    Take one sample of each session or every k-th frame, or shuffle batches. `dependence` says how it is.
+
+    A stream that never ends would have a false alarm at some time, or its alarms would come ever later. With
+    `run_length`, there is at most one false alarm in so many samples on average, and `evidence` is the logarithm of a
+    number that is compared with `run_length`.
+
+    The scores do not show that some classes have become rare. With `mix`, half of the capital bets on the predicted
+    classes: that their mix differs from that of the held-out and earlier samples.
+
     Samples in batches of any size give the same result as one sample at a time, up to rounding. After many samples of
     the new kind, the monitor takes them for normal, and the evidence stops growing: `reset` starts again from the
     held-out samples. All states are buffers: `state_dict` and `load_state_dict` continue a stream after a restart.
@@ -37,8 +67,10 @@ class DriftMonitor(nn.Module):
 
     Args:
         test: a calibrated test, which is copied; None if only `update_p_values` is called.
-        alpha: the chance of a false alarm.
-        seed: of the numbers that break ties.
+        alpha: the chance of a false alarm in the whole stream; by default 0.01.
+        run_length: in place of `alpha`, the mean number of samples until a false alarm, such as 100_000.
+        mix: whether to watch the mix of predicted classes, too.
+        seed: of the numbers that break ties, and of the order of the classes.
 
     >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 999)[:, None] * torch.eye(3)[0])
     >>> monitor = DriftMonitor(test, alpha=0.01)
@@ -48,7 +80,7 @@ class DriftMonitor(nn.Module):
     False
     >>> evidence = monitor.update(familiar / 3)
     >>> bool(monitor.alarm), monitor.change
-    (True, 100)
+    (True, (94, 106))
     """
 
     log_shares: Tensor
@@ -60,31 +92,75 @@ class DriftMonitor(nn.Module):
     peak: Tensor
     alarm_at: Tensor
     began: Tensor
+    pairs: Tensor
+    histograms: Tensor
 
-    def __init__(self, test: ConformalTest | None = None, alpha: float = 0.01, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        test: ConformalTest | None = None,
+        alpha: float | None = None,
+        *,
+        run_length: float | None = None,
+        mix: bool = False,
+        seed: int = 0,
+    ) -> None:
         super().__init__()
         if not (test is None or isinstance(test, ConformalTest)):
             raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
-        self.alpha, self.seed = check_share("alpha", alpha), seed
+        if run_length is not None and (alpha is not None or not 1 < run_length < math.inf):
+            raise ValueError(f"expected alpha, or run_length above 1, got alpha={alpha} and run_length={run_length}")
+        self.alpha = None if run_length is not None else check_share("alpha", 0.01 if alpha is None else alpha)
+        self.run_length, self.mix, self.seed = run_length, mix, seed
         self.test, self.own = (None if test is None else test.clone() for _ in range(2))
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
             for name, value in self._start().items():
                 self.register_buffer(name, value)
 
     @property
-    def alarm(self) -> Tensor:
-        """Whether the evidence has reached log(1 / alpha) at any time since the start: a boolean on the device."""
-        return self.peak >= -math.log(self.alpha)
+    def bound(self) -> float:
+        """The evidence at which there is an alarm: log(1 / alpha), or the logarithm of the run length."""
+        return math.log(self.run_length) if self.alpha is None else -math.log(self.alpha)  # type: ignore[arg-type]
 
     @property
-    def change(self) -> int | None:
-        """After how many samples the change probably began, as seen at the alarm; None without an alarm.
+    def alarm(self) -> Tensor:
+        """Whether the evidence has reached its `bound` at any time since the start: a boolean on the device."""
+        return self.peak >= self.bound
 
-        It reads from the device.
+    @property
+    def change(self) -> tuple[int, int] | None:
+        """Between which numbers of samples the change probably began, as seen at the alarm; None without an alarm.
+
+        `began` is the single number that is most likely. This range held the truth in nine of ten streams on the
+        networks of the zoo. It reads from the device, and warns if the samples depend on each other.
         """
         if self.own is not None:
             self.own.refuse_probabilities()
-        return int(self.began) if bool(self.alarm) else None
+        if not bool(self.alarm):
+            return None
+        _ = self.dependence
+        began, at = int(self.began), int(self.alarm_at)
+        spread = math.ceil(SPREAD * (at - began))
+        return max(0, began - spread), min(at, began + spread)
+
+    @property
+    def dependence(self) -> Dependence:
+        """How much each p-value depends on the one before, up to the alarm; warns if it is significant.
+
+        It reads from the device.
+        """
+        _, number, total, squares, products = self.pairs.tolist()
+        if number < 2:
+            return Dependence(math.nan, math.nan)
+        mean = total / number
+        correlation, error = (products / number - mean**2) / max(squares / number - mean**2, 1e-300), number**-0.5
+        if correlation > SIGNIFICANT * error:
+            warnings.warn(
+                f"neighbouring samples depend on each other (correlation {correlation:.2f}, standard error "
+                f"{error:.2f}), so that false alarms are frequent, or the input changes slowly; take one sample of "
+                "each session, every k-th frame, or shuffled batches",
+                stacklevel=2,
+            )
+        return Dependence(correlation, error)
 
     def update(self, logits: Tensor | Evidence, *, dim: int | None = None) -> Tensor:
         """Add the next samples of the stream. No value is read back.
@@ -100,17 +176,33 @@ class DriftMonitor(nn.Module):
         if self.own is None:
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         placing = self.own.place(logits, dim=dim)
-        uniform = seeded_uniforms(self.seed, self.seen + placing.valid.cumsum(0) - 1)
-        ranked = [uniform.new_zeros(0)]
+        index = self.seen + placing.valid.cumsum(0) - 1
+        uniform, other = (seeded_uniforms(self.seed + extra, index) for extra in (0, OTHER_SEED))
+        ranked, gains = [uniform.new_zeros(0)], [uniform.new_zeros(0, len(HISTOGRAMS))]
         for first in range(0, len(uniform), PIECE):  # each sample is ranked among all before it, which it then joins
             part = slice(first, first + PIECE)
-            group = None if placing.group is None else placing.group[part]
-            piece = Placing(placing.place[part], group, placing.valid[part])
-            ranks = look_up_ranks(self.own.counts, self.own.counts.cumsum(-1), piece.place, group)
-            p = rank_p_values(stream_ranks(ranks, *piece), uniform[part])
-            ranked.append(torch.where(piece.valid, p, torch.nan))
+            piece = Placing(*(None if x is None else x[part] for x in placing))  # type: ignore[arg-type]
+            ranked.append(self._ranked(self.own.counts, piece, uniform[part]))
+            if self.mix:
+                gain, histograms = histogram_bets(self._classes_ranked(piece, other[part]), self.histograms)
+                self.histograms.copy_(histograms)
+                gains.append(gain)
             self.own.add(piece)
-        return self._bet(torch.cat(ranked))
+        return self._bet(torch.cat(ranked), torch.cat(gains) if self.mix else None)
+
+    @staticmethod
+    def _ranked(counts: Tensor, piece: Placing, uniform: Tensor) -> Tensor:
+        """The smoothed p-values of samples among those that are counted and those before them; NaN for invalid ones."""
+        place, group, valid, _ = piece
+        ranks = stream_ranks(look_up_ranks(counts, counts.cumsum(-1), place, group), place, group, valid)
+        return torch.where(valid, rank_p_values(ranks, uniform), torch.nan)
+
+    def _classes_ranked(self, piece: Placing, uniform: Tensor) -> Tensor:
+        """The p-values of the predicted classes, in an order of the classes that is drawn by chance."""
+        classes = self.own.classes  # type: ignore[union-attr]
+        order = seeded_uniforms(self.seed, torch.arange(len(classes), device=classes.device)).argsort()
+        position = order.argsort().index_select(0, piece.prediction)  # type: ignore[arg-type]
+        return self._ranked(classes.index_select(0, order).unsqueeze(0), Placing(position, None, piece.valid), uniform)
 
     def update_p_values(self, p: Tensor) -> Tensor:
         """Add p-values that were made elsewhere: independent and uniform in (0, 1) if nothing has changed.
@@ -118,6 +210,8 @@ class DriftMonitor(nn.Module):
         Conformal p-values are so only if they are smoothed, and if each sample joins the held-out ones after it is
         ranked. NaN is skipped. Returns the evidence after each p-value.
         """
+        if self.mix:
+            raise ValueError("expected logits for a monitor with mix=True, got p-values; use update")
         if not isinstance(p, Tensor) or not p.is_floating_point():
             got = getattr(p, "dtype", type(p).__name__)
             raise TypeError(f"expected p-values as a floating-point tensor, got {got}")
@@ -131,31 +225,51 @@ class DriftMonitor(nn.Module):
         for name, value in self._start().items():
             getattr(self, name).copy_(value)
 
-    def _bet(self, p: Tensor) -> Tensor:
-        """Bet on p-values, and write the state. Returns the evidence after each."""
-        bets = place_bets(p, Capital(self.log_shares, self.rise, self.begin), self.seen)
-        number = self.seen + (~p.isnan()).cumsum(0)
-        reached = bets.evidence >= -math.log(self.alpha)
+    def _bet(self, p: Tensor, gain: Tensor | None = None) -> Tensor:
+        """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
+        endless, valid = self.alpha is None, ~p.isnan()
+        bets = place_bets(p, Capital(self.log_shares, self.rise, self.begin), self.seen, endless=endless)
+        evidence, begin, states = bets.evidence, bets.begin, bets.capital._asdict()
+        if gain is not None:  # the mean of two capitals is a capital
+            mixed = grow(gain, valid, Capital(*(self.get_buffer(f"mix_{x}") for x in states)), self.seen, endless)
+            begin = torch.where(mixed.evidence > evidence, mixed.begin, begin)
+            evidence = torch.logaddexp(evidence, mixed.evidence) - math.log(2.0)
+            states |= {f"mix_{name}": value for name, value in mixed.capital._asdict().items()}
+        number = self.seen + valid.cumsum(0)
+        reached = evidence >= self.bound
         never = torch.iinfo(torch.int64).max
         first = torch.cat([torch.where(reached, number, never), number.new_full((1,), never)]).amin()
         new = (self.alarm_at == 0) & (first < never)
-        at_alarm = torch.where(reached & (number == first), bets.begin, 0).sum()
+        at_alarm = torch.where(reached & (number == first), begin, 0).sum()
         self.began.copy_(torch.where(new, at_alarm, self.began))
+        self.pairs.copy_(self._paired(p, (self.alarm_at == 0) & (number <= first)))
         self.alarm_at.copy_(torch.where(new, first, self.alarm_at))
-        self.peak.copy_(torch.cat([bets.evidence, self.peak.reshape(1)]).amax())
-        self.evidence.copy_(torch.cat([self.evidence.reshape(1), bets.evidence])[-1])
-        self.skipped.add_(p.isnan().sum())
-        self.seen.add_((~p.isnan()).sum())
-        for name, value in bets.capital._asdict().items():
-            getattr(self, name).copy_(value)
-        return bets.evidence
+        self.peak.copy_(torch.cat([evidence, self.peak.reshape(1)]).amax())
+        self.evidence.copy_(torch.cat([self.evidence.reshape(1), evidence])[-1])
+        self.skipped.add_((~valid).sum())
+        self.seen.add_(valid.sum())
+        for name, value in states.items():
+            self.get_buffer(name).copy_(value)
+        return evidence
 
-    @staticmethod
-    def _start() -> dict[str, Tensor]:
+    def _paired(self, p: Tensor, counted: Tensor) -> Tensor:
+        """The last p-value, and sums over pairs of neighbours: their number, means, mean squares and products."""
+        path = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
+        before, here = path[:-1], path[1:]
+        both = counted & ~before.isnan() & ~here.isnan()
+        each = torch.ones_like(here), (before + here) / 2, (before**2 + here**2) / 2, before * here
+        sums = torch.stack([torch.where(both, x, 0.0).sum() for x in each])
+        return torch.cat([path[-1:], self.pairs[1:] + sums])
+
+    def _start(self) -> dict[str, Tensor]:
         """The states before the first sample."""
         number, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
-        counts = {name: count.clone() for name in ("seen", "skipped", "alarm_at", "began")}
-        return {**empty_capital()._asdict(), **counts, "evidence": number.clone(), "peak": number.clone()}
+        states = {name: count.clone() for name in ("seen", "skipped", "alarm_at", "began")}
+        if self.mix:
+            states |= {f"mix_{name}": value for name, value in empty_capital(len(HISTOGRAMS))._asdict().items()}
+            states["histograms"] = torch.zeros(len(HISTOGRAMS), BINS, dtype=torch.float64)
+        pairs = torch.tensor([math.nan, 0, 0, 0, 0], dtype=torch.float64)
+        return {**empty_capital()._asdict(), **states, "evidence": number, "peak": number.clone(), "pairs": pairs}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move to another device with the module, but not to another dtype."""
@@ -163,14 +277,25 @@ class DriftMonitor(nn.Module):
         return self
 
     def get_extra_state(self) -> Tensor:
-        """The chance of a false alarm, as a tensor, so that every file format can hold it."""
-        return torch.tensor(self.alpha, dtype=torch.float64)
+        """What the alarm means, as a tensor, so that every file format can hold it; 0 for what is not given."""
+        return torch.tensor([self.alpha or 0, self.run_length or 0, self.mix], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Raise if the stream began with another chance of a false alarm: its alarm would not be that of this one."""
-        if float(state) != self.alpha:
-            raise ValueError(f"expected the state of a monitor with alpha={self.alpha}, got alpha={float(state)}")
+        """Nothing: the state was compared before the buffers were loaded."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Raise if the stream began with other arguments: its alarm would not be that of this one."""
+        state = state_dict.get(f"{prefix}_extra_state")
+        if state is not None and not torch.equal(state.cpu(), self.get_extra_state()):
+            expected, got = _described(*self.get_extra_state().tolist()), _described(*state.tolist())
+            raise ValueError(f"expected the state of a monitor with {expected}, got {got}")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""
-        return f"alpha={self.alpha}, seed={self.seed}"
+        return f"{_described(*self.get_extra_state().tolist())}, seed={self.seed}"
+
+
+def _described(alpha: float, run_length: float, mix: float) -> str:
+    kept = f"alpha={alpha}" if alpha else f"run_length={run_length:.0f}"
+    return f"{kept}, mix=True" if mix else kept

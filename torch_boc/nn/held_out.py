@@ -24,6 +24,7 @@ class HeldOut(nn.Module):
 
     Attributes:
         counts: a buffer of shape (groups times `kinds`, places) in int64.
+        classes: a buffer of shape (C,), how often each class is predicted.
         invalid: a buffer, the number of rows that are not counted because their score is not a number.
         num_classes: the number of classes, or None before the first batch.
     """
@@ -32,6 +33,7 @@ class HeldOut(nn.Module):
     expected = "held-out logits without NaN and +inf"
     update: Callable[..., None]
     counts: Tensor
+    classes: Tensor
     invalid: Tensor
 
     def __init__(
@@ -56,8 +58,8 @@ class HeldOut(nn.Module):
         # The counts, their version, and what was computed from them.
         self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-            self.register_buffer("counts", self._empty(torch.device("cpu")))
-            self.register_buffer("invalid", torch.zeros((), dtype=torch.int64))
+            for name in ("counts", "classes", "invalid"):
+                self.register_buffer(name, self._empty(name, torch.device("cpu")))
 
     @property
     def calibrated(self) -> bool:
@@ -77,9 +79,11 @@ class HeldOut(nn.Module):
 
     def add(self, placing: Placing) -> None:
         """Count the samples of a batch, of which `place` has said where they are."""
-        place, group, valid = placing
+        place, group, valid, prediction = placing
         key = place if group is None else group * self.counts.shape[-1] + place
         self.counts.view(-1).scatter_add_(0, key, valid.long())
+        if prediction is not None:
+            self.classes.scatter_add_(0, prediction, valid.long())
 
     def merge(self, other: Self) -> Self:
         """Add the held-out samples of another one with the same arguments, for example of another process."""
@@ -87,8 +91,8 @@ class HeldOut(nn.Module):
             raise ValueError(f"expected a {type(self).__name__} with {self.scoring}, got one with {other.scoring}")
         if other.num_classes is not None:
             self._agree_on_classes(other.num_classes)
-            self.counts.add_(other.counts.to(self.counts.device))
-            self.invalid.add_(other.invalid.to(self.invalid.device))
+            for name in ("counts", "classes", "invalid"):
+                getattr(self, name).add_(getattr(other, name).to(self.counts.device))
         self._rows, self._memory = self._rows + other._rows, None
         return self
 
@@ -114,7 +118,7 @@ class HeldOut(nn.Module):
             if most:
                 whole._agree_on_classes(most)
             rows = torch.tensor(self._rows, device=device)
-            for count in (whole.counts, whole.invalid, rows):
+            for count in (whole.counts, whole.classes, whole.invalid, rows):
                 torch.distributed.all_reduce(count, torch.distributed.ReduceOp.SUM, process_group)
             whole._rows = int(rows)
         return whole
@@ -133,7 +137,7 @@ class HeldOut(nn.Module):
         self.num_classes, self._rows, self._first = self._given_classes, 0, self._first_batches()
         self._memory = None
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-            self.counts, self.invalid = self._empty(device), torch.zeros((), dtype=torch.int64, device=device)
+            self.counts, self.classes, self.invalid = (self._empty(x, device) for x in ("counts", "classes", "invalid"))
 
     def place(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Placing:
         """Where the samples of a batch are; raises if they cannot be compared with the held-out ones, as `checked`."""
@@ -202,18 +206,20 @@ class HeldOut(nn.Module):
     def _agree_on_classes(self, classes: int) -> None:
         if self.num_classes is None:
             self.num_classes = classes
-            if self.scoring.num_groups(classes) * self.kinds != len(self.counts):
-                with torch.inference_mode(False):
-                    self.counts = self._empty(self.counts.device)
+            with torch.inference_mode(False):
+                if self.scoring.num_groups(classes) * self.kinds != len(self.counts):
+                    self.counts = self._empty("counts", self.counts.device)
+                self.classes = self._empty("classes", self.counts.device)
         elif classes != self.num_classes:
             raise ValueError(
                 f"expected logits with {self.num_classes} classes, as in the first batch, got {classes}; "
                 "`dim` says where the classes are, and `reset` starts again"
             )
 
-    def _empty(self, device: torch.device) -> Tensor:
-        shape = self.scoring.num_groups(self.num_classes) * self.kinds, num_places(self.scoring.resolution)
-        return torch.zeros(shape, dtype=torch.int64, device=device)
+    def _empty(self, name: str, device: torch.device) -> Tensor:
+        rows, places = self.scoring.num_groups(self.num_classes) * self.kinds, num_places(self.scoring.resolution)
+        shapes = {"counts": (rows, places), "classes": (self.num_classes or 0,), "invalid": ()}
+        return torch.zeros(shapes[name], dtype=torch.int64, device=device)
 
     def _computed(self) -> dict[object, Any]:
         """What was computed from the counts since they last changed."""
