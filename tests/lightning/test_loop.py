@@ -28,7 +28,7 @@ from tests.lightning.cases import (
     validated,
 )
 from tests.passes import count_passes
-from torch_boc import BoCMetric, BoCPredictor, BoCSeparation, ConformalTest
+from torch_boc import Acceptance, BoCMetric, BoCPredictor, BoCSeparation, ConformalTest
 from torch_boc.lightning import BoCCallback
 from torch_boc.lightning.loop import LoopMetrics, Probes
 from torch_boc.metrics.hook import Problems
@@ -111,6 +111,25 @@ class TestConformalTest:
                 assert power == pytest.approx(share(whole, logits_of(module, data)))
             assert torch.equal(callback.test.counts, whole.counts)
         assert not test.calibrated
+
+    @pytest.mark.parametrize("batch", [16, 7])
+    def test_acceptance_of_odd_samples_by_the_even_ones(self, batch, tmp_path):
+        module, callback = classifier(lightning), BoCCallback(ood={1: "near"}, accept=0.4)
+        run = trainer(lightning, tmp_path, callback)
+        known = logits_of(module, KNOWN)
+        target = torch.where(torch.arange(len(known)) % 9 == 0, known.argmin(-1), known.argmax(-1))
+        labelled = torch.utils.data.TensorDataset(KNOWN.tensors[0], target)
+        run.validate(module, [loader(labelled, batch), loader(NEAR)], verbose=False)
+        even = Acceptance().calibrate(known[::2], target[::2])
+        expected = even.accept(known[1::2], 0.4).double().mean().item()
+        assert run.callback_metrics["val/boc/accepted"].item() == pytest.approx(expected)
+        assert expected > 0
+        assert "val/boc/near/accepted" not in run.callback_metrics
+        whole = Acceptance().calibrate(known, target)
+        assert torch.equal(callback.acceptance.counts, whole.counts)
+        loaded = BoCCallback(accept=0.4)
+        loaded.load_state_dict(callback.state_dict())
+        assert torch.equal(loaded.acceptance.counts, whole.counts)
 
     def test_checkpoints_keep_the_test_of_their_weights_and_it_is_ready_for_use(self, library, tmp_path):
         module = classifier(library, rate=0.5)

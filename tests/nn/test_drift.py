@@ -201,7 +201,10 @@ def test_it_compiles_in_one_graph():
 
 
 BAD = [
-    (lambda: DriftMonitor(alpha=0.1, run_length=100), r"expected alpha, or run_length above 1, got alpha=0\.1 and run_"),
+    (
+        lambda: DriftMonitor(alpha=0.1, run_length=100),
+        r"expected alpha, or run_length above 1, got alpha=0\.1 and run_",
+    ),
     (lambda: DriftMonitor(run_length=1), "got alpha=None and run_length=1"),
     (lambda: DriftMonitor(mix=True).update_p_values(torch.rand(3)), "expected logits for a monitor with mix=True"),
     (lambda: DriftMonitor().update(stream()), "expected a monitor with a test, got one without"),

@@ -184,7 +184,7 @@ def what_would_do(right: Tensor, wrong: Tensor, error: float, confidence: float)
         if accepted_place(right, wrong, min(error, 0.5), confidence) < len(right):
             remedies.append(f"error={min(error, 0.5):.2g}")
             break
-    return " or ".join(remedies) or "other scores"
+    return " or ".join(remedies) or "a classifier with fewer mistakes"
 
 
 def target_log_odds(evidence: Evidence) -> Tensor:

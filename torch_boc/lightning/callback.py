@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ..data.atomic import replacing
+from ..functional.checks import check_share
 from ..functional.summary import SHORT_KEYS, check_keys
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.hook import Problems
-from ..nn import ConformalTest
+from ..nn import Acceptance, ConformalTest
 from ..plots import new_axes
 from .libraries import Callback
 from .loop import SEVERAL_LOADERS, LoopMetrics, Probes, check_ood, loader_names, place_ood, uncalibrated
@@ -49,6 +50,11 @@ class BoCCallback(Callback):
     it flags. Checkpoints keep the test of the last validation before them:
     `torch.load(path)["callbacks"][callback.state_key]["test"]` is its state dict.
 
+    With `accept`, an error such as 0.01, `val/boc/accepted` is the share of predictions that could go out unseen with
+    at most this error: the threshold is from the even samples of the first loader, and the share is that of its odd
+    ones. It needs targets. After the epoch, `callback.acceptance` is an `Acceptance` that is calibrated with all
+    samples of the first loader. If these choose the checkpoint, its promise is a little too good.
+
     With several loaders, Lightning requires the argument `dataloader_idx` in the step, as in
     `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs: `val/loss` becomes
     `val/loss/dataloader_idx_0`. `if dataloader_idx == 0: self.log("val/loss", loss, add_dataloader_idx=False)` keeps
@@ -86,6 +92,7 @@ class BoCCallback(Callback):
         ignore_index: samples with this target do not count; -100 as in cross_entropy. None counts all.
         test: True for a `ConformalTest` with its default score, or a `ConformalTest` with arguments of your own, whose
             held-out samples are not used.
+        accept: the largest share of wrong predictions among those that are accepted; None for no acceptance.
         alpha: the level of `rejection_rate`, as for `BoCMetric`, and of `flagged`.
         trials: as for `BoCMetric`.
         bins: as for `BoCMetric`.
@@ -94,6 +101,7 @@ class BoCCallback(Callback):
     Attributes:
         test: the test of the last validation epoch; it is not calibrated before the first, nor if that failed. None
             without a test.
+        acceptance: that of the last validation epoch, or None.
 
     >>> callback = BoCCallback(logits="model.fc", ood={1: "svhn"})  # for Trainer(callbacks=[callback])
     >>> callback.keys
@@ -121,6 +129,7 @@ class BoCCallback(Callback):
         ignore_index: int | None = -100,
         validate_args: bool = True,
         test: bool | ConformalTest | None = None,
+        accept: float | None = None,
     ) -> None:
         super().__init__()
         self.keys, self.prefix, self.ood = check_keys(DEFAULT_KEYS if keys is None else keys), prefix, check_ood(ood)
@@ -138,20 +147,24 @@ class BoCCallback(Callback):
         separation = BoCSeparation(scores, thresholds, nan_strategy="ignore", **common)
         more = "; the key `skipped_batches` counts batches that are left out, and on_error='raise' stops with the error"
         problems = Problems(on_error, "BoCCallback", more)
-        self._probes = Probes(metric, separation, uncalibrated(test, alpha), alpha, problems)
+        error = None if accept is None else check_share("accept", accept)
+        self._probes = Probes(metric, separation, uncalibrated(test, alpha), alpha, problems, accept=error)
         self.test = uncalibrated(test, alpha)
+        self.acceptance: Acceptance | None = None
         self._loops: dict[str, LoopMetrics] = {}
 
     @property
     def state_key(self) -> str:
         """The name of the callback's state in checkpoints; it depends on the prefix alone."""
-        # A callback without a test has no state. Equal keys would be an error of Lightning, before ours in `setup`.
-        name = repr(self.prefix) if self.test is not None else f"{self.prefix!r}, 'stateless': {id(self)}"
+        # One without both has no state. Equal keys would be an error of Lightning, before ours in `setup`.
+        stateful = self.test is not None or self._probes.accept is not None
+        name = repr(self.prefix) if stateful else f"{self.prefix!r}, 'stateless': {id(self)}"
         return f"{type(self).__qualname__}{{'prefix': {name}}}"
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the test, if it is calibrated."""
-        return {} if self.test is None or not self.test.calibrated else {"test": self.test.state_dict()}
+        """The states of the test and of the acceptance, if they are calibrated."""
+        parts = {"test": self.test, "acceptance": self.acceptance}
+        return {name: part.state_dict() for name, part in parts.items() if part is not None and part.calibrated}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the test of a checkpoint, if there is one and this callback has a test."""
@@ -162,6 +175,9 @@ class BoCCallback(Callback):
                 raise ValueError(
                     f"{error}; or give this BoCCallback another prefix, which leaves that test out"
                 ) from None
+        if self._probes.accept is not None and "acceptance" in state_dict:
+            self.acceptance = Acceptance(validate_args=False)
+            self.acceptance.load_state_dict(state_dict["acceptance"])
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begin a run. Refuse another callback that logs under the same names: Lightning would log the mean of both."""
@@ -221,6 +237,7 @@ class BoCCallback(Callback):
             self._finish("val", trainer, pl_module)
             # Without a new test, none that belongs to earlier weights is kept.
             self.test = self._loops["val"].test or uncalibrated(self._probes.test, self._probes.alpha)
+            self.acceptance = self._loops["val"].acceptance
 
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the values of all batches together."""
@@ -261,7 +278,8 @@ class BoCCallback(Callback):
         test = self._probes.test if stage == "val" or service is not None else None
         earlier = self._loops[stage].logged if stage in self._loops else {}
         named = [present.get(place, name) for place, name in enumerate(names)]
-        probes = replace(self._probes, test=test, service=service, **where)
+        accept = self._probes.accept if stage == "val" else None
+        probes = replace(self._probes, test=test, service=service, accept=accept, **where)
         self._loops[stage] = LoopMetrics(stage, named, present, probes)
         self._loops[stage].logged = earlier
 

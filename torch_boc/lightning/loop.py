@@ -20,7 +20,7 @@ from ..functional.summary import LABELLED_KEYS, summarize
 from ..metrics import BoCMetric, BoCSeparation
 from ..metrics.hook import Problems
 from ..metrics.separation import NEGLIGIBLE_ERROR
-from ..nn import ConformalTest
+from ..nn import Acceptance, ConformalTest
 
 CPU = torch.device("cpu")
 SEVERAL_LOADERS = (
@@ -129,6 +129,7 @@ class Probes:
         problems: what to do about errors.
         service: the calibrated test whose flags are reported. None to report those of a test that is calibrated with
             the first loader.
+        accept: the error at which predictions of the first loader are accepted; None for no acceptance.
         device: where the logits will be.
         group: the processes that have different samples; None for all.
     """
@@ -139,6 +140,7 @@ class Probes:
     alpha: float = 0.05
     problems: Problems = field(default_factory=Problems)
     service: ConformalTest | None = None
+    accept: float | None = None
     device: torch.device = CPU
     group: Any = None
 
@@ -153,6 +155,7 @@ class LoaderMetrics:
         ood: whether the samples are out-of-distribution. Their targets do not count.
         parts: into how many parts the samples are cut for the test: with two, the samples 0, 2, 4, ... of this process
             are counted in the first part, however the loader cuts them into batches.
+        accepts: whether acceptance is calibrated with the samples, in two parts.
 
     Attributes:
         taken: how many batches were read.
@@ -162,22 +165,26 @@ class LoaderMetrics:
         summary: the summary of `BoCMetric`. This and what follows are of all processes, after `gather`.
         apart: how well the loader is separated from the first one; empty if it is not compared.
         held_out: the parts of the conformal test; empty if there is none.
+        judged: the parts of the acceptance; empty if there is none.
     """
 
-    def __init__(self, what: str, probes: Probes, *, compared: bool, ood: bool, parts: int) -> None:
+    def __init__(self, what: str, probes: Probes, *, compared: bool, ood: bool, parts: int, accepts: bool) -> None:
         self.what, self.ood, self.problems, self.group = what, ood, probes.problems, probes.group
         with torch.inference_mode(False):  # a state that is made in inference mode could not be changed outside
             self.metric = deepcopy(probes.metric).to(probes.device)
             self.separation = deepcopy(probes.separation).to(probes.device) if compared else None
             self.parts = [] if probes.test is None else [deepcopy(probes.test).to(probes.device) for _ in range(parts)]
+            self.accepting = [Acceptance(validate_args=False).to(probes.device) for _ in range(2 if accepts else 0)]
         for metric in filter(None, (self.metric, self.separation)):
             metric.process_group = probes.group
-        scores = [*(probes.separation.scores if compared else ()), *(part.scoring.name for part in self.parts)]
+        own = [part.scoring.name for part in (*self.parts, *self.accepting)]
+        scores = [*(probes.separation.scores if compared else ()), *own]
         self._extras = need_extras(scores)
         self._samples = self.taken = self.skipped = self.refused = self.labelled = 0
         self.summary: dict[str, Tensor] = {}
         self.apart: dict[str, Tensor] = {}
         self.held_out: list[ConformalTest] = []
+        self.judged: list[Acceptance] = []
 
     def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
         """Add a batch whose logits and targets `read` gives; if that fails, it is skipped, or the error is raised."""
@@ -193,7 +200,7 @@ class LoaderMetrics:
             logits: shape (N, ..., C).
             target: class indices of shape (N, ...), or None.
         """
-        if self.separation is None and not self.parts:
+        if self.separation is None and not self.parts and not self.accepting:
             self.metric.update(logits, target)
         else:
             self._update_all(logits, target)
@@ -212,6 +219,8 @@ class LoaderMetrics:
                 part.update(chosen)
             else:
                 part.update(logits[start::step], chosen.counted, dim=-1)
+        for number, judge in enumerate(self.accepting if target is not None else []):
+            judge.update(every(evidence, (number - self._samples) % 2, 2))
         self._samples += len(logits)
 
     def gather(self, known: "LoaderMetrics", *, labelled: bool) -> None:
@@ -240,6 +249,7 @@ class LoaderMetrics:
                 self.apart = self.separation.compute()
         with self._relying():
             self.held_out = [part.gathered(self.group) for part in self.parts]
+            self.judged = [part.gathered(self.group) for part in self.accepting]
 
     @contextmanager
     def _relying(self) -> Iterator[None]:
@@ -262,6 +272,7 @@ class LoopMetrics:
     Attributes:
         logged: the values of `compute`, or before it those of an earlier epoch.
         test: after `compute`, a test that is calibrated with all samples of the first loader; None if that failed.
+        acceptance: the same for acceptance, with samples that have targets.
 
     >>> loop = LoopMetrics("val", ["", "noise"], {1}, Probes(BoCMetric(), BoCSeparation(("msp",))))
     >>> loop.loaders[0].update(torch.tensor([[4.0, 0.0, 1.0]]), torch.tensor([0]))
@@ -278,8 +289,10 @@ class LoopMetrics:
             what = f"{stage}, loader {place} {name!r}" if len(names) > 1 else stage
             compared = bool(self.ood) and place in {0, *self.ood}
             parts = 1 if place or probes.service is not None else 2
-            self.loaders.append(LoaderMetrics(what, probes, compared=compared, ood=place in self.ood, parts=parts))
+            how = {"compared": compared, "ood": place in self.ood, "accepts": place == 0 and probes.accept is not None}
+            self.loaders.append(LoaderMetrics(what, probes, parts=parts, **how))
         self.test: ConformalTest | None = None
+        self.acceptance: Acceptance | None = None
         self.logged: dict[str, Tensor] = {}
         self._reliable: list[int] = []  # the loaders that have values
 
@@ -305,6 +318,9 @@ class LoopMetrics:
         if 0 in self._reliable and len(parts := self.loaders[0].held_out) == 2:
             with torch.inference_mode(False):
                 self.test = deepcopy(parts[0]).merge(parts[1])
+        if 0 in self._reliable and (judged := self.loaders[0].judged):
+            with torch.inference_mode(False):
+                self.acceptance = deepcopy(judged[0]).merge(judged[1])
         result: dict[str, Tensor] = {}
         for place, (loader, (taken, skipped, refused, labelled)) in enumerate(seen):
             lost, name = skipped + (taken if refused else 0), self._name(place, "skipped_batches")
@@ -374,6 +390,12 @@ class LoopMetrics:
                 test = self.probes.service or (self.test if place else [*loader.held_out, None][0])
                 if reliable and test is not None:
                     found["flagged"] = self._flagged(test, loader.held_out[-1])
+        if place == 0 and self.probes.accept is not None:
+            found["accepted"] = nan
+            if reliable and bool(loader.judged[0].samples.sum()):
+                with warnings.catch_warnings():  # early in a fit nothing can be accepted, and the value says so
+                    warnings.filterwarnings("ignore", "nothing can be accepted")
+                    found["accepted"] = loader.judged[0].coverage(loader.judged[1], self.probes.accept)[0]
         return found
 
     def _flagged(self, test: ConformalTest, tested: ConformalTest) -> Tensor:

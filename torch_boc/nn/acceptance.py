@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ..core.precision import widen
 from ..functional.acceptance import (
     AcceptanceThreshold,
     accepted_place,
@@ -164,11 +165,15 @@ class Acceptance(HeldOut):
             warnings.warn(f"{invalid} held-out rows were left out; expected {self.expected}", stacklevel=2)
         lowest = self._lowest(error, confidence).cpu()
         starts = torch.cat([place_starts(self.scoring.resolution), torch.tensor([torch.inf], dtype=torch.float64)])
-        samples, here = self.samples.cpu(), self.by_kind[:, :MISSED].sum(1).cpu()
-        places = torch.arange(here.shape[-1])
-        accepted = torch.where(places >= lowest.unsqueeze(-1), here, 0).sum(-1)
-        found = AcceptanceThreshold(starts[lowest], accepted / samples, samples)
+        coverage, samples = self.coverage(self, error, confidence).cpu(), self.samples.cpu()
+        found = AcceptanceThreshold(starts[lowest], coverage, samples)
         return found if self.scoring.groups else AcceptanceThreshold(*(x[0] for x in found))
+
+    def coverage(self, other: "Acceptance", error: float = 0.01, confidence: float = 0.95) -> Tensor:
+        """The share of the held-out samples of another one that this one accepts, for each group, on the device."""
+        here, lowest = other.by_kind[:, :MISSED].sum(1), self._lowest(error, confidence)
+        places = torch.arange(here.shape[-1], device=here.device)
+        return widen(torch.where(places >= lowest.unsqueeze(-1), here, 0).sum(-1)) / widen(here.sum(-1))
 
     def sets(self, logits: Tensor, coverage: float = 0.95) -> Tensor:
         """The classes that each sample can have: booleans of the shape of the logits.
