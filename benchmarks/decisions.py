@@ -1,4 +1,4 @@
-"""How tests, discoveries and alarms decide on the zoo: `python -m benchmarks.decisions`, to results/decisions.md.
+"""How acceptance, tests and alarms decide on the zoo: `python -m benchmarks.decisions`, to results/decisions.md.
 
 Everything is computed from the logits of the zoo with fixed seeds, so that the page is the same on every machine.
 """
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import RESULTS, markdown_table, write_page
-from torch_boc import ConformalTest, DriftMonitor, zoo
+from torch_boc import Acceptance, ConformalTest, DriftMonitor, zoo
+from torch_boc.data import LogitSet
 from torch_boc.evaluation.intervals import binomial_interval
 from torch_boc.functional import bag_of_coins, p_value
 from torch_boc.kernels import use
@@ -20,7 +21,7 @@ from torch_boc.kernels import use
 PAGE = RESULTS / "decisions.md"
 # Name, arguments of the test, and in which tables it is.
 TESTS: dict[str, dict[str, object]] = {
-    "log odds (p̂)": {},
+    "log odds (p̂)": {"score": "log_odds"},
     "energy": {"score": "energy"},
     "GEN": {"score": "gen"},
     "coins, T = 4": {"score": "dominance", "temperature": 4.0},
@@ -28,16 +29,31 @@ TESTS: dict[str, dict[str, object]] = {
     "ρ at equal confidence": {"score": "-concentration", "groups": "confidence"},
 }
 LEVELS, RATES, ALPHA = (0.05, 0.01), (0.1, 0.2), 0.01
+ERRORS, SPLITS = (0.01, 0.02, 0.05), 100
+SMALL = 50  # streams of the smaller tables
 STREAMS, LENGTH, MIXED = 200, 2_000, 0.3
 BEFORE, AFTER = (0, 1_000), 1_000  # samples before and after the change
-INTRODUCTION = """# Decisions on the zoo
+INTRODUCTION = f"""# Decisions on the zoo
 
-Written by `python -m benchmarks.decisions` from the logits that come with the package. A test is calibrated on held-out
-samples that the network was not trained on, and tried on the other test samples and on the OOD set. Intervals are those
-of Clopper and Pearson for 95 %; they do not contain how the held-out samples vary, so a true level of 5 % can lie a
-little outside.
+Written by `python -m benchmarks.decisions` from the logits that come with the package.
 
-## Level and power
+## Acceptance
+
+`Acceptance().accept(logits, error)` at a confidence of 95 %, in {SPLITS} random splits of the held-out and the test
+samples: the share that is accepted and the error among it, on average, in how many splits that error is above the one
+that was asked for, and in how many nothing is accepted. The promise is about the true error; that of the test part
+varies around it, so that it may exceed the promise a little more often than in 5 of 100. Beside it: the error of what
+has a confidence of at least 1 − error, and in how many splits a threshold at which the held-out error itself is the
+one that was asked for breaks the promise.
+"""
+SETS = """`sets(logits, coverage=0.95)` on the same splits: how many sets contain the target, their mean size, and the
+share of OOD samples whose set is empty, which means "none that I know".
+"""
+LEVEL_TEXT = """## Level and power
+
+A test is calibrated on held-out samples that the network was not trained on, and tried on the other test samples and
+on the OOD set. Intervals are those of Clopper and Pearson for 95 %; they do not contain how the held-out samples vary,
+so a true level of 5 % can lie a little outside.
 
 The share that is flagged, in percent. In-distribution it should be the level, whatever the score is; on the OOD set it
 is the power. **Valid is not powerful**: where both are equal, the score does not tell the two sets apart in its lowest
@@ -52,14 +68,23 @@ each of which held-out and test samples were drawn anew.
 """
 STREAM = f"""## Alarms
 
-{STREAMS} streams for each row, `DriftMonitor` with alpha = {ALPHA}: test samples before the change, then OOD samples
-only, or OOD samples with a chance of {MIXED:.0%}. The columns are the samples after the change until the alarm (median,
-and for 90 % of the streams), how far the estimated begin is from the truth (median), and how many streams had an alarm
-before the change. The last column is for {STREAMS} streams of {LENGTH:,} test samples without a change, drawn by chance
-together with the held-out ones: the chance of an alarm is at most {ALPHA:.0%} for each.
+{STREAMS} streams for each row, `DriftMonitor` with alpha = {ALPHA} on the default score, GEN: test samples before the
+change, then OOD samples only, or OOD samples with a chance of {MIXED:.0%}. The columns are the samples after the change
+until the alarm (median, and for 90 % of the streams), the share of alarms whose range `change` contains the truth, and
+how many streams had an alarm before the change. The last column is for {STREAMS} streams of {LENGTH:,} test samples
+without a change, drawn by chance together with the held-out ones: the chance of an alarm is at most {ALPHA:.0%} each.
 """
 BEYOND = f"""Is it more than a shift of confidence? The same streams after {BEFORE[-1]:,} test samples, for a monitor of
 ρ among samples of about the same confidence, `ConformalTest("concentration", groups="confidence")`:
+"""
+OTHERS = f"""The median of {SMALL} streams each, with the number of alarms. *Long*: 10,000 test samples, drawn with
+repetition, and then OOD samples only, with alpha = {ALPHA} and with `run_length=100_000`. *Classes*: 500 test samples,
+and then {AFTER:,} with a third of the classes, without and with `mix=True`.
+"""
+DEPENDENT = f"""## Dependent samples break the promise
+
+Alarms in {SMALL} streams of 1,000 test samples at alpha = 5 %: in a random order, with each sample twice, and sorted by
+class. The last column is the number of streams with each sample twice in which `dependence` warns.
 """
 
 
@@ -77,6 +102,53 @@ def parts(entry: zoo.Entry) -> Parts:
     test, splits = entry.test_and_splits()
     (ood,) = entry.ood.values()
     return next(iter(splits.values())).logits, test.logits, ood.logits
+
+
+def accept_rows(entry: zoo.Entry) -> Iterator[list[str]]:
+    """What is accepted at each error, whether the promise holds, and what simpler rules do."""
+    for error in ERRORS:
+        found = []
+        for first, second in random_splits(entry):
+            accept = Acceptance().calibrate(first.logits, first.target)
+            right, wrong, _ = accept.by_kind[0]
+            upto, bad = (x.flip(0).cumsum(0).flip(0) for x in (right + wrong, wrong))
+            lowest = (bad <= error * upto).nonzero()[0]  # the held-out error itself
+            rules = {
+                "accept": accept.accept(second.logits, error),
+                "confident": second.logits.softmax(-1).amax(-1) >= 1 - error,
+                "naive": accept.place(second.logits).place >= lowest,
+            }
+            wrong = (second.logits.argmax(-1) != second.target).double()
+            found.append([x for mask in rules.values() for x in (mask.double().mean(), wrong[mask].mean())])
+        shares = torch.tensor(found).double()
+        broken = (shares[:, 1::2] > error).sum(0).tolist()
+        mean = [f"{100 * x:.1f}" for x in shares[:, :4].nanmean(0).tolist()]
+        nothing = int((shares[:, 0] == 0).sum())
+        yield [entry.name, f"{error:.0%}", mean[0], mean[1], str(broken[0]), str(nothing), mean[3], str(broken[2])]
+
+
+def sets_row(entry: zoo.Entry) -> list[str]:
+    """Coverage and size of the sets of classes."""
+    (ood,) = entry.ood.values()
+    found = []
+    for first, second in random_splits(entry, 10):
+        accept = Acceptance().calibrate(first.logits, first.target)
+        sets, empty = accept.sets(second.logits), accept.sets(ood.logits).sum(1) == 0
+        covers = sets.gather(1, second.target.unsqueeze(1))
+        found.append([covers.double().mean(), sets.sum(1).double().mean(), empty.double().mean()])
+    covered, size, empty_share = torch.tensor(found).double().mean(0).tolist()
+    return [entry.name, f"{100 * covered:.1f}", f"{size:.2f}", f"{100 * empty_share:.1f}"]
+
+
+def random_splits(entry: zoo.Entry, number: int = SPLITS) -> Iterator[tuple[LogitSet, ...]]:
+    """Held-out and test samples, mixed and divided anew."""
+    test, splits = entry.test_and_splits()
+    held_out = next(iter(splits.values()))
+    logits, target = torch.cat([held_out.logits, test.logits]), torch.cat([held_out.target, test.target])
+    for seed in range(number):
+        order = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed))
+        rows = order[: len(held_out)], order[len(held_out) :]
+        yield tuple(LogitSet(logits[x], target[x]) for x in rows)
 
 
 def paper_flags(logits: Tensor, alpha: float) -> Tensor:
@@ -117,8 +189,8 @@ def draw(logits: Tensor, size: int, generator: torch.Generator) -> Tensor:
     return logits[torch.randperm(len(logits), generator=generator)[:size]]
 
 
-def alarms(logits: Parts, first: int, chance: float, seed: int, **options: Any) -> tuple[float, float]:
-    """Samples after the change until the alarm, and how far its estimated begin is from it; inf without an alarm."""
+def alarms(logits: Parts, first: int, chance: float, seed: int, **options: Any) -> tuple[float, bool]:
+    """Samples after the change until the alarm, inf without one, and whether its range contains the change."""
     held_out, known, unknown = logits
     generator = torch.Generator().manual_seed(seed)
     before, after = draw(known, first + AFTER, generator).split([first, AFTER])
@@ -126,9 +198,13 @@ def alarms(logits: Parts, first: int, chance: float, seed: int, **options: Any) 
     stream = torch.cat([before, torch.where(foreign[:, None], draw(unknown, len(after), generator), after)])
     monitor = DriftMonitor(ConformalTest(**options).calibrate(held_out), ALPHA, seed=seed)
     monitor.update(stream)
-    at = int(monitor.alarm_at)
-    begin = monitor.change
-    return (at - first if at else math.inf), (math.inf if begin is None else abs(begin - first))
+    low, high = monitor.change or (0, -1)
+    return until_alarm(monitor, first), low <= first <= high
+
+
+def until_alarm(monitor: DriftMonitor, first: int) -> float:
+    """Samples from the change to the alarm; inf without an alarm."""
+    return int(monitor.alarm_at) - first if bool(monitor.alarm) else math.inf
 
 
 def false_alarms(held_out: Tensor, known: Tensor) -> int:
@@ -149,14 +225,62 @@ def quantile(values: Sequence[float], chance: float) -> str:
 
 
 def alarm_cells(logits: Parts, first: int, **options: Any) -> list[str]:
-    """How soon alarms come, how far their begin is off, and how many are early; for both kinds of change."""
+    """How soon alarms come, how many ranges hold the change, and how many are early; for both kinds of change."""
     cells = []
     for chance in (1.0, MIXED):
         found = [alarms(logits, first, chance, seed, **options) for seed in range(STREAMS)]
         late = [at if at > 0 else math.inf for at, _ in found]
-        begin, early = quantile([x for _, x in found], 0.5), sum(at <= 0 for at, _ in found)
-        cells += [f"{quantile(late, 0.5)} ({quantile(late, 0.9)})", begin, str(early)]
+        held = [inside for at, inside in found if 0 < at < math.inf]
+        share = f"{sum(held) / len(held):.0%}" if held else ""
+        cells += [f"{quantile(late, 0.5)} ({quantile(late, 0.9)})", share, str(sum(at <= 0 for at, _ in found))]
     return cells
+
+
+def other_row(entry: zoo.Entry) -> list[str]:
+    """Alarms after a long time, and when classes vanish."""
+    held_out, known, unknown = parts(entry)
+    target = entry.test_and_splits()[0].target
+    test, cells = ConformalTest().calibrate(held_out), []
+    found: dict[str, list[float]] = {"alpha": [], "run length": [], "scores": [], "mix": []}
+    for seed in range(SMALL):
+        generator = torch.Generator().manual_seed(seed)
+        long = known[torch.randint(len(known), (10_000,), generator=generator)]
+        stream = torch.cat([long, draw(unknown, 300, generator)])
+        order = torch.randperm(len(known), generator=generator)
+        kept = torch.randperm(known.shape[-1], generator=generator)[: round(known.shape[-1] / 3)]
+        later = order[500:][torch.isin(target[order[500:]], kept)][:AFTER]
+        fewer = known[torch.cat([order[:500], later])]
+        ways: list[tuple[Tensor, int, dict[str, Any]]] = [
+            (stream, 10_000, {"alpha": ALPHA}),
+            (stream, 10_000, {"run_length": 100_000}),
+            (fewer, 500, {"alpha": ALPHA}),
+            (fewer, 500, {"alpha": ALPHA, "mix": True}),
+        ]
+        for (samples, first, how), times in zip(ways, found.values(), strict=True):
+            monitor = DriftMonitor(test, seed=seed, **how)
+            monitor.update(samples)
+            times.append(until_alarm(monitor, first))
+    for times in found.values():
+        late = [at for at in times if 0 < at < math.inf]
+        cells.append(f"{quantile(late, 0.5) if late else 'none'} ({len(late)})")
+    return [entry.name, *cells]
+
+
+def dependent_row(entry: zoo.Entry) -> list[str]:
+    """False alarms of samples in a random order, twice each, and sorted."""
+    held_out, known, _ = parts(entry)
+    target = entry.test_and_splits()[0].target
+    test, counts, warned = ConformalTest().calibrate(held_out), [0, 0, 0], 0
+    for seed in range(SMALL):
+        rows = torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:1_000]
+        sorted_rows = rows[target[rows].argsort()]
+        for way, stream in enumerate([rows, rows[:500].repeat_interleave(2), sorted_rows]):
+            monitor = DriftMonitor(test, LEVELS[0], seed=seed)
+            monitor.update(known[stream])
+            counts[way] += bool(monitor.alarm)
+            correlation, error = monitor.dependence
+            warned += way == 1 and correlation > 3 * error
+    return [entry.name, *map(str, [*counts, warned])]
 
 
 def stream_rows(entry: zoo.Entry) -> Iterator[list[str]]:
@@ -176,37 +300,42 @@ def page() -> str:
     """The whole page."""
     entries = [zoo.load(name) for name in zoo.names()]
     with use("torch"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # groups with few held-out samples
+        warnings.simplefilter("ignore", UserWarning)  # groups with few held-out samples, nothing to accept, dependence
+        accepted = [row for entry in entries for row in accept_rows(entry)]
+        sets = [sets_row(entry) for entry in entries]
         levels = [row for entry in entries for row in level_rows(entry)]
         found = [row for entry in entries for row in discovery_rows(entry)]
         streams = [row for entry in entries for row in stream_rows(entry)]
         beyond = [beyond_row(entry) for entry in entries]
+        others = [other_row(entry) for entry in entries]
+        dependent = [dependent_row(entry) for entry in entries]
+    rules = [
+        "accepted %",
+        "its error %",
+        "broken",
+        "nothing",
+        "error % of p̂ ≥ 1 − error",
+        "held-out error: broken",
+    ]
     of_levels = [f"{what} at {level:.0%}" for level in LEVELS for what in ("test set", "OOD set")]
     of_rates = [f"{what} at {rate:.0%}" for rate in RATES for what in ("found", "false")]
     of_streams = [
-        "all OOD: alarm after",
-        "begin off by",
-        "early",
-        f"{MIXED:.0%} OOD: alarm after",
-        "begin off by",
-        "early",
+        *("all OOD: alarm after", "in range", "early"),
+        *(f"{MIXED:.0%} OOD: alarm after", "in range", "early"),
     ]
-    return "\n".join(
-        [
-            INTRODUCTION,
-            markdown_table(["network", "test", *of_levels], levels),
-            "",
-            DISCOVERIES,
-            markdown_table(["network", "test", *of_rates], found),
-            "",
-            STREAM,
-            markdown_table(["network", "before", *of_streams, "false alarms"], streams),
-            "",
-            BEYOND,
-            markdown_table(["network", *of_streams], beyond),
-            "",
-        ]
-    )
+    of_others = ["long: alpha", "long: run length", "classes: scores alone", "classes: with mix"]
+    tables: list[tuple[str, list[str], list[list[str]]]] = [
+        (INTRODUCTION, ["error", *rules], accepted),
+        (SETS, ["covered %", "mean size", "empty on the OOD set %"], sets),
+        (LEVEL_TEXT, ["test", *of_levels], levels),
+        (DISCOVERIES, ["test", *of_rates], found),
+        (STREAM, ["before", *of_streams, "false alarms"], streams),
+        (BEYOND, of_streams, beyond),
+        (OTHERS, of_others, others),
+        (DEPENDENT, ["random order", "each twice", "sorted", "warned"], dependent),
+    ]
+    parted = [[text, markdown_table(["network", *header], rows), ""] for text, header, rows in tables]
+    return "\n".join(line for part in parted for line in part)
 
 
 def main() -> None:

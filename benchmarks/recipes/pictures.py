@@ -1,8 +1,8 @@
 """Draw pictures of the guide from logits that come with the package: `python -m benchmarks.recipes.pictures`.
 
 Writes results/metric.png (the plots of `BoCMetric`), results/roc.svg (a figure of the report) and
-results/decisions.png (flags and alarms). Writes results/band.png as well: what confidence alone decides
-about the gap.
+results/decisions.png (flags and alarms), which are also in results/review.png and results/alarm.png beside
+results/accept.png. Writes results/band.png as well: what confidence alone decides about the gap.
 """
 
 import math
@@ -13,19 +13,38 @@ from matplotlib.figure import Figure
 
 from benchmarks.decisions import draw, paper_flags, parts
 from benchmarks.harness import RESULTS
-from torch_boc import BoCMetric, ConformalTest, DriftMonitor, zoo
+from torch_boc import Acceptance, BoCMetric, ConformalTest, DriftMonitor, zoo
 from torch_boc.evaluation import evaluate
-from torch_boc.functional import bag_of_coins, dominance_bounds, forced_gap
+from torch_boc.functional import bag_of_coins, dominance_bounds, forced_gap, scores
 from torch_boc.plots import BLUE, CYCLE, GREY, ORANGE, new_axes
 from torch_boc.report.report import ON_WHITE
 
-LEVEL, ALPHA, BEFORE, AFTER = 0.05, 0.01, 300, 120
+LEVEL, ALPHA, ERROR, BEFORE, AFTER = 0.05, 0.01, 0.01, 300, 120
 NAMES = {
     "minilm-clinc150": "MiniLM, CLINC150",
     "resnet20-cifar10": "ResNet-20, CIFAR-10",
     "roberta-agnews": "RoBERTa, AG News",
     "vit-cifar10": "ViT, CIFAR-10",
 }
+
+
+def draw_acceptance(axis: Any) -> None:
+    """The error among the test samples that score highest, and where acceptance draws the line, for each network."""
+    for (name, title), colour in zip(NAMES.items(), CYCLE, strict=False):
+        known, splits = zoo.load(name).test_and_splits()
+        held_out = next(iter(splits.values()))
+        accept = Acceptance().calibrate(held_out.logits, held_out.target)
+        order = scores["log_odds"](known.logits).argsort(descending=True)
+        number = torch.arange(1, len(order) + 1)
+        error = (known.logits.argmax(-1) != known.target)[order].cumsum(0) / number
+        accepted = int(accept.accept(known.logits, ERROR).sum())
+        share = accepted / len(order)
+        axis.plot(number[50:] / len(order), error[50:], color=colour, lw=1.4, label=f"{title}: {share:.0%} accepted")
+        axis.plot([share], [error[accepted - 1]], "o", color=colour, ms=8)
+    axis.axhline(ERROR, color=GREY, ls="--", lw=1, label=f"what was asked for, at most {ERROR:.0%}")
+    axis.set(xlabel="share that is accepted", ylabel="error among these", xlim=(0, 1), ylim=(0, 0.05))
+    for side in (axis.xaxis, axis.yaxis):
+        side.set_major_formatter(lambda share, _: f"{share:.0%}")
 
 
 def draw_flags(axis: Any) -> None:
@@ -86,11 +105,11 @@ def band(rows: int = 400) -> Figure:
     return drawing
 
 
-def decisions() -> Any:
-    """Flags and alarms on the zoo, side by side."""
-    figure, axes = new_axes(2, None)
-    figure.set_size_inches(12.5, 4.6)
-    for axis, paint in zip(axes, (draw_flags, draw_streams), strict=True):
+def decisions(*paints: Any) -> Any:
+    """Acceptance, flags or alarms on the zoo, side by side."""
+    figure, axes = new_axes(len(paints), None)
+    figure.set_size_inches(6.25 * len(paints) + (1.5 if len(paints) == 1 else 0), 4.6)
+    for axis, paint in zip(axes, paints, strict=True):
         paint(axis)
         axis.grid(alpha=0.3)
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=9, frameon=False)
@@ -107,7 +126,9 @@ def main() -> None:
     drawn = evaluate(entry.id, entry.ood, replicates=100).figures()["roc"].replace("<svg ", ON_WHITE, 1)
     (RESULTS / "roc.svg").write_text(drawn, encoding="utf-8")
     band().savefig(RESULTS / "band.png", dpi=130)
-    decisions().savefig(RESULTS / "decisions.png", dpi=90)
+    decisions(draw_flags, draw_streams).savefig(RESULTS / "decisions.png", dpi=90)
+    for name, paint in (("accept", draw_acceptance), ("review", draw_flags), ("alarm", draw_streams)):
+        decisions(paint).savefig(RESULTS / f"{name}.png", dpi=90)
 
 
 if __name__ == "__main__":
