@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.nn.models import linear
-from torch_boc import BoCClassifier, BoCProbe, ConformalTest
+from torch_boc import Acceptance, BoCClassifier, BoCPredictor, BoCProbe, ConformalTest
 from torch_boc.functional.columns import COLUMNS, sample_columns
 from torch_boc.nn import ProbeOutput, ScreenedOutput
 from torch_boc.nn.screening import SCREENED, SampleColumns
@@ -158,3 +158,27 @@ def test_processes_with_other_classes_fail_together(monkeypatch):
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda x, *args: x.copy_(torch.tensor([7, -5])))
     with pytest.raises(ValueError, match="expected the same number of classes in all processes, got 5 to 7"):
         ConformalTest().calibrate(logits(40)).gathered()
+
+
+def test_acceptance_beside_the_probe_and_the_test():
+    z = logits(800)
+    target = torch.where(z.softmax(-1).amax(-1) < 0.8, z.argmin(-1), z.argmax(-1))
+    accept, test = Acceptance().calibrate(z, target), calibrated("energy")
+    expected = accept.accept(logits(50, seed=3), 0.1)
+    assert 0 < expected.sum() < 50
+    for options in ({}, {"test": test}, {"test": calibrated(temperature=2.0)}, {"columns": ["accepted", "gap"]}):
+        found = SampleColumns(accept=accept, error=0.1, **options)(logits(50, seed=3))
+        assert torch.equal(found["accepted"], expected)
+        result = BoCClassifier(nn.Identity(), accept=accept, error=0.1, **options)(logits(50, seed=3))
+        assert torch.equal(result.accepted, expected)
+        assert {*result.probe} <= {*found}
+    predictor = BoCPredictor(nn.Identity(), accept=accept, error=0.1, progress=False)
+    (table,) = predictor.predict([logits(50, seed=3)])
+    assert torch.equal(table["accepted"], expected)
+    assert predictor.settings["error"] == 0.1
+    with pytest.raises(ValueError, match=r"expected an acceptance for the column 'accepted', got none; give accept="):
+        SampleColumns(["accepted"])
+    with pytest.raises(ValueError, match="expected 'accepted' among the columns, because an acceptance is given"):
+        SampleColumns(["gap"], accept=accept)
+    with pytest.raises(TypeError, match=r"expected accept as a torch_boc\.Acceptance, got float"):
+        BoCClassifier(nn.Identity(), accept=0.1)

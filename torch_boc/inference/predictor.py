@@ -19,7 +19,7 @@ from .._optional import require, require_pyarrow
 from ..data.atomic import check_file, check_folder
 from ..data.parquet import Column, ParquetFile
 from ..functional.checks import FirstBatch
-from ..nn import ConformalTest, find_logits
+from ..nn import Acceptance, ConformalTest, find_logits
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader, check_id
 from .device import Landing, Prefetch, device_of, evaluating, in_fitting_pieces, land
@@ -68,6 +68,9 @@ class BoCPredictor:
         columns: which columns to keep, in this order, after `index`, the id and `target`; by default all.
         test: a `ConformalTest`, calibrated with held-out samples of this model. It is copied to the predictor's device.
         alpha: the level of `review`: at most this share of in-distribution samples is expected to be flagged.
+        accept: an `Acceptance`, calibrated with held-out samples of this model, for the column `accepted`: whether the
+            prediction may go out unseen. It is copied.
+        error: the largest share of wrong predictions among the accepted ones, with a confidence of 95 %.
         id: the name of a column that says which sample a row is, such as "path": strings or numbers, under this key of
             a mapping, or as the third of (x, target, id). The model does not get it.
         shard: (rank, number of processes), if several processes share a map-style data set, or "auto" to ask the
@@ -98,6 +101,8 @@ class BoCPredictor:
         columns: Sequence[str] | None = None,
         test: ConformalTest | None = None,
         alpha: float = 0.05,
+        accept: Acceptance | None = None,
+        error: float = 0.01,
         id: str | None = None,
         shard: str | tuple[int, int] | None = None,
     ) -> None:
@@ -105,7 +110,7 @@ class BoCPredictor:
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"expected dtype as torch.bfloat16, torch.float16 or None, got {dtype}")
-        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
+        self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha, accept=accept, error=error)
         self.columns, self.trials, self.test = self._probe.names, self._probe.trials, self._probe.test
         check_id(id, ("target", *self.columns))
         self.shard, self.batch_size = check_shard(shard), batch_size
@@ -123,8 +128,11 @@ class BoCPredictor:
         """What the values of a table depend on, beside the model and the samples."""
         columns = ["index", *([] if self.id is None else [self.id]), *self.columns]
         known = {"torch_boc": __version__, "columns": columns, "trials": self.trials, "dtype": str(self.dtype)}
-        test = None if self.test is None else checksum(self.test.state_dict().items())
-        return known | ({} if test is None else {"test": test, "alpha": self._probe.alpha})
+        if self.test is not None:
+            known |= {"test": checksum(self.test.state_dict().items()), "alpha": self._probe.alpha}
+        if self._probe.accept is not None:
+            known |= {"accept": checksum(self._probe.accept.state_dict().items()), "error": self._probe.error}
+        return known
 
     def predict(self, loader: Any) -> Iterator[dict[str, Any]]:
         """Yield a table for each batch: a dict of tensors on the CPU; ids that are strings are a list.

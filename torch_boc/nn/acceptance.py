@@ -150,10 +150,13 @@ class Acceptance(HeldOut):
         first call after a calibration reads the counts from the device; later calls read nothing.
         """
         rows = classes_last(logits, self.dim)
-        place, group, valid, _ = self.place(rows, dim=-1)
+        return self.accepted_at(self.place(rows, dim=-1), error, confidence).reshape(rows.shape[:-1])
+
+    def accepted_at(self, placing: Placing, error: float = 0.01, confidence: float = 0.95) -> Tensor:
+        """Which samples are accepted, of which `place` has said where they are, with one axis."""
+        place, group, valid, _ = placing
         lowest = self._lowest(error, confidence)
-        least = lowest[0] if group is None else lowest.index_select(0, group)
-        return (valid & (place >= least)).reshape(rows.shape[:-1])
+        return valid & (place >= (lowest[0] if group is None else lowest.index_select(0, group)))
 
     def threshold(self, error: float = 0.01, *, confidence: float = 0.95) -> AcceptanceThreshold:
         """The log odds from which on `accept` accepts predictions, and the share of held-out samples that it accepts.

@@ -13,8 +13,9 @@ from torch.utils._pytree import _register_namedtuple
 from ..data.finding import find_logits
 from ..functional.checks import FirstBatch, check_trials, classes_last
 from ..functional.columns import check_columns, probe_columns
+from .acceptance import Acceptance
 from .conformal import ConformalTest
-from .screening import SCREENED, check_screened_columns, check_test, verdict
+from .screening import ACCEPTED, SCREENED, check_acceptance, check_screened_columns, check_test, verdict
 
 # The attributes of a model that pipelines, `generate` and Trainer ask for.
 PASSED = (
@@ -228,6 +229,9 @@ class BoCClassifier(nn.Module):
         columns: as for `BoCProbe`; with a test, its columns can be chosen too.
         test: a `ConformalTest`, calibrated with held-out samples of this model.
         alpha: the largest share of in-distribution samples that `review` may expect to flag.
+        accept: an `Acceptance`, calibrated with held-out samples of this model. `probe` is then a dict of columns, with
+            `accepted`: whether the prediction may go out unseen.
+        error: the largest share of wrong predictions among the accepted ones, with a confidence of 95 %.
         validate_args: as for `BoCProbe`.
 
     >>> classifier = BoCClassifier(torch.nn.Linear(5, 3))
@@ -249,6 +253,8 @@ class BoCClassifier(nn.Module):
         columns: Sequence[str] | None = None,
         test: ConformalTest | None = None,
         alpha: float = 0.05,
+        accept: Acceptance | None = None,
+        error: float = 0.01,
         validate_args: bool = True,
     ) -> None:
         super().__init__()
@@ -256,8 +262,9 @@ class BoCClassifier(nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
         self.model, self.dim = model, dim
         self.test, self.alpha = check_test(test, alpha), alpha
-        self.columns = None if columns is None else check_screened_columns(columns, test)
-        own = None if self.columns is None else [name for name in self.columns if name not in SCREENED]
+        self.accept, self.error = check_acceptance(accept, error), error
+        self.columns = None if columns is None else check_screened_columns(columns, test, accept)
+        own = None if self.columns is None else [x for x in self.columns if x not in (*SCREENED, *ACCEPTED)]
         self.probe = None if own == [] else BoCProbe(trials, dim=-1, columns=own, validate_args=validate_args)
 
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
@@ -270,11 +277,13 @@ class BoCClassifier(nn.Module):
             self.test.check_level(self.alpha)  # a test that was calibrated later says here that a level is too low
             tested = verdict(self.test, self.test.place(rows, dim=-1), self.alpha)
             tested = {name: column.reshape(rows.shape[:-1]) for name, column in tested.items()}
-            if self.columns is None:
-                found = ScreenedOutput(*found, **tested)
-            else:
-                every = {**found, **tested}
-                found = {name: every[name] for name in self.columns}
+            found = ScreenedOutput(*found, **tested) if self.columns is None else {**found, **tested}
+        if self.accept is not None:
+            accepted = self.accept.accepted_at(self.accept.place(rows, dim=-1), self.error)
+            known = found if isinstance(found, dict) else found._asdict()
+            found = {**known, "accepted": accepted.reshape(rows.shape[:-1])}
+        if self.columns is not None:
+            found = {name: found[name] for name in self.columns}
         return make_output(logits, found, output)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A conformal test beside the probe: which columns it adds, and their values."""
+"""A conformal test and acceptance beside the probe: which columns they add, and their values."""
 
 import copy
 from collections.abc import Iterable
@@ -7,14 +7,17 @@ import torch
 from torch import Tensor
 
 from ..functional.checks import bare, check_share, check_trials
-from ..functional.columns import COLUMNS, check_columns, column_extras, columns_of, sample_columns
+from ..functional.columns import COLUMNS, check_columns, column_extras, columns_of
 from ..functional.evidence import gather
 from ..functional.registry import need_extras
 from ..functional.screening import Placing
+from .acceptance import Acceptance
 from .conformal import ConformalTest
 
 # What a test adds to the columns: the p-value, and whether a person should look at the sample.
 SCREENED = ("p_in_distribution", "review")
+# What acceptance adds: whether the prediction may go out unseen.
+ACCEPTED = ("accepted",)
 
 
 def check_test(test: ConformalTest | None, alpha: float) -> ConformalTest | None:
@@ -27,19 +30,36 @@ def check_test(test: ConformalTest | None, alpha: float) -> ConformalTest | None
     return test
 
 
-def check_screened_columns(columns: Iterable[str] | None, test: ConformalTest | None) -> tuple[str, ...]:
-    """Return the names of the columns of the probe and, with a test, of the test; or raise. None means all of them."""
-    if test is None:
-        asked = [] if columns is None or isinstance(columns, str) else [name for name in columns if name in SCREENED]
-        if asked:
-            raise ValueError(f"expected a test for the column {asked[0]!r}, got none; give test=, a ConformalTest")
-        return check_columns(columns)
-    names = check_columns(columns, SCREENED)
-    if not set(SCREENED) & set(names):
-        raise ValueError(
-            f"expected 'p_in_distribution' or 'review' among the columns, because a test is given, got {list(names)}; "
-            "add one of them, or leave the test out"
-        )
+def check_acceptance(accept: Acceptance | None, error: float) -> Acceptance | None:
+    """Return `accept` if it is an acceptance or None, or raise. Warn if a calibrated one can accept no prediction."""
+    check_share("error", error)
+    if not (accept is None or isinstance(accept, Acceptance)):
+        raise TypeError(f"expected accept as a torch_boc.Acceptance, got {type(accept).__name__}")
+    if accept is not None and accept.calibrated:
+        accept.threshold(error)
+    return accept
+
+
+def check_screened_columns(
+    columns: Iterable[str] | None, test: ConformalTest | None, accept: Acceptance | None = None
+) -> tuple[str, ...]:
+    """Return the names of the columns of the probe, the test and the acceptance; or raise. None means all of them."""
+    columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
+    parts = (
+        (test, SCREENED, "a test", "give test=, a ConformalTest"),
+        (accept, ACCEPTED, "an acceptance", "give accept=, an Acceptance"),
+    )
+    for part, own, what, remedy in parts:
+        asked = [name for name in (columns or ()) if name in own]
+        if part is None and asked and not isinstance(columns, str):
+            raise ValueError(f"expected {what} for the column {asked[0]!r}, got none; {remedy}")
+    names = check_columns(columns, tuple(name for part, own, *_ in parts if part is not None for name in own))
+    for part, own, what, _ in parts:
+        if part is not None and not set(own) & set(names):
+            raise ValueError(
+                f"expected {' or '.join(map(repr, own))} among the columns, because {what} is given, got "
+                f"{list(names)}; add one of them, or leave {what.split()[1]} out"
+            )
     return names
 
 
@@ -50,16 +70,18 @@ def verdict(test: ConformalTest, placing: Placing, alpha: float) -> dict[str, Te
 
 
 class SampleColumns:
-    """Makes the columns of samples: those of the probe and, with a test, `p_in_distribution` and `review`.
+    """Makes the columns of samples: those of the probe, `p_in_distribution` and `review` of a test, and `accepted`.
 
-    The logits are read once for both, unless the test has a temperature. The test is copied, and follows the logits to
-    their device. No value is read back.
+    The logits are read once for all, unless the test has a temperature. Test and acceptance are copied, and follow the
+    logits to their device. No value is read back, except for the threshold of the acceptance at the first call.
 
     Args:
         columns: which columns, in this order; by default all.
         trials: the number of coin flips of the paper's p-value.
         test: a calibrated test, or None.
         alpha: the level of `review`.
+        accept: a calibrated acceptance, or None.
+        error: the largest share of wrong predictions among the accepted ones.
 
     >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 99)[:, None] * torch.eye(3)[0])
     >>> SampleColumns(["prediction", "review"], test=test)(torch.tensor([[0.9, 0.0, 0.0], [0.0, 3.1, 0.0]]))
@@ -73,34 +95,39 @@ class SampleColumns:
         trials: int = 100,
         test: ConformalTest | None = None,
         alpha: float = 0.05,
+        accept: Acceptance | None = None,
+        error: float = 0.01,
     ) -> None:
-        self.trials, self.alpha = check_trials(trials), alpha
+        self.trials, self.alpha, self.error = check_trials(trials), alpha, error
         self.test = copy.deepcopy(check_test(test, alpha))
-        self.names = check_screened_columns(columns, test)
+        self.accept = copy.deepcopy(check_acceptance(accept, error))
+        self.names = check_screened_columns(columns, test, accept)
         self._own = [name for name in self.names if name in COLUMNS]
-        if self.test is not None:
-            self.test.check_calibrated()
-            self.test.validate_args = False  # it could make the host wait for the first batch
+        self._parts: list[ConformalTest | Acceptance] = [x for x in (self.test, self.accept) if x is not None]
+        for part in self._parts:
+            part.check_calibrated()
+            part.validate_args = False  # it could make the host wait for the first batch
 
     def __call__(self, logits: Tensor) -> dict[str, Tensor]:
         """The columns for logits of shape (N, C)."""
-        if self.test is None:
-            return columns_of(gather(bare(logits), trials=self.trials, extras=column_extras(self._own)), self._own)
-        self.test.follow(logits.device)
-        scoring, found = self.test.scoring, {}
-        if scoring.temperature == 1.0:
-            extras = {*column_extras(self._own), *need_extras([scoring.name])}
+        for part in self._parts:
+            part.follow(logits.device)
+        tempered = self.test is not None and self.test.scoring.temperature != 1.0
+        direct = [part.scoring.name for part in self._parts if part.scoring.temperature == 1.0]
+        found, evidence = {}, None
+        if self._own or direct:
+            extras = {*column_extras(self._own), *need_extras(direct)}
             evidence = gather(bare(logits), trials=self.trials, extras=extras)
-            found, placing = columns_of(evidence, self._own), self.test.place(evidence)
-        else:
-            placing = self.test.place(logits, dim=-1)
-            if self._own:
-                found = sample_columns(logits, trials=self.trials, columns=self._own)
-        found |= verdict(self.test, placing, self.alpha)
+            found = columns_of(evidence, self._own)
+        if self.test is not None:
+            placing = self.test.place(logits if tempered or evidence is None else evidence, dim=-1)
+            found |= verdict(self.test, placing, self.alpha)
+        if self.accept is not None and evidence is not None:
+            found["accepted"] = self.accept.accepted_at(self.accept.place(evidence), self.error)
         return {name: found[name] for name in self.names}
 
     def of_nothing(self) -> dict[str, Tensor]:
         """The columns of no samples, on the CPU."""
-        classes = 2 if self.test is None else self.test.num_classes or 2
-        device = None if self.test is None else self.test.counts.device
-        return {name: column.cpu() for name, column in self(torch.zeros(0, classes, device=device)).items()}
+        classes = [part.num_classes or 2 for part in self._parts]
+        device = self._parts[0].counts.device if self._parts else None
+        return {name: column.cpu() for name, column in self(torch.zeros(0, *classes[:1] or [2], device=device)).items()}
