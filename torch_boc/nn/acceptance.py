@@ -31,8 +31,8 @@ class Acceptance(HeldOut):
 
     The threshold is chosen on held-out samples with targets, such that the error of the accepted predictions is at most
     `error` for at least 95 of 100 sets of held-out samples, whatever the classifier is; the method is in
-    `torch_boc.functional.acceptance`. The score is the log odds of the prediction: of all scores it tells right from
-    wrong predictions best. `ConformalTest` answers another question: which samples are unfamiliar.
+    `torch_boc.functional.acceptance`. The score is the log odds of the prediction. `ConformalTest` answers another
+    question: which samples are unfamiliar.
 
     The promise is for new samples like the held-out ones. Drift voids it, and so do held-out samples that the
     classifier was trained on, or that its checkpoint was chosen on. `DriftMonitor` watches for drift.

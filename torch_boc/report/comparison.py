@@ -234,7 +234,7 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
         made.append(("Has the input changed?", said, drawn))
     if forced:
         least = min(forced, key=forced.__getitem__)
-        said = f"Confidence alone forces {between(forced.values(), percent)} of the coherence gap. Here {least}:"
+        said = f"Confidence alone forces at least {percent(forced[least])} of the mean coherence gap. Here {least}:"
         drawn = Markup(reports[least].story.figures["coherence"])
         made.append(("Does the confidence agree with the logits?", said, drawn))
     return made

@@ -167,7 +167,7 @@ def actions(results: Results) -> list[tuple[str, str]]:
     found, share = repair(results), knee(results)
     if not labels_fit(results):
         return [("Check the order of the classes, and from which number labels are counted; then run this again.", "")]
-    steps = []
+    steps, tested = [], f"--calibration val.npz --score {TESTED_SCORES[0]}"  # the numbers on the page are this score's
     if found is not None and found.temperature is not None:
         said = f"Divide the logits by {number(found.temperature, 2)} before the softmax."
         steps.append((said, "torch_boc.calibration.TemperatureScaling"))
@@ -177,9 +177,9 @@ def actions(results: Results) -> list[tuple[str, str]]:
         said = "Repair the confidence with held-out samples."
         steps.append((said, "torch-boc report test.npz --calibration val.npz"))
     if share == share:
-        said = f"Let a person see the least sure {short_percent(share)}."
-        steps.append((said, f"torch-boc screen new.npz --calibration val.npz --alpha {share:g} -o queue.csv"))
-    return [*steps, ("Watch the stream.", "torch-boc monitor new.npz --calibration val.npz --state stream.pt")]
+        said, how = f"Let a person see the least sure {short_percent(share)}.", f"{tested} --alpha {share:g}"
+        steps.append((said, f"torch-boc screen new.npz {how} -o queue.csv"))
+    return [*steps, ("Watch the stream.", f"torch-boc monitor new.npz {tested} --state stream.pt")]
 
 
 def headline(results: Results) -> str:
