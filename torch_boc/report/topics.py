@@ -15,7 +15,7 @@ from .errors import look, mistakes
 from .parts import Section
 from .screening import alarm_of, change, knee, review, reviewed
 from .tables import Results, where
-from .words import interval_text, listed, number, percent, quoted, short_percent
+from .words import TESTED_SCORES, interval_text, listed, number, percent, quoted, short_percent
 
 TOPICS = (honest, review, unfamiliar, change, coherence, mistakes, look)
 # The intervals of a set with fewer samples than this are too narrow.
