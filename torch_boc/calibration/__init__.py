@@ -7,7 +7,6 @@ from .temperature import TemperatureScaling
 from .vector import VectorScaling
 
 __all__ = [
-    "CALIBRATORS",
     "Calibrated",
     "Calibrator",
     "DominanceConfidence",
