@@ -11,7 +11,8 @@ lowest, one after the other, and a chain of tests ends at the first threshold th
 testing; Angelopoulos and others, 2021, "Learn then test"). The chance that a chain goes beyond the first threshold
 whose risk is too high is that of one test. Because one confident mistake would end a single chain at once, there are
 several, which share the chance of a broken promise. They begin where so many predictions are accepted that 0, 2 and 6
-mistakes are rejected.
+mistakes are rejected. These begins are ranks among the held-out scores, not thresholds that are fixed beforehand: that
+the promise holds with them is shown by simulations in the tests, not proved.
 """
 
 import math
