@@ -77,6 +77,8 @@ BAD = {
     (*SCREEN, *VAL, "--test", "t.pt"): "expected --calibration PATH or --test PATH",
     (*SCREEN, *VAL, "--alpha", "0"): "expected --alpha in (0, 1), got 0.0",
     (*SCREEN, *VAL, "--fdr", "1.5"): "expected --fdr in (0, 1), got 1.5",
+    (*SCREEN, *VAL, "--error", "1"): "expected --error in (0, 1), got 1.0",
+    (*SCREEN, "--calibration", "bare.npy", "--error", "0.1"): "bare: expected held-out samples with targets",
     (*SCREEN, *VAL, "--score", "best"): "expected score among msp,",
     (*SCREEN, *VAL, "--groups", "colour"): "expected groups as None, 'prediction' or 'confidence'",
     ("screen", "three.npz", *VAL): "three.npz: expected 4 classes, as in val, got 3",
@@ -86,6 +88,7 @@ BAD = {
     (*SCREEN, "--test", "other.pt"): "other.pt: expected a torch_boc.ConformalTest, got None",
     (*SCREEN, "--test", "t.pt", "--score", "msp"): "expected --score with --calibration, got it with --test",
     ("monitor", "test.npz", *VAL, "--alpha", "2"): "expected --alpha in (0, 1), got 2.0",
+    ("monitor", "test.npz", *VAL, "--alpha", "0.1", "--run-length", "9"): "expected alpha, or run_length above 1, got",
 }
 
 

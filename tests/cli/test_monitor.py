@@ -117,6 +117,16 @@ def test_standard_input_gives_the_same_in_pieces_of_any_size(run, files, feed, t
     assert [event["samples"] for event in events(out) if event["event"] == "progress"] == [100, 200, 300, 400]
 
 
+def test_a_stream_that_never_ends(run, files):
+    monitor = DriftMonitor(ConformalTest().calibrate(logits(files / "val.npz")), run_length=5_000)
+    evidence = monitor.update(torch.cat([logits(files / "test.npz"), logits(files / "noise.npz")]))
+    how = (*VAL, "--state", "s.pt", "--json", "--run-length", "5000")
+    assert run("monitor", "test.npz", *how).code == 0
+    code, out, _ = run("monitor", "noise.npz", *how)
+    assert (code, last(out)["alarm_at"]) == (4, int(monitor.alarm_at))
+    assert last(out)["log_evidence"] == pytest.approx(float(evidence[-1]))
+
+
 def test_until_the_alarm(run, files, reference):
     code, out, _ = run("monitor", "test.npz", "noise.npz", *VAL, "--until-alarm", "--state", "s.pt", "--json")
     assert code == 4
@@ -170,7 +180,8 @@ class TestState:
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (("--alpha", "0.05"), "s.pt: expected --alpha 0.01, with which this stream began, got 0.05"),
+            (("--alpha", "0.05"), "s.pt: expected --alpha 0.01, with which this stream began, got --alpha 0.05"),
+            (("--run-length", "0"), "s.pt: expected --alpha 0.01, with which this stream began, got --run-length 0"),
             (("--calibration", "fit.npz"), "s.pt: expected the test that this stream began with, got other held-out"),
             ((*VAL, "--score", "energy"), "s.pt: expected the test that this stream began with"),
             (("--probabilities",), "s.pt: expected logits, as at its calibration, got probabilities"),

@@ -11,7 +11,7 @@ from scipy.special import betaincinv
 
 from tests.arrays import read_arrays
 from torch_boc.functional import sample_columns
-from torch_boc.nn import ConformalTest
+from torch_boc.nn import Acceptance, ConformalTest
 
 READ = {".parquet": parquet.read_table, ".csv": csv.read_csv}
 VAL = ("--calibration", "val.npz")
@@ -19,6 +19,11 @@ VAL = ("--calibration", "val.npz")
 
 def logits(path):
     return torch.from_numpy(read_arrays(path)["logits"])
+
+
+def held_out(files, groups=None):
+    arrays = read_arrays(files / "val.npz")
+    return Acceptance(groups).calibrate(*(torch.from_numpy(arrays[name]) for name in ("logits", "target")))
 
 
 @pytest.fixture
@@ -34,13 +39,15 @@ def result(run, *args):
     return json.loads(out, parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize(("kind", "groups"), [(".parquet", None), (".csv", "prediction")])
-def test_the_rows_are_those_of_the_library(run, files, kind, groups):
+@pytest.mark.parametrize(("kind", "groups", "error"), [(".parquet", None, "0.15"), (".csv", "prediction", "0.4")])
+def test_the_rows_are_those_of_the_library(run, files, kind, groups, error):
     options = ("--groups", groups) if groups else ()
     out = f"new/out{kind}"
-    assert run("screen", "noise.npz", *VAL, "--alpha", "0.1", "--fdr", "0.2", *options, "-o", out).code == 0
+    levels = ("--alpha", "0.1", "--fdr", "0.2", "--error", error)
+    assert run("screen", "noise.npz", *VAL, *levels, *options, "-o", out).code == 0
     table, new = READ[kind](files / out), logits(files / "noise.npz")
     test = ConformalTest(groups=groups).calibrate(logits(files / "val.npz"))
+    accept = held_out(files, groups)
     expected = {
         "index": torch.arange(200),
         "target": read_arrays(files / "noise.npz")["target"],
@@ -48,12 +55,14 @@ def test_the_rows_are_those_of_the_library(run, files, kind, groups):
         "p_in_distribution": test(new),
         "review": test.flag(new, 0.1),
         "discovery": test.discoveries(new, 0.2),
+        "accepted": accept.accept(new, float(error)),
     }
     assert table.column_names == list(expected)
     assert table["p_in_distribution"].to_pylist() == sorted(test(new).tolist())  # the most suspicious first
     table = table.sort_by("index")
     assert all(table[name].to_pylist() == values.tolist() for name, values in expected.items())
     assert sum(table["review"].to_pylist()) > 20
+    assert 0 < sum(table["accepted"].to_pylist()) < 200
     assert [path.name for path in (files / "new").iterdir()] == [f"out{kind}"]
 
 
@@ -85,6 +94,24 @@ def test_the_numbers(run, bare):
     sure = result(run, "bare.npy", *VAL, "--confidence", "0.99")
     assert sure["threshold"] < found["threshold"]
     assert "groups by prediction" in run("screen", "bare.npy", *VAL, "--groups", "prediction").out
+
+
+def test_what_goes_out_unseen(run, bare):
+    """The line and the JSON say how many, at which error, also from a test that was saved."""
+    accept = held_out(bare)
+    score, coverage, _ = accept.threshold(0.2, confidence=0.9)
+    number = int(accept.accept(logits(bare / "noise.npz"), 0.2, 0.9).sum())
+    promised = ("--error", "0.2", "--confidence", "0.9")
+    found = result(run, "bare.npy", *VAL, *promised, "--save-test", "t.pt")
+    assert (found["error"], found["error_confidence"], found["sets"][0]["accepted"]) == (0.2, 0.9, number)
+    assert [found["accepted_from"], found["accepted_held_out"]] == [float(score), float(coverage)]
+    _, out, _ = run("screen", "bare.npy", "--test", "t.pt", *promised)
+    told = f"{number} ({number / 2:.1f} %), of which at most 20 % are wrong, with a chance of 90 %"
+    assert f"go out unseen                  {told}\n" in out
+    _, out, err = run("screen", "bare.npy", *VAL, "--error", "0.001")
+    assert "go out unseen                  0 (0.0 %), of which at most 0.1 % are wrong, with a chance of 95 %" in out
+    assert err.count("warning") == 1
+    assert "nothing can be accepted at error=0.001 and confidence=0.95: 200 held-out samples" in err
 
 
 def test_several_files_are_one_table(run, bare):

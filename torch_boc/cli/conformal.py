@@ -17,7 +17,7 @@ from ..data.sets import LogitSet, naming
 from ..evaluation.samples import LOST
 from ..functional.coins import bag_of_coins
 from ..functional.screening import Scoring
-from ..nn import ConformalTest
+from ..nn import Acceptance, ConformalTest
 from .inputs import Files
 from .options import SCORE
 
@@ -32,12 +32,14 @@ class Ready(NamedTuple):
         name: the name of the held-out set.
         from_probabilities: whether it was calibrated with logarithms of probabilities.
         data: the held-out set itself; None if the test was read from a file.
+        accept: the acceptance that was in that file, or None.
     """
 
     test: ConformalTest
     name: str
     from_probabilities: bool
     data: LogitSet | None = None
+    accept: Acceptance | None = None
 
     def open(self, files: Files, value: str) -> LogitReader:
         """The new samples in a file, which must have as many classes as the held-out ones."""
@@ -46,9 +48,20 @@ class Ready(NamedTuple):
             raise ValueError(f"{value}: expected {expected} classes, as in {self.name}, got {reader.num_classes}")
         return reader
 
-    def packed(self) -> dict[str, Any]:
-        """What a file keeps of the test: tensors and plain values only."""
+    def accepting(self) -> Acceptance:
+        """Which predictions may go out unseen, by the same held-out samples; raises if their targets are not known."""
+        if self.accept is not None:
+            return self.accept
+        if self.data is None or self.data.target is None:
+            got = "a test that was saved without --error" if self.data is None else "none"
+            raise ValueError(f"{self.name}: expected held-out samples with targets for --error, got {got}")
+        groups = "prediction" if self.test.scoring.groups == "prediction" else None
+        return Acceptance(groups, validate_args=False).calibrate(self.data.logits, self.data.target)
+
+    def packed(self, accept: Acceptance | None = None) -> dict[str, Any]:
+        """What a file keeps of the test, and of the acceptance: tensors and plain values only."""
         kept = {"kind": KIND, "name": self.name, "from_probabilities": self.from_probabilities}
+        kept |= {} if accept is None else {"accept": accept.state_dict()}
         return {**kept, "scoring": tuple(self.test.scoring), "state": self.test.state_dict()}
 
     def warn_of_samples(self, name: str, new: LogitBlock) -> None:
@@ -108,7 +121,11 @@ def unpacked(content: Mapping[str, Any], probabilities: bool) -> Ready:
     test = ConformalTest(*scoring[:3], resolution=scoring.resolution)
     test.load_state_dict(content["state"])
     test.check_calibrated()
-    return Ready(test, printable(str(content["name"])), probabilities)
+    accept = None
+    if "accept" in content:
+        accept = Acceptance("prediction" if scoring.groups == "prediction" else None)
+        accept.load_state_dict(content["accept"])
+    return Ready(test, printable(str(content["name"])), probabilities, accept=accept)
 
 
 def load_content(path: str, kind: str) -> Mapping[str, Any]:

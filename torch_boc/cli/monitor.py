@@ -17,6 +17,7 @@ def monitor(
     paths: o.Stream = None,
     calibration: o.HeldOut = None,
     alpha: o.Chance = None,
+    run_length: o.RunLength = None,
     score: o.Score = None,
     temperature: o.Temperature = None,
     groups: o.Groups = None,
@@ -32,7 +33,9 @@ def monitor(
 
     Each sample is ranked among the held-out and all earlier ones, and a gambler bets against the ranks being uniform.
     The evidence is the gambler's capital. Without drift it ever reaches 1/alpha with a chance of at most alpha, however
-    long the stream is. The exit code is 4 if there was an alarm, and 0 otherwise. With --json each line is an object.
+    long the stream is. With --run-length it is compared with that number instead, for streams that never end: without
+    drift there is at most one false alarm in so many samples on average. The exit code is 4 if there was an alarm, and
+    0 otherwise. With --json each line is an object.
 
     Samples that depend on each other, such as the frames of a video, raise false alarms: give one of each session,
     every k-th frame, or shuffled batches.
@@ -49,6 +52,7 @@ def monitor(
         torch-boc monitor day1.npz day2.npz --calibration val.npz
         torch-boc monitor day3.npz --calibration val.npz --state stream.pt
         torch-boc monitor --calibration val.npz --until-alarm < logits.csv
+        torch-boc monitor --calibration val.npz --run-length 100000 < logits.csv
     """
     from ..functional.checks import check_share
     from ..inference.part_files import one_writer
@@ -67,7 +71,8 @@ def monitor(
             ready = None if known and not given else ready_test(files, calibration, kept, **how)
         sources = paths or ["-"]
         every = every or (EVERY if "-" in sources else None)
-        stream = Stream(files._replace(tell=lambda message: None), ready, alpha, state, every, until_alarm, json)
+        limits = {"alpha": alpha, "run_length": run_length}
+        stream = Stream(files._replace(tell=lambda message: None), ready, limits, state, every, until_alarm, json)
         for path in sources:
             stream.take(path)
         stream.end()

@@ -8,7 +8,6 @@ import typer
 ENDINGS = ".npz, .npy, .safetensors, .pt, .pth, .parquet, .csv, .tsv or .csv.gz"
 FILES = f"Logits: {ENDINGS}; a folder, pattern or URI of Parquet. NAME=PATH gives it a name."
 SCORE = "gen"
-ALPHA = 0.01  # of the monitor
 FOLDER = "boc-report"
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
@@ -58,8 +57,10 @@ Trials = Annotated[int, _o("--trials", "N", "Coin flips of the paper's test.", m
 Replicates = Annotated[int, _o("--replicates", "N", "Bootstrap samples, for intervals.", min=1)]
 Seed = Annotated[int, _o("--seed", "N", "Seed of everything that is random.", min=0)]
 Level = Annotated[float, _o("--alpha", "A", "Share of familiar samples to flag.")]
-Chance = Annotated[Float, _o("--alpha", "A", "Chance of a false alarm, at any time.", show_default=str(ALPHA))]
-Confidence = Annotated[Float, _o("--confidence", "C", "Keep that share with this chance, such as 0.99.")]
+Chance = Annotated[Float, _o("--alpha", "A", "Chance of a false alarm, at any time.", show_default="0.01")]
+RunLength = Annotated[Float, _o("--run-length", "N", "Instead: at most one false alarm in N samples, on average.")]
+Error = Annotated[Float, _o("--error", "E", "Say which predictions go out unseen: at most this share is wrong.")]
+Confidence = Annotated[Float, _o("--confidence", "C", "Keep these shares with this chance, such as 0.99.")]
 Fdr = Annotated[Float, _o("--fdr", "F", "Find samples, of which this share may be familiar.")]
 Score = Annotated[Str, _o("--score", "NAME", "What is compared: low is unfamiliar.", show_default=SCORE)]
 Temperature = Annotated[Float, _o("--temperature", "T", "Logits are divided by it first.", show_default="1")]

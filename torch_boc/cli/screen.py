@@ -12,6 +12,7 @@ from .output import check_output, list_files, print_json, put, sample_file, show
 # The range of the false-alarm rate leaves out this share at each end.
 TAIL = 0.05
 FIRST = 5  # so many samples of each file are printed
+SURE = 0.95  # the chance with which an error is kept
 
 
 def screen(
@@ -20,6 +21,7 @@ def screen(
     alpha: o.Level = 0.05,
     confidence: o.Confidence = None,
     fdr: o.Fdr = None,
+    error: o.Error = None,
     score: o.Score = None,
     temperature: o.Temperature = None,
     groups: o.Groups = None,
@@ -31,18 +33,22 @@ def screen(
     trials: o.Trials = 100,
     json: o.Json = False,
 ) -> None:
-    """Flags the samples that a person should look at, at a false-alarm rate that holds.
+    """Flags the samples that a person should look at, and says which predictions may go out without a person.
 
     The p-value of a sample is the rank of its score among held-out samples, so that at most the share alpha of
     familiar samples is flagged on average, whatever the network is. The paper's test, which does not hold its level, is
     printed beside it. Rows with NaN are flagged.
 
+    With --error 0.01, and held-out targets, "accepted" are the predictions that may go out unseen: at most 1 % of them
+    are wrong, with a chance of 95 % (or --confidence) over the held-out samples. Drift voids this promise.
+
     With -o it writes all rows, the most suspicious of each file first: file (if there are several), index, columns of
     text and the target (if there are any), prediction, class (with --classes), confidence, p_in_distribution, review,
-    and discovery with --fdr. An older file of that name is replaced.
+    discovery with --fdr, and accepted with --error. An older file of that name is replaced.
 
     Examples:
         torch-boc screen new.npz --calibration val.npz -o flagged.parquet
+        torch-boc screen new.npz --calibration val.npz --error 0.01 -o queue.csv
         torch-boc screen new.npz --calibration val.npz --alpha 0.01 --fdr 0.1
         torch-boc screen a.npz b.npz --calibration val.npz --save-test test.pt
         torch-boc screen new.csv --test test.pt --confidence 0.99 --json
@@ -56,7 +62,7 @@ def screen(
     from .conformal import ready_test
     from .inputs import Files
 
-    asked = {"alpha": alpha, "confidence": confidence, "fdr": fdr}
+    asked = {"alpha": alpha, "confidence": confidence, "fdr": fdr, "error": error}
     for name, share in asked.items():
         if share is not None:
             check_share(f"--{name}", share)
@@ -67,6 +73,7 @@ def screen(
     with working("reading") as tell, sample_file(out) as write:
         files = Files(probabilities, classes, tell)
         ready = ready_test(files, calibration, kept, score=score, temperature=temperature, groups=groups)
+        accept, promise = (None if error is None else ready.accepting()), (error or 0, confidence or SURE)
         readers = [ready.open(files, path) for path in paths]
         shared = [name for name in readers[0].notes if all(name in reader.notes for reader in readers)]
         for reader in readers:
@@ -85,6 +92,9 @@ def screen(
             if fdr is not None:
                 columns["discovery"] = adjusted_p_values(p) <= fdr
                 counts["discoveries"] = int(columns["discovery"].sum())
+            if accept is not None:
+                columns["accepted"] = accept.accept(new.logits, *promise)
+                counts["accepted"] = int(columns["accepted"].sum())
             columns = some_rows(columns, p.nan_to_num(-1).argsort(stable=True))
             write(columns)
             first = some_rows(columns, torch.arange(min(FIRST, counts["review"])))
@@ -93,10 +103,11 @@ def screen(
             found.append({**counts, "paper": int(paper.sum()), "first": flagged})
         if save is not None:
             with replacing(save) as temporary:
-                torch.save(ready.packed(), temporary)
+                torch.save(ready.packed(accept), temporary)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `flag` has said it
         threshold = ready.test.threshold(alpha, confidence=confidence)
+        accepted = None if accept is None else accept.threshold(promise[0], confidence=promise[1])
     grouped = ready.test.scoring.groups is not None  # a range for each of many groups would take long
     content = {
         "held_out": ready.name,
@@ -108,6 +119,9 @@ def screen(
         "expected_rate": threshold.expected_rate.tolist(),
         "rate_low": None if grouped else threshold.rate_quantile(TAIL).tolist(),
         "rate_high": None if grouped else threshold.rate_quantile(1 - TAIL).tolist(),
+        "error_confidence": None if accepted is None else promise[1],
+        "accepted_from": None if accepted is None else accepted.score.tolist(),
+        "accepted_held_out": None if accepted is None else accepted.coverage.tolist(),
         "sets": found,
         "output": out,
     }
@@ -150,9 +164,8 @@ def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "smallest p-value possible", f"{1 / (content['held_out_samples'] + 1):.2g}"
     for part in content["sets"]:
         total = part["samples"]
-        shares = {
-            x: f"{part[x]:,} ({percent(part[x] / total)})" for x in ("review", "discoveries", "paper") if x in part
-        }
+        counted = [x for x in ("review", "discoveries", "accepted", "paper") if x in part]
+        shares = {x: f"{part[x]:,} ({percent(part[x] / total)})" for x in counted}
         yield f"\n{part['name']}: {total:,} samples", ""
         yield "flagged for review", shares["review"]
         if content["fdr"] is not None:
@@ -162,4 +175,7 @@ def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
             few = needed > 1 and not part["discoveries"]
             more = f"; it takes {needed:,} or more at once, with so few held-out samples" if few else ""
             yield f"discoveries at FDR {percent(content['fdr'])}", f"{shares['discoveries']}{more}"
+        if content["error"] is not None:
+            most, kept = short_percent(content["error"]), short_percent(content["error_confidence"])
+            yield "go out unseen", f"{shares['accepted']}, of which at most {most} are wrong, with a chance of {kept}"
         yield "the paper's test would flag", shares["paper"]

@@ -5,7 +5,7 @@ import hashlib
 import json as json_format
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from ..data.sets import logarithms, naming, refuse_probabilities
 from ..nn import DriftMonitor
 from .conformal import Ready, load_content, unpacked
 from .inputs import Files, split_name
-from .options import ALPHA
 from .output import print_json, put, say, terminal
 
 KIND = "torch_boc.DriftMonitor"
@@ -32,7 +31,7 @@ class Stream:
     Args:
         files: reads the samples.
         ready: the test; None to continue the stream of the state.
-        alpha: the chance of a false alarm; by default that of the state, or 0.01.
+        limits: `alpha` and `run_length` of the monitor; if both are None, those of the state, or its default.
         path: the file of the state, or None.
         every: print a line after so many samples, or None.
         stop: whether samples after the first alarm are left out.
@@ -40,16 +39,22 @@ class Stream:
     """
 
     def __init__(
-        self, files: Files, ready: Ready | None, alpha: float | None, path: str | None, every: int | None, *how: bool
+        self,
+        files: Files,
+        ready: Ready | None,
+        limits: Mapping[str, Any],
+        path: str | None,
+        every: int | None,
+        *how: bool,
     ) -> None:
         self.files, self.path, self.every, self.console = files, path, every, terminal()
         self.stop, self.json = how
         self.taken: dict[str, int] = {}  # the number of rows by the digest of their file
         if path is not None and Path(path).exists():
-            self._load(path, ready, alpha)
+            self._load(path, ready, limits)
         else:
             assert ready is not None
-            self.ready, self.monitor = ready, DriftMonitor(ready.test, ALPHA if alpha is None else alpha)
+            self.ready, self.monitor = ready, DriftMonitor(ready.test, **limits)
         self.save()
         if seen := int(self.monitor.seen):
             self.say("continued", f"continued after {seen:,} samples: {self._now()}, {self._alarm('no alarm')}")
@@ -131,7 +136,8 @@ class Stream:
         """Write the state, if there is a file for it. The file is replaced as a whole."""
         if self.path is None:
             return
-        content = {"kind": KIND, "alpha": self.monitor.alpha, "seed": self.monitor.seed, "test": self.ready.packed()}
+        content = {"kind": KIND, "seed": self.monitor.seed, "test": self.ready.packed()}
+        content |= {"alpha": self.monitor.alpha, "run_length": self.monitor.run_length}
         with replacing(self.path) as temporary:
             torch.save({**content, "state": self.monitor.state_dict(), "taken": self.taken}, temporary)
 
@@ -162,7 +168,7 @@ class Stream:
         at = int(self.monitor.alarm_at)
         return f"alarm at sample {at:,}" if at else otherwise
 
-    def _load(self, path: str, ready: Ready | None, alpha: float | None) -> None:
+    def _load(self, path: str, ready: Ready | None, limits: Mapping[str, Any]) -> None:
         with naming(printable(path)):
             content = load_content(path, KIND)
             self.ready = unpacked(content["test"], self.files.probabilities)
@@ -174,12 +180,14 @@ class Stream:
                         "expected the test that this stream began with, got other held-out samples or another score; "
                         "delete the file to begin again"
                     )
-            if alpha not in (None, content["alpha"]):
-                raise ValueError(
-                    f"expected --alpha {content['alpha']}, with which this stream began, got {alpha}; delete the file "
-                    "to begin again"
+            known = {name: content[name] for name in limits}
+            if limits != known and {*limits.values()} != {None}:
+                began, got = (
+                    " ".join(f"--{name.replace('_', '-')} {x:g}" for name, x in given.items() if x is not None)
+                    for given in (known, limits)
                 )
-        self.monitor = DriftMonitor(self.ready.test, content["alpha"], seed=content["seed"])
+                raise ValueError(f"expected {began}, with which this stream began, got {got}; delete it to begin again")
+        self.monitor = DriftMonitor(self.ready.test, **known, seed=content["seed"])
         self.monitor.load_state_dict(content["state"])
         self.taken = dict(content["taken"])
 
