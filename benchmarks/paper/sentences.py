@@ -42,7 +42,7 @@ def _splits(ours: Ours) -> list[str]:
             continue
         table, leak = calibration_of(results, split), results.leaks.set_index("split").loc[split]
         errors = [table[method]["ece"] for method in METHODS]
-        looks = "which looks like training data" if leak["suspicious"] else "which does not look like training data"
+        looks = f"which is {'' if leak['suspicious'] else 'not '}easier than chance explains"
         found.append(
             f"Fitted on “{split}”, the temperature is {number(table['temperature']['temperature'], 3)} and the ECE of "
             f"the calibrators {number(min(errors))} to {number(max(errors))}, against {number(table['MSP']['ece'])} of "

@@ -48,7 +48,7 @@ def test_json_is_alone_on_stdout(run, files):
     assert content["settings"]["samples"] == {"id": 200, "far": 200, "leak": 200}
     assert [content["settings"][key] for key in ("replicates", "seed", "trials")] == [10, 1, 20]
     assert re.fullmatch(r"(torch-boc: warning: [^\n]*\n)+", err)
-    assert "looks like training data" in err
+    assert "is easier than the test set" in err
     assert not (files / "boc-report").exists()
     assert json.loads(run(*options, "--json", "--out", "a/b").out) == content
     assert json.loads((files / "a" / "b" / "report.json").read_text()) == content

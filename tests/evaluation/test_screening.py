@@ -11,8 +11,8 @@ from tests.evaluation.cases import rows_of
 from torch_boc import zoo
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.samples import probe_set
-from torch_boc.evaluation.screening import STREAM_KNOWN, arrange, excess_chance, screening_tables
-from torch_boc.functional.conformal import threshold_rank
+from torch_boc.evaluation.screening import STREAM_KNOWN, arrange, screening_tables
+from torch_boc.functional.conformal import excess_chance, threshold_rank
 from torch_boc.nn import ConformalTest, DriftMonitor
 from torch_boc.report.words import TESTED_LEVELS, TESTED_SCORES
 
@@ -46,7 +46,8 @@ def test_shares_are_those_of_the_test_itself():
         flagged = made.flag({"id": test, "noise": noise}[row.set].logits, row.alpha)
         assert (row.flagged, row.samples, row.held_out) == (float(flagged.double().mean()), 400, "val")
         assert row.flagged_low < row.flagged < row.flagged_high or row.flagged == 0
-        assert math.isnan(row.chance) == (row.kind == "ood")
+        rank = threshold_rank(400, row.alpha)
+        assert row.chance == excess_chance(int(flagged.sum()), 400, rank, 400)
     assert {(row.test, row.score, row.alpha) for row in rows} == {
         *(("conformal", score, alpha) for score in TESTED_SCORES for alpha in TESTED_LEVELS),
         *(("paper", "", alpha) for alpha in TESTED_LEVELS),
@@ -104,11 +105,11 @@ def test_the_stream_is_that_of_a_monitor():
 def test_training_samples_are_not_used():
     logits, target = labelled(600)
     trained = (logits.flip(0) + 20 * torch.eye(logits.shape[1])[target.flip(0)], target.flip(0))
-    with pytest.warns(UserWarning, match="looks like training data"):
+    with pytest.warns(UserWarning, match="is easier than the test set"):
         report = evaluate((logits, target), calibration={"fit": trained}, **FAST)
     assert set(report.results.screening["held_out"]) == {""}
     both = {"fit": trained, "val": labelled(600, seed=9)}
-    with pytest.warns(UserWarning, match="looks like training data"):
+    with pytest.warns(UserWarning, match="is easier than the test set"):
         report = evaluate((logits, target), calibration=both, **FAST)
     assert set(report.results.screening["held_out"]) == {"val"}
 

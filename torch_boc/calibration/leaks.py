@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..functional.conformal import excess_chance
+
 LEAK_LEVEL = 1e-3
 # With a million samples every difference is significant. Below a percentage point it hardly changes a calibrator.
 RELEVANT_DIFFERENCE = 0.01
@@ -37,7 +39,7 @@ MEANING = {
 
 
 class LeakWarning(UserWarning):
-    """The calibration split looks like training data. What is fitted on it will be overconfident on other samples."""
+    """The calibration split is easier than the test set. What is fitted on it will be overconfident there."""
 
 
 class OverlapWarning(UserWarning):
@@ -50,24 +52,23 @@ class LeakTest(NamedTuple):
     Attributes:
         accuracy: the accuracy on the calibration split.
         test_accuracy: the accuracy on the test set.
-        z: the difference of the accuracies in standard errors; 0 if they are equal.
-        p_value: the chance of such a z or a higher one, if the true accuracies were equal.
+        p_value: the chance that so many of the right predictions, or more, are in the calibration split, if both sets
+            are alike.
         suspicious: whether p_value is below 0.001 and the accuracy is higher by more than a percentage point.
     """
 
     accuracy: float
     test_accuracy: float
-    z: float
     p_value: float
     suspicious: bool
 
 
 def leak_test(calibration_correct: int, calibration_samples: int, test_correct: int, test_samples: int) -> LeakTest:
-    """The one-sided z-test for two proportions, with the variance of the pooled samples.
+    """The one-sided exact test of Fisher for two proportions.
 
-    With the accuracies a and b on n and m samples, and the accuracy p on all of these samples together:
-
-        z = (a - b) / sqrt(p (1 - p) (1/n + 1/m))        p_value = Pr{Normal(0, 1) >= z}
+    If both sets are alike, each choice of the right predictions among all samples is equally likely, so the number of
+    those in the calibration split is hypergeometric. A split that is easier is training data, or it has another mix of
+    classes: the test does not tell which.
 
     Args:
         calibration_correct: the number of right predictions in the calibration split.
@@ -82,12 +83,10 @@ def leak_test(calibration_correct: int, calibration_samples: int, test_correct: 
     False
     """
     a, b = _share(calibration_correct, calibration_samples), _share(test_correct, test_samples)
-    z = a - b
-    if z and not math.isnan(z):
-        pooled = (calibration_correct + test_correct) / (calibration_samples + test_samples)
-        z /= math.sqrt(pooled * (1 - pooled) * (1 / calibration_samples + 1 / test_samples))
-    p_value = math.erfc(z / math.sqrt(2)) / 2
-    return LeakTest(a, b, z, p_value, p_value < LEAK_LEVEL and a - b > RELEVANT_DIFFERENCE)
+    p_value = math.nan
+    if calibration_samples and test_samples:
+        p_value = excess_chance(calibration_correct, calibration_samples, test_correct + 1, test_samples)
+    return LeakTest(a, b, p_value, p_value < LEAK_LEVEL and a - b > RELEVANT_DIFFERENCE)
 
 
 def _share(correct: int, samples: int) -> float:

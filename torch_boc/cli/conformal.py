@@ -65,7 +65,7 @@ class Ready(NamedTuple):
         return {**kept, "scoring": tuple(self.test.scoring), "state": self.test.state_dict()}
 
     def warn_of_samples(self, name: str, new: LogitBlock) -> None:
-        """Warn if the held-out samples look like training data, or if some of them are among the new ones."""
+        """Warn if the held-out samples are easier than the new ones, or if some of them are among the new ones."""
         held, target = self.data, new.notes.get("target")
         if held is None:
             return
@@ -82,7 +82,8 @@ class Ready(NamedTuple):
         if found.suspicious:
             warnings.warn(
                 f"accuracy {found.accuracy:.4f} on {held.name!r}, {found.test_accuracy:.4f} on {name!r}: if "
-                f"{held.name!r} is training data, too many familiar samples are flagged; otherwise {name!r} is harder",
+                f"{held.name!r} is training data, too many familiar samples are flagged; otherwise {name!r} is harder, "
+                "or has another mix of classes",
                 LeakWarning,
                 stacklevel=2,
             )

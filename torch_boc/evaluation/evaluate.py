@@ -66,7 +66,7 @@ def evaluate(
             columns that `BoCPredictor` writes instead of logits; the report names what it leaves out then.
         ood: the out-of-distribution sets: one set, or a mapping from names to sets.
         calibration: held-out logits with targets, on which calibrators are fitted: one set, or a mapping from names to
-            sets. The conformal test is calibrated on the first that does not look like training data, or on a random
+            sets. The conformal test is calibrated on the first that is not easier than the test set, or on a random
             half of the test set if there is none.
         train: training logits with targets. If they are given, Mahalanobis on logits is one of the detectors.
         trials: the number of coin flips, k.
@@ -225,8 +225,9 @@ def _leak_rows(test: ProbedSet, splits: Mapping[str, AnySet]) -> list[dict[str, 
         rows.append({"split": split, "samples": len(data), **found._asdict()})
         if found.suspicious:
             message = (
-                f"calibration split {split!r} looks like training data: accuracy {found.accuracy:.4f} on it, "
-                f"{found.test_accuracy:.4f} on the test set; calibrators fitted on it will be overconfident"
+                f"calibration split {split!r} is easier than the test set: training data, or another mix of classes "
+                f"(accuracy {found.accuracy:.4f} on it, {found.test_accuracy:.4f} on the test set); calibrators fitted "
+                "on it will be overconfident"
             )
             warnings.warn(message, LeakWarning, stacklevel=3)
     return rows

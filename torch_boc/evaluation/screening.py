@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..functional.conformal import rate_quantile, score_place, threshold_rank
+from ..functional.conformal import excess_chance, rate_quantile, score_place, threshold_rank
 from ..functional.screening import Placing
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
@@ -116,7 +116,7 @@ def _screen_rows(
             share, (low, high) = flagged / len(p), binomial_interval(flagged, len(p))
             if score and rank == 0:
                 share = low = high = math.nan
-            elif score and place == 0:
+            elif score:
                 chance = excess_chance(flagged, len(p), rank, arranged.samples)
             row = known | {"alpha": alpha, "set": data.name, "kind": "ood" if place else "id", "samples": len(p)}
             yield row | {"flagged": share, "flagged_low": low, "flagged_high": high, "chance": chance}
@@ -142,31 +142,6 @@ def _rates(rank: int, samples: int) -> tuple[float, ...]:
     """The expected rate of false alarms and its interval, which are the same for every score."""
     low, high = LEVELS
     return rank / (samples + 1), rate_quantile(rank, samples, low), rate_quantile(rank, samples, high)
-
-
-def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float:
-    """The chance that so many of the samples or more score below the lowest `rank` held-out ones, if all are alike.
-
-    All orders of the x + k - 1 lowest of n + m samples are equally likely, and at most k - 1 of these may be held out:
-
-        Pr{X >= x} = sum_{h < k} C(n, h) C(m, x + k - 1 - h) / C(n + m, x + k - 1)
-
-    >>> round(excess_chance(10, 100, 5, 99), 4), excess_chance(0, 100, 5, 99)
-    (0.085, 1.0)
-    """
-    if flagged == 0:
-        return 1.0
-    lowest = flagged + rank - 1
-    mean = lowest * held_out / (held_out + samples)
-    # Terms this far below the mean of h do not count. What is left are a few times the root of the number of samples.
-    far = int(mean - 50 * math.sqrt(mean) - 50)
-    h = torch.arange(max(0, lowest - samples, far), rank, dtype=torch.float64)
-    terms = _log_choose(held_out, h) + _log_choose(samples, lowest - h)
-    return min(1.0, float((terms - _log_choose(held_out + samples, h.new_tensor(lowest))).logsumexp(0).exp()))
-
-
-def _log_choose(n: int, k: Tensor) -> Tensor:
-    return math.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
 
 def _stream_rows(

@@ -339,3 +339,28 @@ def rate_quantile(rank: int, samples: int, chance: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if rate_chance(rank, samples, middle) >= chance else (middle, high)
     return high
+
+
+def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float:
+    """The chance that so many of the samples or more score below the lowest `rank` held-out ones, if all are alike.
+
+    All orders of the x + k - 1 lowest of n + m samples are equally likely, and at most k - 1 of these may be held out:
+
+        Pr{X >= x} = sum_{h < k} C(n, h) C(m, x + k - 1 - h) / C(n + m, x + k - 1)
+
+    >>> round(excess_chance(10, 100, 5, 99), 4), excess_chance(0, 100, 5, 99)
+    (0.085, 1.0)
+    """
+    if flagged == 0:
+        return 1.0
+    lowest = flagged + rank - 1
+    mean = lowest * held_out / (held_out + samples)
+    # Terms this far below the mean of h do not count. What is left are a few times the root of the number of samples.
+    far = int(mean - 50 * math.sqrt(mean) - 50)
+    h = torch.arange(max(0, lowest - samples, far), rank, dtype=torch.float64)
+    terms = _log_choose(held_out, h) + _log_choose(samples, lowest - h)
+    return min(1.0, float((terms - _log_choose(held_out + samples, h.new_tensor(lowest))).logsumexp(0).exp()))
+
+
+def _log_choose(n: int, k: Tensor) -> Tensor:
+    return math.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)

@@ -10,7 +10,7 @@ from .tables import Results, where
 from .words import listed, number, off_by, over, p_text, percent, quoted, shown, small_number
 
 MSP = Uncalibrated.name
-LEAKING, SHARING = "looks like training data", "has test samples"
+LEAKING, SHARING = "easier than the test set", "has test samples"
 CALLED = {MSP: "as it is", DominanceConfidence.name: "dominance q̄ (BoC)"}
 # The methods with a curve in the diagram, and those that give a confidence only.
 IN_DIAGRAM = [method.name for method in CALIBRATORS if method.in_diagram]
@@ -91,7 +91,7 @@ def honest(results: Results) -> Section:
     if best is not None:
         close = [method_text(row) for _, row in found.ties.iterrows()]
         verb, many = "are" if len(close) > 1 else "is", f"{results.settings['samples'][results.known]:,} samples"
-        doubt = ", though that split looks like training data" if split_marks(results).get(best["split"]) else ""
+        doubt = ", though that split is easier than the test set" if split_marks(results).get(best["split"]) else ""
         sentences.append(
             f"Best calibrated is {method_text(best)}{doubt}: off by {off_by(best)}{over(found.comparisons)}."
             + (f" {listed(close)} {verb} as good, as far as {many} can tell." if close else "")
@@ -172,14 +172,13 @@ def split_table(results: Results) -> Table:
             "shared": [f"{int(shared[split]):,}" if split in shared else "–" for split in table["split"]],
             "accuracy": cells(table, "accuracy"),
             "on test": cells(table, "test_accuracy"),
-            "z": cells(table, "z", 1, sign=True),
             "p-value": [small_number(p) for p in table["p_value"]],
         },
     )
 
 
 def leak_sentences(results: Results) -> list[str]:
-    """A sentence for each split that looks like training data."""
+    """A sentence for each split that is easier than the test set."""
     found = []
     for _, row in where(results.leaks, suspicious=True).iterrows():
         fits = where(results.calibration, split=row["split"])
@@ -191,7 +190,7 @@ def leak_sentences(results: Results) -> list[str]:
             )
         found.append(
             f"Do not fit on {quoted(row['split'])}. The network is right on {percent(row['accuracy'])} there and on "
-            f"{percent(row['test_accuracy'])} of the test set (p {p_text(row['p_value'])}): it looks like training "
-            f"data. {fault}"
+            f"{percent(row['test_accuracy'])} of the test set (p {p_text(row['p_value'])}). It is easier than "
+            f"the test set: training data, or another mix of classes. {fault}"
         )
     return found

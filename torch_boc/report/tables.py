@@ -16,7 +16,7 @@ COLUMNS = {
     "calibration": "split method ece± nll± brier± ece_chance ece_chance_most ece_versus_msp± ece_versus_best± accuracy "
     "temperature",
     "ood": "ood score auroc± fpr95± aupr± versus_msp± kind upside_down",
-    "leaks": "split samples accuracy test_accuracy z p_value suspicious",
+    "leaks": "split samples accuracy test_accuracy p_value suspicious",
     "overlaps": "set kind samples shared exact share suspicious",
     "gaps": "set kind samples confidence dominance gap forced_gap free_gap concentration r2 rejection_rate p_value "
     "versus_forced±",
@@ -109,7 +109,7 @@ class Results:
         screening: the share of each set that each test ("conformal" of a score, or "paper") flags at each level, with
             the interval of Clopper and Pearson; NaN if there are too few held-out samples. `held_out` is the split that
             the test is calibrated on, "" for a random half of the test set. `chance` is the chance of so many or more
-            flagged samples of the test set, if they are like the held-out ones.
+            flagged samples of the set, if they are like the held-out ones.
         thresholds: the score below which the conformal test flags a sample. `confidence` is the chance that the rate
             of false alarms is at most alpha, NaN if only its mean is; `rate` is its mean.
         stream: the evidence of a monitor after each sample of a stream that turns from the test set to an OOD set.
