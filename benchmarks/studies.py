@@ -18,7 +18,6 @@ from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.reliability import Judged, error_difference, judge
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
 from torch_boc.functional import bag_of_coins
-from torch_boc.functional.bounds import forced_gap
 from torch_boc.report.tables import frame
 from torch_boc.report.topics import tell
 
@@ -163,14 +162,12 @@ def null_tables(n: int, numbers: Any, gaps: Any, sets: int = 10, replicates: int
     coins = [bag_of_coins(made_logits(n, numbers, evenness=1.0)) for _ in range(sets + 1)]
     ranked = []
     for x in coins:
-        values = {"msp": -x.odds, "gap": -x.gap, "structural_score": x.odds, "forced": -forced_gap(x.odds, 6)}
+        values = {"msp": -x.odds, "gap": -x.gap, "structural_score": x.odds, "dominance": -x.loss}
         ranked.append({name: rank_scores(value) for name, value in values.items()})
     rows, added = [], [gaps.iloc[:1].assign(kind="id")]
     for i, other in enumerate(ranked[1:]):
         found = {name: separate(ranked[0][name], other[name]) for name in other}
-        versus = paired_difference(found["gap"], found.pop("forced"))
-        names = ("versus_forced", "versus_forced_low", "versus_forced_high")
-        added.append(gaps.iloc[:1].assign(set=f"set {i}", kind="ood", **dict(zip(names, versus, strict=True))))
+        added.append(gaps.iloc[:1].assign(set=f"set {i}", kind="ood"))
         for name, result in found.items():
             ends = separation_intervals(result, ranked[0][name], other[name], replicates, numbers, cells=128)["auroc"]
             row = dict(zip(("auroc", "auroc_low", "auroc_high"), (result.auroc, *ends), strict=True))

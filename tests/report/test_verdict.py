@@ -36,7 +36,7 @@ def score(name, auroc, ood="svhn", versus=None):
 
 
 def gained(value, name="svhn"):
-    return "gaps", f"set == '{name}'", {"versus_forced": value}
+    return score("dominance", 0.8907 + value, name)
 
 
 def flagged(where, **values):
@@ -51,7 +51,7 @@ def power(low, share, high):
 ALL_WORSE = ("calibration", "split != ''", {"ece": 0.07})
 ENERGY_ID = "kind == 'id' and score == 'energy'"
 UPRIGHT = "score != 'structural_score'"
-UNSURE = ("gaps", "kind == 'ood'", {"versus_forced_low": NAN, "versus_forced_high": NAN})
+UNSURE = ("ood", "score == 'dominance'", {"versus_msp_low": NAN, "versus_msp_high": NAN})
 WARM = ("calibration", "method == 'temperature'", {"temperature": 1.3})
 SHARED = ("overlaps", "set == 'svhn'", {"shared": 1234, "suspicious": True})
 NINE = ("screening", "test == 'conformal'", {"flagged": NAN, "held_out_samples": 9})
@@ -87,9 +87,9 @@ CASES = [
     ((), [gained(0.01)], "by +0.0100 (+0.0097 to +0.0103), so the geometry of the logits adds something to", ""),
     ((), [gained(-0.01)], "so the geometry misleads.", ""),
     ((), [gained(0.0002)], "so it is not shown to add anything to confidence: at most 0.0005.", ""),
-    ((), [score("gap", 0.95)], "so it is not shown to add anything to confidence: at most 0.0003.", "adds something"),
+    ((), [score("gap", 0.95)], "so it is not shown to add anything to confidence: at most 0.0004.", "adds something"),
     (((), ("a", "b")), [gained(0.01, "a"), gained(-0.01, "b")], "on “a” and the geometry misleads on “b” (corr", ""),
-    ((), [UNSURE, ("gaps", "gap > 0", {"r2": NAN})], "of what confidence forces by 0.0000, so there are too f", "()"),
+    ((), [UNSURE, ("gaps", "gap > 0", {"r2": NAN})], "from that of confidence by +0.0001, so there are too few", "()"),
     (((), THREE), [], "forces most of the coherence gap Δ: 95.4 % on 4 sets.", ""),
     ((), [("gaps", "set == 'svhn'", {"forced_gap": 0.05})], "gap Δ: 95.4 % on “test” (R² 0.996) and 35.8 %", ""),
     ((), [("gaps", "gap > 0", {"gap": 0.0})], "ranks backwards", "coherence gap"),

@@ -116,7 +116,8 @@ def p_value(coins: Coins, trials: int = 100, *, wins: Tensor | None = None) -> T
 def structural_score(coins: Coins, trials: int = 100) -> Tensor:
     """The paper's s_BoC = 1 - p*. As a detector it ranks backwards: it is larger for less confident predictions.
 
-    Use `p_value`, or minus the gap, for scores that are larger on familiar data.
+    That holds for confidences above 1 / (1 + √(C - 1)), where `p_value` and minus the gap rise with confidence. The
+    dominance always rises with it.
 
     >>> structural_score(bag_of_coins(torch.tensor([[2.0, 1.0, 0.0, -1.0], [9.0, 0.0, 0.0, 0.0]])))
     tensor([1.0000, 0.0363], dtype=torch.float64)

@@ -30,7 +30,7 @@ class BoCSeparation(ProbeMetric):
     `update` takes logits of shape (N, C), or with more axes, and whether they are out-of-distribution: one boolean for
     each sample, or one for the whole batch. For each score, `compute` returns `{score}_auroc` and `{score}_fpr95`, the
     share of out-of-distribution samples at or above the threshold that 95 % of the in-distribution samples reach.
-    Higher means more in-distribution. The paper's `structural_score` is the opposite: its AUROC is below 0.5. Samples
+    Higher means more in-distribution. The paper's `structural_score` is the opposite where the network is sure. Samples
     whose scores round to 1 are still ranked, for example by their odds.
 
     The results are exact up to a million samples. With more samples, all are counted in bins, in memory of fixed size.

@@ -39,8 +39,8 @@ MORE = "The Bag-of-Coins paper’s numbers: gap, dominance, p-value, number of f
 PAPER_SCORE_SAID = {
     -1: "ranks backwards here (AUROC {}){}: use confidence instead.",
     0: "is not shown to rank forwards or backwards here (AUROC {}){}.",
-    1: "does not rank backwards here (AUROC {}){}: it rewards doubt, so the network doubts these inputs less than "
-    "those of the test set.",
+    1: "does not rank backwards here (AUROC {}){}: the network doubts these inputs less than those of the test set, or "
+    "it is so unsure that the gap rises with confidence.",
 }
 
 
@@ -58,7 +58,11 @@ def forced_share(row: Any) -> float:
 
 
 def gap_sentences(results: Results) -> list[str]:
-    """How much of the gap confidence forces, and whether −Δ separates better than the forced part of it does."""
+    """How much of the gap confidence forces, and whether q̄ separates better than confidence does.
+
+    With equal rivals q̄ rises with confidence, so that the difference is due to the geometry of the logits. −Δ does not
+    rise with confidence everywhere, see `paper_sentences`.
+    """
     table = results.gaps[results.gaps["gap"] > 0]
     if results.settings["classes"] == 2 or not len(table):
         return [TWO_CLASSES] if results.settings["classes"] == 2 else []
@@ -68,25 +72,26 @@ def gap_sentences(results: Results) -> list[str]:
         parts.append(f"{percent(share)} on {quoted(row['set'])}{explained}")
     most = "most" if shares.min() > 0.5 else "part"
     found = [f"Confidence alone forces {most} of the coherence gap Δ: {span(parts, shares, percent, FEW + 1)}."]
-    rows = table[table["versus_forced"].notna()]
+    rows = where(results.ood, score="dominance")
+    rows = rows[rows["versus_msp"].notna()]
     if not len(rows):
         return found
-    signs, several = shown(rows, "versus_forced"), len(rows) > 1
+    signs, several = shown(rows, "versus_msp"), len(rows) > 1
     differences, said = [], []
     for _, row in rows.iterrows():
-        where_ = f" on {quoted(row['set'])}" if several else ""
-        differences.append(value_text(row, "versus_forced", sign=True) + where_)
+        where_ = f" on {quoted(row['ood'])}" if several else ""
+        differences.append(value_text(row, "versus_msp", sign=True) + where_)
     for sign, words in ((1, "the geometry of the logits adds something to confidence"), (-1, "the geometry misleads")):
-        sets = [quoted(name) for name in rows[signs == sign]["set"]]
+        sets = [quoted(name) for name in rows[signs == sign]["ood"]]
         said += [f"{words} on {listed(sets)}" if several else words] if sets else []
-    if not said and not rows[["versus_forced_low", "versus_forced_high"]].abs().max(axis=None, skipna=False) <= TELLING:
+    if not said and not rows[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False) <= TELLING:
         said = ["there are too few samples to tell whether it adds anything"]
     elif not said:
-        highest = number(max(float(rows["versus_forced_high"].max()), 0.0001))
+        highest = number(max(float(rows["versus_msp_high"].max()), 0.0001))
         said = [f"it is not shown to add anything to confidence: at most {highest}"]
-    by = span(differences, rows["versus_forced"], lambda value: number(value, sign=True))
+    by = span(differences, rows["versus_msp"], lambda value: number(value, sign=True))
     meaning = f"{listed(said)}{over(len(rows))}"
-    return [*found, f"The AUROC of −Δ differs from that of what confidence forces by {by}, so {meaning}."]
+    return [*found, f"The AUROC of dominance q̄ differs from that of confidence by {by}, so {meaning}."]
 
 
 def dominance_sentence(results: Results) -> list[str]:
@@ -144,8 +149,8 @@ def gap_table(results: Results) -> Table:
     columns = {"set": [Cell(name, f"{n:,} samples") for name, n in zip(table["set"], table["samples"], strict=True)]}
     titles = {"p̂": "confidence", "q̄": "dominance", "Δ": "gap", "forced": "forced_gap", "free": "free_gap"}
     titles |= {"forced share": "share", "R²": "r2", "ρ": "concentration", "rejected": "rejection_rate"}
-    for title, column in (titles | {"p-value": "p_value", "AUROC vs forced": "versus_forced"}).items():
-        columns[title] = cells(table, column, sign=column == "versus_forced")
+    for title, column in (titles | {"p-value": "p_value"}).items():
+        columns[title] = cells(table, column)
     return make_table("The coherence gap Δ = q̄ − p̂ and its parts: means over each set", columns)
 
 

@@ -18,8 +18,7 @@ COLUMNS = {
     "ood": "ood score auroc± fpr95± aupr± versus_msp± kind upside_down",
     "leaks": "split samples accuracy test_accuracy p_value suspicious",
     "overlaps": "set kind samples shared exact share suspicious",
-    "gaps": "set kind samples confidence dominance gap forced_gap free_gap concentration r2 rejection_rate p_value "
-    "versus_forced±",
+    "gaps": "set kind samples confidence dominance gap forced_gap free_gap concentration r2 rejection_rate p_value",
     "trials": "variant trials ece ood auroc",
     "coherence": "set bin_low bin_high samples confidence gap forced_gap",
     "reliability": "split method bin_low bin_high samples confidence accuracy±",
@@ -98,8 +97,7 @@ class Results:
             every digit of float32 (`exact`), and whether that is more than chance explains (`suspicious`). `kind` is
             "calibration", "ood" or "train".
         gaps: means over each set. `kind` is "id" or "ood", here and below. `r2` is the part of the variance of the gap
-            that the forced gap explains. `versus_forced` is the AUROC of minus the gap, less the AUROC of minus the
-            forced gap: what the geometry of the logits adds to confidence; NaN for the test set.
+            that the forced gap explains.
         trials: the ECE of BoC and the AUROC of the paper's score for each variant ("deterministic", "Monte Carlo"),
             number of flips and OOD set.
         coherence: means over each set and bin of confidence.

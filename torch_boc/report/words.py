@@ -61,7 +61,7 @@ GLOSSARY = {
     "k": "number of coin flips.",
     "p*": "the p-value of the expected wins in k coin flips, Pr{Binomial(k, p̂) ≥ round(k q̄)}.",
     "rejected": "the share of samples with p* of at most 0.05. The column p-value has the mean p* of all samples.",
-    "s_BoC": "the paper’s score, 1 − p*. It is upside down: higher means less sure.",
+    "s_BoC": "the paper’s score, 1 − p*. It is upside down where the network is sure: higher means less sure.",
 }
 
 
