@@ -28,7 +28,6 @@ from torch_boc.evaluation.intervals import auroc_interval, bootstrap_interval, r
 from torch_boc.evaluation.samples import ordered
 from torch_boc.evaluation.separation import CELLS, Separation, paired_difference, score_cells
 from torch_boc.functional import bag_of_coins, free_gap
-from torch_boc.functional.separation import placement
 
 QUANTITIES = ("confidence", "gap", "free_gap", "concentration")
 SPLINE = "confidence_spline"
@@ -157,8 +156,7 @@ def _wins(own: Tensor, others: Tensor, strata: Tensor, span: int) -> Pair:
     """
     rising = others.sort().values
     first, end = (torch.searchsorted(rising, edge) for edge in (strata * span, (strata + 1) * span))
-    # `placement` gives a share. Twice the count is a whole number, so that rounding makes it exact.
-    below = (placement(rising, own) * (2 * len(rising))).round() / 2
+    below = (torch.searchsorted(rising, own) + torch.searchsorted(rising, own, right=True)).double() / 2
     return below - first, (end - first).double()
 
 

@@ -200,7 +200,7 @@ def test_thresholds_keep_the_promise_of_the_beta_distribution(samples, alpha):
             assert quantile == pytest.approx(beta.ppf(chance, max(rank, 1), samples + 1 - max(rank, 1)), rel=1e-9)
     else:
         assert sure > 0.9 * rank
-        assert rate_chance(rank + 2, samples, alpha) == 0.0
+        assert rate_chance(torch.tensor(rank + 2), samples, alpha) == 0.0
 
 
 def test_a_level_that_is_a_multiple_of_the_floor_is_reached():

@@ -16,7 +16,8 @@ RELEVANT_DIFFERENCE = 0.01
 STANDARD_ERRORS = 3.5
 # A set without equal rows might as well have had one such pair. It is added, and counted in both orders.
 LUCK = 2.0
-BLOCK_ROWS = 4096
+BLOCK_ELEMENTS = 2**20
+MIXER = -0x61C8864680B583EB  # 2^64 over the golden ratio, as a signed number
 # By the kind of the other set: its name, and what is wrong if the test set shares samples with it, with the remedy.
 MEANING = {
     "calibration": (
@@ -175,13 +176,15 @@ def overlap_message(kind: str, shared: int, size: int, *, test: str, other: str)
 
 def _row_keys(logits: Tensor, target: Tensor | None, dtype: torch.dtype) -> Tensor:
     """A number of 64 bits for each row and its target; equal rows have equal numbers."""
-    keys: list[int] = []
-    for block in logits.detach().cpu().split(BLOCK_ROWS):
-        rows = (block.to(dtype) + 0.0).numpy()  # adding 0 gives -0 and 0 the same bits
-        keys += [hash(row.tobytes()) for row in rows]
-    if target is not None:
-        keys = [hash(pair) for pair in zip(keys, target.tolist(), strict=True)]
-    return torch.tensor(keys, dtype=torch.int64)
+    bits = torch.int32 if dtype == torch.float32 else torch.int16
+    weights = torch.randint(2**62, (logits.shape[1] + 1,), generator=torch.Generator().manual_seed(0))
+    targets = torch.zeros(len(logits), dtype=torch.int64) if target is None else target.cpu().long()
+    size, keys = max(1, BLOCK_ELEMENTS // logits.shape[1]), [weights[:0]]
+    for block, labels in zip(logits.detach().cpu().split(size), targets.split(size), strict=True):
+        rows = (block.to(dtype) + 0.0).contiguous().view(bits)  # adding 0 gives -0 and 0 the same bits
+        mixed = torch.cat([rows, labels.unsqueeze(1)], 1) * (2 * weights + 1)
+        keys.append(((mixed ^ (mixed >> 32)) * MIXER).sum(1))
+    return torch.cat(keys)
 
 
 def _beyond_chance(c: Tensor, d: Tensor) -> bool:

@@ -6,7 +6,7 @@ The estimates are exact. Their intervals come from a bootstrap on cells. The ROC
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from ..data.atomic import printable
 from ..data.sets import LogitSet
 from ..functional.registry import scores
-from ..functional.separation import binned_auroc, fpr_at_tpr, placement, share_above
+from ..functional.separation import binned_auroc, fpr_at_tpr, share_above
 from ..report.words import NORMAL_QUANTILE
 from .detectors import detector_scores, mahalanobis_scores
 from .intervals import (
@@ -170,12 +170,20 @@ def separate(id_ranked: Ranked, ood_ranked: Ranked) -> Separation:
     (0.875, 0.5, 0.8333)
     """
     positive, negative = id_ranked.values, ood_ranked.values
-    above, below = placement(negative, positive), 1 - placement(positive, negative)
+    n, m = len(positive), len(negative)
+
+    def below(rising: Tensor, scores: Tensor, side: Literal["left", "right"]) -> Tensor:
+        """How many of `rising` are below each score, or not above it. NumPy uses that the scores rise, too."""
+        return torch.from_numpy(rising.numpy().searchsorted(scores.numpy(), side)).double()
+
+    alarms = below(negative, positive, "left")
+    above = (alarms + below(negative, positive, "right")) / (2.0 * m)
+    under = 1 - (below(positive, negative, "left") + below(positive, negative, "right")) / (2.0 * n)
     id_placement = torch.empty_like(above).scatter_(0, id_ranked.order, above)
-    ood_placement = torch.empty_like(below).scatter_(0, ood_ranked.order, below)
+    ood_placement = torch.empty_like(under).scatter_(0, ood_ranked.order, under)
     # How many of each set are at or above the score of each positive sample.
-    true, false = (len(x) - torch.searchsorted(x, positive) for x in (positive, negative))
-    precision = true.double() / (true + false)
+    true, false = n - below(positive, positive, "left"), m - alarms
+    precision = true / (true + false)
     fpr95 = fpr_at_tpr(positive, negative, TPR)
     return Separation(float(id_placement.mean()), float(fpr95), float(precision.mean()), id_placement, ood_placement)
 

@@ -25,6 +25,7 @@ from .trials import binomial_tail
 # Numbers whose magnitude is below 2**LOWEST, or at least 2**HIGHEST, share the outermost places of their sign.
 LOWEST, HIGHEST = -32, 16
 # The confidences that separate the groups of `groups="confidence"`.
+GRID = 1024  # places of a search that are tried at once
 STRATA = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
 
@@ -308,37 +309,34 @@ def threshold_rank(samples: int, alpha: float, confidence: float | None = None) 
         return largest
     low, high = 0, largest  # the chance that the rate is at most alpha falls with the rank
     while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if rate_chance(middle, samples, alpha) >= confidence else (low, middle - 1)
+        ranks = torch.arange(high, low, -max(1, (high - low) // GRID)).flip(0)
+        right = int((rate_chance(ranks, samples, alpha) >= confidence).sum())
+        low, high = int(ranks[right - 1]) if right else low, int(ranks[right]) - 1 if right < len(ranks) else high
     return low
 
 
-def rate_chance(rank: int, samples: int, rate: float) -> float:
+def rate_chance(rank: Tensor, samples: int, rate: Tensor | float) -> Tensor:
     """The chance that the share of flagged in-distribution samples is at most `rate`: Pr{Binomial(n, rate) >= k}.
 
     For more than a million samples it is a lower bound (Chernoff's), which is near enough there.
     """
-    if rank == 0:
-        return 1.0
+    rate = torch.as_tensor(rate, dtype=torch.float64)
     if samples <= MOST_TRIALS:
-        return float(binomial_tail(torch.tensor(rank), samples, torch.tensor(rate, dtype=torch.float64)))
-    share = (rank - 1) / samples
-    if share >= rate:
-        return 0.0
-    divergence = (1 - share) * math.log((1 - share) / (1 - rate))
-    divergence += share * math.log(share / rate) if share > 0 else 0.0
-    return -math.expm1(-samples * divergence)
+        return binomial_tail(rank, samples, rate)
+    share = (rank.double() - 1) / samples
+    divergence = torch.xlogy(share, share / rate) + torch.xlogy(1 - share, (1 - share) / (1 - rate))
+    return torch.where(share >= rate, 0.0, -torch.expm1(-samples * divergence))
 
 
 def rate_quantile(rank: int, samples: int, chance: float) -> float:
-    """The smallest rate that is not exceeded with this chance, by bisection."""
+    """The smallest rate that is not exceeded with this chance, to 1e-15."""
     if rank == 0:
         return 0.0
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (low, middle) if rate_chance(rank, samples, middle) >= chance else (middle, high)
-    return high
+    rates = torch.linspace(0.0, 1.0, GRID + 1, dtype=torch.float64)
+    for _ in range(5):  # the chance rises with the rate
+        first = int((rate_chance(torch.tensor(rank), samples, rates[1:-1]) < chance).sum())
+        rates = torch.linspace(float(rates[first]), float(rates[first + 1]), GRID + 1, dtype=torch.float64)
+    return float(rates[-1])
 
 
 def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float:

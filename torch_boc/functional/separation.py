@@ -26,29 +26,9 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
     """
     positive, negative = widen(id_scores).contiguous(), widen(ood_scores).sort().values
     # The mean is that of integers, which is exact in any order.
-    share = _twice_below(negative, positive).mean() / (2 * negative.numel() or math.nan)
+    twice_below = torch.searchsorted(negative, positive) + torch.searchsorted(negative, positive, right=True)
+    share = widen(twice_below).mean() / (2 * negative.numel() or math.nan)
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
-
-
-def placement(rising: Tensor, scores: Tensor) -> Tensor:
-    """For each score, the share of the other set that is below it. A tie counts half. The mean is the AUROC.
-
-    Args:
-        rising: (M,), the scores of the other set in rising order.
-        scores: (N,).
-
-    Returns:
-        (N,) in float64 (float32 on MPS); NaN if `rising` is empty.
-
-    >>> placement(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 2.0]))
-    tensor([1.0000, 0.7500], dtype=torch.float64)
-    """
-    return _twice_below(rising, scores) / (2 * rising.numel() or math.nan)
-
-
-def _twice_below(rising: Tensor, scores: Tensor) -> Tensor:
-    """For each score, twice the number of `rising` that are below it, plus once the number that are equal to it."""
-    return widen(torch.searchsorted(rising, scores) + torch.searchsorted(rising, scores, right=True))
 
 
 def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None, strict: bool = False) -> Tensor:
