@@ -8,6 +8,7 @@ from tests.metrics.cases import joined, labelled_batches
 from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCMetric
 from torch_boc.functional import bag_of_coins, boc_summary
+from torch_boc.functional.acceptance import RISK_KEYS
 from torch_boc.functional.summary import QUANTILES
 
 CALIBRATION = ["accuracy", "ece_confidence", "ece_dominance", "nll", "brier_confidence", "brier_dominance"]
@@ -35,6 +36,40 @@ def test_chosen_keys_come_in_their_order_under_the_prefix():
     check_metric(metric.clone, batches, {f"val/boc/{key}": expected[key] for key in ("nll", "gap")})
     metric.update(*batches[0])
     assert list(metric.compute()) == ["val/boc/nll", "val/boc/gap"]
+
+
+@pytest.mark.parametrize("options", [{}, {"binary": True}, {"ignore_index": 3}], ids=str)
+def test_risks_are_those_of_torch_uncertainty(options):
+    """Its curves begin at the first sample, and are integrated by trapezoids; ours are means over all samples."""
+    batches = labelled_batches(150, 8, 31, classes=2 if options.get("binary") else 7)
+    logits, target = joined(batches)
+    wrong = (logits.argmax(-1) != target).double()[logits.softmax(-1).amax(-1).argsort(descending=True)]
+    if "ignore_index" in options:
+        wrong = wrong[(target != 3)[logits.softmax(-1).amax(-1).argsort(descending=True)]]
+    number = torch.arange(1, len(wrong) + 1).double()
+    coverage, risk = number / len(wrong), wrong.cumsum(0) / number
+    expected = {}
+    for key, curve in (("aurc", risk), ("augrc", risk * coverage)):
+        theirs = torch.trapezoid(curve, coverage) / (1 - 1 / len(wrong))
+        expected[key] = (theirs * (len(wrong) - 1) + (curve[0] + curve[-1]) / 2) / len(wrong)
+    for percent in (1, 2, 5):
+        expected[f"coverage_at_{percent}"] = (coverage * (risk <= percent / 100)).amax()
+    if options.get("binary"):
+        batches = [(rows[:, 1] - rows[:, 0], labels) for rows, labels in batches]
+    check_metric(lambda: BoCMetric(keys=RISK_KEYS, **options), batches, expected)
+
+
+def test_risks_need_targets_and_are_asked_for():
+    ((logits, target),) = labelled_batches(40)
+    metric = BoCMetric(keys=["gap", "aurc"])
+    metric.update(logits)
+    found = metric.compute()
+    assert_same(found, {"gap": boc_summary(logits)["gap"], "aurc": found["gap"] * torch.nan})
+    metric.update(metric.take(logits, target, extras=["gen"]))
+    assert metric.compute()["aurc"] > 0
+    assert "aurc" in metric._repr_html_()
+    with pytest.raises(ValueError, match="expected evidence with the top logits and the sums that this score needs"):
+        metric.update(BoCMetric().take(logits, target))
 
 
 def test_without_targets_only_what_needs_them_is_nan():

@@ -22,11 +22,17 @@ import torch
 from torch import Tensor
 
 from ..core.precision import accumulator, widen
+from ..core.tally import is_class
 from .evidence import Evidence, gather
 from .registry import scores
+from .screening import Placing, Scoring, place_samples
 
 # The number of mistakes with which each chain of tests can begin.
 STARTS = (0, 2, 6)
+# The keys of `risk_summary`; the errors of the last ones, by key.
+COVERAGES = {"coverage_at_1": 0.01, "coverage_at_2": 0.02, "coverage_at_5": 0.05}
+RISK_KEYS = ("aurc", "augrc", *COVERAGES)
+BY_LOG_ODDS = Scoring("log_odds")
 
 
 def wrong_chance(wrong: int, samples: int, error: float) -> float:
@@ -146,6 +152,22 @@ def coverage_at_error(right: Tensor, wrong: Tensor, error: float) -> Tensor:
     return kept.amax(-1) / here.sum(-1)
 
 
+def risk_summary(counts: Tensor) -> dict[str, Tensor]:
+    """The numbers of `RISK_KEYS`, from the counts of right and of wrong predictions, of shape (2, places)."""
+    right, wrong = counts
+    found = {"aurc": aurc(right, wrong), "augrc": augrc(right, wrong)}
+    return found | {key: coverage_at_error(right, wrong, error) for key, error in COVERAGES.items()}
+
+
+def place_answers(evidence: Evidence, scoring: Scoring = BY_LOG_ODDS) -> tuple[Placing, Tensor]:
+    """Where the predictions are, of which those with a target that is a class are valid; and which are wrong."""
+    if evidence.target is None:
+        raise ValueError("expected evidence that was gathered with targets, got none")
+    label, placing = evidence.target.reshape(-1), place_samples(evidence, scoring)
+    valid = placing.valid & is_class(label, evidence.num_classes)
+    return placing._replace(valid=valid), evidence.coins.prediction.reshape(-1) != label
+
+
 def _risks(right: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For each place, the samples and the wrong ones there, and those at higher places."""
     here, bad = widen(right + wrong), widen(wrong)
@@ -190,9 +212,7 @@ def what_would_do(right: Tensor, wrong: Tensor, error: float, confidence: float)
 
 def target_log_odds(evidence: Evidence) -> Tensor:
     """The log odds of the target's class, for samples whose prediction is wrong: its probability is at most 1/2."""
-    if evidence.distance is None:
-        raise ValueError("expected evidence that was gathered with targets, got none")
-    log_p = -evidence.distance - torch.log1p(evidence.coins.odds)
+    log_p = -torch.log1p(evidence.coins.odds) - evidence.distance  # type: ignore[operator]
     return log_p - torch.log1p(-log_p.exp())
 
 

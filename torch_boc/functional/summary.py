@@ -65,9 +65,9 @@ def boc_summary(
     return summarize(total)
 
 
-def check_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    """Return `keys` without repetitions if all are keys of a summary, or raise."""
-    known = list(summarize(empty_tally()))
+def check_keys(keys: Sequence[str], more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return `keys` without repetitions if all are keys of a summary, or among `more`; otherwise raise."""
+    known = [*summarize(empty_tally()), *more]
     if isinstance(keys, str) or not set(keys) <= set(known):
         raise ValueError(f"expected keys as a list of names among {', '.join(known)}, got {keys!r}")
     return tuple(dict.fromkeys(keys))

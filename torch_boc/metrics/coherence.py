@@ -10,8 +10,10 @@ from torch import Tensor
 from .. import plots
 from ..core.contract import Counts, Tally
 from ..core.tally import empty_tally
+from ..functional.acceptance import BY_LOG_ODDS, RISK_KEYS, place_answers, risk_summary
 from ..functional.checks import bare, check_trials
-from ..functional.evidence import Evidence, gather
+from ..functional.conformal import num_places
+from ..functional.evidence import Evidence, check_extras, gather
 from ..functional.summary import check_keys, summarize
 from ..functional.tally import add_evidence, add_gaps, add_logits
 from .metric import ProbeMetric, check_prefix, state_suffix
@@ -26,11 +28,16 @@ class BoCMetric(ProbeMetric):
     `update` takes logits (or log-probabilities) of shape (N, C), or with more axes, and optionally the target classes.
     `compute` returns the dict that `torch_boc.functional.boc_summary` documents.
 
+    Further keys must be asked for, because they take counts of right and wrong predictions by their log odds, 1.5 MiB.
+    They say how well confidence tells right from wrong: `aurc` and `augrc`, the areas under the curve of risk by
+    coverage (lower is better), and `coverage_at_1`, `coverage_at_2` and `coverage_at_5`, the largest share of samples
+    among which at most 1, 2 or 5 % are wrong. These describe the samples seen; `Acceptance` promises for new ones.
+
     Args:
         num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
         prefix: the start of every key, such as "boc_". Give one in a `MetricCollection`: if two keys are equal, for
             example `accuracy`, the collection renames the keys of all metrics that return a dict.
-        keys: which keys of `boc_summary` to return, in this order; by default all.
+        keys: which keys to return, in this order; by default all of `boc_summary`.
         trials: the number of coin flips of the test.
         bins: the number of bins of equal width for the calibration errors.
         alpha: the level of `rejection_rate`.
@@ -75,13 +82,17 @@ class BoCMetric(ProbeMetric):
         if keys is not None and not keys:
             raise ValueError("expected at least one key, got none; leave out `keys` for all of them")
         # The attribute is not called `prefix`: a MetricCollection would take this metric for a collection inside of it.
-        self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys)
+        self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys, RISK_KEYS)
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values. Therefore
         # the names of the states contain the arguments.
         suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim, binary=binary)
         self._names = tuple(f"boc_{field}_{suffix}" for field in Tally._fields)
         for name, zeros in zip(self._names, empty_tally(bins), strict=True):
+            self.add_state(name, zeros, dist_reduce_fx="sum")
+        self._risks = [] if {*RISK_KEYS}.isdisjoint(self.keys or ()) else [f"boc_risks_{suffix}"]
+        for name in self._risks:
+            zeros = torch.zeros(2, num_places(BY_LOG_ODDS.resolution), dtype=torch.int64)
             self.add_state(name, zeros, dist_reduce_fx="sum")
 
     def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool | Iterable[str] = False) -> Evidence:
@@ -90,6 +101,8 @@ class BoCMetric(ProbeMetric):
         `extras` are those of `gather`: True takes what every score and every column needs.
         """
         logits, target, dim = self._read(preds, target)
+        if self._risks:
+            extras = (*check_extras(extras), "log_odds")
         how: dict[str, Any] = {"trials": self.trials, "extras": extras, "ignore_index": self.ignore_index}
         return gather(bare(logits), target, dim=dim, **how)
 
@@ -98,21 +111,32 @@ class BoCMetric(ProbeMetric):
 
         In place of the logits, `preds` can be the evidence from `take`.
         """
+        if self._risks and isinstance(preds, Tensor):
+            preds = self.take(preds, target)
         if isinstance(preds, Evidence):
             self._agree_on_classes(preds.num_classes)
             add_evidence(self._tally(), preds._replace(trials=self.trials), alpha=self.alpha)
+            for counts in self._states(self._risks if preds.target is not None else ()):
+                (place, _, valid, _), wrong = place_answers(preds)
+                counts.view(-1).scatter_add_(0, wrong * counts.shape[1] + place, valid.long())
             return
         logits, target, dim = self._read(preds, target)
         how: dict[str, Any] = {"trials": self.trials, "alpha": self.alpha, "ignore_index": self.ignore_index}
         add_logits(self._tally(), logits, target, dim=dim, **how)
 
     def compute(self) -> dict[str, Tensor]:
-        """The summary of all batches so far; see `torch_boc.functional.boc_summary` for the keys."""
+        """The summary of all batches so far, by key."""
         total = self.total()
         counts = Counts(*total.counts)
         self._report(counts.invalid, counts.bad_targets)
-        summary = summarize(total)
+        summary = self._summary(total)
         return {f"{self.key_prefix}{key}": summary[key] for key in self.keys or summary}
+
+    def _summary(self, total: Tally) -> dict[str, Tensor]:
+        found = summarize(total)
+        for counts in self._states(self._risks):
+            found |= risk_summary(counts)
+        return found
 
     def total(self) -> Tally:
         """A copy of the sums and histograms behind the summary. A later `update` does not change the copy."""
@@ -154,7 +178,7 @@ class BoCMetric(ProbeMetric):
         total, name = self.total(), type(self).__name__
         if not bool(total.counts.any()):  # not the number of updates, which a restored state does not have
             return f"<p>{name}: no sample yet. Call update(logits, target) first.</p>"
-        summary = {key: float(value) for key, value in summarize(total).items()}
+        summary = {key: float(value) for key, value in self._summary(total).items()}
         counts = [f"{summary[key]:,.0f} {key}" for key in COUNTS if summary[key]]
         classes = "" if self.num_classes is None else f", {self.num_classes} classes"
         shown = [key for key in self.keys or summary if key not in COUNTS and summary[key] == summary[key]]

@@ -13,13 +13,14 @@ from ..functional.acceptance import (
     AcceptanceThreshold,
     accepted_place,
     class_log_odds,
+    place_answers,
     target_log_odds,
     what_would_do,
 )
 from ..functional.checks import check_share, classes_last
 from ..functional.conformal import place_starts, score_place, threshold_rank
 from ..functional.evidence import Evidence, gather
-from ..functional.screening import Placing, place_samples
+from ..functional.screening import Placing
 from .held_out import HeldOut
 
 # The rows of counts of a group: predictions that are right, and wrong, by their own score; wrong ones by the target's.
@@ -125,18 +126,16 @@ class Acceptance(HeldOut):
         else:
             evidence = preds
             self.checked(preds, "held-out")
-        missed, placing = target_log_odds(evidence).reshape(-1), place_samples(evidence, self.scoring)
-        label = evidence.target.reshape(-1)  # type: ignore[union-attr]
-        counted = torch.ones_like(placing.valid) if counted is None else counted.reshape(-1)
+        (place, group, valid, prediction), wrong = place_answers(evidence, self.scoring)
+        missed = target_log_odds(evidence).reshape(-1)
+        counted = torch.ones_like(valid) if counted is None else counted.reshape(-1)
         if evidence.counted is not None:
             counted = counted & evidence.counted.reshape(-1)
-        valid = placing.valid & (label >= 0) & (label < evidence.num_classes)
-        wrong = evidence.coins.prediction.reshape(-1) != label
-        first = self.kinds * (torch.zeros_like(placing.place) if placing.group is None else placing.group)
-        self.add(Placing(placing.place, first + wrong, valid & counted, placing.prediction))
+        first = self.kinds * (torch.zeros_like(place) if group is None else group)
+        self.add(Placing(place, first + wrong, valid & counted, prediction))
         self.add(Placing(score_place(missed, self.scoring.resolution), first + MISSED, valid & counted & wrong))
         self.invalid.add_((~valid & counted).sum())
-        self._rows += len(label)
+        self._rows += len(place)
 
     def forward(self, logits: Tensor) -> Tensor:
         """Which predictions are accepted at an error of 1 % with a confidence of 95 %."""
