@@ -23,7 +23,7 @@ from benchmarks.harness import RESULTS
 from benchmarks.studies import STUDIES, Row, Study
 from torch_boc.data.atomic import replacing
 
-REPETITIONS = {200: 500, 1000: 300, 5000: 150, 30_000: 150}
+REPETITIONS = {100: 500, 200: 500, 1000: 300, 5000: 150, 30_000: 150}
 FIELDS = ("study", "case", "n", "repetitions", "what", "truth", "share", "above", "below", "mean width", "seconds")
 
 

@@ -14,6 +14,7 @@ from benchmarks.known_truth import BINS, Normals, Population, made_logits, netwo
 from benchmarks.paper.beyond import beyond_confidence
 from torch_boc.calibration import CALIBRATORS
 from torch_boc.evaluation import evaluate
+from torch_boc.evaluation.differences import area_difference, model_error_difference
 from torch_boc.evaluation.intervals import random_numbers
 from torch_boc.evaluation.reliability import Judged, error_difference, judge
 from torch_boc.evaluation.separation import paired_difference, rank_scores, separate, separation_intervals
@@ -122,6 +123,27 @@ def separation_study(n: int, repetitions: int) -> list[Row]:
     return rows
 
 
+def nearly_equal_study(n: int, repetitions: int) -> list[Row]:
+    """The paired differences of two models whose scores or logits differ in 1 % of the rows, drawn without a reason."""
+    random, numbers = torch.Generator().manual_seed(n), random_numbers(0, "nearly equal", str(n))
+    population, scores = network("vit-cifar10", 1.0), normals(0.855)
+    logits, anew = population.logits, torch.rand(len(population.logits), 1, generator=random) < 0.01
+    others = torch.where(anew, logits[torch.randperm(len(logits), generator=random)], logits)
+    said = [x.softmax(-1).max(-1) for x in (others, logits)]
+    errors = [population.true_error(*x) for x in said]
+    truth = {"AUROC": 0.01 * (0.5 - 0.855), "ECE": errors[0] - errors[1]}  # a new score is that of an OOD sample
+    counts = [Count("1 % of the rows differ", f"{what} of two models", value) for what, value in truth.items()]
+    for _ in range(repetitions):
+        sets = torch.stack(scores.draw(n, n, numbers))
+        changed = torch.where(torch.rand(2, n, generator=random) < 0.01, torch.randn(2, n, generator=random), sets)
+        counts[0].add(*area_difference(*(separate(*map(rank_scores, x)) for x in (changed, sets)))[1:])
+        rows = torch.from_numpy(numbers.integers(len(logits), size=n))
+        target = (population.chances[rows].cumsum(1) < torch.rand(n, 1, generator=random)).sum(1).clamp_max(9)
+        judged = [Judged(top[rows], place[rows] == target, target[:0]) for top, place in said]
+        counts[1].add(*model_error_difference(*judged, BINS, REPLICATES, numbers)[1:])
+    return [count.row() for count in counts]
+
+
 def calibration_sentences(n: int, repetitions: int) -> list[Row]:
     """What is said of a perfect network, whose q̄ is much worse, and of one that is not."""
     said = {"perfect": ("it may be perfect", "q̄ used as a confidence is worse", "about as well", "Best calibrated")}
@@ -203,6 +225,7 @@ def _gain(table: Any) -> list[float]:
 STUDIES = {
     "separation": Study(separation_study, (*SIZES, 30_000)),
     "calibration": Study(calibration_study),
+    "nearly equal models": Study(nearly_equal_study, (100, *SIZES)),
     "sentences of calibration": Study(calibration_sentences, share=0.2),
     "sentences of ten sets": Study(null_sentences, share=0.4),
     "beyond confidence": Study(beyond_study, share=0.2),

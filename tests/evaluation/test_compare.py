@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
+from benchmarks.studies import nearly_equal_study
 from tests.evaluation.cases import make_set
 from tests.report.cases import make_results
 from torch_boc.evaluation import compare, read_report
@@ -80,6 +81,13 @@ def test_few_samples_show_a_difference_if_the_exact_test_of_mcnemar_does(gained,
     assert (low > 0) == (binomtest(gained, gained + lost).pvalue < 0.05)
     assert high > (gained - lost) / 1000
     assert changed(counted(lost, gained, 1000), 1000) == pytest.approx((-high, -low), abs=2e-3)
+
+
+@pytest.mark.parametrize("samples", [100, 200])
+def test_intervals_of_models_that_differ_in_few_rows_hold_the_true_difference(samples):
+    """Intervals for many rows hold it in 70 and 83 % of the runs (AUROC) and in 63 and 82 % (ECE)."""
+    for row in nearly_equal_study(samples, 80):
+        assert row["share"] >= 0.93, row
 
 
 def test_names_are_printable_everywhere(tmp_path):

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..core.tally import equal_bin
 from ..report.comparison import Comparison
 from ..report.report import Report, read_report
 from ..report.tables import frame
 from ..report.words import COMPARED_SCORES
 from .evaluate import evaluate
-from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate
+from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate, sparse_interval
 from .reliability import Judged, error_difference
 from .samples import TEST, ProbedSet, check_integers, labelled, probe_set, single_set
-from .separation import paired_difference, rank_scores, separate
+from .separation import Separation, paired_difference, rank_scores, separate
 
 
 class Model(NamedTuple):
@@ -120,7 +121,7 @@ def _differences(base: Model, other: Model, bins: int, replicates: int, seed: in
     yield *about, "accuracy", "", *accuracy_difference(other.test, base.test, replicates, numbers)
     tests = [(x.coins, x.coins.prediction.eq(labelled(x.data)[1])) for x in (other.test, base.test)]
     ours, theirs = (Judged(coins.confidence, correct, coins.odds[:0]) for coins, correct in tests)
-    yield *about, "ECE", "", *error_difference(ours, theirs, bins, replicates, numbers)
+    yield *about, "ECE", "", *model_error_difference(ours, theirs, bins, replicates, numbers)
     for ood in (name for name in base.ood if name in other.ood):
         sizes = [len(x.ood[ood].data) for x in (base, other)]
         if sizes[0] != sizes[1]:
@@ -129,7 +130,32 @@ def _differences(base: Model, other: Model, bins: int, replicates: int, seed: in
             continue
         for score in (x for x in COMPARED_SCORES if x in base.test.scores):
             pair = [separate(*(rank_scores(y.scores[score]) for y in (x.test, x.ood[ood]))) for x in (other, base)]
-            yield *about, score, ood, *paired_difference(*pair)
+            yield *about, score, ood, *area_difference(*pair)
+
+
+def model_error_difference(
+    one: Judged, two: Judged, bins: int, replicates: int, numbers: Any
+) -> tuple[float, float, float]:
+    """The difference of two ECEs, with the interval of `error_difference`, which is wider if few rows differ.
+
+    A row adds right - confidence to its bin. Two models differ in it if they add different numbers, or to other bins.
+    """
+    value, low, high = error_difference(one, two, bins, replicates, numbers)
+    ours, theirs = (x.correct.double() - x.confidence for x in (one, two))
+    same_bin = equal_bin(one.confidence, bins) == equal_bin(two.confidence, bins)
+    changes = torch.where(same_bin, (ours - theirs).abs(), ours.abs() + theirs.abs()) / 2
+    return value, *sparse_interval((low, high), value, changes, len(changes), most=2.0)
+
+
+def area_difference(one: Separation, two: Separation) -> tuple[float, float, float]:
+    """The difference of two AUROCs, with DeLong's interval, which is wider if few rows differ.
+
+    As in `auroc_interval`, it varies no more than a share of as many pairs as have no sample in common.
+    """
+    value, low, high = paired_difference(one, two)
+    sets = (one.id_placement - two.id_placement, one.ood_placement - two.ood_placement)
+    pairs = min(map(len, sets))
+    return value, *sparse_interval((low, high), value, torch.cat([x * (pairs / len(x)) for x in sets]), pairs)
 
 
 def accuracy_difference(one: ProbedSet, two: ProbedSet, replicates: int, numbers: Any) -> tuple[float, float, float]:

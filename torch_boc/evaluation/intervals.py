@@ -41,6 +41,8 @@ MEAN_CELLS = 1024
 # With fewer independent pairs, or fewer samples, on one side than this, the interval of the bootstrap is too narrow.
 FEW_PAIRS = 2
 FEW_ON_A_SIDE = 10
+# If the difference of two models is that of fewer rows than this, its interval is too narrow.
+FEW_ROWS = 20
 
 
 def random_numbers(seed: int, *labels: str) -> Any:
@@ -140,7 +142,7 @@ def auroc_interval(bootstrap: Interval, auroc: float, pairs: int) -> Interval:
     return widest(bootstrap, binomial_interval(auroc * pairs, pairs))
 
 
-def paired_interval(bootstrap: Interval, gained: int, lost: int, total: int) -> Interval:
+def paired_interval(bootstrap: Interval, gained: float, lost: float, total: int) -> Interval:
     """The interval of the share of gained samples minus the share of lost samples, made wider if few are of one kind.
 
     Two intervals widen it. One knows how many samples changed: `gained` is binomial among them, so that the interval
@@ -164,6 +166,35 @@ def paired_interval(bootstrap: Interval, gained: int, lost: int, total: int) -> 
     least = difference - math.hypot(gained / total - up[0], down[1] - lost / total)
     most = difference + math.hypot(up[1] - gained / total, lost / total - down[0])
     return widest(bootstrap, (low, high), (max(-1.0, least), min(1.0, most)))
+
+
+def sparse_interval(around: Interval, difference: float, changes: Tensor, total: int, most: float = 1.0) -> Interval:
+    """The interval of the difference of two models, made wider if few rows make the difference.
+
+    A row that changes the difference by a part of `most` is less uncertain than one that is won or lost as a whole with
+    that chance. So the sum of the changes is taken for a number of rows that are won or lost, as in `paired_interval`.
+    The rows that make the difference are about (sum t^2)^2 / sum t^4, with t the changes.
+
+    Args:
+        around: the interval for many rows, which is the result if there are many.
+        difference: the estimate.
+        changes: by how much each row can change the difference, as a part of `most`; the sign does not matter.
+        total: the number of rows.
+        most: the most by which one row of `total` can change the difference, times `total`.
+
+    >>> few, many = torch.tensor([0.5, 0.25]), torch.full((50,), 0.5)
+    >>> sparse_interval((0.001, 0.003), 0.002, many, 100)
+    (0.001, 0.003)
+    >>> [round(end, 3) for end in sparse_interval((0.001, 0.003), 0.002, few, 100)]
+    [-0.037, 0.043]
+    """
+    squares = changes.double().square()
+    if float(squares.sum() ** 2 / squares.square().sum()) >= FEW_ROWS:
+        return around
+    changed, gain = float(changes.abs().sum()), difference / most * total
+    gained, lost = max(0.0, changed + gain) / 2, max(0.0, changed - gain) / 2
+    low, high = paired_interval((around[0] / most, around[1] / most), gained, lost, total)
+    return most * low, most * high
 
 
 def fpr_interval(bootstrap: Interval, fpr: float, positive: Tensor, negative: Tensor, tpr: float) -> Interval:
