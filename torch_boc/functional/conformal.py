@@ -355,7 +355,7 @@ def excess_chance(flagged: int, samples: int, rank: int, held_out: int) -> float
     mean = lowest * held_out / (held_out + samples)
     # Terms this far below the mean of h do not count. What is left are a few times the root of the number of samples.
     far = int(mean - 50 * math.sqrt(mean) - 50)
-    h = torch.arange(max(0, lowest - samples, far), rank, dtype=torch.float64)
+    h = torch.arange(max(0, lowest - samples, min(far, rank - 1)), rank, dtype=torch.float64)
     terms = _log_choose(held_out, h) + _log_choose(samples, lowest - h)
     return min(1.0, float((terms - _log_choose(held_out + samples, h.new_tensor(lowest))).logsumexp(0).exp()))
 
