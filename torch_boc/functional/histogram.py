@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from ..kernels.dispatch import count as native_count
+
 MAGNITUDE = 0x7FFFFFFF  # all bits of a float32 except its sign
 
 
@@ -56,15 +58,21 @@ def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:
         int64 of shape (2, S, bins), in-distribution first.
     """
     total = scores.new_zeros(2, len(scores), bins, dtype=torch.int64)
-    add_histograms(total, scores, ood)
+    count_scores(total, total.new_zeros(()), scores, ood)
     return total
 
 
-def add_histograms(total: Tensor, scores: Tensor, ood: Tensor) -> None:
-    """Add the `score_histograms` of a batch to `total`, in place."""
-    _, number, bins = total.shape
+def count_scores(
+    histograms: Tensor, invalid: Tensor, scores: Tensor, ood: Tensor, counted: Tensor | None = None
+) -> None:
+    """Add the `score_histograms` of a batch, or of the samples that count, in place, and the number with a NaN."""
+    if native_count(scores, ood, counted, histograms, invalid):
+        return
+    _, number, bins = histograms.shape
+    defined = ~scores.isnan().any(0)
+    valid = defined if counted is None else defined & counted
+    invalid.add_((~defined if counted is None else counted & ~defined).sum())
     # One axis holds the bins of all scores of the in-distribution samples, then those of the others.
     first = torch.arange(0, number * bins, bins, device=scores.device).unsqueeze(1)
     place = score_bin(scores, bins).add_(first).add_(ood * (number * bins))
-    counted = (~scores.isnan().any(0)).long()
-    total.view(-1).scatter_add_(0, place.reshape(-1), counted.expand_as(place).reshape(-1))
+    histograms.view(-1).scatter_add_(0, place.reshape(-1), valid.long().expand_as(place).reshape(-1))

@@ -1,14 +1,11 @@
 """How well a score separates in-distribution samples (the positive class) from out-of-distribution ones."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from .evidence import Evidence
-from .registry import rank
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
@@ -108,14 +105,3 @@ def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 
     above = widen(ood_histogram.flip(0).cumsum(0).flip(0)) / widen(ood_histogram).sum()
     undefined = widen(total) / widen(total) - 1  # NaN without in-distribution samples
     return above[place].squeeze(0) + undefined, negative[place].squeeze(0) + undefined
-
-
-def ranked(evidence: Evidence, names: Sequence[str], invalid: Tensor) -> Tensor:
-    """The numbers that rank the samples, of shape (S, N), NaN for samples that do not count; adds to `invalid`."""
-    values = torch.stack([*rank(evidence, names).values()]).flatten(1)
-    bad = values.isnan().any(0)
-    if evidence.counted is not None:
-        counted = evidence.counted.reshape(-1)
-        bad, values = bad & counted, values.masked_fill(~counted, math.nan)
-    invalid.add_(bad.sum())
-    return values

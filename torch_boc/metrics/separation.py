@@ -12,9 +12,9 @@ from ..core.tally import empty_tally
 from ..functional import registry
 from ..functional.checks import bare, check_trials
 from ..functional.evidence import Evidence, gather
-from ..functional.histogram import add_histograms, score_histograms
-from ..functional.registry import need_extras
-from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr, ranked
+from ..functional.histogram import count_scores, score_histograms
+from ..functional.registry import need_extras, rank
+from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
 from .metric import ProbeMetric, check_prefix, state_suffix
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
@@ -125,12 +125,17 @@ class BoCSeparation(ProbeMetric):
             self._agree_on_classes(preds.num_classes)
         evidence = preds if isinstance(preds, Evidence) else self.take(preds, ood)
         flags = _flat_flags(ood, evidence.coins.odds.shape, self.device)
-        values = ranked(evidence._replace(trials=self.trials), self.scores, *self._states([self._invalid]))
+        values = torch.stack([*rank(evidence._replace(trials=self.trials), self.scores).values()]).flatten(1)
+        counted = None if evidence.counted is None else evidence.counted.reshape(-1)
         if self.thresholds is not None:
-            (histogram,) = self._states([self._bins])
-            add_histograms(histogram, values, flags)
-        else:
-            self._keep(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
+            histograms, invalid = self._states([self._bins, self._invalid])
+            count_scores(histograms, invalid, values, flags, counted)
+            return
+        bad = values.isnan().any(0)
+        if counted is not None:
+            bad, values = bad & counted, values.masked_fill(~counted, torch.nan)
+        self._states([self._invalid])[0].add_(bad.sum())
+        self._keep(torch.cat([values, flags.to(values.dtype).unsqueeze(0)]).T.contiguous())
 
     def reset(self) -> None:
         """Forget all samples, but leave the lists to a `torchmetrics.wrappers.Running` that holds them."""

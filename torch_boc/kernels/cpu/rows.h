@@ -84,7 +84,7 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
     int64_t place = classes - 1, ties = 0;
     // From the end to the start: the first of several tops remains, and what was read last is still in the cache.
     auto take = [&](Vector z, auto without, int64_t at) {
-        const uint32_t bits = equal_bits(z, top);
+        const uint32_t bits = bits_of(z == top);
         if (bits) place = at + __builtin_ctz(bits), ties += __builtin_popcount(bits);
         sums.add_but(without, z - top);
     };
@@ -98,7 +98,7 @@ static inline __attribute__((always_inline)) void one_row(const typename Logit::
             if (ahead) __builtin_prefetch(next + j, 0, 2), __builtin_prefetch(next + j + lanes, 0, 2);
             Vector a, b;
             Logit::load_pair(row + j, a, b);
-            const uint32_t first = equal_bits(a, top), second = equal_bits(b, top);
+            const uint32_t first = bits_of(a == top), second = bits_of(b == top);
             if (__builtin_expect(first | second, 0)) {
                 place = j + Logit::first_of_pair(first, second);
                 ties += __builtin_popcount(first) + __builtin_popcount(second);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -66,31 +65,11 @@ template <typename Mask> static inline uint32_t bits_of(Mask mask) {
 }
 #endif
 
-// One bit for each lane in which both are equal.
-#if defined(__AVX512F__)
-static inline uint32_t equal_bits(Floats a, Floats b) {
-    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_EQ_OQ);
-}
-static inline uint32_t equal_bits(Doubles a, Doubles b) {
-    return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_EQ_OQ);
-}
-#else
-template <typename Vector> static inline uint32_t equal_bits(Vector a, Vector b) { return bits_of(a == b); }
-#endif
-
 // Folds the lanes of a vector by halves, to a number.
 template <typename Vector, typename Combine> static inline auto fold(Vector v, Combine combine) {
-    typedef std::remove_reference_t<decltype(v[0])> Scalar;
-    if constexpr (sizeof v > 16) {
-        typedef Scalar Half __attribute__((vector_size(sizeof v / 2)));
-        Half halves[2];
-        memcpy(halves, &v, sizeof v);
-        return fold(combine(halves[0], halves[1]), combine);
-    } else if constexpr (sizeof(Scalar) == 8) {
-        return Scalar(combine(v[0], v[1]));
-    } else {
-        return Scalar(combine(combine(v[0], v[1]), combine(v[2], v[3])));
-    }
+    for (int half = sizeof v / sizeof v[0] / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) v[i] = combine(v[i], v[i + half]);
+    return v[0];
 }
 template <typename Vector> static inline auto sum_of(Vector v) {
     return fold(v, [](auto a, auto b) { return a + b; });
