@@ -50,12 +50,16 @@ def new(rows=60, classes=5, **options):
     return random_logits(rows, classes, seed=2, **options)
 
 
+def sign_of(test):
+    return -1 if test.scoring.score.startswith("-") else 1
+
+
 @kinds
 def test_p_values_are_the_ranks_of_scores(options):
     """By sorting: exact up to the places, so scores are compared that are far enough apart."""
     test = calibrated(**options, resolution=2**14)
     z, others, name, temperature = new(), held_out(), test.scoring.name, test.scoring.temperature
-    own, known = (test.scoring.sign * unsaturated_scores(x / temperature, [name])[name] for x in (z, others))
+    own, known = (sign_of(test) * unsaturated_scores(x / temperature, [name])[name] for x in (z, others))
     same = torch.ones(len(z), len(others), dtype=torch.bool)
     if test.scoring.groups == "prediction":
         same = z.argmax(-1)[:, None] == others.argmax(-1)
@@ -111,7 +115,7 @@ def test_flags_are_scores_below_the_threshold(options):
             threshold = test.threshold(0.1, **how)
         with quiet():
             flags = test.flag(z, 0.1, **how)
-        name, sign = test.scoring.name, test.scoring.sign
+        name, sign = test.scoring.name, sign_of(test)
         score = sign * compute_scores(z / test.scoring.temperature, [name])[name]
         group = test.place(z).group
         limit = threshold.score if group is None else threshold.score[group]

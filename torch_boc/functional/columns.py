@@ -88,7 +88,7 @@ def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] |
     names, rows, trials = check_columns(columns), classes_last(logits, -1), check_trials(trials)
     more = [name for name, column in (("top", "energy"), ("margin", "logit_gap")) if column in names]
     found = kernel_columns(rows, (*COINS, *more), narrow=True)
-    coins = Coins(*[found.pop(name) for name in COINS])
+    coins = Coins(*map(found.pop, COINS))
     return columns_of(Evidence(coins, rows.shape[-1], trials, **found), names)
 
 

@@ -249,16 +249,10 @@ def seeded_uniforms(seed: int, index: Tensor) -> Tensor:
     """
     start = (seed * 0x9E3779B97F4A7C15 ^ seed) + 2**63
     state = (index + 1) * -0x61C8864680B583EB + (start % 2**64 - 2**63)  # the signed number with the same 64 bits
-    state = (state ^ _shifted(state, 30)) * -0x40A7B892E31B1A47
-    state = (state ^ _shifted(state, 27)) * -0x6B2FB644ECCEEE15
-    state = state ^ _shifted(state, 31)
+    for bits, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+        state = (state ^ ((state >> bits) & (2 ** (64 - bits) - 1))) * factor  # a shift of the unsigned number
     # 23 bits and a half: every number is exact in float32 too, and neither 0 nor 1 occurs.
-    return (widen(_shifted(state, 41)) + 0.5) * 2.0**-23
-
-
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """`x` read as an unsigned number, shifted to the right."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    return (widen((state >> 41) & (2**23 - 1)) + 0.5) * 2.0**-23
 
 
 class Threshold(NamedTuple):

@@ -87,7 +87,7 @@ def gather(
     counted = None if ignore_index is None or target is None else target != ignore_index
     names = (*COINS, "top", *extras) if target is None else (*COINS, "top", *extras, "distance")
     found = columns(rows, names, target)
-    coins = Coins(*[found.pop(name) for name in COINS])
+    coins = Coins(*map(found.pop, COINS))
     return Evidence(coins, rows.shape[-1], trials, counted=counted, target=target, **found)
 
 

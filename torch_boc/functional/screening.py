@@ -30,11 +30,6 @@ class Scoring(NamedTuple):
         """The name of the score in the registry."""
         return self.score.removeprefix("-")
 
-    @property
-    def sign(self) -> int:
-        """-1 if samples with a high score are the unfamiliar ones."""
-        return -1 if self.score.startswith("-") else 1
-
     def num_groups(self, num_classes: int | None) -> int:
         """The number of groups; 0 if it is not known before the number of classes is."""
         if self.groups == "prediction":
@@ -102,11 +97,11 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
         found = _numbers(gather(preds, extras=extras), scoring)
     else:
         found = blockwise(tempered, preds)  # so that the divided logits take little memory
-    number, prediction, *stratum = (x.reshape(-1) for x in found)
-    valid = ~number.isnan()
+    number, prediction, *groups = found
+    number, prediction, valid = number.reshape(-1), prediction.reshape(-1), ~number.reshape(-1).isnan()
     return Placing(
         score_place(number, scoring.resolution),
-        prediction if scoring.groups == "prediction" else stratum[0] if stratum else None,
+        prediction if scoring.groups == "prediction" else groups[0].reshape(-1) if groups else None,
         valid if counted is None else valid & counted.reshape(-1),
         prediction,
     )
@@ -115,6 +110,6 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
 def _numbers(evidence: Evidence, scoring: Scoring) -> tuple[Tensor, ...]:
     """The number that ranks each sample, low for unfamiliar ones, its class, and its group if it is not that."""
     number = scores[scoring.name].number(evidence._replace(trials=TRIALS))
-    number = number if scoring.sign > 0 else -number
+    number = -number if scoring.score.startswith("-") else number
     coins = evidence.coins
     return (number, coins.prediction, *([confidence_stratum(coins.odds)] if scoring.groups == "confidence" else []))

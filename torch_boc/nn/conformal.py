@@ -190,7 +190,7 @@ class ConformalTest(HeldOut):
         place = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the place of the k-th lowest score
         starts = place_starts(self.scoring.resolution)[place.clamp_max(self.counts.shape[-1] - 1)]
         number = torch.where(ranks > 0, starts, -torch.inf)
-        sign = self.scoring.sign
+        sign = -1 if self.scoring.score.startswith("-") else 1
         score = sign * scores[self.scoring.name].value(sign * number)
         score = torch.where(ranks > 0, score, -torch.inf)
         one = slice(None) if self.scoring.groups else 0

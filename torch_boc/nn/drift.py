@@ -176,14 +176,15 @@ class DriftMonitor(nn.Module):
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
         placing = self.own.place(logits, dim=dim)
         index = self.seen + placing.valid.cumsum(0) - 1
-        uniform, other = (seeded_uniforms(self.seed + extra, index) for extra in (0, OTHER_SEED))
+        uniform = seeded_uniforms(self.seed, index)
         ranked, gains = [uniform.new_zeros(0)], [uniform.new_zeros(0, len(HISTOGRAMS))]
         for first in range(0, len(uniform), PIECE):  # each sample is ranked among all before it, which it then joins
             part = slice(first, first + PIECE)
             piece = Placing(*(None if x is None else x[part] for x in placing))  # type: ignore[arg-type]
             ranked.append(self._ranked(self.own.counts, piece, uniform[part]))
             if self.mix:
-                gain, histograms = histogram_bets(self._classes_ranked(piece, other[part]), self.histograms)
+                other = seeded_uniforms(self.seed + OTHER_SEED, index[part])
+                gain, histograms = histogram_bets(self._classes_ranked(piece, other), self.histograms)
                 self.histograms.copy_(histograms)
                 gains.append(gain)
             self.own.add(piece)
@@ -241,7 +242,12 @@ class DriftMonitor(nn.Module):
         new = (self.alarm_at == 0) & (first < never)
         at_alarm = torch.where(reached & (number == first), begin, 0).sum()
         self.began.copy_(torch.where(new, at_alarm, self.began))
-        self.pairs.copy_(self._paired(p, (self.alarm_at == 0) & (number <= first)))
+        # The last p-value, and sums over pairs of neighbours: their number, means, mean squares and products.
+        path = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
+        before, here = path[:-1], path[1:]
+        both = (self.alarm_at == 0) & (number <= first) & ~before.isnan() & ~here.isnan()
+        each = torch.stack([torch.ones_like(here), (before + here) / 2, (before**2 + here**2) / 2, before * here])
+        self.pairs.copy_(torch.cat([path[-1:], self.pairs[1:] + torch.where(both, each, 0.0).sum(1)]))
         self.alarm_at.copy_(torch.where(new, first, self.alarm_at))
         self.peak.copy_(torch.cat([evidence, self.peak.reshape(1)]).amax())
         self.evidence.copy_(torch.cat([self.evidence.reshape(1), evidence])[-1])
@@ -250,15 +256,6 @@ class DriftMonitor(nn.Module):
         for name, value in states.items():
             self.get_buffer(name).copy_(value)
         return evidence
-
-    def _paired(self, p: Tensor, counted: Tensor) -> Tensor:
-        """The last p-value, and sums over pairs of neighbours: their number, means, mean squares and products."""
-        path = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
-        before, here = path[:-1], path[1:]
-        both = counted & ~before.isnan() & ~here.isnan()
-        each = torch.ones_like(here), (before + here) / 2, (before**2 + here**2) / 2, before * here
-        sums = torch.stack([torch.where(both, x, 0.0).sum() for x in each])
-        return torch.cat([path[-1:], self.pairs[1:] + sums])
 
     def _start(self) -> dict[str, Tensor]:
         """The states before the first sample."""

@@ -107,17 +107,18 @@ class SampleColumns:
         for part in self._parts:
             part.check_calibrated()
             part.validate_args = False  # it could make the host wait for the first batch
+        direct = [part.scoring.name for part in self._parts if part.scoring.temperature == 1.0]
+        self._reads = bool(self._own or direct)
+        self._extras = {*column_extras(self._own), *need_extras(direct)}
 
     def __call__(self, logits: Tensor) -> dict[str, Tensor]:
         """The columns for logits of shape (N, C)."""
         for part in self._parts:
             part.follow(logits.device)
         tempered = self.test is not None and self.test.scoring.temperature != 1.0
-        direct = [part.scoring.name for part in self._parts if part.scoring.temperature == 1.0]
         found, evidence = {}, None
-        if self._own or direct:
-            extras = {*column_extras(self._own), *need_extras(direct)}
-            evidence = gather(bare(logits), trials=self.trials, extras=extras)
+        if self._reads:
+            evidence = gather(bare(logits), trials=self.trials, extras=self._extras)
             found = columns_of(evidence, self._own)
         if self.test is not None:
             placing = self.test.place(logits if tempered or evidence is None else evidence, dim=-1)
