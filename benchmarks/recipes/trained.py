@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.paper.protocol import AG_NEWS, CIFAR10
 from benchmarks.recipes.entries import Cache, Sets
 from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
@@ -32,6 +34,7 @@ VIT_CARD = {
     "model": "compact ViT with a convolutional stem: 6 layers, width 96, 64 patches",
     "checkpoint": "best epoch by validation loss; the checkpoint itself is not redistributed",
     "data": "CIFAR-10 test against SVHN test",
+    "classes": CIFAR10,
     "sources": {
         "CIFAR-10 test": "the 10,000 test images of CIFAR-10, in the official order",
         "svhn": "the 26,032 test digits of SVHN, cropped anew from the full-size test images (bicubic, 32 x 32); "
@@ -48,6 +51,7 @@ ROBERTA_CARD = {
     "model": "compact RoBERTa with its own byte-level BPE of 8,000 tokens: 2 layers, width 128",
     "checkpoint": "best epoch by validation loss; the checkpoint itself is not redistributed",
     "data": "AG News test against DBPedia",
+    "classes": AG_NEWS,
     "sources": {
         "AG News test": "the 7,600 test texts of AG News, in the official order",
         "dbpedia": "9,999 abstracts of DBPedia-14 without titles; without targets, for their topics are no classes of "
@@ -191,6 +195,7 @@ def minilm_clinc150(data_dir: Path, cache_dir: Path, checkpoint: Path) -> tuple[
     }
     frozen = facts["training"]["encoder_lr"] == 0
     how = {
+        "classes": sorted({intent for _, intent in json.loads((data_dir / "data_full.json").read_text())["train"]}),
         "model": f"MiniLM-L6 sentence encoder, {'frozen' if frozen else 'fine-tuned'}, {MINILM_HEAD}",
         "settings": MINILM_SETTINGS if frozen else MINILM_SETTINGS + MINILM_TUNED,
         "trained_by": f"python examples/lightning_minilm_clinc150.py{' --frozen' if frozen else ''}",

@@ -40,7 +40,7 @@ def test_sets_are_whole_and_described(entry):
     for data in sets:
         assert data.logits.dtype == torch.float32
         assert data.logits.isfinite().all()
-        assert data.num_classes == entry.id.num_classes
+        assert data.num_classes == entry.id.num_classes == len(set(data.classes))
         assert torch.equal(data.logits, data.logits.half().float())
         assert all(column.std() > 0 for column in data.columns.values())
         assert described[data.name]["samples"] == len(data)
@@ -69,6 +69,7 @@ def test_the_first_split_is_honest(entry):
     assert bool(others) == any(map(is_training, entry.calibration))
     assert (first == "held-out half") == (test is not entry.id) == all(map(is_training, entry.calibration))
     halves = entry.held_out()
+    assert halves[0].classes == halves[1].classes == entry.card["classes"]
     assert abs(len(halves[0]) - len(halves[1])) <= 1
     assert torch.equal(torch.cat([half.logits for half in halves]), entry.id.logits)
     assert torch.equal(torch.cat([half.target for half in halves]), entry.id.target)

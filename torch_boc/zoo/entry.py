@@ -25,8 +25,8 @@ class Entry:
 
     Attributes:
         name: its name in `names()`.
-        card: what is known of the logits: model, data, how and when they were made, sources and licences, the sets with
-            their accuracy, and a few numbers computed from the stored logits.
+        card: what is known of the logits: model, data, names of the classes, how and when they were made, sources and
+            licences, the sets with their accuracy, and a few numbers computed from the stored logits.
         id: the complete test set of the data that the model was trained for.
         ood: other data, by name.
         calibration: splits to fit calibrators on, by name. They may be training samples of the model;
@@ -89,7 +89,7 @@ def read_entry(folder: Traversable, name: str) -> Entry:
     with folder.joinpath(f"{name}.npz").open("rb") as file, numpy.load(file, allow_pickle=False) as arrays:
         found: dict[str, dict[str, LogitSet]] = {"id": {}, "ood": {}, "calibration": {}}
         for part in card["sets"]:
-            found[part["role"]][part["name"]] = _read_set(arrays, part)
+            found[part["role"]][part["name"]] = _read_set(arrays, part, card.get("classes"))
     (test,) = found["id"].values()
     return Entry(name, card, test, found["ood"], found["calibration"])
 
@@ -98,16 +98,16 @@ def _names(folder: Traversable) -> tuple[str, ...]:
     return tuple(sorted(x.name.removesuffix(".json") for x in folder.iterdir() if x.name.endswith(".json")))
 
 
-def _read_set(arrays: Any, part: Mapping[str, Any]) -> LogitSet:
+def _read_set(arrays: Any, part: Mapping[str, Any], classes: list[str] | None) -> LogitSet:
     def read(array: str) -> Tensor:
         return torch.from_numpy(arrays[f"{part['role']}/{part['name']}/{array}"])
 
     target = read("target").long() if f"{part['role']}/{part['name']}/target" in arrays else None
     columns = {column: read(column).float() for column in part["columns"]}
-    return LogitSet(read("logits").float(), target, columns, part["name"])
+    return LogitSet(read("logits").float(), target, columns, part["name"], classes=classes)
 
 
 def _rows(data: LogitSet, rows: slice, name: str) -> LogitSet:
     target = None if data.target is None else data.target[rows]
     columns = {column: values[rows] for column, values in data.columns.items()}
-    return LogitSet(data.logits[rows], target, columns, name)
+    return LogitSet(data.logits[rows], target, columns, name, classes=data.classes)
