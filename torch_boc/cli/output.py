@@ -122,10 +122,9 @@ def size(count: float) -> str:
 
 
 def show_report(report: Any, console: Console) -> None:
-    """Print the main numbers, what the report says, in sentences, and what to do. The tables are in its files."""
+    """Print the main numbers, what is wrong with the samples, and what to do. Sentences and tables are in its files."""
     show_pairs(((value, f"{what}: {small}") for value, what, small in report.story.numbers), console)
-    put(console, "\nWhat this says", "bold")
-    show_pairs((("-", sentence) for sentence in report.verdict), console)
+    show_pairs((("!", warning) for warning in report.story.warnings), console)
     put(console, "\nDo this", "bold")
     show_pairs((("-", " ".join(step)) for step in report.story.actions), console)
 

@@ -166,7 +166,7 @@ def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet
     titles = [f"Bag of coins: real logits of {len(reports)} models, side by side"]
     if name is not None:
         card = entry.card
-        titles = [f"Bag of coins: {card['name']} ({card['data']}, {card['made_on']})", str(card["model"])]
+        titles = [result.story.finding, f"{card['model']}; {card['data']}, {card['made_on']}"]
     _show(result, paths, titles, json=json, quiet=quiet)
 
 
