@@ -11,7 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from torch import nn
@@ -19,9 +20,11 @@ from torch import nn
 from tests.arrays import read_arrays
 from tests.calibration.cases import DATA, drawn_split, mean_nll, nll_slope
 from tests.reference import calibration_error
+from torch_boc import zoo
 from torch_boc.calibration import (
     DominanceConfidence,
     IsotonicCalibration,
+    StructuredScaling,
     TemperatureScaling,
     Uncalibrated,
     VectorScaling,
@@ -29,8 +32,8 @@ from torch_boc.calibration import (
 )
 from torch_boc.functional import boc_summary
 
-ALL = [Uncalibrated, TemperatureScaling, IsotonicCalibration, VectorScaling, DominanceConfidence]
-FITTED = [TemperatureScaling, IsotonicCalibration, VectorScaling]
+FITTED = [TemperatureScaling, IsotonicCalibration, VectorScaling, StructuredScaling]
+ALL = [Uncalibrated, *FITTED, DominanceConfidence]
 
 
 def fitted_temperature(logits, target):
@@ -95,7 +98,7 @@ def test_what_is_said_of_a_fit(kind, monkeypatch):
     with pytest.warns(UserWarning, match="looks like probabilities") as caught:
         kind().fit(logits.softmax(1), target)
     assert caught[0].filename == __file__  # the line that called fit, not one of ours
-    if kind is not TemperatureScaling:
+    if kind not in (TemperatureScaling, StructuredScaling):
         monkeypatch.setitem(sys.modules, "scipy", None)
         with pytest.raises(ImportError, match=r"pip install 'torch-boc\[eval\]'"):
             kind().fit(logits, target)
@@ -276,6 +279,44 @@ def test_vector_scaling_by_its_laws():
     assert mean_nll(cured, target) < mean_nll(logits, target) < mean_nll(logits + bias, target) / 1.2
 
 
+def test_structured_scaling_equals_scipy():
+    """The written objective at the fitted temperature, with slopes by differences, minimised from elsewhere."""
+    logits, target = drawn_split(400, 3, temperature=2.0)
+    logits = logits + torch.tensor([1.5, 0.0, 0.0])
+    chances = log_softmax(logits.numpy() / fitted_temperature(logits, target), axis=1)
+
+    def objective(weights):
+        scaled = (1 + weights[:3]) * chances + weights[3:]
+        return mean_nll(torch.from_numpy(scaled), target) + 100 / 400 * (weights**2).sum()
+
+    found = minimize(objective, [0.1] * 6, tol=1e-12).x
+    expected = torch.from_numpy((1 + found[:3]) * chances + found[3:])
+    result = StructuredScaling().fit(logits, target).calibrate(logits)
+    torch.testing.assert_close(result.logits, expected, rtol=1e-4, atol=1e-5)
+    masked = torch.cat([logits, torch.full((400, 1), -torch.inf)], 1)
+    with_mask = StructuredScaling().fit(masked, target).calibrate(masked)
+    torch.testing.assert_close(with_mask.confidence, result.confidence, rtol=1e-6, atol=0)
+    assert mean_nll(result.logits, target) < mean_nll(torch.from_numpy(chances), target) - 0.002
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_structured_scaling_loses_nothing_on_the_zoo(name):
+    """Against temperature scaling: at or below its log loss, and with 200 samples within .0032 of it on average."""
+    test, splits = zoo.load(name).test_and_splits()
+    held_out = next(iter(splits.values()))
+
+    def gain(rows):
+        made = [
+            kind().fit(held_out.logits[rows], held_out.target[rows]) for kind in (StructuredScaling, TemperatureScaling)
+        ]
+        ours, theirs = (mean_nll(x.calibrate(test.logits).logits, test.target) for x in made)
+        return theirs - ours
+
+    assert gain(slice(None)) >= 0
+    orders = [torch.randperm(len(held_out), generator=torch.Generator().manual_seed(seed)) for seed in range(5)]
+    assert sum(gain(order[:200]) for order in orders) / 5 >= -0.0032
+
+
 def test_vector_scaling_of_missing_and_masked_classes():
     logits, target = drawn_split(400, 4)
     present = target != 1
@@ -312,6 +353,10 @@ def test_what_vector_scaling_says(monkeypatch):
     for options in ({"strength": 0.0}, {"strength": math.nan}, {"max_samples": 1}):
         with pytest.raises(ValueError, match=f"expected {next(iter(options))}"):
             VectorScaling(**options)
+    with pytest.warns(
+        UserWarning, match="20 classes have more weights, 400, than there are samples, 300, .*structured"
+    ):
+        VectorScaling().fit(*drawn_split(300, 20))
     monkeypatch.setattr(vector, "MAX_ITERATIONS", 2)
     monkeypatch.setattr(vector, "SLOW", 1)
     with pytest.warns(UserWarning, match="vector scaling: ") as caught:

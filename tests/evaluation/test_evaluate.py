@@ -168,8 +168,14 @@ def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
         ({"bins": 1.5}, "bins as an integer of at least 1, got 1.5"),
         ({"replicates": True}, "replicates as an integer of at least 1, got True"),
         ({"seed": -1}, "seed as an integer of at least 0, got -1"),
-        ({"methods": ["platt"]}, "methods as a list of names among temperature, isotonic, vector scaling, got 'platt'"),
-        ({"methods": "isotonic"}, "methods as a list of names among temperature, isotonic, vector scaling, got 'isoto"),
+        (
+            {"methods": ["platt"]},
+            "methods as a list of names among temperature, isotonic, vector scaling, structured scaling, got 'platt'",
+        ),
+        (
+            {"methods": "isotonic"},
+            "methods as a list of names among temperature, isotonic, vector scaling, structured scaling, got 'isoto",
+        ),
         ({"trial_counts": [0]}, "trials as a positive integer, got 0"),
     ],
 )

@@ -54,6 +54,7 @@ UPRIGHT = "score != 'structural_score'"
 UNSURE = ("ood", "score == 'dominance'", {"versus_msp_low": NAN, "versus_msp_high": NAN})
 WARM = ("calibration", "method == 'temperature'", {"temperature": 1.3})
 SHARED = ("overlaps", "set == 'svhn'", {"shared": 1234, "suspicious": True})
+STRUCTURED = ("calibration", "method == 'structured scaling'", {"fold_nll": 0.29})
 NINE = ("screening", "test == 'conformal'", {"flagged": NAN, "held_out_samples": 9})
 COUNTED_FROM_1 = ("settings", "", {"accuracy": 0.008, "shifted_accuracy": 0.917})
 # What the results are made of, the changes, words of one sentence, and words that no sentence has.
@@ -139,6 +140,7 @@ def test_the_alarm_of_a_stream(evidence, words):
     ("arguments", "changes", "finding", "first"),
     [
         ((HELD_OUT,), [], "Too sure by 5 points; one number repairs it", "Divide the logits by 1.52 before the"),
+        ((HELD_OUT,), [STRUCTURED], "Too sure by 5 points; structured scaling fitted on", "Calibrate by structured sc"),
         ((HELD_OUT,), [calibrated("MSP", 0.0532, ece_low=0.0)], "Its confidence is honest, as far as 10,000", ""),
         (((),), [("gaps", "kind == 'id'", {"confidence": 0.92})], "Off by 5 points, too sure", "Repair the conf"),
         ((HELD_OUT,), [ALL_WORSE], "Too sure by 5 points", "Let a person see the least sure 15 %."),

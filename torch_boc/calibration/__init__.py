@@ -3,6 +3,7 @@
 from .base import Calibrated, Calibrator
 from .leaks import LeakTest, LeakWarning, Overlap, OverlapWarning, leak_test, overlap_test
 from .plain import DominanceConfidence, IsotonicCalibration, Uncalibrated
+from .structured import StructuredScaling
 from .temperature import TemperatureScaling
 from .vector import VectorScaling
 
@@ -15,6 +16,7 @@ __all__ = [
     "LeakWarning",
     "Overlap",
     "OverlapWarning",
+    "StructuredScaling",
     "TemperatureScaling",
     "Uncalibrated",
     "VectorScaling",
@@ -22,11 +24,12 @@ __all__ = [
     "overlap_test",
 ]
 
-# All methods that the paper compares, in the order of its tables. A new method needs a class, and its name here.
+# All methods in the order of the tables. A new method needs a class, and its name here.
 CALIBRATORS: tuple[type[Calibrator], ...] = (
     Uncalibrated,
     TemperatureScaling,
     IsotonicCalibration,
     VectorScaling,
+    StructuredScaling,
     DominanceConfidence,
 )

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Self
 
+import torch
 from torch import Tensor
 
 from ..core.coins import Coins
@@ -126,6 +127,14 @@ def check_classes_of(logits: Tensor, target: Tensor) -> Tensor:
             f"such as {int(target[~inside][0])}; leave these samples out"
         )
     return target.to(logits.device)
+
+
+def draw_samples(logits: Tensor, target: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """At most so many samples, drawn at random, the same in every call."""
+    if len(logits) <= most:
+        return logits, target
+    chosen = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))[:most].to(logits.device)
+    return logits[chosen], target[chosen]
 
 
 def coins_of(logits: Tensor) -> Coins:

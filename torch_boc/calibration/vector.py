@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .._optional import require
 from ..core.precision import accumulator, widen
-from .base import Calibrated, Calibrator, coins_of
+from .base import Calibrated, Calibrator, coins_of, draw_samples
 
 MAX_ITERATIONS = 2000
 # The search ends when the largest slope is below this. With 1e-5, and more so with scikit-learn's own 1e-4, rounding
@@ -39,7 +39,8 @@ class VectorScaling(Calibrator):
     It finds the same weights as scikit-learn's `LogisticRegression(C=strength)`, if that one has enough iterations.
     Here the logits are centred, and they and the penalty are scaled by one factor, so that the search converges faster.
     The calibrated logits are the decision function, in float64; its products are in float32, unless the logits are
-    float64. The C^2 weights need many samples: 5,000 are too few for a hundred classes. They also need time: there are
+    float64. The C^2 weights need many samples: 5,000 are too few for a hundred classes, and a warning says so; there
+    `StructuredScaling` is better. They also need time: there are
     ten to some hundred steps, and each takes samples * C^2 products. A warning says if a fit will take minutes.
 
     If a class has no sample among the n samples of the fit, its odds against all classes with samples are 1 to n + 1.
@@ -67,10 +68,13 @@ class VectorScaling(Calibrator):
         self._classes = self._weight = self._bias = self._mean = torch.zeros(0)
 
     def _fit(self, logits: Tensor, target: Tensor) -> None:
-        if len(logits) > self.max_samples:  # the same samples in every call
-            order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))
-            chosen = order[: self.max_samples].to(logits.device)
-            logits, target = logits[chosen], target[chosen]
+        logits, target = draw_samples(logits, target, self.max_samples)
+        if logits.shape[1] ** 2 > len(logits):
+            warnings.warn(
+                f"{self.name}: {logits.shape[1]:,} classes have more weights, {logits.shape[1] ** 2:,}, than there are "
+                f"samples, {len(logits):,}, and predictions may become worse; structured scaling needs fewer samples",
+                stacklevel=3,
+            )
         if len(logits) * logits.shape[1] ** 2 > SLOW:
             warnings.warn(
                 f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples may take many minutes; "

@@ -73,8 +73,8 @@ def evaluate(
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
             or detectors of pytorch-ood that work on logits or were fitted on logits. For detectors that need inputs or
             features, such as ODIN and ViM, give the scores as columns of `id` and `ood`.
-        methods: the calibrators to fit on each split, among temperature, isotonic and vector scaling; all by default.
-            Vector scaling takes the longest if there are many classes.
+        methods: the calibrators to fit on each split, among temperature, isotonic, vector scaling and structured
+            scaling; all by default. Vector scaling takes the longest if there are many classes.
         bins: the number of equal bins of confidence.
         replicates: the number of bootstrap samples for the intervals of 95 %.
         seed: the seed of the bootstrap, of the Monte Carlo trials, of the order of samples for the conformal test, and

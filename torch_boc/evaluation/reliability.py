@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..calibration import CALIBRATORS, Calibrator
+from ..calibration import CALIBRATORS, Calibrator, StructuredScaling, TemperatureScaling
 from ..core.tally import equal_bin, log_loss
 from ..data.sets import ColumnSet, LogitSet
 from ..functional.evidence import gather
@@ -34,6 +34,8 @@ SUB_CELLS = 64
 # If the error of a bin is below this many standard errors, its true error may be 0. Then chance adds the most, and this
 # is what is assumed.
 SURELY = 2.0
+# A report recommends one of these: the one whose fit on one half of the split has the lower loss on the other half.
+ADVISED = (TemperatureScaling, StructuredScaling)
 
 
 class Judged(NamedTuple):
@@ -103,9 +105,10 @@ def calibration_tables(
             warnings.warn(f"calibration split {split!r}: {error}; {method.name} is left out", stacklevel=3)
             continue
         judged = _apply(method, test)
+        folds = fold_loss(type(method), *labelled(splits[split]), seed) if isinstance(method, ADVISED) else math.nan
         names = {"split": split, "method": method.name}
         row, curve = judge(judged, bins, replicates, random_numbers(seed, "calibration", split, method.name))
-        table.append(names | row | {"temperature": method.temperature})
+        table.append(names | row | {"temperature": method.temperature, "fold_nll": folds})
         curves += [names | point for point in curve]
         kept[split, method.name] = judged._replace(nll=judged.nll[:0])
     progress("calibration: differences")
@@ -118,6 +121,23 @@ def calibration_tables(
             found = error_difference(kept[ours], kept[theirs], bins, replicates, numbers)
             row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
     return table, curves, kept
+
+
+def fold_loss(kind: type[Calibrator], logits: Tensor, target: Tensor, seed: int) -> float:
+    """The mean loss of the samples of a split if each half is calibrated by a fit on the other half; NaN without one.
+
+    The halves are drawn at random. A method that wins here needs no test set to be chosen.
+    """
+    halves, total = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed)).chunk(2), 0.0
+    if len(target) < 2:
+        return math.nan
+    for ours, theirs in (halves, halves[::-1]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is to be said of the split was said at the fit on the whole
+            scaled = kind().fit(logits[ours], target[ours]).calibrate(logits[theirs]).logits
+        assert scaled is not None
+        total += float(torch.nn.functional.cross_entropy(scaled.double(), target[theirs], reduction="sum"))
+    return total / len(target)
 
 
 def _apply(method: Calibrator, test: ProbedSet) -> Judged:

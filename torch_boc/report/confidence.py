@@ -25,7 +25,8 @@ class Repair(NamedTuple):
         best: the row of the lowest error among the methods that are shown to be better; None if none is.
         ties: the other methods that are not shown to be worse than the best.
         comparisons: the number of methods that are compared with plain confidence.
-        temperature: the one of the best method, or of one that is as good; None without one.
+        advised: the row of the method to use: of temperature and structured scaling, as far as they are the best or as
+            good, the one with the lower loss on held-out halves of the split. None if neither is.
         fitted: whether a method was fitted on samples that are not those of the test set.
     """
 
@@ -33,7 +34,7 @@ class Repair(NamedTuple):
     best: Any
     ties: Any
     comparisons: int
-    temperature: float | None
+    advised: Any
     fitted: bool
 
 
@@ -61,13 +62,16 @@ def repair(results: Results) -> Repair | None:
     if not len(plain):
         return None
     better, ties = others[shown(others, "ece_versus_msp") < 0], others[shown(others, "ece_versus_best") == 0]
-    best, scaled = None, better["temperature"].dropna()
+    best = advised = None
     if len(better):
         best = better.loc[better["ece"].idxmin()]
         ties = ties.drop(index=best.name, errors="ignore")
-        scaled = scaled[scaled.index.isin([best.name, *ties.index])]
+        usable = better[better["fold_nll"].notna() & better.index.isin([best.name, *ties.index])]
+        if len(usable):
+            usable = where(usable, split=usable.iloc[0]["split"])
+            advised = usable.loc[usable["fold_nll"].idxmin()]
     fitted = bool((table["split"] != "").any())
-    return Repair(plain.iloc[0], best, ties, len(others), next(iter(scaled), None), fitted)
+    return Repair(plain.iloc[0], best, ties, len(others), advised, fitted)
 
 
 def direction(results: Results) -> str:
@@ -153,6 +157,7 @@ def error_table(results: Results) -> Table:
             "by chance": cells(table, "ece_chance"),
             "ECE vs as it is": cells(table, "ece_versus_msp", sign=True),
             "NLL": losses,
+            "NLL on halves of the split": cells(table, "fold_nll"),
             "Brier": cells(table, "brier", best=lowest["brier"]),
             "accuracy": cells(table, "accuracy"),
             "T": cells(table, "temperature", 3),

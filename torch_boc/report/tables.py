@@ -14,7 +14,7 @@ from .._optional import require
 # The columns of each table. One with ± has an interval.
 COLUMNS = {
     "calibration": "split method ece± nll± brier± ece_chance ece_chance_most ece_versus_msp± ece_versus_best± accuracy "
-    "temperature",
+    "temperature fold_nll",
     "ood": "ood score auroc± fpr95± aupr± versus_msp± kind upside_down",
     "leaks": "split samples accuracy test_accuracy p_value suspicious",
     "overlaps": "set kind samples shared exact share suspicious",
@@ -90,6 +90,7 @@ class Results:
             perfectly calibrated. `ece_chance` is the mean error that perfectly calibrated confidences have by chance,
             and `ece_chance_most` what they stay below in 95 % of cases. `ece_versus_msp` and `ece_versus_best` are the
             differences from MSP and from the lowest, on the same resamples. `temperature` is NaN without one.
+            `fold_nll` is the loss on held-out halves of the split, for the methods that a report recommends.
         ood: how well each score separates the test set from each OOD set. `versus_msp` is the difference from the
             AUROC of msp, with a paired interval; `kind` is "score", "detector" or "column".
         leaks: for each calibration split, whether it is easier than the test set; see `LeakTest`.

@@ -135,7 +135,8 @@ def finding(results: Results) -> str:
     if found.best is None:
         return said
     half = found.best["ece_low"] <= 0 or found.best["ece"] < found.plain["ece"] / 2
-    what = "one number" if found.temperature is not None else method_text(found.best)
+    advised = found.best if found.advised is None else found.advised
+    what = "one number" if math.isfinite(advised["temperature"]) else method_text(advised)
     return f"{said}; {what} {'repairs' if half else 'helps'} it"
 
 
@@ -168,11 +169,13 @@ def actions(results: Results) -> list[tuple[str, str]]:
     if not labels_fit(results):
         return [("Check the order of the classes, and from which number labels are counted; then run this again.", "")]
     steps, tested = [], f"--calibration val.npz --score {TESTED_SCORES[0]}"  # the numbers on the page are this score's
-    if found is not None and found.temperature is not None:
-        said = f"Divide the logits by {number(found.temperature, 2)} before the softmax."
-        steps.append((said, "torch_boc.calibration.TemperatureScaling"))
-    elif found is not None and found.best is not None:
-        steps.append((f"Calibrate by {method_text(found.best)}.", "torch_boc.calibration"))
+    if found is not None and found.best is not None:
+        advised = found.best if found.advised is None else found.advised
+        said, how = f"Calibrate by {method_text(advised)}.", "torch_boc.calibration"
+        if math.isfinite(advised["temperature"]):
+            said = f"Divide the logits by {number(advised['temperature'], 2)} before the softmax."
+            how += ".TemperatureScaling"
+        steps.append((said, how))
     elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
         said = "Repair the confidence with held-out samples."
         steps.append((said, "torch-boc report test.npz --calibration val.npz"))
