@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from .. import __version__
 from .._optional import require, require_pyarrow
@@ -196,6 +197,12 @@ class BoCPredictor:
                 folder.write(tables, blocks)
             return path
         path, loader = check_file(path), as_loader(loader, self.batch_size)
+        sampler = getattr(loader, "sampler", None)
+        if resume and isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+            raise ValueError(
+                "expected a loader whose order is the same in the next run, to continue there, got a DataLoader with "
+                f"{type(sampler).__name__}; leave shuffle=True out, or resume=True"
+            )
         batches, samples = number(loader, self._reader), count_samples(loader)
         sampler = distributed_sampler(loader)
         if sampler is not None and sampler.num_replicas > 1:
