@@ -69,7 +69,7 @@ def test_a_shuffled_loader_has_ids_and_no_index(tmp_path):
     want = expected(model.layer(data()[0]), data()[1])
     assert not torch.equal(key, want.pop("index"))
     assert_same(table, {name: x[key] for name, x in want.items()})
-    with pytest.raises(ValueError, match="order is the same in the next run.*RandomSampler"):
+    with pytest.raises(ValueError, match=r"order is the same in the next run.*RandomSampler"):
         predictor(model, id="key").to_parquet(loader, tmp_path / "other.parquet", resume=True)
 
 
