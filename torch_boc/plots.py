@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from io import BytesIO
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,30 +25,8 @@ CYCLE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", SKY, "#000000", GREY)
 KINDS = ("gap", "coherence", "reliability")
 FEW_SAMPLES = 10  # with fewer samples in a bin, the standard error of its accuracy can be 0.16 and more
 
-# A notebook has styles of its own: these hold inside of the output only. Numbers stand right, with room between them.
-NOTEBOOK_STYLE = """<style>
-.boc-note { font-variant-numeric: tabular-nums lining-nums; line-height: 1.45; max-width: 62rem; }
-.boc-note p, .boc-note ul { margin: .4em 0; max-width: 48rem; }
-.boc-note h2 { font-size: 1.05em; margin: .2em 0 .4em; }
-.boc-note .scroll { overflow-x: auto; margin: .6em 0; }
-.boc-note table { border-collapse: collapse; margin: .6em 0; font-size: .95em; border: 0; }
-.boc-note caption { text-align: left; padding: 0 0 .3em; color: inherit; caption-side: top; white-space: normal; }
-.boc-note caption span { display: inline-block; width: max-content; max-width: min(40rem, 90vw); }
-.boc-note th, .boc-note td {
-  padding: .25em .9em; text-align: right; vertical-align: baseline; border: 0; background: none; white-space: nowrap;
-}
-.boc-note th:first-child { text-align: left; padding-left: 0; }
-.boc-note thead th, .boc-note thead td { border-bottom: 1px solid currentColor; vertical-align: bottom; }
-.boc-note tbody th { font-weight: 600; }
-.boc-note small { display: block; font-size: .82em; font-weight: 400; }
-.boc-note .best { font-weight: 700; }
-.boc-note .mark { margin-left: .5em; font-size: .82em; font-weight: 400; font-style: italic; }
-.boc-note figure { margin: .6em 0; }
-.boc-note img {
-  display: block; box-sizing: border-box; max-width: 100%; height: auto; background: #fff; padding: .4em;
-  border-radius: .4em;
-}
-</style>"""
+# A notebook has styles of its own: these hold inside of the output only.
+NOTEBOOK_STYLE = f"<style>\n{Path(__file__).with_name('notebook.css').read_text()}</style>"
 
 
 def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:

@@ -30,8 +30,6 @@ def report():
 def test_tables_are_those_of_the_results(report):
     assert report.calibration is report.results.calibration
     assert report.ood is report.results.ood
-    assert {"leaks", "gaps", "screening", "review", "samples"} <= set(report.diagnostics)
-    assert report.diagnostics["gaps"] is report.results.gaps
     for name in TABLES:
         assert set(getattr(report.results, name)) == set(frame(name))
 

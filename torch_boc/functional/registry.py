@@ -178,10 +178,7 @@ def gen(evidence: Evidence) -> Tensor:
     return -_given(evidence.gen)
 
 
-@register(
-    "mean log-odds of the coins: mean distance of the rivals below the top logit",
-    extras=["margin"],
-)
+@register("mean log-odds of the coins: mean distance of the rivals below the top logit", extras=["margin"])
 def logit_gap(evidence: Evidence) -> Tensor:
     return _given(evidence.margin) / (evidence.num_classes - 1)
 
@@ -195,11 +192,7 @@ def logit_gap_top(evidence: Evidence) -> Tensor:
     return _given(evidence.top_margin) / nearest_rivals(evidence.num_classes)
 
 
-@register(
-    "mean chance that the top class beats a rival",
-    symbol="q̄",
-    value=lambda minus_loss: 1 + minus_loss,
-)
+@register("mean chance that the top class beats a rival", symbol="q̄", value=lambda minus_loss: 1 + minus_loss)
 def dominance(evidence: Evidence) -> Tensor:
     return -evidence.coins.loss
 

@@ -1,6 +1,5 @@
 """A trace: the tokens of one or more sequences with their numbers, as a table, a Parquet file and a page."""
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from .record import TextSequence, TokenRecord, columns_of
 from .responses import records_of_response
 from .trace_page import counts, headline, page, short_page
 
-KIND = "torch_boc.Trace"
 KNOWN = ("sequence", "position", "is_prompt", "token", "text")
 MORE = ("label", "rivals", "rival_log_probabilities", "rival_texts")  # what only the file has
 
@@ -66,35 +64,6 @@ class Trace:
         """
         records = records_of_response(response, num_classes=num_classes)
         return cls(records, num_classes=num_classes, tokenizer=tokenizer)
-
-    @classmethod
-    def from_parquet(cls, path: str | os.PathLike[str]) -> "Trace":
-        """A trace that `to_parquet` wrote. It has the texts, so that it needs no tokenizer."""
-        with Path(path).open("rb") as file:
-            table = require_pyarrow().parquet.read_table(file)
-        notes = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-        if notes.get("kind") != KIND:
-            raise ValueError(f"{path}: expected a table that Trace.to_parquet wrote, got another Parquet file")
-        records, start = [], 0
-        for ends in json.loads(notes["sequences"]):
-            length = ends["tokens"]
-            columns = {name: table.column(name).slice(start, length).to_pylist() for name in table.column_names}
-            numbers = {name: x for name, x in columns.items() if name not in (*KNOWN, *MORE)}
-            shape = (length, -1) if length else (0, 0)
-            record = TokenRecord(
-                torch.tensor(columns["token"], dtype=torch.int64),
-                {name: torch.tensor(values, dtype=torch.float64) for name, values in numbers.items()},
-                torch.tensor(columns["rivals"], dtype=torch.int64).reshape(shape),
-                torch.tensor(columns["rival_log_probabilities"], dtype=torch.float64).reshape(shape),
-                ends["prompt"],
-                columns["text"],
-                columns["rival_texts"],
-                ends["finish"],
-                columns["label"],
-            )
-            records.append(record)
-            start += length
-        return cls(records, num_classes=int(notes["num_classes"]))
 
     @cached_property
     def sequences(self) -> list[TextSequence]:
@@ -150,9 +119,7 @@ class Trace:
             columns["rivals"] += record.rivals.tolist()
             columns["rival_log_probabilities"] += record.rival_log_probabilities.double().tolist()
             columns["rival_texts"] += sequence.rival_labels
-        ends = [{"tokens": len(x), "prompt": x.prompt_length, "finish": x.finish} for x in self.records]
-        notes = {"kind": KIND, "num_classes": str(self.num_classes), "sequences": json.dumps(ends)}
-        with ParquetFile(path, notes) as file:
+        with ParquetFile(path) as file:
             file.write_table(require_pyarrow().table(columns))
         return file.path
 

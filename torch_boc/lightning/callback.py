@@ -14,7 +14,7 @@ from ..metrics.hook import Problems
 from ..nn import Acceptance, ConformalTest
 from ..plots import new_axes
 from .libraries import Callback
-from .loop import SEVERAL_LOADERS, LoopMetrics, Probes, check_ood, loader_names, place_ood, uncalibrated
+from .loop import LoopMetrics, Probes, check_ood, loader_names, place_ood, uncalibrated
 from .sources import LogitFunction, LogitSource
 
 DEFAULT_KEYS = (*SHORT_KEYS, "nll", "ece_confidence")
@@ -76,10 +76,11 @@ class BoCCallback(Callback):
             the step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label, y, y_true or
             ground_truth. By default the six keys below, and `nll` and `ece_confidence` where there are targets.
         prefix: what follows `val/`, `test/` and `train/` in the names.
-        ood: the out-of-distribution loaders, which are compared with loader 0: by index as {1: "svhn"} or {"svhn": 1},
-            or by name if the loaders come as a dict, as ["svhn"] or {"svhn_test": "svhn"}. Each adds its keys that need
-            no targets, the shift of the mean gap, and AUROC and FPR95 of `scores`, as in `val/boc/svhn/msp_auroc`. The
-            targets of its samples are not used; those of pixels and tokens may be `ignore_index`.
+        ood: the out-of-distribution loaders, which are compared with loader 0: their names by
+            index, as {1: "svhn"}, or by key if the loaders come as a dict, as {"svhn_test": "svhn"}. Each adds its keys
+            that need no targets, the shift of the mean gap, and AUROC and FPR95 of `scores`, as in
+            `val/boc/svhn/msp_auroc`. The targets of its samples are not used; those of pixels and tokens may be
+            `ignore_index`.
         scores: names in `torch_boc.functional.scores`.
         thresholds: with None, AUROC and FPR95 are exact up to a million samples of a loader, whose scores are kept;
             beyond, the scores are counted in bins. A power of two gives that many bins from the first sample on, in
@@ -117,7 +118,7 @@ class BoCCallback(Callback):
         causal: bool | None = None,
         keys: Sequence[str] | None = None,
         prefix: str = "boc",
-        ood: Mapping[int | str, str | int] | Sequence[str] | None = None,
+        ood: Mapping[int | str, str] | None = None,
         scores: Sequence[str] = ("msp", "energy", "gap"),
         thresholds: int | None = None,
         every_n_train_steps: int | None = None,
@@ -244,15 +245,8 @@ class BoCCallback(Callback):
         self._finish("test", trainer, pl_module)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Remove the hook from the model, and explain errors of Lightning about several loaders."""
+        """Remove the hook from the model."""
         self._source.detach()
-        text = str(exception)
-        renamed = [
-            name.rsplit("/dataloader_idx_", 1)[0] for name in trainer.callback_metrics if "/dataloader_idx_" in name
-        ]
-        missing = any(f"{quote}{name}{quote}" in text for name in renamed for quote in "`'")
-        if (missing or "`dataloader_idx`" in text) and SEVERAL_LOADERS not in text:
-            exception.add_note(f"From torch_boc: {SEVERAL_LOADERS}.")
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Remove the hook from the model."""

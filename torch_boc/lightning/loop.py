@@ -30,29 +30,19 @@ SEVERAL_LOADERS = (
 )
 
 
-def check_ood(ood: Mapping[int | str, str | int] | Sequence[str] | None) -> dict[int | str, str]:
-    """The name that each out-of-distribution loader has in the keys, by the index or the name of the loader.
-
-    >>> check_ood({1: "svhn"}), check_ood({"svhn": 1}), check_ood({"svhn_test": "svhn"}), check_ood(["svhn"])
-    ({1: 'svhn'}, {1: 'svhn'}, {'svhn_test': 'svhn'}, {'svhn': 'svhn'})
-    """
-    expected = (
-        "expected ood as {index of a loader: name}, as {1: 'svhn'}, or {name: index}, or {name of a loader: name}, or "
-        f"a list of names of loaders, with loader 0 in-distribution, got {ood!r}"
-    )
-    if isinstance(ood, str) or not isinstance(ood, Mapping | Sequence | None):
-        raise ValueError(expected)
-    given: list[tuple[Any, Any]] = [*ood.items()] if isinstance(ood, Mapping) else [(name, name) for name in ood or ()]
-    pairs = [(right, left) if type(right) is int else (left, right) for left, right in given]
-    for loader, name in pairs:
-        is_place = type(loader) is int and loader >= 0
-        if not (is_place or isinstance(loader, str)) or not isinstance(name, str):
-            raise ValueError(expected)
-        if loader == 0:
-            raise ValueError(f"{expected}; loader 0 is the in-distribution one")
-    if len(dict(pairs)) < len(pairs) or len({name for _, name in pairs}) < len(pairs):
-        raise ValueError(f"expected each ood loader once, under a different name each, got {ood!r}")
-    return dict(pairs)
+def check_ood(ood: Mapping[int | str, str] | None) -> dict[int | str, str]:
+    """The name that each out-of-distribution loader has in the keys, by the index or the name of the loader."""
+    found = dict(ood) if isinstance(ood, Mapping) else {}
+    placed = all(isinstance(loader, str) or (type(loader) is int and loader > 0) for loader in found)
+    named = all(isinstance(name, str) for name in found.values())
+    if not (ood is None or isinstance(ood, Mapping)) or not placed or not named:
+        raise ValueError(
+            "expected ood as {index of a loader: name}, as {1: 'svhn'}, or {name of a loader: name}, with loader 0 "
+            f"in-distribution, got {ood!r}"
+        )
+    if len({*found.values()}) < len(found):
+        raise ValueError(f"expected a different name for each ood loader, got {ood!r}")
+    return found
 
 
 def loader_names(trainer: Any, stage: str) -> list[str]:

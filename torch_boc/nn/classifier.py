@@ -15,7 +15,7 @@ from ..functional.checks import FirstBatch, check_trials, classes_last
 from ..functional.columns import check_columns, probe_columns
 from .acceptance import Acceptance
 from .conformal import ConformalTest
-from .screening import ACCEPTED, SCREENED, check_acceptance, check_screened_columns, check_test, verdict
+from .screening import ACCEPTED, SCREENED, check_levels, check_screened_columns, verdict
 
 # The attributes of a model that pipelines, `generate` and Trainer ask for.
 PASSED = (
@@ -261,8 +261,8 @@ class BoCClassifier(nn.Module):
         if not isinstance(model, nn.Module):
             raise TypeError(f"expected model as a torch.nn.Module, got {type(model).__name__}")
         self.model, self.dim = model, dim
-        self.test, self.alpha = check_test(test, alpha), alpha
-        self.accept, self.error = check_acceptance(accept, error), error
+        check_levels(test, alpha, accept, error)
+        self.test, self.alpha, self.accept, self.error = test, alpha, accept, error
         self.columns = None if columns is None else check_screened_columns(columns, test, accept)
         own = None if self.columns is None else [x for x in self.columns if x not in (*SCREENED, *ACCEPTED)]
         self.probe = None if own == [] else BoCProbe(trials, dim=-1, columns=own, validate_args=validate_args)

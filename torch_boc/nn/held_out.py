@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -143,19 +143,9 @@ class HeldOut(nn.Module):
         """Where the samples of a batch are; raises if they cannot be compared with the held-out ones, as `checked`."""
         return place_samples(self.checked(preds, kind, dim=dim), self.scoring)
 
-    @overload
-    def checked(
-        self, preds: Tensor, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
-    ) -> Tensor: ...
-
-    @overload
     def checked(
         self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
-    ) -> Tensor | Evidence: ...
-
-    def checked(
-        self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
-    ) -> Tensor | Evidence:
+    ) -> Any:
         """The logits of a batch with the classes on the last axis, or its evidence; raises if it cannot be compared.
 
         Args:

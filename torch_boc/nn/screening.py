@@ -20,24 +20,17 @@ SCREENED = ("p_in_distribution", "review")
 ACCEPTED = ("accepted",)
 
 
-def check_test(test: ConformalTest | None, alpha: float) -> ConformalTest | None:
-    """Return `test` if it is a test or None, or raise. Warn if a calibrated test can flag no sample at this level."""
+def check_levels(test: ConformalTest | None, alpha: float, accept: Acceptance | None, error: float) -> None:
+    """Raise if one of these is something else. Warn if calibrated ones can flag or accept nothing at their levels."""
     check_share("alpha", alpha)
-    if not (test is None or isinstance(test, ConformalTest)):
-        raise TypeError(f"expected test as a torch_boc.ConformalTest, got {type(test).__name__}")
+    check_share("error", error)
+    for name, given, kind in (("test", test, ConformalTest), ("accept", accept, Acceptance)):
+        if not (given is None or isinstance(given, kind)):
+            raise TypeError(f"expected {name} as a torch_boc.{kind.__name__}, got {type(given).__name__}")
     if test is not None and test.calibrated:
         test.check_level(alpha)
-    return test
-
-
-def check_acceptance(accept: Acceptance | None, error: float) -> Acceptance | None:
-    """Return `accept` if it is an acceptance or None, or raise. Warn if a calibrated one can accept no prediction."""
-    check_share("error", error)
-    if not (accept is None or isinstance(accept, Acceptance)):
-        raise TypeError(f"expected accept as a torch_boc.Acceptance, got {type(accept).__name__}")
     if accept is not None and accept.calibrated:
         accept.threshold(error)
-    return accept
 
 
 def check_screened_columns(
@@ -99,8 +92,8 @@ class SampleColumns:
         error: float = 0.01,
     ) -> None:
         self.trials, self.alpha, self.error = check_trials(trials), alpha, error
-        self.test = copy.deepcopy(check_test(test, alpha))
-        self.accept = copy.deepcopy(check_acceptance(accept, error))
+        check_levels(test, alpha, accept, error)
+        self.test, self.accept = copy.deepcopy(test), copy.deepcopy(accept)
         self.names = check_screened_columns(columns, test, accept)
         self._own = [name for name in self.names if name in COLUMNS]
         self._parts: list[ConformalTest | Acceptance] = [x for x in (self.test, self.accept) if x is not None]

@@ -17,7 +17,6 @@ from .tables import NAMES, TABLES, Results, frame, where
 from .topics import Story, tell
 from .words import BASELINE
 
-DIAGNOSTICS = [name for name in TABLES if name not in ("calibration", "ood", "roc", "histograms")]
 FIGURES = ("reliability", "review", "roc", "stream", "coherence", "gaps", *(f"roc-{i}" for i in range(2, SETS + 1)))
 FILES = ("report.html", "report.md", "report.json", *(f"{name}.svg" for name in FIGURES))
 # A figure in a file of its own has no page that gives it colours.
@@ -47,11 +46,6 @@ class Report:
     def ood(self) -> Any:
         """A DataFrame with the AUROC, the FPR at 95 % TPR and the AUPR of each score on each OOD set."""
         return self.results.ood
-
-    @property
-    def diagnostics(self) -> dict[str, Any]:
-        """Further DataFrames by name: leaks, overlaps, gaps, trials, coherence, reliability, screening and so on."""
-        return {name: getattr(self.results, name) for name in DIAGNOSTICS}
 
     @cached_property
     def story(self) -> Story:

@@ -35,19 +35,8 @@ COLUMNS = {
 }
 # The columns that hold names; all others hold numbers.
 NAMES = (
-    "split",
-    "method",
-    "ood",
-    "score",
-    "set",
-    "kind",
-    "variant",
-    "test",
-    "held_out",
-    "name",
-    "model",
-    "than",
-    "what",
+    *("split", "method", "ood", "score", "set", "kind", "variant", "test"),
+    *("held_out", "name", "model", "than", "what"),
 )
 
 
