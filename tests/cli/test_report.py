@@ -192,7 +192,7 @@ class TestDemo:
             written = {path.name for path in (tmp_path / "boc-report" / name).iterdir()}
             assert written > FILES
             (line,) = (line for line in out.splitlines() if name in line)
-            assert line.count(" %") == 4
+            assert line.count(" %") == 3
         assert "boc-report/index.html" in out
 
     @pytest.mark.usefixtures("small_zoo")

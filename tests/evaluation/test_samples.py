@@ -26,7 +26,7 @@ def sample_rows(sets, arranged):
 
 
 def test_samples_are_those_with_the_lowest_log_odds_and_their_numbers_are_right(sets, held_out):
-    rows, test = sample_rows(sets, arrange(sets[0].data, {"held out": held_out}, 42)), ConformalTest("log_odds")
+    rows, test = sample_rows(sets, arrange(sets[0].data, {"held out": held_out}, 42)), ConformalTest()
     test.calibrate(held_out.logits)
     for data in sets:
         mine = [row for row in rows if row.set == data.name]

@@ -24,6 +24,7 @@ def folder(tmp_path, sets):
 
 HOW = {"replicates": 10, "trial_counts": (20,), "methods": ["temperature"]}
 EXACT = {"calibration": ["ece", "accuracy"], "gaps": ["gap", "r2", "p_value"], "trials": ["ece", "auroc"]}
+EXACT["acceptance"] = ["threshold", "accepted", "wrong"]
 
 
 def test_a_folder_is_its_rows(folder, sets):
@@ -31,7 +32,7 @@ def test_a_folder_is_its_rows(folder, sets):
     paths = {name: folder / "logits" / name for name in sets}
     found = evaluate(paths["id"], {"far": paths["far"]}, calibration={"val": paths["val"]}, **HOW).results
     assert found.settings == expected.settings
-    for table in ("calibration", "ood", "gaps", "screening", "stream", "overlaps"):
+    for table in ("calibration", "ood", "gaps", "screening", "stream", "overlaps", "acceptance"):
         assert getattr(found, table).equals(getattr(expected, table))
 
 

@@ -34,7 +34,7 @@ def test_the_slider_moves_by_keys_and_says_what_it_shows(browser, folder, report
         page, slider = watched.page, watched.page.locator("#share")
         slider.focus()
         assert "A person sees" in page.locator("#live").inner_text()
-        for key in ("Home",) + ("ArrowRight",) * 21 + ("ArrowLeft",):
+        for key in ("Home",) + ("ArrowLeft",) * 21 + ("ArrowRight",):
             page.keyboard.press(key)
         live = page.locator("#live").inner_text().replace("\u00a0", " ")
         share = float(re.match(r"A person sees (\S+) %", live)[1]) / 100
@@ -43,7 +43,7 @@ def test_the_slider_moves_by_keys_and_says_what_it_shows(browser, folder, report
         for _, row in rows[rows["share"].sub(share).abs() < 1e-9].iterrows():
             assert f"{100 * row['caught']:.1f} % of {'the errors' if row['kind'] == 'id' else row['set']}" in live
         assert slider.get_attribute("aria-valuetext").replace("\u00a0", " ") == live
-        assert page.locator("#cut").get_attribute("transform") == "translate(200 0)"
+        assert page.locator("#cut").get_attribute("transform") == "translate(340 0)"
         page.keyboard.press("Home")
         assert "sees 0.0" in page.locator("#live").inner_text()
         assert watched.said == watched.asked == []

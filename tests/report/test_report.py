@@ -58,7 +58,7 @@ def test_no_template_switches_escaping_off():
 
 @pytest.mark.parametrize(
     ("splits", "ood", "targets", "tables"),
-    [((), (), False, 5), ((), (), True, 10), (("held out",), ("a", "b"), True, 15), ((), ("svhn",), False, 8)],
+    [((), (), False, 5), ((), (), True, 11), (("held out",), ("a", "b"), True, 16), ((), ("svhn",), False, 8)],
 )
 def test_missing_parts_are_left_out(splits, ood, targets, tables, tmp_path):
     report = Report(make_results(splits, ood, targets))

@@ -44,7 +44,7 @@ def flagged(where, **values):
 
 
 def power(low, share, high):
-    where = "kind == 'ood' and score == 'log_odds'"
+    where = "kind == 'ood' and score == 'gen'"
     return flagged(where, flagged=share, flagged_low=low, flagged_high=high)
 
 
@@ -56,6 +56,7 @@ WARM = ("calibration", "method == 'temperature'", {"temperature": 1.3})
 SHARED = ("overlaps", "set == 'svhn'", {"shared": 1234, "suspicious": True})
 STRUCTURED = ("calibration", "method == 'structured scaling'", {"fold_nll": 0.29})
 NINE = ("screening", "test == 'conformal'", {"flagged": NAN, "held_out_samples": 9})
+NOTHING = ("acceptance", "error == 0.01", {"accepted": 0.0, "wrong": NAN, "threshold": math.inf})
 COUNTED_FROM_1 = ("settings", "", {"accuracy": 0.008, "shifted_accuracy": 0.917})
 # What the results are made of, the changes, words of one sentence, and words that no sentence has.
 CASES = [
@@ -98,11 +99,13 @@ CASES = [
     ((), [calibrated("BoC", 0.0536)], "is calibrated about as well as confidence itself: off by 5.4 points", ""),
     ((), [calibrated("BoC", 0.02)], "q̄ itself is too high: it is 99.7 % on average, and 91.7 % are right.", ""),
     ((), [calibrated("BoC", 0.02), ("gaps", "kind == 'id'", {"dominance": 0.92})], "better calibrated, b", "too high"),
+    ((), [], "69.8 % (69.4 to 70.2 %) may go out unseen: with a chance of 95 % at most 1 % of these are", ""),
+    ((), [NOTHING], "Nothing may go out unseen at 1 % error: too few of 5,000 held-out samples", "% may go"),
     ((), [], "the least sure 15 %, the rest is right 98.2 % of the time, and 77.7 % of the errors a", ""),
     (((), ("svhn",), False), [], "If a person sees the least sure 15 %, 77.7 % of “svhn” are caught.", "errors"),
     ((), [flagged("kind == 'ood'", chance=0.06)], "“svhn” are not shown to be flagged more often than familiar", ""),
     ((), [power(0.10, 0.106, 0.11)], "it keeps its promise, but 89.4 % of “svhn” pass.", ""),
-    ((), [power(0.49, 0.52, 0.55)], "conformal test of log odds flags", "promise"),
+    ((), [power(0.49, 0.52, 0.55)], "conformal test of GEN flags", "keeps its promise"),
     ((), [NINE], "With 9 held-out samples nothing can be flagged at 5 % false alarms", ""),
     ((("val",),), [flagged(ENERGY_ID, chance=1e-5)], "(p = 4.0e−05). The held-out samples “val” are not like it.", ""),
     ((("val",),), [flagged(ENERGY_ID, chance=0.02)], "flags", "is not kept"),  # of 4 comparisons
@@ -143,7 +146,13 @@ def test_the_alarm_of_a_stream(evidence, words):
         ((HELD_OUT,), [STRUCTURED], "Too sure by 5 points; structured scaling fitted on", "Calibrate by structured sc"),
         ((HELD_OUT,), [calibrated("MSP", 0.0532, ece_low=0.0)], "Its confidence is honest, as far as 10,000", ""),
         (((),), [("gaps", "kind == 'id'", {"confidence": 0.92})], "Off by 5 points, too sure", "Repair the conf"),
-        ((HELD_OUT,), [ALL_WORSE], "Too sure by 5 points", "Let a person see the least sure 15 %."),
+        (
+            (HELD_OUT,),
+            [ALL_WORSE],
+            "Too sure by 5 points",
+            "Let the surest 69.8 % go out unseen: at most 1 % are wrong.",
+        ),
+        ((HELD_OUT,), [ALL_WORSE, NOTHING], "Too sure by 5 points", "Let a person see the least sure 15 %."),
         (((), (), False), [], "Confidence is not checked, because there are no targets", "Watch"),
         ((), [COUNTED_FROM_1], "The labels do not seem to fit the logits", "Check the order of the classes"),
     ],

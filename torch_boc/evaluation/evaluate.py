@@ -33,7 +33,7 @@ from .samples import (
     several_sets,
     single_set,
 )
-from .screening import arrange, class_rows, review_rows, screening_tables
+from .screening import acceptance_rows, arrange, class_rows, review_rows, screening_tables
 from .separation import collect_scores, detection_tables
 
 # With fewer products than this in a step of vector scaling, several threads cost more than they save.
@@ -66,8 +66,8 @@ def evaluate(
             columns that `BoCPredictor` writes instead of logits; the report names what it leaves out then.
         ood: the out-of-distribution sets: one set, or a mapping from names to sets.
         calibration: held-out logits with targets, on which calibrators are fitted: one set, or a mapping from names to
-            sets. The conformal test is calibrated on the first that is not easier than the test set, or on a random
-            half of the test set if there is none.
+            sets. The conformal test and acceptance are calibrated on the first that is not easier than the test set, or
+            on a random half of the test set if there is none.
         train: training logits with targets. If they are given, Mahalanobis on logits is one of the detectors.
         trials: the number of coin flips, k.
         detectors: further detectors by name: callables from logits (N, C) to N scores, higher = more in-distribution,
@@ -147,6 +147,7 @@ def evaluate(
             "roc": roc,
             "histograms": histograms,
             **screening_tables(sets, arranged, seed=seed, progress=say),
+            "acceptance": list(acceptance_rows(sets[0], arranged)),
             "review": review_rows(sets),
             "classes": classes,
             "confusions": confusions,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..functional.conformal import excess_chance, rate_quantile, score_place, threshold_rank
 from ..functional.screening import Placing
+from ..nn.acceptance import Acceptance
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
 from ..report.words import TESTED_LEVELS, TESTED_SCORES
@@ -27,8 +28,10 @@ STREAM_ALPHA = 0.01
 STREAM_KNOWN, STREAM_OTHER = 300, 200
 # So many samples of each set are kept: those with the lowest log-odds.
 SUSPICIOUS = 100
+# The errors that are promised, and the chance with which they are kept.
+ERRORS, SURE = (0.01, 0.02, 0.05), 0.95
 # The shares that a person may see, in thousandths, and how many confusions are kept.
-SHARES = (*range(0, 50, 5), *range(50, 300, 10), *range(300, 1000, 50))
+SHARES = (*range(0, 50, 5), *range(50, 1000, 10))
 CONFUSIONS = 20
 
 
@@ -40,12 +43,14 @@ class Arranged(NamedTuple):
         held_out: the logits that it is calibrated on, or the evidence of columns.
         samples: how many these are.
         known: the places of the samples of the test set that it is measured on, in random order.
+        target: the targets of the held-out samples; None if they are not known.
     """
 
     name: str
     held_out: Any
     samples: int
     known: Tensor
+    target: Tensor | None
 
 
 def arrange(test: AnySet, trusted: Mapping[str, AnySet], seed: int) -> Arranged:
@@ -60,9 +65,10 @@ def arrange(test: AnySet, trusted: Mapping[str, AnySet], seed: int) -> Arranged:
     """
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))
     for name, data in trusted.items():
-        return Arranged(name, data.rows(slice(None)), len(data), order)
+        return Arranged(name, data.rows(slice(None)), len(data), order, data.target)
     half = len(order) // 2
-    return Arranged("", test.rows(order[:half]), half, order[half:])
+    target = None if test.target is None else test.target[order[:half]]
+    return Arranged("", test.rows(order[:half]), half, order[half:], target)
 
 
 def screening_tables(
@@ -78,9 +84,8 @@ def screening_tables(
     if arranged.samples and len(arranged.known):
         rejected = [data.scores["log_p_value"].exp() for data in sets]
         found["screening"] += _screen_rows(sets, arranged, "", rejected)
-        for score in TESTED_SCORES:
-            if [data for data in sets if score not in data.scores]:
-                continue
+        tested = [score for score in TESTED_SCORES if all(score in data.scores for data in sets)]
+        for score in tested:
             progress(f"conformal test, {score}")
             test = ConformalTest(score, validate_args=False).calibrate(arranged.held_out)
             p_values = []
@@ -90,13 +95,32 @@ def screening_tables(
                 p_values.append(test.p_values_at(Placing(place, None, ~number.isnan())))
             found["screening"] += _screen_rows(sets, arranged, score, p_values)
             found["thresholds"] += threshold_rows(test, score)
-            if not found["stream"] and score == TESTED_SCORES[0]:
+            if score == tested[0]:
                 found["stream"] = _stream_rows(sets, arranged, test, score, seed)
                 ranks[0][arranged.known] = p_values[0][arranged.known]
                 ranks[1:] = p_values[1:]
     for data, p in zip(sets, ranks, strict=True):
         found["samples"] += sample_rows(data, p, "id" if data is sets[0] else "ood")
     return found
+
+
+def acceptance_rows(test: ProbedSet, arranged: Arranged) -> Iterator[tuple[Any, ...]]:
+    """What may go out unseen at each error: the share of the test set, and how much of it is wrong."""
+    if test.correct is None or not (arranged.samples and len(arranged.known)):
+        return
+    accept, number = Acceptance(validate_args=False), test.scores["log_odds"][arranged.known]
+    accept.update(arranged.held_out, arranged.target)
+    place, right = score_place(number, accept.scoring.resolution), test.correct[arranged.known]
+    for error in ERRORS:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "nothing can be accepted")  # the report says so
+            score = float(accept.threshold(error, confidence=SURE).score)
+            goes_out = accept.accepted_at(Placing(place, None, ~number.isnan()), error, SURE)
+        shares = []
+        for mask in (goes_out, ~right[goes_out]):
+            some = int(mask.sum())
+            shares += [some / len(mask), *binomial_interval(some, len(mask))] if len(mask) else [math.nan] * 3
+        yield error, SURE, arranged.name, arranged.samples, score, len(number), *shares
 
 
 def _screen_rows(

@@ -14,7 +14,6 @@ from ..calibration import CALIBRATORS
 from ..data.atomic import check_folder, printable
 from .coherence import forced_share
 from .confidence import CALLED, LEAKING, split_marks
-from .detection import choose, claimed
 from .document import PAGES, notebook
 from .parts import NOTHING, Cell, Table, cells
 from .report import FILES, Report, strict, write
@@ -51,7 +50,7 @@ GLANCE = {
     "right": "right",
     "points off in its confidence": "confidence off by, in points",
     "caught": "unfamiliar caught at 5 %",
-    "right,": "a person sees → right",
+    "accepted at 1 % error": "accepted at 1 % error",
     "to an alarm,": "samples to an alarm",
 }
 
@@ -117,12 +116,9 @@ class Comparison:
         for name, report in self.reports.items():
             found = dict.fromkeys(GLANCE, NOTHING)
             for value, what, _ in report.story.numbers:
-                key, _, when = what.partition(" if ")
-                seen = f"{when.removeprefix('a person sees ')} → " if key == "right," else ""
-                found[key] = Cell(seen + value.removesuffix(" samples"))
-            if len(table := first_set(claimed(report.results))):
-                row = choose(table)
-                found["caught"] = Cell(percent(1 - row["fpr95"]), f"of {row['ood']}, by {called(row['score'])}")
+                found[what.partition(" if ")[0]] = Cell(value.removesuffix(" samples"))
+            for _, row in where(flagged(report.results), kind="ood").iterrows():
+                found["caught"] = Cell(percent(row["flagged"]), f"of {row['set']}, by {called(row['score'])}")
             rows.append([Cell(name), *(found[key] for key in GLANCE)])
         return Table("The main numbers of each network; the arrow is before → after", ["", *GLANCE.values()], rows)
 
@@ -189,22 +185,28 @@ def first_set(table: Any) -> Any:
     return table[table["ood"] == table["ood"].iloc[0]] if len(table) else table
 
 
+def flagged(results: Results) -> Any:
+    """What the first conformal test flags at the first level: the rows of the test set and of the first OOD set."""
+    rows = where(results.screening, test="conformal", alpha=TESTED_LEVELS[0]).dropna(subset="flagged")
+    return rows.drop_duplicates("kind")
+
+
 def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     """The questions that all models are asked, each with its answer and a picture, as far as there are numbers."""
-    honest, flagged, alarms, forced, silent = (dict[str, Any]() for _ in range(5))
-    shares: dict[str, list[float]] = {"id": [], "ood": []}
+    honest, tested, alarms, forced, silent = (dict[str, Any]() for _ in range(5))
+    shares: dict[str, list[float]] = {"id": [], "ood": [], "alpha": []}
     for name, report in reports.items():
         results = report.results
         says, right = float(results.gaps.iloc[0]["confidence"]), float(results.settings["accuracy"])
         if right == right:
             honest[name] = [((right, says), ORANGE, number(100 * (says - right), 1, sign=True))]
-        tested = where(results.screening, test="conformal", alpha=TESTED_LEVELS[0]).dropna(subset="flagged")
-        for _, row in tested.drop_duplicates("kind").iterrows():
+        for _, row in flagged(results).iterrows():
             bar = (0.0, row["flagged"]), BLUE if row["kind"] == "id" else ORANGE, percent(row["flagged"])
-            flagged.setdefault(name, []).append(bar)
+            tested.setdefault(name, []).append(bar)
             shares[row["kind"]].append(row["flagged"])
         if len(rows := first_set(results.stream)):
-            alarm, alpha = alarm_of(rows), rows["alpha"].iloc[0]
+            alarm = alarm_of(rows)
+            shares["alpha"].append(rows["alpha"].iloc[0])
             if alarm and alarm[1]:
                 alarms[name] = [((0.0, alarm[0]), ORANGE, f"{alarm[0]:,}")]
             else:
@@ -219,17 +221,17 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
         drawn = bars("share", honest, {"is right": BLUE, "says it is right": ORANGE}, min(map(min, ends)) - 0.02, 1)
         said = f"What it says, minus how often it is right: {most} points."
         made.append(("Is its confidence honest?", said, drawn))
-    if flagged:
+    if tested:
         level = short_percent(TESTED_LEVELS[0])
         said = f"Asked for {level}, a test flags {between(shares['id'], percent)} of the familiar samples"
         said += f", and {between(shares['ood'], percent)} of the unfamiliar." if shares["ood"] else "."
-        drawn = bars("flagged", flagged, {"familiar": BLUE, "unfamiliar": ORANGE}, 0, 1)
+        drawn = bars("flagged", tested, {"familiar": BLUE, "unfamiliar": ORANGE}, 0, 1)
         made.append(("Which need a second look?", said, drawn))
     if alarms:
         delays = [bar[0][1] for (bar,) in alarms.values()]
         said = f"An alarm after {between(delays, '{:,}'.format)} unfamiliar samples"
         said += f", but none, or a false one, for {listed(list(silent))}. " if silent else ". "
-        said += f"The chance of a false one is at most {short_percent(alpha)}, however long the stream."
+        said += f"The chance of a false one is at most {short_percent(max(shares['alpha']))}, however long the stream."
         drawn = bars("samples to an alarm", alarms, {}, 0, max(delays), "")
         made.append(("Has the input changed?", said, drawn))
     if forced:
@@ -294,6 +296,7 @@ def contrast(results: Results) -> dict[Cell, Cell]:
     at_level, level = where(results.screening, alpha=TESTED_LEVELS[0]), short_percent(TESTED_LEVELS[0])
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         add(f"flagged at {level}, {title}", where(at_level, test="conformal", kind=kind), "flagged", **PERCENT)
+    add("accepted at 1 % error", results.accepted, "accepted", **PERCENT)
     add(f"paper’s test at {level}, ID", where(at_level, test="paper", kind="id"), "flagged", **PERCENT)
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         rows = where(results.gaps, kind=kind)

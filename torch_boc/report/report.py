@@ -75,12 +75,13 @@ class Report:
         return write(path, page(self.results, self.story).encode())
 
     def summary(self) -> dict[str, float]:
-        """The main numbers by name: accuracy, and of plain confidence ece, nll, brier, auroc and fpr95.
+        """The main numbers by name: accuracy, accepted (at 1 % error), and of confidence ece, nll, brier, auroc, fpr95.
 
         The last two are those of the worst OOD set, and of each, as in "auroc_svhn".
         """
         plain, found = where(self.calibration, method=MSP), {"accuracy": self.results.settings["accuracy"]}
         found |= {name: x for name in ("ece", "nll", "brier") for x in plain[name]}
+        found["accepted"] = self.results.accepted["accepted"].max()
         rows = where(self.ood, score=BASELINE)
         found |= {"auroc": rows["auroc"].min(), "fpr95": rows["fpr95"].max()}
         found |= {f"{x}_{ood}": y for x in ("auroc", "fpr95") for ood, y in zip(rows["ood"], rows[x], strict=True)}

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from .parts import Cell, Section, Table, cells, make_table
-from .svg import COLOURS, GREY, SETS, Chart
+from .svg import BLUE, COLOURS, ORANGE, SETS, Chart
 from .tables import Results, where
 from .words import (
     FEW,
@@ -46,36 +46,78 @@ def reviewed(results: Results, share: float) -> tuple[float, str]:
 
 def review(results: Results) -> Section:
     """Risk against coverage, what the conformal test flags, and thresholds."""
-    share, sentences, more = knee(results), flagged_sentences(results), {}
+    share, sentences, more = knee(results), flagged_sentences(results), dict[str, Any]()
     if share == share:
         right, caught = reviewed(results, share)
         rest = f"the rest is right {percent(right)} of the time, and " if right == right else ""
         lead = f"If a person sees the least sure {short_percent(share)}, {rest}{caught} are caught."
         sentences = [lead, *sentences]
+    if len(results.acceptance):
+        sentences = [accepted_sentence(results), *sentences]
+        more["What may go out unseen at 1, 2 and 5 % error"] = [acceptance_table(results)]
     if len(results.screening):
         flagged = [flagged_table(results, alpha) for alpha in TESTED_LEVELS]
-        more = {"Flagged at 5 % and 1 % false alarms, by score": flagged}
+        more["Flagged at 5 % and 1 % false alarms, by score"] = flagged
         more["Thresholds for 10, 5, 1 and 0.1 % false alarms"] = [threshold_table(results)]
-    note = "The share of the test set that goes to a person, the least sure first, and what is found by it."
+    note = "Risk against coverage: how many of the predictions that go out, the surest first, are wrong. "
+    note += "The dot is what may go out with the promise." if len(results.acceptance) else ""
     return Section("How much should a person see?", sentences, review_chart(results), more=more, note=note)
 
 
 def review_chart(results: Results) -> dict[str, tuple[Chart, str]]:
-    """What is caught, and what is right of the rest, over the share that a person sees."""
-    share, table = knee(results), results.review[results.review["share"] <= MOST_REVIEWED]
-    if math.isnan(share):
+    """Risk against coverage, and what is accepted at the first error."""
+    table = results.review.dropna(subset="right")
+    if not len(table):
         return {}
-    chart = Chart("of the familiar samples go to a person", "", (0, MOST_REVIEWED), height=280)
-    for (name, rows), colour in zip(table.groupby("set", sort=False), COLOURS, strict=False):
-        for column, shade, what in (
-            ("right", GREY, "right, of what is left"),
-            ("caught", colour, "errors caught" if name == results.known else f"{name} caught"),
-        ):
-            if rows[column].notna().any():
-                chart.line(rows["share"], rows[column], shade, what)
-    chart.rule((0, 0), (0, 1), marks='id="cut"')
-    alt = f"What a person finds, by the share of the test set that goes to a person. At {short_percent(share)}: "
-    return {"review": (chart, f"{alt}{reviewed(results, share)[1]} are caught.")}
+    coverage, risk = 1 - table["share"], 1 - table["right"]
+    most = max(float(risk.max()), 0.02) * 1.1
+    chart = Chart("coverage: go out unseen", "risk: wrong, of these", (0, 1), (0, most), height=280)
+    chart.line(coverage, risk, BLUE, results.known)
+    alt = f"Risk against coverage: {percent(float(risk.iloc[0]))} are wrong if all go out"
+    for _, row in results.accepted.iterrows():
+        said = f"accepted at {short_percent(row['error'])} error: {percent(row['accepted'])}"
+        alt += f"; {said}"
+        chart.rule((0, 1), (row["error"], row["error"]))
+        chart.name(said, f'<circle cx="8" cy="-4" r="4" fill="{ORANGE}"/>')
+        if row["accepted"]:
+            chart.dot(row["accepted"], row["wrong"], ORANGE, said, (row["wrong_low"], row["wrong_high"]))
+    chart.rule((0, 0), (0, most), marks='id="cut"')
+    return {"review": (chart, f"{alt}.")}
+
+
+def accepted_sentence(results: Results) -> str:
+    """What may go out unseen at the first error."""
+    row = results.acceptance.iloc[0]
+    error, chance = short_percent(row["error"]), short_percent(row["confidence"])
+    if not row["accepted"]:
+        many = f"{row['held_out_samples']:,} held-out samples"
+        return f"Nothing may go out unseen at {error} error: too few of {many}, or too many of their mistakes are sure."
+    many = f"{value_text(row, 'accepted', **PERCENT)} may go out unseen"
+    return (
+        f"{many}: with a chance of {chance} at most {error} of these are wrong, and here {percent(row['wrong'])} are."
+    )
+
+
+def acceptance_table(results: Results) -> Table:
+    """What may go out unseen at each error."""
+    table, odds = results.acceptance, results.acceptance["threshold"]
+    table = table.assign(least=1 / (1 + (-odds[odds.abs() < math.inf]).map(math.exp)))
+    return make_table(
+        f"With a chance of {short_percent(table.iloc[0]['confidence'])}, at most so many of what goes out are wrong. "
+        f"Calibrated on {held_out_text(results, table.iloc[0])}",
+        {
+            "at most wrong": list(map(short_percent, table["error"])),
+            "goes out": cells(table, "accepted", **PERCENT),
+            "of which are wrong": cells(table, "wrong", **PERCENT),
+            "confidence from": cells(table, "least", 3),
+        },
+    )
+
+
+def held_out_text(results: Results, row: Any) -> str:
+    """The held-out samples of a row, in words."""
+    half = f"a random half of {quoted(results.known)}"
+    return f"{row['held_out_samples']:,} samples, {quoted(row['held_out']) if row['held_out'] else half}"
 
 
 def flagged_sentences(results: Results) -> list[str]:
@@ -120,17 +162,16 @@ def flagged_table(results: Results, alpha: float) -> Table:
         columns[symbol(score) if score else PAPER] = cells(rows, "flagged", **PERCENT)
     columns[PAPER] = columns.pop(PAPER)
     row, level = table.iloc[0], short_percent(alpha)
-    held_out = quoted(row["held_out"]) if row["held_out"] else f"a random half of {quoted(results.known)}"
     return make_table(
         f"Share of samples that the conformal test of each score flags at level {level}, with 95 % intervals. It is "
-        f"calibrated on {row['held_out_samples']:,} samples, {held_out}. The paper’s test does not hold its level",
+        f"calibrated on {held_out_text(results, row)}. The paper’s test does not hold its level",
         columns,
     )
 
 
 def threshold_table(results: Results) -> Table:
-    """The thresholds of the first score, which are log odds, also as confidences."""
-    table = where(results.thresholds, score=results.thresholds.iloc[0]["score"])
+    """The thresholds of the log odds, also as confidences."""
+    table = where(results.thresholds, score="log_odds")
     table = table.assign(below=1 / (1 + (-table["threshold"]).map(math.exp)))
     columns: dict[str, Any] = {}
     chance = short_percent(float(table["confidence"].max()))

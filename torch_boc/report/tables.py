@@ -27,6 +27,7 @@ COLUMNS = {
     "screening": "test score alpha held_out held_out_samples set kind samples flagged± chance",
     "thresholds": "score alpha confidence held_out_samples threshold rate±",
     "stream": "ood score alpha sample kind evidence",
+    "acceptance": "error confidence held_out held_out_samples threshold samples accepted± wrong±",
     "review": "set kind share threshold caught right",
     "classes": "prediction samples right confidence calibrated",
     "confusions": "target prediction samples",
@@ -102,6 +103,10 @@ class Results:
             of false alarms is at most alpha, NaN if only its mean is; `rate` is its mean.
         stream: the evidence of a monitor after each sample of a stream that turns from the test set to an OOD set.
             The alarm is at an evidence of log(1 / alpha).
+        acceptance: the share of the test set that may go out unseen, if at most `error` of it may be wrong, with the
+            chance `confidence` over the held-out samples: predictions whose log odds are at least `threshold`, inf if
+            none can be. `wrong` is the share of these that is wrong, NaN if there are none. The intervals are those of
+            Clopper and Pearson. Without targets there are no rows.
         review: what a person finds who sees this share of the test set, the least sure first: those whose confidence
             is below `threshold`. `caught` is the share of all errors for the test set, and the share of the samples for
             an OOD set; `right` is the accuracy of what is left of the test set.
@@ -127,6 +132,7 @@ class Results:
     screening: Any
     thresholds: Any
     stream: Any
+    acceptance: Any
     review: Any
     classes: Any
     confusions: Any
@@ -136,6 +142,11 @@ class Results:
     def known(self) -> str:
         """The name of the in-distribution set."""
         return str(next(iter(self.settings["samples"]), "test"))
+
+    @property
+    def accepted(self) -> Any:
+        """The row of `acceptance` for the first error, if there is one."""
+        return self.acceptance[:1]
 
     def class_name(self, index: int) -> str:
         """The name of a class, or its number."""

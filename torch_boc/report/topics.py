@@ -15,7 +15,7 @@ from .errors import look, mistakes
 from .parts import Section
 from .screening import alarm_of, change, knee, review, reviewed
 from .tables import Results, where
-from .words import TESTED_SCORES, interval_text, listed, number, percent, quoted, short_percent
+from .words import interval_text, listed, number, percent, quoted, short_percent
 
 TOPICS = (honest, review, unfamiliar, change, coherence, mistakes, look)
 # The intervals of a set with fewer samples than this are too narrow.
@@ -152,10 +152,13 @@ def numbers(results: Results) -> list[tuple[str, str, str]]:
             value += f" → {number(100 * found.best['ece'], 1)}"
             small += f"; {found.best['method']} {interval_text(found.best, 'ece', 1, 100)}"
         tiles.append((value, "points off in its confidence", f"{small} (95 %)"))
-    if share == share:
-        right, caught = reviewed(results, share)
-        tile = (percent(right), f"right, if a person sees {short_percent(share)}", f"which holds {caught}")
-        tiles.append(tile if right == right else (short_percent(share), "for a person to see", f"hold {caught}"))
+    for _, row in results.accepted.iterrows():
+        small = (
+            f"may go out unseen: at most {short_percent(row['error'])} wrong, {short_percent(row['confidence'])} sure"
+        )
+        tiles.append((percent(row["accepted"]), f"accepted at {short_percent(row['error'])} error", small))
+    if found is None and share == share:
+        tiles.append((short_percent(share), "for a person to see", f"hold {reviewed(results, share)[1]}"))
     for name, rows in list(results.stream.groupby("ood", sort=False))[:1]:
         alarm, chance = alarm_of(rows), f"false alarm: at most 1 in {1 / rows['alpha'].iloc[0]:.0f}, however long"
         later = f"{alarm[0]:,} samples" if alarm and alarm[1] else "no alarm" if alarm is None else "a false alarm"
@@ -168,7 +171,7 @@ def actions(results: Results) -> list[tuple[str, str]]:
     found, share = repair(results), knee(results)
     if not labels_fit(results):
         return [("Check the order of the classes, and from which number labels are counted; then run this again.", "")]
-    steps, tested = [], f"--calibration val.npz --score {TESTED_SCORES[0]}"  # the numbers on the page are this score's
+    steps, tested = [], "new.npz --calibration val.npz"
     if found is not None and found.best is not None:
         advised = found.best if found.advised is None else found.advised
         said, how = f"Calibrate by {method_text(advised)}.", "torch_boc.calibration"
@@ -179,10 +182,16 @@ def actions(results: Results) -> list[tuple[str, str]]:
     elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
         said = "Repair the confidence with held-out samples."
         steps.append((said, "torch-boc report test.npz --calibration val.npz"))
-    if share == share:
-        said, how = f"Let a person see the least sure {short_percent(share)}.", f"{tested} --alpha {share:g}"
-        steps.append((said, f"torch-boc screen new.npz {how} -o queue.csv"))
-    return [*steps, ("Watch the stream.", f"torch-boc monitor new.npz {tested} --state stream.pt")]
+    goes_out = results.accepted[results.accepted["accepted"] > 0]
+    for _, row in goes_out.iterrows():
+        said = (
+            f"Let the surest {percent(row['accepted'])} go out unseen: at most {short_percent(row['error'])} are wrong."
+        )
+        steps.append((said, f"torch-boc screen {tested} --error {row['error']:g} -o queue.csv"))
+    if share == share and not len(goes_out):
+        said, how = f"Let a person see the least sure {short_percent(share)}.", f"--score log_odds --alpha {share:g}"
+        steps.append((said, f"torch-boc screen {tested} {how} -o queue.csv"))
+    return [*steps, ("Watch the stream.", f"torch-boc monitor {tested} --state stream.pt")]
 
 
 def headline(results: Results) -> str:

@@ -23,7 +23,7 @@ COMPARED_SCORES = (
     *("odin", "mahalanobis"),
 )
 # What the conformal test compares, and the levels at which shares are measured; sentences are about the first.
-TESTED_SCORES = ("log_odds", "energy", "gen", "tempered_dominance")
+TESTED_SCORES = ("gen", "log_odds", "energy", "tempered_dominance")
 TESTED_LEVELS = (0.05, 0.01)
 LEVEL = 0.05
 # How many standard errors an interval of 95 % reaches to each side.
@@ -49,6 +49,7 @@ GLOSSARY = {
     "caught": "flagged, of the unfamiliar samples or of the errors.",
     "AUROC": "the chance that a familiar sample scores higher than an unfamiliar one; 0.5 is chance.",
     "AUPR": "area under the curve of precision against recall, with the test set as the positive class.",
+    "accepted": "may go out without a person: with a chance of 95 %, at most a given share of these is wrong.",
     "flagged": "a conformal p-value of at most the level: a person should look at the sample.",
     "p̂": "confidence.",
     "q̄": "dominance: the mean chance that the predicted class beats a rival in a coin flip weighted by their logits.",

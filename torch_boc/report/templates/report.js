@@ -15,7 +15,7 @@
       const told = `A person sees ${percent(share)}: confidence below ${percent(data.threshold[i])}.${right} Caught: ${caught.join(", ")}.`;
       document.getElementById("live").textContent = told;
       slider.setAttribute("aria-valuetext", told);
-      line.setAttribute("transform", `translate(${Math.min(1, share / 0.3) * width} 0)`);
+      line.setAttribute("transform", `translate(${(1 - share) * width} 0)`);
     };
     slider.addEventListener("input", show);
     slider.value = Math.max(0, data.share.indexOf(data.knee));
