@@ -67,8 +67,7 @@ ROBERTA_CARD = {
 
 MINILM_CARD = {
     "checkpoint": "last epoch, whose number was fixed before the run: the validation requests had no part in the "
-    "choice, so test requests are exchangeable with them if CLINC150 drew both alike; the checkpoint is not "
-    "redistributed",
+    "choice; the checkpoint is not redistributed",
     "data": "CLINC150 test against its out-of-scope requests",
     "sources": {
         "CLINC150 test": "the 4,500 test requests of the 150 intents of CLINC150 (Larson et al. 2019, data_full.json), "
@@ -76,7 +75,10 @@ MINILM_CARD = {
         "order",
         "out-of-scope": "the 1,000 out-of-scope test requests of CLINC150, which people wrote; none of them has an "
         "intent among the 150; without targets",
-        "validation": "the 3,000 validation requests of CLINC150, which the model was not trained on",
+        "validation": "the 3,000 validation requests of CLINC150, which the model was not trained on. They and the "
+        "test requests were not drawn quite alike: a Mahalanobis test that is fitted on one half of them and "
+        "calibrated on the other flags 6.1 % of the test requests at 5 %, on average over 20 random halves (4.8 to "
+        "8.0 %), and 4.9 % if both sets are mixed before; tests of GEN, log odds and energy flag 4.7 to 5.0 %",
     },
     "arrays": ARRAYS,
     "made_by": "python -m benchmarks.recipes.zoo minilm-clinc150",

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
-from torch_boc import ConformalTest, zoo
+from torch_boc import ConformalTest, DriftMonitor, zoo
 from torch_boc.functional import adjusted_p_values, compute_scores, gather
 from torch_boc.functional.conformal import STRATA
 from torch_boc.functional.registry import unsaturated_scores
@@ -210,7 +210,40 @@ def test_the_state_of_another_test_is_refused():
         calibrated().merge(calibrated(temperature=2.0))
 
 
+@pytest.mark.parametrize("score", ["gen", "given", "-given"])
+def test_scores_of_any_detector_in_place_of_logits(score):
+    """They are ranked as the same numbers of a score of ours are; a test takes either all its life."""
+    logits, others = held_out(), new()
+    like = calibrated(score="-max_logit" if score == "-given" else "max_logit")
+    test, again = (ConformalTest(score).calibrate(scores=logits.amax(-1)) for _ in range(2))
+    assert torch.equal(test.test(scores=others.amax(-1).view(6, 10)), like.test(others).view(6, 10))
+    assert torch.equal(test.flag(scores=others.amax(-1), alpha=0.1), like.flag(others, 0.1))
+    assert torch.equal(test.discoveries(scores=others.amax(-1), fdr=0.5), like.discoveries(others, 0.5))
+    assert test.threshold().score == like.threshold().score
+    monitors = [DriftMonitor(x) for x in (test, like)]
+    assert torch.equal(monitors[0].update(scores=others.amax(-1)), monitors[1].update(others))
+    assert int(again.merge(test).samples) == 1000
+    loaded = ConformalTest("-given" if score == "-given" else "given")
+    loaded.load_state_dict(test.state_dict())
+    assert torch.equal(loaded.test(scores=logits.amax(-1)), test.test(scores=logits.amax(-1)))
+    with pytest.raises(ValueError, match=r"expected scores for a test .*got logits"):
+        test.flag(others)
+    with pytest.raises(ValueError, match=r"expected logits for a test .*got scores"):
+        like.update(scores=others.amax(-1))
+    with pytest.raises(ValueError, match=r"expected logits for a test .*groups='prediction'.*got scores"):
+        ConformalTest(groups="prediction").update(scores=others.amax(-1))
+    with pytest.raises(ValueError, match="expected logits for a monitor with mix=True, got scores"):
+        DriftMonitor(like, mix=True).update(scores=others.amax(-1))
+    with pytest.raises(ValueError, match="expected logits or scores, got both"):
+        test.test(others, scores=others.amax(-1))
+    with pytest.raises(TypeError, match="expected scores as a floating-point tensor, got list"):
+        test.test(scores=[1.0])
+    with pytest.raises(ValueError, match="got 1 other rows"):
+        ConformalTest().calibrate(scores=torch.tensor([1.0, math.nan]))
+
+
 BAD = {
+    "given": ({"score": "given", "temperature": 2.0}, "expected no temperature and no groups"),
     "score": ({"score": "nothing"}, "expected score among msp"),
     "upside down": ({"score": "structural_score"}, "expected a score that is higher in-distribution"),
     "temperature": ({"temperature": 0.0}, "expected temperature as a positive number, got 0"),

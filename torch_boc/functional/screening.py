@@ -14,6 +14,8 @@ from .registry import scores
 FINEST = 2**14
 # The number of coin flips of scores that are p-values, whatever the evidence was gathered for.
 TRIALS = 100
+# The score of tests that are given the numbers themselves.
+GIVEN = "given"
 GROUPINGS = (None, "prediction", "confidence")
 
 
@@ -63,12 +65,14 @@ class Placing(NamedTuple):
 def check_scoring(scoring: Scoring) -> Scoring:
     """Return `scoring` if a test can be made of it, or raise."""
     name, (_, temperature, groups, resolution) = scoring.name, scoring
-    if name not in scores:
-        raise ValueError(f"expected score among {', '.join(scores)}, got {scoring.score!r}")
-    if scores[name].upside_down:
+    if name not in scores and name != GIVEN:
+        raise ValueError(f"expected score among {', '.join(scores)} and {GIVEN}, got {scoring.score!r}")
+    if name in scores and scores[name].upside_down:
         raise ValueError(f"expected a score that is higher in-distribution, got {name!r}; use 'log_p_value'")
     if not (temperature > 0 and math.isfinite(temperature)):
         raise ValueError(f"expected temperature as a positive number, got {temperature}")
+    if name == GIVEN and (temperature, groups) != (1.0, None):
+        raise ValueError(f"expected no temperature and no groups for scores that are given, got {scoring}")
     if groups not in GROUPINGS:
         raise ValueError(f"expected groups as None, 'prediction' or 'confidence', got {groups!r}")
     if not (isinstance(resolution, int) and 1 <= resolution <= FINEST and resolution.bit_count() == 1):

@@ -46,7 +46,8 @@ class ConformalTest(HeldOut):
     Args:
         score: a name in `torch_boc.functional.scores`. Samples with low scores get small p-values; with "-" before the
             name, those with high scores do. The default, GEN, finds unfamiliar samples best. To find wrong predictions
-            of familiar samples, take "log_odds", or `Acceptance`.
+            of familiar samples, take "log_odds", or `Acceptance`. If the first held-out samples are given by
+            `scores=`, numbers of any detector, the score is "given", and all methods take `scores=` in place of logits.
         temperature: the logits are divided by this number before they are scored; `score="dominance"` with a
             temperature of 4 is the tempered coins.
         groups: None, or what a sample must have in common with the held-out samples that it is compared with:
@@ -95,23 +96,33 @@ class ConformalTest(HeldOut):
         """The number of held-out samples in each group, int64, on the device."""
         return self.counts.sum(-1)
 
-    def calibrate(self, logits: Tensor) -> Self:
+    def calibrate(self, logits: Tensor | None = None, *, scores: Tensor | None = None) -> Self:
         """Take these held-out samples, logits of shape (N, C), in place of all earlier ones, and return the test.
+
+        With `scores`, the samples are given by numbers of any shape that are higher for in-distribution samples.
 
         Raises:
             ValueError: if there is no row, or a row has NaN or +inf.
         """
-        return self._calibrate(logits)
+        return self._calibrate(logits, scores=scores)
 
-    def update(self, preds: Tensor | Evidence, counted: Tensor | None = None, *, dim: int | None = None) -> None:
+    def update(
+        self,
+        preds: Tensor | Evidence | None = None,
+        counted: Tensor | None = None,
+        *,
+        dim: int | None = None,
+        scores: Tensor | None = None,
+    ) -> None:
         """Add a batch of held-out samples. No value is read back.
 
         Args:
             preds: logits of shape (N, C), or their evidence.
             counted: booleans, which samples count; by default all, or those that the evidence counts.
             dim: the class axis of the logits, if it is not that of the test.
+            scores: in place of logits, the scores of any detector, of any shape; higher = more in-distribution.
         """
-        placing = self.place(preds, "held-out", dim=dim)
+        placing = self.place(preds, "held-out", dim=dim, scores=scores)
         counted = preds.counted if counted is None and isinstance(preds, Evidence) else counted
         unplaced = ~placing.valid
         if counted is not None:
@@ -125,11 +136,19 @@ class ConformalTest(HeldOut):
         """The p-value of each sample: `test(logits)`."""
         return self.test(logits)
 
-    def test(self, logits: Tensor, *, smoothed: bool = False, generator: torch.Generator | None = None) -> Tensor:
+    def test(
+        self,
+        logits: Tensor | None = None,
+        *,
+        scores: Tensor | None = None,
+        smoothed: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
         """The p-value of each sample, of the shape of the logits without the class axis, on their device.
 
         Args:
             logits: the samples to test.
+            scores: in place of logits, their scores, if the held-out samples were given by scores.
             smoothed: by default, ties count against a small p-value, and the same sample always has the same p-value.
                 Smoothed p-values break ties by chance and are uniform for in-distribution samples.
             generator: where the chance of smoothed p-values comes from; by default torch's own generator.
@@ -137,25 +156,31 @@ class ConformalTest(HeldOut):
         Returns:
             float64 (float32 on MPS); NaN for rows with NaN or +inf.
         """
-        rows = classes_last(logits, self.dim)
-        p = self.p_values_at(self.place(rows, dim=-1), smoothed=smoothed, generator=generator)
-        return p.reshape(rows.shape[:-1])
+        placing, shape = self._places(logits, scores)
+        return self.p_values_at(placing, smoothed=smoothed, generator=generator).reshape(shape)
 
-    def flag(self, logits: Tensor, alpha: float = 0.05, *, confidence: float | None = None) -> Tensor:
+    def flag(
+        self,
+        logits: Tensor | None = None,
+        alpha: float = 0.05,
+        *,
+        confidence: float | None = None,
+        scores: Tensor | None = None,
+    ) -> Tensor:
         """Which samples a person should look at: those with a p-value of at most `alpha`, and rows with NaN or +inf.
 
         The expected share of flagged in-distribution samples is at most `alpha`. With `confidence=0.99`, the share
-        itself is at most `alpha` for 99 of 100 sets of held-out samples. The first call after a calibration reads the
-        number of held-out samples from the device; later calls read nothing.
+        itself is at most `alpha` for 99 of 100 sets of held-out samples. With groups, this holds for each
+        group by itself, not for all at once. The first call after a calibration reads the number of held-out samples
+        from the device; later calls read nothing.
         """
-        rows = classes_last(logits, self.dim)
-        placing = self.place(rows, dim=-1)
+        placing, shape = self._places(logits, scores)
         level = self._level(check_share("alpha", alpha), confidence)
         if isinstance(level, Tensor):
             level = level[0] if placing.group is None else level.index_select(0, placing.group)
-        return (~(self.p_values_at(placing) > level)).reshape(rows.shape[:-1])
+        return (~(self.p_values_at(placing) > level)).reshape(shape)
 
-    def discoveries(self, logits: Tensor, fdr: float = 0.1) -> Tensor:
+    def discoveries(self, logits: Tensor | None = None, fdr: float = 0.1, *, scores: Tensor | None = None) -> Tensor:
         """Which samples of this batch are unfamiliar; the expected share of in-distribution ones among them is `fdr`.
 
         This is the procedure of Benjamini and Hochberg on the conservative p-values of the whole batch. To find k among
@@ -163,14 +188,13 @@ class ConformalTest(HeldOut):
         few. Rows with NaN or +inf are found, too, and do not count among the m.
         """
         check_share("fdr", fdr)
-        rows = classes_last(logits, self.dim)
-        placing = self.place(rows, dim=-1)
+        placing, shape = self._places(logits, scores)
         if not torch.compiler.is_compiling():
             self._check_rate(fdr)
         groups, places = self.counts.shape
         tested = count_places(placing.place, placing.valid, places, placing.group, groups)
         level = discovery_level(place_p_values(self.counts), tested, fdr)
-        return (~(self.p_values_at(placing) > level)).reshape(rows.shape[:-1])
+        return (~(self.p_values_at(placing) > level)).reshape(shape)
 
     def threshold(self, alpha: float = 0.05, *, confidence: float | None = None) -> Threshold:
         """The score below which `flag` flags a sample; one for each group if there are groups.
@@ -191,10 +215,18 @@ class ConformalTest(HeldOut):
         starts = place_starts(self.scoring.resolution)[place.clamp_max(self.counts.shape[-1] - 1)]
         number = torch.where(ranks > 0, starts, -torch.inf)
         sign = -1 if self.scoring.score.startswith("-") else 1
-        score = sign * scores[self.scoring.name].value(sign * number)
+        known = scores.get(self.scoring.name)
+        score = number if known is None else sign * known.value(sign * number)
         score = torch.where(ranks > 0, score, -torch.inf)
         one = slice(None) if self.scoring.groups else 0
         return Threshold(score[one], ranks[one], samples[one])
+
+    def _places(self, logits: Tensor | None, scores: Tensor | None) -> tuple[Placing, torch.Size]:
+        """Where the samples are, and the shape of the results."""
+        if logits is None or scores is not None:
+            return self.place(logits, scores=scores), torch.Size() if scores is None else scores.shape
+        rows = classes_last(logits, self.dim)
+        return self.place(rows, dim=-1), rows.shape[:-1]
 
     def p_values_at(
         self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None

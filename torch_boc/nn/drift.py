@@ -161,20 +161,25 @@ class DriftMonitor(nn.Module):
             )
         return Dependence(correlation, error)
 
-    def update(self, logits: Tensor | Evidence, *, dim: int | None = None) -> Tensor:
+    def update(
+        self, logits: Tensor | Evidence | None = None, *, dim: int | None = None, scores: Tensor | None = None
+    ) -> Tensor:
         """Add the next samples of the stream. No value is read back.
 
         Args:
             logits: shape (N, C), or their evidence. With more axes, the order of the samples is that of `reshape`. No
                 bet is placed on rows with NaN or +inf; they are counted in `skipped`.
             dim: the class axis, if it is not that of the test.
+            scores: in place of logits, the scores of the samples, if the test was given scores.
 
         Returns:
             The evidence after each sample, with one axis.
         """
         if self.own is None:
             raise ValueError("expected a monitor with a test, got one without; use update_p_values")
-        placing = self.own.place(logits, dim=dim)
+        if self.mix and scores is not None:
+            raise ValueError("expected logits for a monitor with mix=True, got scores")
+        placing = self.own.place(logits, dim=dim, scores=scores)
         index = self.seen + placing.valid.cumsum(0) - 1
         uniform = seeded_uniforms(self.seed, index)
         ranked, gains = [uniform.new_zeros(0)], [uniform.new_zeros(0, len(HISTOGRAMS))]

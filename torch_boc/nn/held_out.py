@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..functional.checks import FirstBatch, bare, check_classes, classes_last
-from ..functional.conformal import num_places
+from ..functional.conformal import num_places, score_place
 from ..functional.evidence import Evidence
-from ..functional.screening import Placing, Scoring, check_scoring, place_samples
+from ..functional.screening import GIVEN, Placing, Scoring, check_scoring, place_samples
 
 MOST_CLASSES = 2**62
 
@@ -66,10 +66,10 @@ class HeldOut(nn.Module):
         """Whether there are held-out samples; the device is not asked."""
         return self._rows > 0
 
-    def _calibrate(self, *batch: Tensor) -> Self:
+    def _calibrate(self, *batch: Tensor | None, **named: Tensor | None) -> Self:
         """Take a batch of `update` in place of all earlier ones; raises if there is no row, or one is not counted."""
         self.reset()
-        self.update(*batch)
+        self.update(*batch, **named)
         self.refuse_probabilities()
         if invalid := int(self.invalid):
             self.reset()
@@ -91,6 +91,7 @@ class HeldOut(nn.Module):
             raise ValueError(f"expected a {type(self).__name__} with {self.scoring}, got one with {other.scoring}")
         if other.num_classes is not None:
             self._agree_on_classes(other.num_classes)
+        if other._rows:
             for name in ("counts", "classes", "invalid"):
                 getattr(self, name).add_(getattr(other, name).to(self.counts.device))
         self._rows, self._memory = self._rows + other._rows, None
@@ -139,9 +140,35 @@ class HeldOut(nn.Module):
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
             self.counts, self.classes, self.invalid = (self._empty(x, device) for x in ("counts", "classes", "invalid"))
 
-    def place(self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None) -> Placing:
+    def place(
+        self,
+        preds: Tensor | Evidence | None,
+        kind: str = "new",
+        *,
+        dim: int | None = None,
+        scores: Tensor | None = None,
+    ) -> Placing:
         """Where the samples of a batch are; raises if they cannot be compared with the held-out ones, as `checked`."""
-        return place_samples(self.checked(preds, kind, dim=dim), self.scoring)
+        if (preds is None) == (scores is None):
+            raise ValueError(f"expected logits or scores, got {'neither' if scores is None else 'both'}")
+        given, plain = self.scoring.name == GIVEN, self.scoring[1:3] == (1.0, None)
+        if scores is not None and plain and not given and kind == "held-out" and self._rows == 0:
+            self.scoring, given = self.scoring._replace(score=GIVEN), True  # the first batch decides
+        if given != (scores is not None):
+            expected, got = ("scores", "logits") if given else ("logits", "scores")
+            raise ValueError(
+                f"expected {expected} for a test with {self.scoring}, got {got}; a test is given either all of its "
+                "life, and one that is given scores has no groups and no temperature"
+            )
+        if scores is None:
+            return place_samples(self.checked(preds, kind, dim=dim), self.scoring)  # type: ignore[arg-type]
+        if not isinstance(scores, Tensor) or not scores.is_floating_point():
+            got = getattr(scores, "dtype", type(scores).__name__)
+            raise TypeError(f"expected scores as a floating-point tensor, got {got}")
+        self._check_place(kind, scores.device)
+        number = bare(scores).reshape(-1)
+        number = -number if self.scoring.score.startswith("-") else number
+        return Placing(score_place(number, self.scoring.resolution), None, ~number.isnan())
 
     def checked(
         self, preds: Tensor | Evidence, kind: str = "new", *, dim: int | None = None, target: Tensor | None = None
@@ -154,8 +181,6 @@ class HeldOut(nn.Module):
             dim: the class axis of the logits, if it is not that of the test.
             target: the targets, whose shape can say where the class axis is.
         """
-        if kind == "new":
-            self.check_calibrated()
         if isinstance(preds, Evidence):
             device, classes = preds.coins.odds.device, preds.num_classes
         else:
@@ -163,15 +188,21 @@ class HeldOut(nn.Module):
             device, classes = preds.device, preds.shape[-1]
         if classes != self.num_classes:
             self._agree_on_classes(classes)
-        if kind == "held-out" and self._rows == 0:
+        self._check_place(kind, device)
+        if self.validate_args and isinstance(preds, Tensor):
+            self._first[kind].look(preds)
+        return preds
+
+    def _check_place(self, kind: str, device: torch.device) -> None:
+        """Go to the device of the first held-out batch; raise for another device, or if there is nothing to compare."""
+        if kind == "new":
+            self.check_calibrated()
+        elif self._rows == 0:
             self.follow(device)
         if device != self.counts.device:
             raise ValueError(
                 f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
             )
-        if self.validate_args and isinstance(preds, Tensor):
-            self._first[kind].look(preds)
-        return preds
 
     def check_calibrated(self) -> None:
         """Raise if there are no held-out samples."""
