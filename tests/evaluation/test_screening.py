@@ -13,6 +13,7 @@ from torch_boc import zoo
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.samples import probe_set
 from torch_boc.evaluation.screening import STREAM_KNOWN, acceptance_rows, arrange, screening_tables
+from torch_boc.functional import compute_scores
 from torch_boc.functional.conformal import excess_chance, threshold_rank
 from torch_boc.nn import Acceptance, ConformalTest, DriftMonitor
 from torch_boc.report.words import TESTED_LEVELS, TESTED_SCORES
@@ -56,6 +57,12 @@ def test_shares_are_those_of_the_test_itself():
         *(("conformal", score, alpha) for score in TESTED_SCORES for alpha in TESTED_LEVELS),
         *(("paper", "", alpha) for alpha in TESTED_LEVELS),
     }
+
+
+def test_tested_scores_do_not_depend_on_the_number_of_coin_flips():
+    """`screening_tables` ranks numbers of the report's own flips among held-out ones of 100: they must be the same."""
+    few, many = (compute_scores(unfamiliar(50), TESTED_SCORES, trials=trials) for trials in (20, 100))
+    assert all(torch.equal(few[score], many[score]) for score in TESTED_SCORES)
 
 
 def test_without_a_split_two_halves_of_the_test_set_have_nothing_in_common():

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -56,7 +57,40 @@ def test_risks_are_those_of_torch_uncertainty(options):
         expected[f"coverage_at_{percent}"] = (coverage * (risk <= percent / 100)).amax()
     if options.get("binary"):
         batches = [(rows[:, 1] - rows[:, 0], labels) for rows, labels in batches]
-    check_metric(lambda: BoCMetric(keys=RISK_KEYS, **options), batches, expected)
+    keys = [key for key in RISK_KEYS if not key.startswith("ece")]
+    check_metric(lambda: BoCMetric(keys=keys, **options), batches, expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"binary": True}, {"ignore_index": 3}], ids=str)
+def test_errors_of_equal_mass_and_by_class_are_those_of_their_formulas(options):
+    """Bins of neighbours, as in torch-uncertainty and netcal; and the mean over classes of the error of each."""
+    classes = 2 if options.get("binary") else 7
+    batches = labelled_batches(150, 8, 67, classes=classes)
+    logits, target = (x.numpy() for x in joined(batches))
+    logits, target = logits[kept := target != options.get("ignore_index")].astype(float), target[kept]
+    chance = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    order = chance.max(1).argsort()
+    right = (chance.argmax(1) == target)[order]
+    mass = sum(abs(part.sum()) for part in np.array_split(right - chance.max(1)[order], 15))
+    errors = []
+    for label in range(classes):
+        bins, own = np.ceil(chance[:, label] * 15), chance[:, label]
+        errors.append(sum(abs(((target == label) - own)[bins == b].sum()) for b in range(1, 16)) / len(target))
+    if options.get("binary"):
+        batches = [(rows[:, 1] - rows[:, 0], labels) for rows, labels in batches]
+    how = options if options.get("binary") else options | {"num_classes": classes}
+    expected = {"ece_classwise": torch.tensor(np.mean(errors))}
+    check_metric(lambda: BoCMetric(keys=["ece_classwise"], **how), batches, expected)
+    metric = BoCMetric(keys=["ece_equal_mass", "aurc"], **how)
+    for batch in batches:
+        metric.update(*batch)
+    assert float(metric.compute()["ece_equal_mass"]) == pytest.approx(
+        mass / len(target), abs=2e-3 if "ignore_index" in options else 2e-4
+    )
+    with pytest.raises(ValueError, match="expected num_classes for the key 'ece_classwise', got None"):
+        BoCMetric(keys=["ece_classwise"])
+    with pytest.raises(ValueError, match="expected logits for the key 'ece_classwise', got their evidence"):
+        BoCMetric(classes, keys=["ece_classwise"]).update(BoCMetric().take(*labelled_batches(5, classes=classes)[0]))
 
 
 def test_risks_need_targets_and_are_asked_for():

@@ -23,15 +23,17 @@ from torch import Tensor
 
 from ..core.precision import accumulator, widen
 from ..core.tally import is_class
+from .conformal import place_starts
 from .evidence import Evidence, gather
 from .registry import scores
 from .screening import Placing, Scoring, place_samples
+from .summary import error_of_bins
 
 # The number of mistakes with which each chain of tests can begin.
 STARTS = (0, 2, 6)
 # The keys of `risk_summary`; the errors of the last ones, by key.
 COVERAGES = {"coverage_at_1": 0.01, "coverage_at_2": 0.02, "coverage_at_5": 0.05}
-RISK_KEYS = ("aurc", "augrc", *COVERAGES)
+RISK_KEYS = ("aurc", "augrc", *COVERAGES, "ece_equal_mass")
 BY_LOG_ODDS = Scoring("log_odds")
 
 
@@ -152,10 +154,31 @@ def coverage_at_error(right: Tensor, wrong: Tensor, error: float) -> Tensor:
     return kept.amax(-1) / here.sum(-1)
 
 
-def risk_summary(counts: Tensor) -> dict[str, Tensor]:
+def equal_mass_error(right: Tensor, wrong: Tensor, bins: int = 15) -> Tensor:
+    """The calibration error in bins of confidence that have as many samples each, from counts of shape (places,).
+
+    All samples of a place have the confidence of its middle. A place at the edge of two bins is divided between them.
+
+    Args:
+        right: the number of right predictions at each place of the log odds, for the resolution of `BY_LOG_ODDS`.
+        wrong: that of wrong ones.
+        bins: the number of bins.
+    """
+    here = widen(right + wrong)
+    edges = torch.cat([place_starts(BY_LOG_ODDS.resolution), torch.tensor([torch.inf])]).to(here).sigmoid()
+    own = right - here * (edges[1:] + edges[:-1]) / 2
+    upto = here.cumsum(0)
+    ends = upto[-1] * torch.arange(1, bins + 1, device=here.device) / bins
+    place = torch.searchsorted(upto, ends).clamp_max(len(upto) - 1)
+    excess = own.cumsum(0)[place] - own[place] * (upto[place] - ends) / here[place]
+    return error_of_bins(excess.diff(prepend=excess.new_zeros(1)), upto[-1])
+
+
+def risk_summary(counts: Tensor, bins: int) -> dict[str, Tensor]:
     """The numbers of `RISK_KEYS`, from the counts of right and of wrong predictions, of shape (2, places)."""
     right, wrong = counts
     found = {"aurc": aurc(right, wrong), "augrc": augrc(right, wrong)}
+    found["ece_equal_mass"] = equal_mass_error(right, wrong, bins)
     return found | {key: coverage_at_error(right, wrong, error) for key, error in COVERAGES.items()}
 
 

@@ -6,11 +6,13 @@ The tally of two batches is the sum of their tallies. So tallies can be added up
 
 import math
 
+import torch
 from torch import Tensor
 
 from ..core.blocks import pieces
 from ..core.contract import BINS_PER_DECADE, COINS, GAP_BINS, LOWEST_DECADE, LabelledSums, Sums, Tally
-from ..core.tally import empty_tally
+from ..core.precision import widen
+from ..core.tally import empty_tally, equal_bin, is_class
 from ..kernels.dispatch import columns, tally_logits
 from ..kernels.dispatch import tally as add_samples
 from .bounds import forced_gap
@@ -81,6 +83,30 @@ def add_logits(
     for piece, *own in pieces(rows, *labels, limit=MOST_LOGITS):
         given = own[0].squeeze(-1) if own else None
         add_evidence(total, gather(piece, given, trials=trials, ignore_index=ignore_index), alpha=alpha)
+
+
+def add_classwise(
+    excess: Tensor, logits: Tensor, target: Tensor, *, dim: int = -1, ignore_index: int | None = None
+) -> None:
+    """Add a batch to the excess of each class in each bin, in place: its targets minus the sum of its probabilities.
+
+    Args:
+        excess: (C, bins), for bins of equal width of the probability of each class.
+        logits: shape (..., C); no gradient is taken. Rows with NaN or +inf do not count.
+        target: class indices of shape (...). Samples with other targets, or with `ignore_index`, do not count.
+        dim: the class axis; by default the last.
+        ignore_index: samples with this target do not count.
+    """
+    rows, (classes, bins) = bare(classes_last(logits, dim)), excess.shape
+    for piece, own in pieces(rows, check_target(target, rows.shape[:-1]).to(rows.device).unsqueeze(-1)):
+        chance, label = widen(piece).softmax(-1).flatten(0, -2), own.reshape(-1, 1)
+        counted = is_class(label, classes) & chance.isfinite().all(-1, keepdim=True)
+        if ignore_index is not None:
+            counted = counted & (label != ignore_index)
+        chance = chance.masked_fill(~counted, 0.0)
+        each = torch.arange(classes, device=rows.device)
+        added = ((each == label) & counted).to(chance.dtype) - chance
+        excess.view(-1).scatter_add_(0, (each * bins + equal_bin(chance, bins)).view(-1), added.view(-1))
 
 
 def add_gaps(

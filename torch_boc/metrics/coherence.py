@@ -14,12 +14,13 @@ from ..functional.acceptance import BY_LOG_ODDS, RISK_KEYS, place_answers, risk_
 from ..functional.checks import bare, check_trials
 from ..functional.conformal import num_places
 from ..functional.evidence import Evidence, check_extras, gather
-from ..functional.summary import check_keys, summarize
-from ..functional.tally import add_evidence, add_gaps, add_logits
+from ..functional.summary import check_keys, error_of_bins, summarize
+from ..functional.tally import add_classwise, add_evidence, add_gaps, add_logits
 from .metric import ProbeMetric, check_prefix, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
 COUNTS = ("samples", "invalid")
+CLASSWISE = "ece_classwise"
 
 
 class BoCMetric(ProbeMetric):
@@ -31,7 +32,9 @@ class BoCMetric(ProbeMetric):
     Further keys must be asked for, because they take counts of right and wrong predictions by their log odds, 1.5 MiB.
     They say how well confidence tells right from wrong: `aurc` and `augrc`, the areas under the curve of risk by
     coverage (lower is better), and `coverage_at_1`, `coverage_at_2` and `coverage_at_5`, the largest share of samples
-    among which at most 1, 2 or 5 % are wrong. These describe the samples seen; `Acceptance` promises for new ones.
+    among which at most 1, 2 or 5 % are wrong. These describe the samples seen; `Acceptance` promises for new ones. Two
+    further calibration errors: `ece_equal_mass`, in bins of confidence with as many samples each, from the same counts,
+    and `ece_classwise`, the mean error of the probabilities of each class, which takes logits and `num_classes`.
 
     Args:
         num_classes: the number of classes, checked against the logits. By default all batches until `reset` must agree.
@@ -82,7 +85,10 @@ class BoCMetric(ProbeMetric):
         if keys is not None and not keys:
             raise ValueError("expected at least one key, got none; leave out `keys` for all of them")
         # The attribute is not called `prefix`: a MetricCollection would take this metric for a collection inside of it.
-        self.key_prefix, self.keys = check_prefix(prefix), None if keys is None else check_keys(keys, RISK_KEYS)
+        self.key_prefix, self.keys = (
+            check_prefix(prefix),
+            None if keys is None else check_keys(keys, (*RISK_KEYS, CLASSWISE)),
+        )
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
         # Compute groups merge metrics whose states have the same names and, after one batch, the same values. Therefore
         # the names of the states contain the arguments.
@@ -93,6 +99,12 @@ class BoCMetric(ProbeMetric):
         self._risks = [] if {*RISK_KEYS}.isdisjoint(self.keys or ()) else [f"boc_risks_{suffix}"]
         for name in self._risks:
             zeros = torch.zeros(2, num_places(BY_LOG_ODDS.resolution), dtype=torch.int64)
+            self.add_state(name, zeros, dist_reduce_fx="sum")
+        self._classwise = [f"boc_classwise_{suffix}"] if CLASSWISE in (self.keys or ()) else []
+        for name in self._classwise:
+            if num_classes is None and not binary:
+                raise ValueError(f"expected num_classes for the key {CLASSWISE!r}, got None")
+            zeros = empty_tally().sums.new_zeros(num_classes or 2, bins)
             self.add_state(name, zeros, dist_reduce_fx="sum")
 
     def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool | Iterable[str] = False) -> Evidence:
@@ -111,6 +123,12 @@ class BoCMetric(ProbeMetric):
 
         In place of the logits, `preds` can be the evidence from `take`.
         """
+        for excess in self._states(self._classwise):
+            if isinstance(preds, Evidence):
+                raise ValueError(f"expected logits for the key {CLASSWISE!r}, got their evidence")
+            logits, labels, dim = self._read(preds, target)
+            if labels is not None:
+                add_classwise(excess, logits, labels, dim=dim, ignore_index=self.ignore_index)
         if self._risks and isinstance(preds, Tensor):
             preds = self.take(preds, target)
         if isinstance(preds, Evidence):
@@ -135,7 +153,9 @@ class BoCMetric(ProbeMetric):
     def _summary(self, total: Tally) -> dict[str, Tensor]:
         found = summarize(total)
         for counts in self._states(self._risks):
-            found |= risk_summary(counts)
+            found |= risk_summary(counts, self.bins)
+        for excess in self._states(self._classwise):
+            found[CLASSWISE] = error_of_bins(excess, Counts(*total.counts).labelled).mean()
         return found
 
     def total(self) -> Tally:

@@ -22,7 +22,8 @@ COMPARED_SCORES = (
     *(BASELINE, "energy", "gen", "logit_gap", "tempered_dominance", "log_p_value", "gap", "concentration", PAPER_SCORE),
     *("odin", "mahalanobis"),
 )
-# What the conformal test compares, and the levels at which shares are measured; sentences are about the first.
+# What the conformal test compares, and the levels at which shares are measured; sentences are about the first. None
+# of these scores may depend on the number of coin flips.
 TESTED_SCORES = ("gen", "log_odds", "energy", "tempered_dominance")
 TESTED_LEVELS = (0.05, 0.01)
 LEVEL = 0.05
