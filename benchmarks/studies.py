@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.known_truth import BINS, Normals, Population, made_logits, network, normals, one_bad_bin
-from benchmarks.paper.beyond import beyond_confidence
+from benchmarks.paper.beyond import columns_of, gain
 from torch_boc.calibration import CALIBRATORS
 from torch_boc.evaluation import evaluate
 from torch_boc.evaluation.differences import area_difference, model_error_difference
@@ -201,25 +201,19 @@ def null_tables(n: int, numbers: Any, gaps: Any, sets: int = 10, replicates: int
 
 
 def beyond_study(n: int, repetitions: int) -> list[Row]:
-    """What ρ is found to tell, at equal confidence and in a model, where it tells nothing and where it tells little."""
+    """What ρ is found to add to a model of confidence, where it tells nothing and where it tells little."""
     rows = []
     for case, evenness in (("ρ tells nothing", 1.0), ("ρ tells a little", 1.15)):
         numbers, found = random_numbers(0, "beyond", case, str(n)), []
         for _ in range(repetitions):
             sets = made_logits(n, numbers, evenness=1.0), made_logits(n, numbers, evenness=evenness, doubt=-0.4)
-            table = beyond_confidence(*sets, how=["strata", "model"], what=["concentration"], replicates=REPLICATES)
-            table = table[table["what"] == "concentration"].set_index("how")
-            found.append([*table.loc["strata", ["auroc_low", "auroc_high"]], *_gain(table)])
-        low, high, gain, gain_low, gain_high = numpy.array(found).T
-        shares = {"strata: AUROC is not 0.5": (low > 0.5) | (high < 0.5), "gained by ρ: interval above 0": gain_low > 0}
-        shares["gained by ρ: interval below 0"] = gain_high < 0
-        rows += [{"case": case, "what": x, "share": round(float(y.mean()), 4)} for x, y in shares.items()]
-        rows.append({"case": case, "what": "gained by ρ: mean", "share": round(float(gain.mean()), 4)})
+            found.append(gain(*map(columns_of, sets), ["p̂"], ["ρ"])[1:])
+        gained, low, high = numpy.array(found).T
+        shares = {"interval above 0": low > 0, "interval below 0": high < 0, "mean": gained}
+        rows += [
+            {"case": case, "what": f"gained by ρ: {x}", "share": round(float(y.mean()), 4)} for x, y in shares.items()
+        ]
     return rows
-
-
-def _gain(table: Any) -> list[float]:
-    return list(table.loc["model", ["versus_confidence", "versus_confidence_low", "versus_confidence_high"]])
 
 
 STUDIES = {

@@ -4,78 +4,62 @@ Of the metrics that Lightning's CSVLogger wrote, the rows at the end of an epoch
 A run that was interrupted has several files: give all of them, oldest first; of an epoch the last row counts.
 """
 
-import argparse
-import csv
-from collections.abc import Container, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+
+from benchmarks.axes import FONT_SIZE, figure_text, finish, panels
 from benchmarks.harness import RESULTS
-from torch_boc.data.atomic import replacing
+from torch_boc.plots import BLUE, ORANGE
 
 TRAINING = RESULTS / "training"
-PREFIX = "val/"
 GAP = "val/boc/gap"
-DIGITS = 6
-Curve = list[dict[str, float]]
-
-
-def epochs(rows: Iterable[Mapping[str, str]]) -> Curve:
-    """One row an epoch, in order, with the columns of validation."""
-    found = {}
-    for row in rows:
-        if row.get(GAP):
-            values = {
-                key: round(float(value), DIGITS) for key, value in row.items() if key.startswith(PREFIX) and value
-            }
-            found[int(row["epoch"])] = {"epoch": int(row["epoch"]), **values}
-    return [found[epoch] for epoch in sorted(found)]
 
 
 def convert(sources: Sequence[Path], path: Path) -> None:
     """Write the epochs of a run to `path`."""
-    lines: list[dict[str, str]] = []
-    for source in sources:
-        with source.open(newline="", encoding="utf-8") as file:
-            lines += csv.DictReader(file)
-    curve = epochs(lines)
-    if not curve:
-        raise ValueError(
-            f"expected rows with {GAP}, got none in {', '.join(map(str, sources))}; was BoCCallback there?"
-        )
-    columns = dict.fromkeys(column for row in curve for column in row)
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(columns), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(curve)
+    table = pd.concat([pd.read_csv(source) for source in sources])
+    if GAP not in table:
+        raise ValueError(f"expected a column {GAP}, got none in {', '.join(map(str, sources))}; was BoCCallback there?")
+    table = table[table[GAP].notna()].groupby("epoch").last()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.filter(regex="^val/").dropna(axis=1, how="all").round(6).to_csv(path)
 
 
-def read_curves(folder: Path = TRAINING, *, names: Container[str] | None = None) -> dict[str, Curve]:
-    """The committed curves by name, or those among `names`; none if there is no folder."""
-    found = {}
-    for path in sorted(folder.glob("*.csv")):
-        if names is not None and path.stem not in names:
-            continue
-        with path.open(newline="", encoding="utf-8") as file:
-            found[path.stem] = epochs(csv.DictReader(file))
-    return found
+def read_curves(folder: Path = TRAINING) -> dict[str, pd.DataFrame]:
+    """The committed curves by name, epochs counted from 1."""
+    return {
+        path.stem: pd.read_csv(path).assign(epoch=lambda x: x["epoch"] + 1) for path in sorted(folder.glob("*.csv"))
+    }
 
 
-def ood_of(curve: Curve) -> str | None:
-    """The name of the OOD set whose gap was logged beside, if there was one."""
-    parts = (key.split("/") for key in curve[-1])
-    return next((part[2] for part in parts if len(part) == 4 and part[3] == "gap"), None)
+def ood_of(curve: pd.DataFrame) -> str:
+    """The name of the OOD set whose gap was logged beside."""
+    return next(name.split("/")[2] for name in curve if name.count("/") == 3 and name.endswith("/gap"))
 
 
-def main() -> None:
-    """Convert one run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("metrics", type=Path, nargs="+", help="metrics.csv of the run, several if it was resumed")
-    parser.add_argument("name", help="of the entry in the zoo, such as vit-cifar10")
-    parser.add_argument("--out", type=Path, default=TRAINING)
-    args = parser.parse_args()
-    convert(args.metrics, args.out / f"{args.name}.csv")
-    print(f"wrote {args.out / args.name}.csv")
+def figure(curves: Mapping[str, pd.DataFrame]) -> Any:
+    """The mean gap of both sets in each epoch, a panel for each model, with the part that confidence forces."""
+    drawn, axes = panels(len(curves), (3.3, 3.0))
+    for (name, curve), axis in zip(curves.items(), axes, strict=True):
+        ood = ood_of(curve)
+        for side, colour, mark, label in (("", BLUE, "o", "Δ"), (f"{ood}/", ORANGE, "s", "Δ, out-of-distribution")):
+            x, gap, forced = (curve[key] for key in ("epoch", f"val/boc/{side}gap", f"val/boc/{side}forced_gap"))
+            axis.plot(x, gap, f"{mark}-", color=colour, markersize=3.5, linewidth=1.4, label=label)
+            axis.plot(x, forced, ":", color=colour, linewidth=1.4, label="forced by confidence")
+            axis.fill_between(x, forced, gap, color=colour, alpha=0.3, linewidth=0)
+        axis.set_title(f"{figure_text(name)}\nOOD: {figure_text(ood)}", fontsize=FONT_SIZE)
+        axis.set(xlabel="epoch", ylabel="mean coherence gap Δ", ylim=(0, None))
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    finish(drawn, axes, None)
+    handles = axes[0].get_legend_handles_labels()
+    drawn.legend(*handles, loc="outside lower center", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    return drawn
 
 
 if __name__ == "__main__":
-    main()
+    *metrics, run = sys.argv[1:]
+    convert([Path(file) for file in metrics], TRAINING / f"{run}.csv")

@@ -1,4 +1,4 @@
-"""The classifiers of the experiments: found, fetched and loaded.
+"""The classifiers of the experiments: found on this machine or on their hubs, fetched and loaded.
 
 ResNets for CIFAR-10 come in two published layouts; only their weights are downloaded, no code. Those of
 chenyaofo/pytorch-cifar-models have projections in their shortcuts (`downsample`) and a head called `fc`. Those of
@@ -6,8 +6,10 @@ akamaster/pytorch_resnet_cifar10 have shortcuts without parameters and a head ca
 with different normalisations of the images.
 """
 
+import fnmatch
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,37 +18,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from benchmarks.paper.protocol import Experiment, Inputs
 from benchmarks.paper.sources import TIMEOUT, fetching
 
-ADDRESS = "https://github.com/chenyaofo/pytorch-cifar-models/releases/download/resnet"
-WEIGHTS = {
-    "cifar10_resnet20": "cifar10_resnet20-4118986f.pt",
-    "cifar10_resnet32": "cifar10_resnet32-ef93fc4d.pt",
-    "cifar10_resnet44": "cifar10_resnet44-2a3cabcb.pt",
-    "cifar10_resnet56": "cifar10_resnet56-187c023a.pt",
-}
+RESNET20 = "cifar10_resnet20"
+WEIGHTS = "https://github.com/chenyaofo/pytorch-cifar-models/releases/download/resnet/cifar10_resnet20-4118986f.pt"
 # The mean and the standard deviation of the channels in training, by the name of the head.
 NORMALISATION = {
     "fc": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     "linear": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
 WIDTHS = (16, 16, 32, 64)
-LOADED = ("*.json", "*.txt", "model*.safetensors", "pytorch_model*.bin")
-
-
-class Classifier(NamedTuple):
-    """A model in eval mode and what belongs to it.
-
-    Attributes:
-        model: answers with logits.
-        prepare: makes the model's arguments, by name, from inputs.
-        columns: for each class of the data, its place among the model's classes; None if the order is the same.
-    """
-
-    model: nn.Module
-    prepare: Callable[[Inputs], dict[str, Tensor]]
-    columns: list[int] | None = None
+# The files of a model on the hub: what belongs to it, and its weights in the one format or the other.
+COMPANIONS, FORMATS = ("*.json", "*.txt"), ("model*.safetensors", "pytorch_model*.bin")
 
 
 class Block(nn.Module):
@@ -119,61 +102,90 @@ def load_resnet(path: Path) -> CifarResNet:
     return model
 
 
-def find_model(experiment: Experiment, name: str | None = None) -> Path:
-    """The folder or the file from which a model is loaded; it is downloaded if it is not on this machine.
-
-    Args:
-        experiment: the experiment to which the model belongs.
-        name: a file of weights for a ResNet, otherwise a folder of `save_pretrained` or a name on the hub; by default
-            the model of the experiment.
-    """
-    name = name or experiment.model
+def find_model(name: str) -> Path | None:
+    """The file or the folder of a model on this machine, if it is there: a path, or a name that was fetched before."""
     if Path(name).exists():
         return Path(name)
-    if experiment.name == "resnet":
-        return _fetch_weights(name)
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    if name == RESNET20:
+        return _resnet_path() if _resnet_path().exists() else None
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-    try:
-        return Path(snapshot_download(name, local_files_only=True, allow_patterns=LOADED))
-    except LocalEntryNotFoundError:
-        pass
-    with fetching(f"{name} from the Hugging Face hub"):
+    for weights in FORMATS:
+        try:
+            folder = Path(snapshot_download(name, local_files_only=True, allow_patterns=[*COMPANIONS, weights]))
+        except LocalEntryNotFoundError:
+            continue
+        except HFValidationError as error:
+            raise ValueError(f"expected a file, a folder or a name on the hub as the model, got {name!r}") from error
+        if any(folder.glob(weights)):
+            return folder
+    return None
+
+
+def list_model(name: str) -> dict[str, float]:
+    """The files of a model that is not on this machine, and their megabytes."""
+    if name == RESNET20:
+        return {WEIGHTS: 1.1}
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    found = None
+    with fetching(f"{name} from the Hugging Face hub"), suppress(RepositoryNotFoundError):
         # One request without repetition. A download would try again for minutes, with a message each time.
-        files = [file.rfilename for file in HfApi().model_info(name, timeout=TIMEOUT).siblings or ()]
-        weights = LOADED[2 if any(file.endswith(".safetensors") for file in files) else 3]
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", weights]))
+        found = HfApi().model_info(name, timeout=TIMEOUT, files_metadata=True).siblings
+    if found is None:
+        raise ValueError(f"expected a public model, got {name!r}, which the Hugging Face hub does not know")
+    sizes = {file.rfilename: (file.size or 0) / 1e6 for file in found}
+    weights = next((pattern for pattern in FORMATS if fnmatch.filter(sizes, pattern)), None)
+    if weights is None:
+        raise ValueError(f"{name}: expected weights as {' or '.join(FORMATS)}, got none on the hub")
+    return {file: sizes[file] for pattern in (*COMPANIONS, weights) for file in fnmatch.filter(sizes, pattern)}
 
 
-def _fetch_weights(name: str) -> Path:
-    """The published weights of a ResNet, which torch.hub downloads to its own folder."""
-    if name not in WEIGHTS:
-        raise ValueError(f"expected a file of weights or one of {', '.join(WEIGHTS)}, got {name!r}")
-    path = Path(torch.hub.get_dir()) / "checkpoints" / WEIGHTS[name]
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with fetching(f"{path.name} of chenyaofo/pytorch-cifar-models"):
-            check = path.stem.split("-")[1]
-            torch.hub.download_url_to_file(f"{ADDRESS}/{path.name}", str(path), check, progress=False)
-    return path
+def fetch_model(name: str, files: Iterable[str]) -> None:
+    """Download the files of a model, to the folder in which `find_model` looks."""
+    with fetching(name):
+        if name == RESNET20:
+            path = _resnet_path()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(WEIGHTS, str(path), path.stem.split("-")[1], progress=False)
+        else:
+            from huggingface_hub import snapshot_download
+
+            snapshot_download(name, allow_patterns=list(files))
+
+
+def _resnet_path() -> Path:
+    return Path(torch.hub.get_dir()) / "checkpoints" / Path(WEIGHTS).name
 
 
 def digest_model(path: Path) -> str:
     """A short text that is different for different models at `path`."""
-    files = [path] if path.is_file() else sorted({file for pattern in LOADED for file in path.glob(pattern)})
-    state = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as opened:
-            state.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()} ".encode())
-    return state.hexdigest()[:16]
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    digests = [f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
 
 
-def load_model(experiment: Experiment, path: Path, device: torch.device | str = "cpu") -> Classifier:
-    """The classifier at `path`, on `device`."""
-    load = {"vit": _load_vit, "resnet": _load_resnet, "roberta": _load_roberta}[experiment.name]
+class Classifier(NamedTuple):
+    """A model in eval mode and what belongs to it.
+
+    Attributes:
+        model: answers with logits.
+        prepare: makes the model's arguments, by name, from images (N, 3, 32, 32) in uint8 or from texts.
+        columns: for each class of the data, its place among the model's classes; None if the order is the same.
+    """
+
+    model: nn.Module
+    prepare: Callable[[Any], dict[str, Tensor]]
+    columns: list[int] | None = None
+
+
+def load_model(kind: str, path: Path, classes: Sequence[str], device: torch.device | str = "cpu") -> Classifier:
+    """The classifier at `path` of the experiment `kind`, on `device`."""
+    load = {"vit": _load_vit, "resnet": _load_cifar_resnet, "roberta": _load_roberta}[kind]
     model, prepare = load(path)
-    columns = match_classes(getattr(getattr(model, "config", None), "id2label", None), experiment.classes)
+    columns = match_classes(getattr(getattr(model, "config", None), "id2label", None), classes)
     return Classifier(model.float().eval().to(device), prepare, columns)
 
 
@@ -193,7 +205,7 @@ def match_classes(names: dict[int, str] | None, classes: Sequence[str]) -> list[
     return [known.index(name) for name in wanted]
 
 
-def _load_resnet(path: Path) -> tuple[nn.Module, Any]:
+def _load_cifar_resnet(path: Path) -> tuple[nn.Module, Any]:
     model = load_resnet(path)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in NORMALISATION[model.head])
     return model, lambda pixels: {"x": (pixels / 255 - mean) / std}
@@ -202,7 +214,7 @@ def _load_resnet(path: Path) -> tuple[nn.Module, Any]:
 def _load_vit(folder: Path) -> tuple[nn.Module, Any]:
     model, processor = _load_pretrained(folder, "AutoModelForImageClassification", "AutoImageProcessor")
 
-    def prepare(pixels: Inputs) -> dict[str, Tensor]:
+    def prepare(pixels: Tensor) -> dict[str, Tensor]:
         found = processor(images=list(pixels), input_data_format="channels_first", return_tensors="pt")
         return {"pixel_values": found["pixel_values"]}
 
@@ -215,8 +227,8 @@ def _load_roberta(folder: Path) -> tuple[nn.Module, Any]:
     longest = model.config.max_position_embeddings - (model.config.pad_token_id or 0) - 1
     options = {"truncation": True, "padding": True, "max_length": min(longest, tokenizer.model_max_length)}
 
-    def prepare(texts: Inputs) -> dict[str, Tensor]:
-        found = tokenizer(list(texts), return_tensors="pt", **options)
+    def prepare(texts: list[str]) -> dict[str, Tensor]:
+        found = tokenizer(texts, return_tensors="pt", **options)
         return {name: found[name] for name in ("input_ids", "attention_mask")}
 
     return model, prepare

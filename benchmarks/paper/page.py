@@ -1,150 +1,146 @@
-"""The page: everything in its order."""
+"""The page README.md: what its template says, with the numbers that are computed from the zoo, and its figures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping
+from typing import Any
 
-from benchmarks.paper.claims import agreement, claim_table
-from benchmarks.paper.curves import GAP, Curve
-from benchmarks.paper.experiments import STRATA, Ours, Published
-from benchmarks.paper.sentences import answer, beyond_table, course, reasons, training_table, verdict
-from benchmarks.paper.tables import (
-    band_points,
-    band_table,
-    calibration_table,
-    gap_table,
-    inside,
-    ood_table,
-    setup_table,
-    trial_table,
-)
-from torch_boc.report.document import markdown_text as escape
-from torch_boc.report.document import table_text
-from torch_boc.report.parts import Table
-from torch_boc.report.words import listed, number
+import torch
 
-Experiments = Sequence[tuple[Published, Ours | None]]
-BEYOND = "Does the gap tell anything beyond confidence?"
-ANCHOR = "does-the-gap-tell-anything-beyond-confidence"
-TITLE = "# The paper’s tables beside ours"
-HEAD = (
-    "Written by `python -m benchmarks.paper` from the logits in `torch_boc/zoo` and the paper’s numbers in "
-    "`published.json`; a test compares every number here with those logits. No number of ours is typed by hand."
-)
-AGREED = (
-    "Of {asked} statements put to the paper’s numbers and to ours alike, {agreed} come out the same: see “what agrees” "
-    "under each architecture. Our networks are not the paper’s; “what was run” says how they differ."
-)
-CALIBRATION = (
-    "“Training split” is the paper’s way: calibrators are fitted on samples that the network was trained on. "
-    "“Held out” fits them on samples that it has not seen{half}. Isotonic and BoC give a confidence only, and keep the "
-    "NLL of MSP."
-)
-HALVES = "; for lack of such a split that is the first half of the test set, and all of that column is for the other"
-BAND = (
-    "Confidence and the number of classes leave Δ a narrow band. Of the {points} points that the paper gives of its "
-    "curves, {inside} lie in it: where Δ falls with confidence, that is arithmetic, and no property of a network."
-)
-SURE = (
-    "One sentence of the paper contradicts its tables. It calls the {name} {called}; but q̄ is never below p̂, so the "
-    "ECE of a network that is overconfident in every bin cannot fall when q̄ replaces p̂. There it falls from {msp} to "
-    "{boc}: much of that network is not sure enough."
-)
-QUESTION = (
-    "At a given confidence Δ, its free part and ρ are increasing functions of one another, so this is one question in "
-    "three scales. There are two ways to ask it. Within {strata} strata of confidence only samples of about the same "
-    "confidence are compared: 0.5 is nothing, and below 0.5 the quantity separates the other way round. And logistic "
-    "models, judged on samples that they have not seen: confidence alone, as it is or any function of it, against "
-    "confidence with the quantity; “against p̂” is the difference from the better of the first two, and is "
-    "biased downwards: the larger model has more to learn from the same samples. Strata are not "
-    "infinitely thin, and what confidence still tells within them is the row of p̂: Δ, which follows confidence, shares "
-    "it; ρ hardly does."
-)
-TRAINING = (
-    "`BoCCallback` logged these in training, on held-out samples, each epoch. After the first epochs a falling Δ is "
-    "rising confidence, not a better network: epochs are chosen by the likelihood (NLL), not by Δ."
-)
+from benchmarks.axes import FONT_SIZE, finish, panels
+from benchmarks.harness import markdown_table
+from benchmarks.paper import curves
+from benchmarks.paper.beyond import FACES, Columns, columns_of, difference_at_equal_confidence, gain
+from benchmarks.paper.tables import FOLDER, PUBLISHED, by_method, by_score, experiment_tables
+from torch_boc import zoo
+from torch_boc.calibration import LeakWarning
+from torch_boc.evaluation import Results, evaluate
+from torch_boc.functional import auroc, bag_of_coins, dominance_bounds
+from torch_boc.kernels import use
+from torch_boc.plots import BLUE, ORANGE
+from torch_boc.report.coherence import forced_share
+from torch_boc.report.words import interval_text, number
+from torch_boc.zoo.entry import Entry, is_training
+
+REPLICATES = 300
+IMAGES = ("resnet", "vit")
+UNDERCONFIDENCE = PUBLISHED["vit"]["calibration"]["MSP"][0]  # of the paper's ViT: accuracy minus mean confidence
+DICE = [f"dice {faces}" for faces in FACES]
+# What models see, and what another sees more.
+MODELS = ((["p̂"], ["ρ"]), (["p̂"], ["energy"]), (["p̂", "energy"], ["ρ"]), (["p̂", "ρ"], ["energy"]), (["p̂", "ρ"], DICE))
 
 
-def page(experiments: Experiments, curves: Mapping[str, Curve]) -> str:
-    """The page in Markdown."""
-    run = [(paper, ours) for paper, ours in experiments if ours is not None]
-    papers = [paper for paper, _ in experiments]
-    parts = [TITLE, HEAD, *_summary(experiments)]
-    parts.append("![AUROC and ECE of the paper, hollow, and ours, filled](comparison.png)")
-    for paper, ours in experiments:
-        parts += _experiment(paper, ours)
-    parts += ["## The coherence gap", prose(gap_table(experiments)), _band(papers)]
-    parts.append(table_text(band_table(papers)))
-    parts += _contradiction(papers)
-    parts += [f"## {BEYOND}", QUESTION.format(strata=STRATA)]
-    parts += [_bullets(_answers(run)), "![At equal confidence, and in a model](beyond.png)"] if run else ["Not run."]
-    for _, ours in run:
-        parts += [table_text(beyond_table(ours.entry.name, ood, table)) for ood, table in ours.beyond.items()]
-    parts += ["## The gap in training", *_training(curves)]
-    return "\n\n".join(parts) + "\n"
+def compute(entry: Entry, replicates: int = REPLICATES) -> tuple[Results, Results]:
+    """The results on the whole test set, and results with calibrators that were fitted on samples not trained on.
+
+    If the entry has no such split, these are fitted on the first half of the test set, and judged on the other half.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeakWarning)  # one split leaks on purpose, and the page says so
+        results = evaluate(entry.id, entry.ood, calibration=entry.calibration, replicates=replicates).results
+        if not all(map(is_training, entry.calibration)):
+            return results, results
+        half, rest = entry.held_out()
+        return results, evaluate(rest, calibration={half.name: half}, replicates=replicates).results
 
 
-def _summary(experiments: Experiments) -> list[str]:
-    missing = [paper.name for paper, ours in experiments if ours is None]
-    agreed, asked = agreement(experiments)
-    lines = []
-    if asked:
-        short = [
-            f"{ours.entry.name} {verdict(table)}"
-            for _, ours in experiments
-            if ours is not None
-            for table in ours.beyond.values()
-        ]
-        lines.append(AGREED.format(asked=asked, agreed=agreed))
-        lines.append(f"{BEYOND} {'; '.join(short)} ([numbers](#{ANCHOR})).")
-    return [*lines, *([f"Not run yet: {listed(missing)}."] if missing else [])]
+def at_temperature(entry: Entry, temperature: float) -> dict[str, Any]:
+    """Confidence and gap of both sets, with logits divided by `temperature`."""
+    known, strange = (bag_of_coins(x.logits.double() / temperature) for x in (entry.id, *entry.ood.values()))
+    values = {"T": temperature, "accuracy": (known.prediction == entry.id.target).double().mean()}
+    values |= {"confidence": known.confidence.mean(), "in": known.gap.median(), "out": strange.gap.median()}
+    values |= {"msp": auroc(-known.odds, -strange.odds), "gap": auroc(-known.gap, -strange.gap)}
+    return {name: float(value) for name, value in values.items()} | {"gaps": (known.gap, strange.gap)}
 
 
-def _answers(experiments: Experiments) -> list[str]:
-    return [
-        answer(ours.entry.name, ood, table)
-        for _, ours in experiments
-        if ours is not None
-        for ood, table in ours.beyond.items()
+def temperature_of_the_paper(entry: Entry) -> float:
+    """The temperature at which mean confidence is as far below accuracy as that of the paper's ViT."""
+    low, high = 1.0, 100.0
+    while high / low > 1 + 1e-9:
+        middle = (low * high) ** 0.5
+        found = at_temperature(entry, middle)
+        low, high = (middle, high) if found["confidence"] > found["accuracy"] - UNDERCONFIDENCE else (low, middle)
+    return low
+
+
+def picture(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
+    """Histograms of Δ in and out of distribution: a row for each network, a column for each temperature."""
+    figure, axes = panels(6, (3.4, 2.3))
+    places = [(network, when, row) for network, columns in rows.items() for when, row in columns.items()]
+    for (network, when, row), axis in zip(places, axes, strict=True):
+        for gap, colour, label in zip(row["gaps"], (BLUE, ORANGE), ("CIFAR-10", "SVHN"), strict=True):
+            shares = torch.ones_like(gap) / len(gap)
+            axis.hist(
+                gap.numpy(), bins=40, range=(0, 0.6), weights=shares.numpy(), alpha=0.6, color=colour, label=label
+            )
+        axis.set_title(f"{PUBLISHED[network]['name']}, T = {row['T']:.2f}:\n{when}", fontsize=FONT_SIZE)
+        axis.set(xlim=(0, 0.6), xlabel="coherence gap Δ", ylabel="share of samples")
+    return finish(figure, axes)
+
+
+def model_rows(entries: Mapping[str, tuple[Entry, Columns, Columns]]) -> list[list[str]]:
+    """What ρ, energy and dice add to models of confidence, against OOD data and against wrong predictions."""
+    rows = []
+    for name, (entry, known, strange) in entries.items():
+        right = bag_of_coins(entry.id.logits).prediction == entry.id.target
+        wrong, correct = ({key: x[chosen] for key, x in known.items()} for chosen in (~right, right))
+        for against, one, other in ((next(iter(entry.ood)), known, strange), ("wrong predictions", correct, wrong)):
+            found = [gain(one, other, *names)._asdict() for names in MODELS]
+            cells = [f"{number(x['gain'], 3, sign=True)} ({interval_text(x, 'gain', 3, sign=True)})" for x in found]
+            apart = difference_at_equal_confidence(other, one, "ρ")
+            first = number(found[0]["auroc"] - found[0]["gain"], 3)
+            rows.append([f"{name}: {against}", number(apart, 3, sign=True), first, *cells])
+    return rows
+
+
+def make() -> tuple[str, dict[str, Any]]:
+    """The page, and its figures by the names of their files.
+
+    By torch's operations, so that the page is the same on a machine without a native library: another rounding of the
+    scores moves an end of an interval by up to 2e-4.
+    """
+    with use("torch"):
+        entries = {name: zoo.load(name) for name in zoo.names()}
+        found = {key: compute(entries[paper["entry"]]) for key, paper in PUBLISHED.items()}
+    facts: dict[str, Any] = {"paper": PUBLISHED, "ood": {key: by_score(x[0]) for key, x in found.items()}}
+    facts["trained"] = {key: by_method(x[0], training=True) for key, x in found.items()}
+    facts["held_out"] = {key: by_method(x[1], training=False) for key, x in found.items()}
+    facts["gaps"] = {key: {row["kind"]: row for _, row in x[0].gaps.iterrows()} for key, x in found.items()}
+    facts["T"] = {}
+    for key in IMAGES:
+        entry, fitted = entries[PUBLISHED[key]["entry"]], facts["held_out"][key]["temperature"]["temperature"]
+        chosen = {"as it is": 1.0, "fitted": fitted, "as unsure as the paper’s ViT": temperature_of_the_paper(entry)}
+        facts["T"][key] = {when: at_temperature(entry, value) for when, value in chosen.items()}
+    lines = [
+        [f"{PUBLISHED[key]['name']}, {when}", *(number(row[name], 3) for name in list(row)[:-1])]
+        for key, rows in facts["T"].items()
+        for when, row in rows.items()
     ]
-
-
-def _experiment(paper: Published, ours: Ours | None) -> list[str]:
-    parts = [f"## {paper.name}", prose(setup_table(paper, ours)), "### Calibration"]
-    parts += [CALIBRATION.format(half=HALVES if ours is not None and ours.halved else "")]
-    parts += [table_text(calibration_table(paper, ours))]
-    parts += ["### Out-of-distribution detection", table_text(ood_table(paper, ours))]
-    parts += ["### Number of flips", prose(trial_table(paper, ours))]
-    parts += ["### What agrees, and why", prose(claim_table(paper, ours))]
-    return [*parts, _bullets(map(escape, reasons(ours)))] if ours is not None else parts
-
-
-def prose(table: Table) -> str:
-    """A table of words, to the left."""
-    return table_text(table).replace(" --: ", " :-- ")
-
-
-def _band(papers: Sequence[Published]) -> str:
-    points = band_points(papers)
-    return BAND.format(points=len(points), inside=sum(inside(*point[2:]) for point in points))
-
-
-def _contradiction(experiments: Iterable[Published]) -> list[str]:
-    found = []
-    for paper in experiments:
-        msp, boc = (paper.numbers.calibration[method]["ece"] for method in ("MSP", "BoC"))
-        called = paper.content.get("called")
-        if called == "overconfident" and boc < msp:
-            found.append(SURE.format(name=paper.name, called=called, msp=number(msp), boc=number(boc)))
-    return found
-
-
-def _training(curves: Mapping[str, Curve]) -> list[str]:
-    shown = {name: curve for name, curve in curves.items() if curve and GAP in curve[-1]}
-    if not shown:
-        return ["No run has been recorded yet."]
-    parts = [TRAINING, "![The gap by epoch, with the part that confidence forces](training.png)"]
-    return [*parts, table_text(training_table(shown)), _bullets(course(name, curve) for name, curve in shown.items())]
-
-
-def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+    titles = ("T", "accuracy", "mean p̂", "median Δ, CIFAR-10", "median Δ, SVHN", "AUROC, p̂", "AUROC, −Δ")
+    facts["temperatures"] = markdown_table(["network", *titles], lines)
+    sides = {x.name: (x, *(columns_of(data.logits) for data in (x.id, *x.ood.values()))) for x in entries.values()}
+    vit, resnet = sides["vit-cifar10"], sides["resnet20-cifar10"]
+    facts["raw"] = [float(a["Δ"].mean() - b["Δ"].mean()) for a, b in zip(vit[1:], resnet[1:], strict=True)]
+    pairs = zip(vit[1:], resnet[1:], strict=True)
+    facts["equal"] = [abs(difference_at_equal_confidence(a, b, "Δ")) for a, b in pairs]
+    confidence = torch.linspace(0.1, 1, 90_001, dtype=torch.float64)
+    most = dominance_bounds((1 - confidence) / confidence, 10)[1] - confidence
+    facts |= {"largest": float(most.max()), "surest": float(confidence[most >= 0.5].max())}
+    facts["forced"] = {key: 100 * forced_share(x["id"]) for key, x in facts["gaps"].items()}
+    facts["tables"] = {key: "\n\n".join(experiment_tables(PUBLISHED[key], *results)) for key, results in found.items()}
+    facts["cards"] = {key: entries[paper["entry"]].card for key, paper in PUBLISHED.items()}
+    heads = ["", "ρ, unfamiliar − familiar at equal p̂", "AUROC, p̂"]
+    heads += [f"{' + '.join(base)} gains by {'dice' if more is DICE else more[0]}" for base, more in MODELS]
+    facts["beyond"] = markdown_table(heads, model_rows(sides))
+    learnt = curves.read_curves()
+    lines = []
+    for name, curve in learnt.items():
+        keys = [f"val/boc/{x}" for x in ("accuracy", "confidence", "gap", "forced_gap")]
+        keys += [f"val/boc/{curves.ood_of(curve)}/{x}" for x in ("gap", "forced_gap", "msp_auroc", "gap_auroc")]
+        for _, row in curve.iloc[[0, -1]].iterrows():
+            lines.append([f"{name}, epoch {row['epoch']:.0f}", *(number(row[key], 3) for key in keys)])
+    heads = ["run", "accuracy", "p̂", "Δ", "forced", "Δ, OOD", "forced, OOD", "AUROC, p̂", "AUROC, −Δ"]
+    facts["training"] = markdown_table(heads, lines)
+    shift = FOLDER / "shift.md"
+    facts["shift"] = shift.read_text(encoding="utf-8").strip() if shift.exists() else ""
+    text = (FOLDER / "template.md").read_text(encoding="utf-8").format_map(facts)
+    return text, {"picture": picture(facts["T"]), "training": curves.figure(learnt)}
