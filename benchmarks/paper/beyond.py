@@ -31,8 +31,8 @@ def columns_of(logits: Tensor) -> dict[str, Tensor]:
     """What models may see of logits (N, C): odds, gap, concentration, energy, and the losses of dice."""
     coins, smallest = bag_of_coins(logits.double()), torch.finfo(torch.float64).tiny
     columns = {"p̂": -coins.odds.clamp_min(smallest).log(), "Δ": coins.gap, "ρ": coins.concentration}
+    columns["energy"] = logits.double().logsumexp(-1)
     dice = bag_of_dice(logits, FACES).clamp_min(smallest).log().unbind(-1)
-    columns |= {"energy": logits.double().logsumexp(-1)}
     return columns | {f"dice {faces}": loss for faces, loss in zip(FACES, dice, strict=True)}
 
 
@@ -63,7 +63,7 @@ def gain(known: Columns, strange: Columns, base: Sequence[str], more: Sequence[s
         seen = torch.cat([table[half] for table, half in zip(tables, halves, strict=True)])
         label = np.repeat([1, 0], [int(half.sum()) for half in halves])
         regression = LogisticRegression(C=1e4, solver="newton-cholesky", max_iter=1000)
-        ranks = QuantileTransformer(n_quantiles=min(200, len(seen)))
+        ranks = QuantileTransformer(n_quantiles=min(200, len(seen)), subsample=None)
         model = make_pipeline(ranks, PolynomialFeatures(3, include_bias=False), regression).fit(seen.numpy(), label)
         judged = [table[~half] for table, half in zip(tables, halves, strict=True)]
         scores = [torch.from_numpy(model.decision_function(table.numpy())) for table in judged]

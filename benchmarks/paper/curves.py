@@ -46,9 +46,9 @@ def figure(curves: Mapping[str, pd.DataFrame]) -> Any:
     drawn, axes = panels(len(curves), (3.3, 3.0))
     for (name, curve), axis in zip(curves.items(), axes, strict=True):
         ood = ood_of(curve)
-        for side, colour, mark, label in (("", BLUE, "o", "Δ"), (f"{ood}/", ORANGE, "s", "Δ, out-of-distribution")):
+        for side, colour, label in (("", BLUE, "Δ, in-distribution"), (f"{ood}/", ORANGE, "Δ, out-of-distribution")):
             x, gap, forced = (curve[key] for key in ("epoch", f"val/boc/{side}gap", f"val/boc/{side}forced_gap"))
-            axis.plot(x, gap, f"{mark}-", color=colour, markersize=3.5, linewidth=1.4, label=label)
+            axis.plot(x, gap, "o-", color=colour, markersize=3.5, linewidth=1.4, label=label)
             axis.plot(x, forced, ":", color=colour, linewidth=1.4, label="forced by confidence")
             axis.fill_between(x, forced, gap, color=colour, alpha=0.3, linewidth=0)
         axis.set_title(f"{figure_text(name)}\nOOD: {figure_text(ood)}", fontsize=FONT_SIZE)

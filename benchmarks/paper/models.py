@@ -183,8 +183,7 @@ class Classifier(NamedTuple):
 
 def load_model(kind: str, path: Path, classes: Sequence[str], device: torch.device | str = "cpu") -> Classifier:
     """The classifier at `path` of the experiment `kind`, on `device`."""
-    load = {"vit": _load_vit, "resnet": _load_cifar_resnet, "roberta": _load_roberta}[kind]
-    model, prepare = load(path)
+    model, prepare = {"vit": _load_vit, "resnet": _load_cifar_resnet, "roberta": _load_roberta}[kind](path)
     columns = match_classes(getattr(getattr(model, "config", None), "id2label", None), classes)
     return Classifier(model.float().eval().to(device), prepare, columns)
 

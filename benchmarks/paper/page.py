@@ -22,7 +22,6 @@ from torch_boc.report.words import interval_text, number
 from torch_boc.zoo.entry import Entry, is_training
 
 REPLICATES = 300
-IMAGES = ("resnet", "vit")
 UNDERCONFIDENCE = PUBLISHED["vit"]["calibration"]["MSP"][0]  # of the paper's ViT: accuracy minus mean confidence
 DICE = [f"dice {faces}" for faces in FACES]
 # What models see, and what another sees more.
@@ -86,9 +85,8 @@ def model_rows(entries: Mapping[str, tuple[Entry, Columns, Columns]]) -> list[li
         for against, one, other in ((next(iter(entry.ood)), known, strange), ("wrong predictions", correct, wrong)):
             found = [gain(one, other, *names)._asdict() for names in MODELS]
             cells = [f"{number(x['gain'], 3, sign=True)} ({interval_text(x, 'gain', 3, sign=True)})" for x in found]
-            apart = difference_at_equal_confidence(other, one, "ρ")
-            first = number(found[0]["auroc"] - found[0]["gain"], 3)
-            rows.append([f"{name}: {against}", number(apart, 3, sign=True), first, *cells])
+            apart = number(difference_at_equal_confidence(other, one, "ρ"), 3, sign=True)
+            rows.append([f"{name}: {against}", apart, number(found[0]["auroc"] - found[0]["gain"], 3), *cells])
     return rows
 
 
@@ -106,7 +104,7 @@ def make() -> tuple[str, dict[str, Any]]:
     facts["held_out"] = {key: by_method(x[1], training=False) for key, x in found.items()}
     facts["gaps"] = {key: {row["kind"]: row for _, row in x[0].gaps.iterrows()} for key, x in found.items()}
     facts["T"] = {}
-    for key in IMAGES:
+    for key in ("resnet", "vit"):
         entry, fitted = entries[PUBLISHED[key]["entry"]], facts["held_out"][key]["temperature"]["temperature"]
         chosen = {"as it is": 1.0, "fitted": fitted, "as unsure as the paper’s ViT": temperature_of_the_paper(entry)}
         facts["T"][key] = {when: at_temperature(entry, value) for when, value in chosen.items()}
@@ -118,9 +116,8 @@ def make() -> tuple[str, dict[str, Any]]:
     titles = ("T", "accuracy", "mean p̂", "median Δ, CIFAR-10", "median Δ, SVHN", "AUROC, p̂", "AUROC, −Δ")
     facts["temperatures"] = markdown_table(["network", *titles], lines)
     sides = {x.name: (x, *(columns_of(data.logits) for data in (x.id, *x.ood.values()))) for x in entries.values()}
-    vit, resnet = sides["vit-cifar10"], sides["resnet20-cifar10"]
-    facts["raw"] = [float(a["Δ"].mean() - b["Δ"].mean()) for a, b in zip(vit[1:], resnet[1:], strict=True)]
-    pairs = zip(vit[1:], resnet[1:], strict=True)
+    pairs = list(zip(sides["vit-cifar10"][1:], sides["resnet20-cifar10"][1:], strict=True))
+    facts["raw"] = [float(a["Δ"].mean() - b["Δ"].mean()) for a, b in pairs]
     facts["equal"] = [abs(difference_at_equal_confidence(a, b, "Δ")) for a, b in pairs]
     confidence = torch.linspace(0.1, 1, 90_001, dtype=torch.float64)
     most = dominance_bounds((1 - confidence) / confidence, 10)[1] - confidence
@@ -140,7 +137,6 @@ def make() -> tuple[str, dict[str, Any]]:
             lines.append([f"{name}, epoch {row['epoch']:.0f}", *(number(row[key], 3) for key in keys)])
     heads = ["run", "accuracy", "p̂", "Δ", "forced", "Δ, OOD", "forced, OOD", "AUROC, p̂", "AUROC, −Δ"]
     facts["training"] = markdown_table(heads, lines)
-    shift = FOLDER / "shift.md"
-    facts["shift"] = shift.read_text(encoding="utf-8").strip() if shift.exists() else ""
+    facts["shift"] = "".join(path.read_text(encoding="utf-8").strip() for path in FOLDER.glob("shift.md"))
     text = (FOLDER / "template.md").read_text(encoding="utf-8").format_map(facts)
     return text, {"picture": picture(facts["T"]), "training": curves.figure(learnt)}

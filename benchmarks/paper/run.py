@@ -196,7 +196,6 @@ def main(args: Sequence[str]) -> None:
         action()
     sets = read_sets(protocol, options.data_dir or options.cache / "data", options.samples)
     path = find_model(model)
-    assert path is not None
     calm = 0.1 if sys.stderr.isatty() else 60  # seconds between two lines of a log
     with tqdm(total=total, unit=" passes", mininterval=calm) as bar:
         compute = Computation(options.name, path, options.cache, options.device, bar)

@@ -153,7 +153,7 @@ def test_texts_of_similar_length_are_together_and_come_back_in_their_order(tmp_p
     monkeypatch.setitem(PUBLISHED["roberta"]["protocol"], "batch_size", 16)
     one = logits_of("roberta", tmp_path, tmp_path / "model", tmp_path / "one")
     padded, real = map(sum, zip(*widths, strict=True))
-    assert padded < 1.1 * real
+    assert padded < 1.25 * real  # 1.37 times without the order
     monkeypatch.setitem(PUBLISHED["roberta"]["protocol"], "batch_size", 1)
     monkeypatch.setattr(run, "PIECE", 7)
     torch.testing.assert_close(

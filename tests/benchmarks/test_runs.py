@@ -24,9 +24,8 @@ SMALL = {
     "metric": {"SHAPES": ((8, 10),), "LARGE": ()},
     "conformal": {"ROWS": 200, "HELD_OUT": 200, "STREAM": 20},
     "predictor": {"resnet18": lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 64 * 64, 10))},
-    "evaluation": {},
 }
-ARGUMENTS = {"predictor": ["--output", "results.csv"], "evaluation": ["--output", "results.csv", "--samples", "200"]}
+ARGUMENTS = {"predictor": ["--output", "results.csv"]}
 
 
 @pytest.mark.parametrize("name", SMALL)
