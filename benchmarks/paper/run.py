@@ -141,8 +141,7 @@ def plan(protocol: Protocol, model: str, data_dir: Path | None, cache: Path) -> 
     if lacking:
         wanted = ", ".join(protocol["needs"])
         raise ImportError(f"expected {wanted}, got no {', '.join(lacking)}: pip install 'torch-boc[all]' torchvision")
-    sizes: dict[str, float] = {}
-    actions = []
+    sizes, actions = {}, []
     for source in (SOURCES[name] for name in protocol["data"]):
         if find_files(source, data_dir or cache / "data"):
             continue
@@ -184,12 +183,13 @@ def main(args: Sequence[str]) -> None:
     model = options.model or protocol["model"]
     sizes, actions = plan(protocol, model, options.data_dir, options.cache)
     total = count_passes(protocol, options.samples)
-    hours, minutes = total * protocol["seconds"] / 3600, total * protocol["gflops"] * 1e9 / OPERATIONS / 60
-    fetched = ", ".join(f"{name} ({megabytes:,.0f} MB)" for name, megabytes in sizes.items())
+    times = total * protocol["seconds"], total * protocol["gflops"] * 1e9 / OPERATIONS
+    slow, fast = (f"{x / 3600:.0f} hours" if x > 7200 else f"{max(x / 60, 1):.0f} min" for x in times)
+    fetched = ", ".join(f"{name} ({max(megabytes, 1):,.0f} MB)" for name, megabytes in sizes.items())
     print(
         f"{protocol['title']}\nTo fetch: {fetched or 'nothing'}.\nTo compute: {total:,} passes of a sample, about "
-        f"{hours:,.1f} hours on 2 cores, or {max(minutes, 1):,.0f} minutes on a GPU of {OPERATIONS:.0e} operations a "
-        "second. Stop when you like: the same command goes on there.",
+        f"{slow} on 2 cores, or {fast} on a GPU of {OPERATIONS:.0e} operations a second. Stop when you like: the same "
+        "command goes on there.",
         flush=True,
     )
     for action in actions:
