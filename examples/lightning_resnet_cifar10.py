@@ -1,7 +1,8 @@
-"""ResNet-18 (torchvision) on CIFAR-10 with Lightning: the coherence gap each epoch, with SVHN as OOD data.
+"""ResNet-20 (blocks of torchvision) on CIFAR-10 with Lightning: the gap each epoch, with SVHN as OOD data.
 
     python examples/lightning_resnet_cifar10.py --smoke           # a minute on a CPU, synthetic images
-    python examples/lightning_resnet_cifar10.py --data-dir data   # the real thing, for a GPU
+    python examples/lightning_resnet_cifar10.py --data-dir data   # the real thing: half an hour or so on a CPU
+    python examples/lightning_resnet_cifar10.py --data-dir data --resume    # goes on after the last whole epoch
 
 The one line for torch_boc is the `BoCCallback`; the module knows nothing of it.
 """
@@ -10,20 +11,29 @@ import lightning.pytorch as pl
 import torch
 from common import arguments, loaders, report, trainer, warm_up_and_cosine
 from torch import Tensor, nn
-from torchvision.models import resnet18
+from torchvision.models.resnet import BasicBlock, conv1x1, conv3x3
 
+from torch_boc.functional.summary import SHORT_KEYS
 from torch_boc.lightning import BoCCallback
 
 
-class Classifier(pl.LightningModule):
-    """ResNet-18 with a stem for small images."""
+def resnet20(num_classes: int) -> nn.Sequential:
+    """Three stages of three blocks for small images, as in the paper of the ResNets."""
+    layers: list[nn.Module] = [conv3x3(3, 16), nn.BatchNorm2d(16), nn.ReLU()]
+    for before, width in ((16, 16), (16, 32), (32, 64)):
+        shorter = None if before == width else nn.Sequential(conv1x1(before, width, 2), nn.BatchNorm2d(width))
+        layers.append(BasicBlock(before, width, width // before, shorter))
+        layers += [BasicBlock(width, width), BasicBlock(width, width)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, num_classes))
 
-    def __init__(self, lr: float) -> None:
+
+class Classifier(pl.LightningModule):
+    """ResNet-20, trained from scratch."""
+
+    def __init__(self, lr: float, num_classes: int = 10) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.model = resnet18(num_classes=10)
-        self.model.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
-        self.model.maxpool = nn.Identity()
+        self.model = resnet20(num_classes)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The loss of a batch."""
@@ -45,20 +55,21 @@ class Classifier(pl.LightningModule):
 
     def configure_optimizers(self) -> dict:
         """SGD with a warm-up and a cosine schedule."""
-        optimizer = torch.optim.SGD(self.parameters(), self.hparams.lr, momentum=0.9, weight_decay=5e-4)
+        optimizer = torch.optim.SGD(self.parameters(), self.hparams.lr, momentum=0.9, weight_decay=5e-4, nesterov=True)
         schedule = warm_up_and_cosine(optimizer, int(self.trainer.estimated_stepping_batches))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 def main() -> None:
     """Train, validate each epoch, and print the last values."""
-    args = arguments(__doc__.splitlines()[0], epochs=30, lr=0.1)
+    args = arguments(__doc__.splitlines()[0], epochs=15, lr=0.2)
     pl.seed_everything(42)
     train, validation = loaders(args)
     coherence = BoCCallback(
         logits="model",  # the submodule that returns the logits
         ood={1: "svhn"},
-        keys=("gap", "free_gap", "confidence", "dominance", "rejection_rate", "accuracy", "ece_confidence", "nll"),
+        keys=(*SHORT_KEYS, "forced_gap", "accuracy", "ece_confidence", "nll"),
+        scores=("msp", "energy", "logit_gap", "gap"),
         plot_every_n_epochs=args.epochs,
     )
     fitting = trainer(args, coherence)

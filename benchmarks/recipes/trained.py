@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.paper.protocol import AG_NEWS, CIFAR10
+from benchmarks.paper.tables import PUBLISHED
 from benchmarks.recipes.entries import Cache, Sets
 from torch_boc.data.sets import LogitSet
 from torch_boc.evaluation.detectors import mahalanobis_scores, odin_scores
@@ -34,7 +34,7 @@ VIT_CARD = {
     "model": "compact ViT with a convolutional stem: 6 layers, width 96, 64 patches",
     "checkpoint": "best epoch by validation loss; the checkpoint itself is not redistributed",
     "data": "CIFAR-10 test against SVHN test",
-    "classes": CIFAR10,
+    "classes": PUBLISHED["vit"]["protocol"]["classes"],
     "sources": {
         "CIFAR-10 test": "the 10,000 test images of CIFAR-10, in the official order",
         "svhn": "the 26,032 test digits of SVHN, cropped anew from the full-size test images (bicubic, 32 x 32); "
@@ -51,7 +51,7 @@ ROBERTA_CARD = {
     "model": "compact RoBERTa with its own byte-level BPE of 8,000 tokens: 2 layers, width 128",
     "checkpoint": "best epoch by validation loss; the checkpoint itself is not redistributed",
     "data": "AG News test against DBPedia",
-    "classes": AG_NEWS,
+    "classes": PUBLISHED["roberta"]["protocol"]["classes"],
     "sources": {
         "AG News test": "the 7,600 test texts of AG News, in the official order",
         "dbpedia": "9,999 abstracts of DBPedia-14 without titles; without targets, for their topics are no classes of "

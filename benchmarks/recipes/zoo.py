@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.paper.models import NORMALISATION, load_resnet
-from benchmarks.paper.protocol import CIFAR10
+from benchmarks.paper.tables import PUBLISHED
 from benchmarks.recipes.entries import Cache, Sets, save_entry
 from benchmarks.recipes.layouts import reader
 from benchmarks.recipes.trained import minilm_clinc150, roberta_agnews, vit_cifar10
@@ -33,7 +33,7 @@ RESNET20_CARD = {
     "model": "ResNet-20 with option-A shortcuts (He et al. 2015), 0.27 M parameters",
     "checkpoint": "resnet20 of github.com/akamaster/pytorch_resnet_cifar10 (file cifar10_resnet20.th), as published",
     "data": "CIFAR-10 test against SVHN test",
-    "classes": CIFAR10,
+    "classes": PUBLISHED["resnet"]["protocol"]["classes"],
     "sources": {
         "CIFAR-10 test": "the 10,000 test images of CIFAR-10, in the official order",
         "svhn": "the 26,032 test digits of SVHN, cropped anew from the full-size test images (bicubic, 32 x 32), so "
