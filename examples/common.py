@@ -31,7 +31,7 @@ def arguments(description: str, options: Mapping[str, Any] | None = None, **defa
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --output-dir")
     for name, settings in (options or {}).items():
         parser.add_argument(name, **settings)
-    parser.set_defaults(**defaults, output_dir=Path("lightning_logs") / Path(parser.prog).stem)
+    parser.set_defaults(**{"known": 10} | defaults, output_dir=Path("lightning_logs") / Path(parser.prog).stem)
     if "--smoke" in sys.argv:
         folder = Path(tempfile.gettempdir()) / f"torch_boc-{os.getpid()}"
         few_steps = {"epochs": 2, "batch_size": 16, "lr": defaults["lr"] / 5}
@@ -44,7 +44,7 @@ def loaders(args: argparse.Namespace) -> tuple[DataLoader, list[DataLoader]]:
 
     Validation images are 5,000 held out from the training set; the test set is for the end.
     """
-    train, known, unknown = synthetic() if args.smoke else cifar_and_svhn(args.data_dir)
+    train, known, unknown = synthetic() if args.smoke else cifar_and_svhn(args.data_dir, args.known)
     options: dict[str, Any] = {"batch_size": args.batch_size, "num_workers": args.workers}
     options |= {"persistent_workers": args.workers > 0, "pin_memory": torch.cuda.is_available()}
     if isinstance(train, Images):
@@ -54,17 +54,16 @@ def loaders(args: argparse.Namespace) -> tuple[DataLoader, list[DataLoader]]:
     ]
 
 
-def cifar_and_svhn(folder: Path) -> tuple[Dataset, Dataset, Dataset]:
-    """CIFAR-10 for training and validation, and some of SVHN's test digits."""
+def cifar_and_svhn(folder: Path, known: int = 10) -> tuple[Dataset, Dataset, Dataset]:
+    """The first `known` classes of CIFAR-10 for training and validation, and the others or some of SVHN's digits."""
     pixels, labels = read_images(folder, "cifar10_train")
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(42))
     held_out, rest = order[:HELD_OUT], order[HELD_OUT:]
-    digits, names = read_images(folder, "svhn_test")
-    return (
-        Images(pixels[rest], labels[rest], varied=True),
-        Images(pixels[held_out], labels[held_out]),
-        Images(digits[:HELD_OUT], names[:HELD_OUT]),
-    )
+    strange = Images(*(x[held_out[labels[held_out] >= known]] for x in (pixels, labels)))
+    if known == 10:
+        strange = Images(*(x[:HELD_OUT] for x in read_images(folder, "svhn_test")))
+    rest, held_out = (part[labels[part] < known] for part in (rest, held_out))
+    return Images(pixels[rest], labels[rest], varied=True), Images(pixels[held_out], labels[held_out]), strange
 
 
 def read_images(folder: Path, name: str) -> tuple[Tensor, Tensor]:

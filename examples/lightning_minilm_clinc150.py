@@ -3,10 +3,12 @@
     python examples/lightning_minilm_clinc150.py --smoke             # a minute on a CPU, a tiny model, made-up texts
     python examples/lightning_minilm_clinc150.py --data-dir data     # fine-tunes all of it: 20 minutes or so on a CPU
     python examples/lightning_minilm_clinc150.py --data-dir data --frozen    # only a linear head: a few minutes
+    python examples/lightning_minilm_clinc150.py --data-dir data --news      # AG News against DBPedia instead
     python examples/lightning_minilm_clinc150.py --data-dir data --resume    # goes on after the last whole epoch
 
 The data are the file data_full.json of CLINC150, from the folder data of its authors' repository, clinc/oos-eval on
-GitHub. MiniLM-L6 comes from the Hugging Face hub, or from a folder: `--model FOLDER`.
+GitHub; with --news they are those of lightning_roberta_agnews.py. MiniLM-L6 comes from the Hugging Face hub, or from a
+folder: `--model FOLDER`.
 """
 
 import json
@@ -17,7 +19,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from common import arguments, report, trainer, warm_up_and_cosine
-from lightning_roberta_agnews import Encoded, train_tokenizer
+from lightning_roberta_agnews import Encoded, read_texts, train_tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.utils.data import DataLoader, RandomSampler, Sampler
@@ -33,6 +35,8 @@ OPTIONS = {
     "--model": {"default": MINILM, "help": "name on the hub, or a folder; an encoder of BERT's kind"},
     "--encoder-lr": {"type": float, "default": 1e-4, "help": "of the encoder; --lr is that of the head"},
     "--frozen": {"action": "store_true", "help": "train a linear head only, on embeddings that are computed once"},
+    "--news": {"action": "store_true", "help": "the 4 classes of AG News, with DBPedia as OOD data"},
+    "--texts": {"type": int, "help": "train on so many texts only"},
 }
 
 
@@ -167,7 +171,13 @@ def main() -> None:
     args.epochs = args.epochs or (20 if args.frozen else 3)
     encoder_lr = 0.0 if args.frozen else 5e-3 if args.smoke else args.encoder_lr
     pl.seed_everything(42)
-    parts = made_up_intents() if args.smoke else read_intents(args.data_dir)
+    if args.smoke:
+        parts = made_up_intents()
+    elif args.news:
+        parts = dict(zip(("train", "val", "oos_val"), read_texts(args.data_dir), strict=True))
+    else:
+        parts = read_intents(args.data_dir)
+    parts["train"] = tuple(x[: args.texts] for x in parts["train"])
     tokenizer, encoder = tiny(parts["train"][0]) if args.smoke else pretrained(args.model)
     args.output_dir.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(args.output_dir / "tokenizer")
@@ -184,7 +194,7 @@ def main() -> None:
     first, *others = (DataLoader(x, sampler=by_chance if x is sets[0] else None, **options) for x in sets)
     coherence = BoCCallback(
         keys=(*SHORT_KEYS, "forced_gap", "accuracy", "ece_confidence", "nll"),
-        ood={1: "out-of-scope"},
+        ood={1: "dbpedia" if args.news else "out-of-scope"},
         scores=("msp", "energy", "logit_gap", "gap"),
         plot_every_n_epochs=args.epochs,
     )

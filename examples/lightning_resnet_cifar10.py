@@ -16,6 +16,8 @@ from torchvision.models.resnet import BasicBlock, conv1x1, conv3x3
 from torch_boc.functional.summary import SHORT_KEYS
 from torch_boc.lightning import BoCCallback
 
+OPTIONS = {"--known": {"type": int, "default": 10, "help": "classes to train on; the others are then the OOD data"}}
+
 
 def resnet20(num_classes: int) -> nn.Sequential:
     """Three stages of three blocks for small images, as in the paper of the ResNets."""
@@ -62,18 +64,18 @@ class Classifier(pl.LightningModule):
 
 def main() -> None:
     """Train, validate each epoch, and print the last values."""
-    args = arguments(__doc__.splitlines()[0], epochs=15, lr=0.2)
+    args = arguments(__doc__.splitlines()[0], OPTIONS, epochs=15, lr=0.2)
     pl.seed_everything(42)
     train, validation = loaders(args)
     coherence = BoCCallback(
         logits="model",  # the submodule that returns the logits
-        ood={1: "svhn"},
+        ood={1: "svhn" if args.known == 10 else "other classes"},
         keys=(*SHORT_KEYS, "forced_gap", "accuracy", "ece_confidence", "nll"),
         scores=("msp", "energy", "logit_gap", "gap"),
         plot_every_n_epochs=args.epochs,
     )
     fitting = trainer(args, coherence)
-    fitting.fit(Classifier(args.lr), train, validation, ckpt_path="last" if args.resume else None)
+    fitting.fit(Classifier(args.lr, args.known), train, validation, ckpt_path="last" if args.resume else None)
     report(fitting.callback_metrics)
 
 
