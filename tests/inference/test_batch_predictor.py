@@ -79,7 +79,9 @@ def test_the_model_gets_its_inputs():
         gap_of(arrays, preprocess=lambda columns: (torch.tensor(columns["x"]),), inputs=["x"]),
     ):
         np.testing.assert_array_equal(found, plain(arrays, columns=["gap"])["gap"].numpy())
-    with pytest.raises(ValueError, match="expected inputs=, the column that the model gets, among x, y, path, site"):
+    with pytest.raises(
+        ValueError, match="expected inputs=, the column that the model gets, got none of x, y, path, site"
+    ):
         BoCBatchPredictor(make, target="y", id="path")(arrays)
 
 
@@ -115,7 +117,7 @@ ERRORS = [
     ({"inputs": "path"}, TypeError, "expected numbers in column 'path', got <U6; give preprocess="),
     ({"preprocess": lambda columns: torch.zeros(3, WIDTH)}, ValueError, "to return 12 samples.*got 3"),
     ({"factory": Softmax}, ValueError, "got probabilities"),
-    ({"factory": lambda: 3}, TypeError, "expected a factory that returns a torch.nn.Module, got int"),
+    ({"factory": lambda: 3}, TypeError, "expected model as a torch.nn.Module, got int"),
     ({"factory": nn.Linear(2, 2)}, TypeError, "expected factory as a function that returns the model, got Linear"),
     ({"id": "gap"}, ValueError, "expected id as the name of a new column"),
     ({"keep": "site"}, ValueError, KEEP),

@@ -34,23 +34,16 @@ def small_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bool, torch.int64, torch.complex64], ids=str)
-def test_any_byte_changes_the_checksum(dtype, monkeypatch):
-    monkeypatch.setattr(part_files, "CHECKED_WORDS", 7)
+def test_any_byte_changes_the_checksum(dtype):
     x = torch.randint(2, (37,), generator=torch.Generator().manual_seed(0)).to(dtype)
     whole = checksum([("w", x)])
     assert checksum([("w", x.clone())]) == checksum([("w", torch.cat([x[:1], x])[1:])]) == whole
     others = [[("v", x)], [("w", x[None])], [("w", x[1:])], [("w", x), ("w", x)], [("w", x.flip(0))], []]
+    others += [[("w", factor * torch.eye(3).to_sparse())] for factor in (1, 2)]
     for place in range(x.numel() * x.itemsize):
         others.append([("w", x.clone())])
         others[-1][0][1].view(torch.uint8)[place] ^= 1
     assert len({whole, *map(checksum, others)}) == len(others) + 1
-
-
-def test_two_signs_and_sparse_numbers_are_noticed():
-    """A sum of products modulo a power of 2 is weak in its highest bit."""
-    flipped, sparse = torch.tensor([-1.0, -1, 1, 1, 1, 1, 1, 1]), torch.eye(3).to_sparse()
-    others = [torch.ones(8), flipped, flipped.flip(0), sparse, 2 * sparse]
-    assert len({checksum([("w", x)]) for x in others}) == 5
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -257,7 +250,7 @@ def test_damaged_parts_are_named_with_a_remedy(name, damage, message, tmp_path):
 @unix_only
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_second_run_is_refused(resume, tmp_path):
-    """Both would write the file, and the last would replace the other's. A link as the lock is refused, too."""
+    """Both would write the file, and the last would replace the other's."""
     path, model = tmp_path / "samples.parquet", Counting()
 
     def batches():
@@ -269,10 +262,6 @@ def test_a_second_run_is_refused(resume, tmp_path):
     predictor(model).to_parquet(batches(), path)
     assert_same(read(path), expected(model.layer(data()[0]), data()[1]))
     assert files(tmp_path) == ["samples.parquet"]
-    (tmp_path / "other.parquet.lock").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"expected no link at .*other.parquet.lock, got one; remove it"):
-        predictor().to_parquet(Loader(), tmp_path / "other.parquet", resume=resume)
-    assert files(tmp_path) == ["other.parquet.lock", "samples.parquet"]
 
 
 def test_a_lock_that_its_holder_has_deleted(tmp_path, monkeypatch):
