@@ -190,9 +190,9 @@ def test_the_operators_keep_the_rules_of_torch():
     with pytest.raises(ValueError, match="expected an index"):
         operators.columns(logits.detach(), ["lost"], None, True)
     with pytest.raises(ValueError, match="expected a tensor of shape"):
-        operators.tally([logits.detach()], index[:3], None, None, 6, 100, 0.05, *empty_tally())
+        operators.tally([logits.detach()], (index[:3], None, None), 6, 100, 0.05, *empty_tally())
     with pytest.raises(ValueError, match=r"expected contiguous states in torch\.int64 on cpu, got torch\.float32"):
-        operators.tally([logits.detach()], index, None, None, 6, 100, 0.05, *(x.float() for x in empty_tally()))
+        operators.tally([logits.detach()], (index, None, None), 6, 100, 0.05, *(x.float() for x in empty_tally()))
 
 
 @needs_native
