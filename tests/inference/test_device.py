@@ -9,18 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.inference.cases import (
-    Counting,
-    Hungry,
-    Loader,
-    assert_same,
-    data,
-    expected,
-    joined,
-    predictor,
-    read,
-    reusing,
-)
+from tests.inference.cases import Counting, Hungry, Loader, assert_same, data, expected, joined, predictor, read, reused
 from tests.inference.cuda import CUDA, Cuda, Model, Pinned
 from torch_boc.inference import predictor as module
 from torch_boc.inference.batches import Batch
