@@ -1,7 +1,7 @@
 """What the kernels compute: names, dtypes and places of all numbers, in one table for torch, C++ and Triton.
 
-The C++ library reports the same table when it is loaded, and is refused if it differs. The Triton kernels take their
-places from here. A number that is not in the table is computed by torch's operations.
+The C++ library reports the same table when it is loaded, and is refused if it differs. The Triton kernels store in its
+order, which the trial on each device checks. A number that is not in the table is computed by torch's operations.
 """
 
 from typing import NamedTuple

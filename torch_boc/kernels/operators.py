@@ -204,8 +204,9 @@ def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, ...]:
     if wins.shape != odds.shape or wins.device != odds.device or (wins.dtype, odds.dtype) != (torch.float64,) * 2:
         got = ", ".join(f"{tuple(x.shape)} in {x.dtype} on {x.device}" for x in (wins, odds))
         raise ValueError(f"expected two tensors of one shape in float64 on one device, got {got}")
-    kernels, by_library = _kernels(odds), trials <= native.MOST_TRIALS and library.variant() is not None
-    takes = by_library if kernels is native else triton.available(odds.device.type)
+    kernels = _kernels(odds)
+    by_library = kernels is native and trials <= native.MOST_TRIALS and library.variant() is not None
+    takes = by_library or (kernels is triton and triton.available(odds.device.type))
     found: tuple[Tensor, ...] = (kernels if takes else tails).log_tails(wins, trials, odds)
     return found
 
