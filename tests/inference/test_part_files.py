@@ -286,19 +286,6 @@ def run(folder, ranks, world, data=None, **options):
         assert sharded.predictor((rank, world), **options).to_parquet(given, folder) == Path(folder)
 
 
-class Interrupted(Images):
-    """Images, of which one does something before it is given."""
-
-    def __init__(self, action, at=35):
-        super().__init__()
-        self.action, self.at = action, at
-
-    def __getitem__(self, i):
-        if i == self.at:
-            self.action()
-        return super().__getitem__(i)
-
-
 def fail(error):
     raise error
 
@@ -356,7 +343,7 @@ def test_a_process_is_killed_and_its_single_file_is_completed(tmp_path, whole, m
     assert files(tmp_path) == ["samples.parquet.lock", "samples.parquet.run"]
     assert [name[:5] for name in files(folder)] == [".part", "manif", *["part-"] * 5], "the first was not finished"
     with pytest.raises(OSError, match="broken"):
-        sharded.predictor(None).to_parquet(Interrupted(lambda: fail(OSError("broken")), 915), path, resume=True)
+        sharded.predictor(None).to_parquet(Images(at=915, action=lambda: fail(OSError("broken"))), path, resume=True)
     assert not any(name.startswith(".") for name in files(folder))
     sharded.predictor(None).to_parquet(Images(), path, resume=True)
     assert parquet.read_table(path).equals(whole)
@@ -419,7 +406,7 @@ def test_other_runs_and_other_batch_sizes(tmp_path):
 def test_two_processes_on_the_same_block_write_equal_parts(tmp_path, whole):
     """A job that was started twice: the second finds no part when it begins, and the first is done before it ends."""
     folder = tmp_path / "out"
-    run(folder, [0], 1, Interrupted(lambda: run(folder, [0], 1), 500))
+    run(folder, [0], 1, Images(at=500, action=lambda: run(folder, [0], 1)))
     assert_whole(folder, whole)
 
 
@@ -430,7 +417,7 @@ STOP = [(OSError("no such image"), OSError, "no such image"), (StopIteration(), 
 def test_an_error_leaves_the_finished_blocks(error, kind, message, tmp_path, whole):
     folder = tmp_path / "out"
     with pytest.raises(kind, match=message):
-        run(folder, [0], 1, Interrupted(lambda: fail(error)))
+        run(folder, [0], 1, Images(action=lambda: fail(error)))
     assert not files(folder) or max(files(folder)) < part_name(range(35, 36))
     assert files(tmp_path / "out.run") == ["manifest.json"]
     run(folder, range(3), 3)
