@@ -5,14 +5,7 @@ import shutil
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
+QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +19,7 @@ def browser():
         pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
     with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        running = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu", *QUIET])
         yield running
         running.close()
 
@@ -35,11 +28,9 @@ class Watched:
     """A page of a file, with all that it says on the console, and all that it asks for besides itself."""
 
     def __init__(self, browser, path, *, width=1100, dark=False, script=True):
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 800},
-            color_scheme="dark" if dark else "light",
-            java_script_enabled=script,
-        )
+        view = {"width": width, "height": 800}
+        scheme = "dark" if dark else "light"
+        self.context = browser.new_context(viewport=view, color_scheme=scheme, java_script_enabled=script)
         self.page = self.context.new_page()
         self.said, self.asked = [], []
         self.page.on("console", lambda message: self.said.append(message.text))

@@ -14,23 +14,10 @@ aten = torch.ops.aten
 
 # Operations whose result, or the shape of whose result, depends on values: on a GPU the host must wait for each.
 READS = {
-    aten._local_scalar_dense,
-    aten.item,
-    aten.is_nonzero,
-    aten.equal,
-    aten.allclose,
-    aten.nonzero,
-    aten.nonzero_numpy,
-    aten.argwhere,
-    aten.masked_select,
-    aten._unique,
-    aten._unique2,
-    aten.unique_dim,
-    aten.unique_consecutive,
-    aten.unique_dim_consecutive,
-    aten.bincount,
-    aten.repeat_interleave,
-}
+    aten._local_scalar_dense, aten.item, aten.is_nonzero, aten.equal, aten.allclose, aten.nonzero, aten.nonzero_numpy,
+    aten.argwhere, aten.masked_select, aten._unique, aten._unique2, aten.unique_dim, aten.unique_consecutive,
+    aten.unique_dim_consecutive, aten.bincount, aten.repeat_interleave,
+}  # fmt: skip
 MASKABLE = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
 
 
@@ -50,17 +37,14 @@ class NoHostSync(TorchDispatchMode):
         if packet in READS or (packet in MASKABLE and _has_mask(args[1])):
             raise HostSyncError(f"{func} reads a value back")
         result = func(*args, **kwargs)
-        if any(x.device.type != "cpu" for x in _tensors((args, kwargs))) and _lands_on_cpu(result):
+        before, after = ({x.device.type for x in _tensors(tree)} for tree in ((args, kwargs), result))
+        if before - {"cpu"} and "cpu" in after:
             raise HostSyncError(f"{func} copies to the CPU")
         return result
 
 
 def _has_mask(indices: Any) -> bool:
     return any(x.dtype in (torch.bool, torch.uint8) for x in _tensors(indices))
-
-
-def _lands_on_cpu(result: Any) -> bool:
-    return any(x.device.type == "cpu" for x in _tensors(result))
 
 
 class MemoryMeter(TorchDispatchMode):

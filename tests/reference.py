@@ -34,17 +34,12 @@ class Probe(NamedTuple):
 def probe(row: Sequence[float]) -> Probe:
     """The probe of one row: largest softmax value, mean of the coins, and where the mean lies between its bounds."""
     with mp.workdps(_digits(row)):
-        weights = [mp.exp(mpf(z)) for z in row]
         top = max(range(len(row)), key=lambda c: row[c])
-        total = mp.fsum(weights)
-        coins = [weights[top] / (weights[top] + weight) for j, weight in enumerate(weights) if j != top]
-        confidence, dominance = weights[top] / total, mp.fsum(coins) / len(coins)
-        odds = (1 - confidence) / confidence
-        lower, upper = dominance_bounds(odds, len(row))
+        found = class_probe(row, top)
+        lower, upper = dominance_bounds(found.odds, len(row))
         room = upper - lower
-        concentration = (dominance - lower) / room if room > mpf(10) ** (8 - mp.dps) else mpf(0)
-        gap = dominance - confidence if len(row) > 2 else mpf(0)  # one coin: equal by definition, not to the last digit
-        return Probe(top, confidence, odds, dominance, 1 - dominance, gap, lower, upper, concentration)
+        concentration = (found.dominance - lower) / room if room > mpf(10) ** (8 - mp.dps) else mpf(0)
+        return Probe(top, *found[:5], lower, upper, concentration)
 
 
 class Standing(NamedTuple):
@@ -65,7 +60,7 @@ def class_probe(row: Sequence[float], index: int) -> Standing:
         weights = [mp.exp(mpf(z)) for z in row]
         coins = [weights[index] / (weights[index] + weight) for j, weight in enumerate(weights) if j != index]
         confidence, dominance = weights[index] / mp.fsum(weights), mp.fsum(coins) / len(coins)
-        gap = dominance - confidence if len(row) > 2 else mpf(0)
+        gap = dominance - confidence if len(row) > 2 else mpf(0)  # one coin: equal by definition, not to the last digit
         rank = 1 + sum(z > row[index] for z in row)
         odds = (1 - confidence) / confidence
         return Standing(confidence, odds, dominance, 1 - dominance, gap, mp.log(confidence), rank)

@@ -8,13 +8,11 @@ import subprocess
 import sys
 import time
 import venv
-import zipfile
 from pathlib import Path
 
 from tests.snippets import ROOT, first_snippet
 
 BIN = "Scripts" if os.name == "nt" else "bin"
-SHARE = 0.01
 # Every name of the package is there, the version is that of the file, and the libraries are where they should be.
 IMPORTS = """
 import sys, torch_boc
@@ -35,14 +33,11 @@ HINT = "pip install 'torch-boc[cli]'"
 def main(folder: Path) -> None:
     """Build, check and try everything, and say how long it took."""
     start = time.monotonic()
-    dist = folder / "dist"
-    files = build(dist)
+    files = build(folder / "dist")
     run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    venv.create(folder / "environment", clear=True, with_pip=True)
     for file in files:
-        weigh(file)
-    python = make_environment(folder / "environment")
-    for file in files:
-        try_out(python, file, folder)
+        try_out(folder / "environment" / BIN / "python", file, folder)
     say(f"{len(files)} files are fit to be published, after {time.monotonic() - start:.0f} s.")
 
 
@@ -56,28 +51,9 @@ def build(dist: Path) -> list[Path]:
     return sorted(dist.iterdir())
 
 
-def weigh(file: Path) -> None:
-    """Print the size of a file and, of a wheel, of each part that has more than a hundredth of it."""
-    say(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB")
-    if file.suffix != ".whl":
-        return
-    with zipfile.ZipFile(file) as packed:
-        sizes = sorted(((part.compress_size, part.filename) for part in packed.infolist()), reverse=True)
-    large = [part for part in sizes if part[0] > SHARE * file.stat().st_size]
-    rest = sum(size for size, _ in sizes[len(large) :])
-    for size, name in [*large, (rest, f"{len(sizes) - len(large)} other files")]:
-        print(f"{size / 1e6:9.2f} MB  {name}", flush=True)
-
-
-def make_environment(folder: Path) -> Path:
-    """The Python of an empty virtual environment."""
-    venv.create(folder, clear=True, with_pip=True)
-    return folder / BIN / "python"
-
-
 def try_out(python: Path, file: Path, folder: Path) -> None:
     """Install a file with what it requires, run the smoke tests, and remove the package, but not what it requires."""
-    say(f"{file.name}: installing it, and the smoke tests")
+    say(f"{file.name}, {file.stat().st_size / 1e6:.2f} MB: installing it, and the smoke tests")
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     run(*pip, "install", file)
     version = file.name.removesuffix(".tar.gz").split("-")[1]

@@ -95,28 +95,24 @@ def link(folder, *names):
 
 
 @pytest.fixture
-def install(tmp_path):
-    """Installs a wheel into an environment with torch and torchmetrics alone; gives its Python."""
+def try_wheel(builder, archive, tmp_path):
+    """Builds a wheel and installs it with torch and torchmetrics alone; gives its name, its files and what it finds."""
 
-    def into(wheel):
+    def build(**environment):
+        wheel = builder("wheel", archive, tmp_path / "out", **environment)
         python = make_environment(tmp_path / "environment")
         pip(python, "--no-deps", wheel)
         (site,) = (tmp_path / "environment").glob("lib/python*/site-packages")
         (site / "required.pth").write_text(str(link(tmp_path / "required", "torch", "torchmetrics")))
-        return python
+        found = json.loads(run(python, "-c", PROBE))
+        assert found["file"].startswith(str(tmp_path))
+        assert found["accuracy"] == 1.0
+        extra = link(tmp_path / "extra", "rich", "typer")  # the packages of the `cli` extra, and no others
+        doctor = json.loads(run(python.parent / "torch-boc", "doctor", "--json", PYTHONPATH=str(extra)))
+        with zipfile.ZipFile(wheel) as packed:
+            return wheel.name, packed.namelist(), found, doctor["paths"][0]
 
-    return into
-
-
-def doctor(python, folder):
-    """What the doctor says, with the packages of the `cli` extra and no others."""
-    found = run(python.parent / "torch-boc", "doctor", "--json", PYTHONPATH=str(link(folder, "rich", "typer")))
-    return json.loads(found)
-
-
-def files(wheel):
-    with zipfile.ZipFile(wheel) as packed:
-        return packed.namelist()
+    return build
 
 
 def test_the_archive_has_what_a_build_needs(archive):
@@ -128,31 +124,22 @@ def test_the_archive_has_what_a_build_needs(archive):
     assert not (code / "lib").exists()
 
 
-def test_a_wheel_with_native_libraries(builder, archive, install, tmp_path):
-    wheel = builder("wheel", archive, tmp_path / "out", TORCH_BOC_NATIVE="1")
-    assert re.search(r"-py3-none-(?!any)\w+\.whl$", wheel.name)
-    assert not [name for name in files(wheel) if name.endswith((".cpp", ".h"))]
-    python = install(wheel)
-    found = json.loads(run(python, "-c", PROBE))
-    assert found["file"].startswith(str(tmp_path))
+def test_a_wheel_with_native_libraries(try_wheel):
+    name, files, found, native = try_wheel(TORCH_BOC_NATIVE="1")
+    assert re.search(r"-py3-none-(?!any)\w+\.whl$", name)
+    assert not [file for file in files if file.endswith((".cpp", ".h"))]
     assert found["variant"] is not None
     assert "error" not in found
     assert found["gap"] == pytest.approx(found["expected"], rel=1e-6)
-    assert found["accuracy"] == 1.0
-    native, _ = doctor(python, tmp_path / "extra")["paths"]
     assert (native["details"]["variant"], native["trial"]) == (found["variant"], "")
 
 
-def test_a_wheel_without_a_compiler(builder, archive, install, tmp_path):
+def test_a_wheel_without_a_compiler(try_wheel, tmp_path):
     (tmp_path / "nothing").mkdir()
-    wheel = builder("wheel", archive, tmp_path / "out", PATH=str(tmp_path / "nothing"))
-    assert wheel.name.endswith("-py3-none-any.whl")
-    assert not [name for name in files(wheel) if "/lib/" in name or name.endswith((".cpp", ".h"))]
-    python = install(wheel)
-    found = json.loads(run(python, "-c", PROBE))
+    name, files, found, native = try_wheel(PATH=str(tmp_path / "nothing"))
+    assert name.endswith("-py3-none-any.whl")
+    assert not [file for file in files if "/lib/" in file or file.endswith((".cpp", ".h"))]
     assert found["variant"] is None
     assert "there was no C++ compiler when it was built" in found["error"]
     assert found["gap"] == found["expected"]
-    assert found["accuracy"] == 1.0
-    native, _ = doctor(python, tmp_path / "extra")["paths"]
     assert (native["available"], native["trial"]) == (False, None)

@@ -45,18 +45,10 @@ __all__ = [
 # These are imported when they are first used: torchmetrics takes longer to import than torch, and probing logits does
 # not need it. Even torch is imported later, so that the command line can be interrupted while torch is being imported.
 _HOMES = {
-    "Acceptance": "nn",
-    "BoCClassifier": "nn",
-    "BoCMetric": "metrics",
-    "BoCPredictor": "inference",
-    "BoCProbe": "nn",
-    "BoCSeparation": "metrics",
-    "CoherenceGap": "metrics",
-    "Coins": "functional",
-    "ConformalTest": "nn",
-    "DriftMonitor": "nn",
-    "bag_of_coins": "functional",
-    "watch": "metrics",
+    "functional": ("Coins", "bag_of_coins"),
+    "inference": ("BoCPredictor",),
+    "metrics": ("BoCMetric", "BoCSeparation", "CoherenceGap", "watch"),
+    "nn": ("Acceptance", "BoCClassifier", "BoCProbe", "ConformalTest", "DriftMonitor"),
 }
 # The parts of the package are not in `__all__`: `from torch_boc import *` must not replace the `nn` of torch. The last
 # three need a package that may be missing.
@@ -69,10 +61,10 @@ _MODULES = (
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f".{name}", __name__)
-    if name in _HOMES:
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = value
-        return value
+    for home, names in _HOMES.items():
+        if name in names:
+            globals()[name] = value = getattr(import_module(f".{home}", __name__), name)
+            return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -44,15 +44,6 @@ def require(package: str, *submodules: str, purpose: str, otherwise: str = "") -
     return found
 
 
-def has(package: str) -> bool:
-    """Whether a package of `PACKAGES` can be imported."""
-    try:
-        require(package, purpose="")
-    except ImportError:
-        return False
-    return True
-
-
 def require_pyarrow() -> Any:
     """PyArrow, for tables in files."""
     return require("pyarrow", "compute", "csv", "fs", "parquet", purpose="tables need")

@@ -1,13 +1,9 @@
 """Calibration splits that the tests share."""
 
-from pathlib import Path
-
 import numpy as np
 import scipy.special
 import torch
 from torch import Tensor
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def drawn_split(
@@ -25,10 +21,3 @@ def mean_nll(logits: Tensor, target: Tensor, temperature: float = 1.0) -> float:
     scaled = logits.double().numpy() / temperature
     own = scaled[np.arange(len(scaled)), target.numpy()]
     return float((scipy.special.logsumexp(scaled, axis=1) - own).mean())
-
-
-def nll_slope(logits: Tensor, target: Tensor, temperature: float) -> float:
-    """Its slope by the temperature: the mean of (own logit - expected logit) / T^2."""
-    raw = logits.double().numpy()
-    expected = (scipy.special.softmax(raw / temperature, axis=1) * raw).sum(1)
-    return float((raw[np.arange(len(raw)), target.numpy()] - expected).mean()) / temperature**2

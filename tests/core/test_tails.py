@@ -48,18 +48,9 @@ def telling_wins(trials, odds):
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("odds", ODDS)
-@pytest.mark.parametrize("trials", SMALL)
-def test_every_count_of_a_small_number_of_trials(trials, odds):
-    wins = list(range(trials + 1))
-    expected = [reference.binomial_log_tail(w, trials, odds) for w in wins]
-    assert_accurate(log_tail(wins, trials, odds), expected)
-
-
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("odds", ODDS)
-@pytest.mark.parametrize("trials", LARGE)
-def test_telling_counts_of_a_large_number_of_trials(trials, odds):
-    wins = telling_wins(trials, odds)
+@pytest.mark.parametrize("trials", [*SMALL, *LARGE])
+def test_every_count_of_few_trials_and_telling_counts_of_many(trials, odds):
+    wins = list(range(trials + 1)) if trials in SMALL else telling_wins(trials, odds)
     expected = [reference.binomial_log_tail(w, trials, odds, digits=30) for w in wins]
     assert_accurate(log_tail(wins, trials, odds), expected)
 

@@ -8,28 +8,24 @@ from hypothesis import strategies as st
 from tests.functional.cases import INF, NAN, random_logits
 from torch_boc.core import top
 from torch_boc.core.top import CHUNK, TWO_STEP_CLASSES, TWO_STEP_TOP_K, find_top_k
-from torch_boc.functional import bag_of_coins, compute_scores
+from torch_boc.functional import bag_of_coins
 
 WIDTHS = [TWO_STEP_CLASSES, CHUNK * 32 + 1, CHUNK * 33 - 1]
 
 
 def assert_same_as_argmax(z):
-    """The index itself: of several equal tops the first, of several NaN too."""
-    assert top._max_in_two_steps(z)[1].squeeze(-1).tolist() == z.argmax(-1).tolist()
+    """The value, and the index itself: of several equal tops the first, of several NaN too."""
+    value, place = top._max_in_two_steps(z)
+    assert place.squeeze(-1).tolist() == z.argmax(-1).tolist()
+    torch.testing.assert_close(value.squeeze(-1), z.amax(-1), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_two_steps_find_the_top_wherever_it_is(width):
     places = sorted({0, 1, CHUNK - 1, CHUNK, width // 2, width // CHUNK * CHUNK - 1, width - 2, width - 1})
-    z = random_logits(len(places), width)
-    for row, place in enumerate(places):
+    z = random_logits(len(places) + 8, width)
+    for row, place in enumerate(places, 8):
         z[row, place] = 100.0
-    assert top._max_in_two_steps(z)[1].squeeze(-1).tolist() == places
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_two_steps_with_ties_and_infinities_and_nan(width):
-    z = random_logits(8, width)
     z[0, 3] = z[0, -1] = 50.0
     z[6] = -1.0
     z[6, [CHUNK + 3, 2 * CHUNK + 1]] = torch.tensor([-0.0, 0.0], dtype=z.dtype)
@@ -59,41 +55,6 @@ def test_the_prediction_is_that_of_argmax_at_ties(classes, dtype):
     assert bag_of_coins(z).prediction.tolist() == z.argmax(-1).tolist()
     fine = random_logits(12, classes, dtype=dtype)
     assert bag_of_coins(fine).prediction.tolist() == fine.argmax(-1).tolist()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_both_searches_give_the_same_coins(dtype, monkeypatch):
-    z = random_logits(4, 4099, dtype=dtype)
-    two_steps = bag_of_coins(z)
-    monkeypatch.setattr(top, "TWO_STEP_CLASSES", 10**9)
-    for value, expected in zip(two_steps[:5], bag_of_coins(z)[:5], strict=True):
-        torch.testing.assert_close(value, expected, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("bad", [NAN, INF])
-@pytest.mark.parametrize("classes", [5, 2053])
-def test_bad_rows_stay_in_their_row_in_every_score(bad, classes):
-    clean = random_logits(3, classes).requires_grad_()
-    mixed = clean.detach().clone()
-    mixed[1, classes // 2] = bad
-    mixed.requires_grad_()
-    outputs, expected = compute_scores(mixed), compute_scores(clean)
-    for name, value in outputs.items():
-        assert value[1].isnan(), name
-        torch.testing.assert_close(value[[0, 2]], expected[name][[0, 2]], rtol=0, atol=0)
-        (grad,) = torch.autograd.grad(value.sum(), mixed, retain_graph=True)
-        (grad_expected,) = torch.autograd.grad(expected[name].sum(), clean, retain_graph=True)
-        torch.testing.assert_close(grad[[0, 2]], grad_expected[[0, 2]], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_the_gradient_comes_in_the_dtype_of_the_logits(dtype):
-    z = random_logits(4, 6, dtype=dtype).requires_grad_()
-    wide = z.detach().double().requires_grad_()
-    bag_of_coins(z).gap.sum().backward()
-    bag_of_coins(wide).gap.sum().backward()
-    assert z.grad.dtype == dtype
-    torch.testing.assert_close(z.grad, wide.grad.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

@@ -1,6 +1,5 @@
 """An update of a metric on a GPU: it does not wait, takes little memory, and counts in graphs and processes."""
 
-import math
 import os
 
 import pytest
@@ -128,5 +127,4 @@ def summarize(device, batches, *, on_cpu=False):
 
 def assert_same(result, expected):
     for name, value in expected.items():
-        same = math.isclose(float(result[name]), float(value), rel_tol=1e-12, abs_tol=1e-12)
-        assert same or (math.isnan(result[name]) and math.isnan(value)), name
+        assert float(result[name]) == pytest.approx(float(value), rel=1e-12, abs=1e-12, nan_ok=True), name

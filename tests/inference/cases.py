@@ -51,6 +51,12 @@ def predictor(model: nn.Module | None = None, **options) -> BoCPredictor:
     return BoCPredictor(Counting() if model is None else model, progress=False, **options)
 
 
+def reused(x: Tensor, memory: Tensor):
+    """Batches of `x` that come one after the other in the same memory."""
+    for part in x.split(len(memory)):
+        yield memory.copy_(part)
+
+
 def joined(tables) -> dict[str, Tensor]:
     """All tables as one."""
     tables = list(tables)

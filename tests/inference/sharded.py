@@ -5,6 +5,7 @@ It is one of several that write a folder, or writes a single file. It says when 
 
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -23,20 +24,18 @@ def model() -> nn.Module:
 
 
 class Images(Dataset):
-    """Samples with a name; one of them may take for ever."""
+    """Samples with a name; before one of them is given, something may be done."""
 
-    def __init__(self, samples: int = SAMPLES, wait_at: int | None = None) -> None:
+    def __init__(self, samples: int = SAMPLES, at: int = 35, action: Callable[[], object] | None = None) -> None:
         self.x = torch.randn(samples, 3, generator=torch.Generator().manual_seed(1))
-        self.wait_at = wait_at
+        self.at, self.action = at, action
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, i: int) -> tuple[Tensor, int, str]:
-        if i == self.wait_at:
-            sys.stdout.write("waiting\n")
-            sys.stdout.flush()
-            time.sleep(600)
+        if i == self.at and self.action is not None:
+            self.action()
         return self.x[i], i % 5, f"image {i}"
 
 
@@ -46,6 +45,7 @@ def predictor(shard: str | tuple[int, int] | None = "auto", **options) -> BoCPre
 
 
 if __name__ == "__main__":
-    path, images, single = sys.argv[1], Images(wait_at=int(sys.argv[2])), "single" in sys.argv
+    path, at, single = sys.argv[1], int(sys.argv[2]), "single" in sys.argv
     part_files.PART_ROWS = 100
+    images = Images(at=at, action=lambda: print("waiting", flush=True) or time.sleep(600))  # noqa: T201
     predictor(None if single else "auto").to_parquet(images, path, resume=single)

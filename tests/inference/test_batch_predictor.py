@@ -20,12 +20,8 @@ def make():
 
 
 class TwoInputs(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.model = make()
-
     def forward(self, left, right):
-        return self.model(left - right)
+        return make().eval()(left - right)
 
 
 def batch(rows=12, seed=0):
@@ -79,7 +75,9 @@ def test_the_model_gets_its_inputs():
         gap_of(arrays, preprocess=lambda columns: (torch.tensor(columns["x"]),), inputs=["x"]),
     ):
         np.testing.assert_array_equal(found, plain(arrays, columns=["gap"])["gap"].numpy())
-    with pytest.raises(ValueError, match="expected inputs=, the column that the model gets, among x, y, path, site"):
+    with pytest.raises(
+        ValueError, match="expected inputs=, the column that the model gets, got none of x, y, path, site"
+    ):
         BoCBatchPredictor(make, target="y", id="path")(arrays)
 
 
@@ -102,11 +100,6 @@ def test_no_rows():
     assert all(len(x) == 0 for x in none.values())
 
 
-class Softmax(nn.Module):
-    def forward(self, x):
-        return x.softmax(-1)
-
-
 KEEP = "expected keep as a list of different names"
 ERRORS = [
     ({"inputs": "image"}, ValueError, "expected a column 'image' in the data, got x, y, path, site"),
@@ -114,8 +107,8 @@ ERRORS = [
     ({"id": "name"}, ValueError, "expected a column 'name'"),
     ({"inputs": "path"}, TypeError, "expected numbers in column 'path', got <U6; give preprocess="),
     ({"preprocess": lambda columns: torch.zeros(3, WIDTH)}, ValueError, "to return 12 samples.*got 3"),
-    ({"factory": Softmax}, ValueError, "got probabilities"),
-    ({"factory": lambda: 3}, TypeError, "expected a factory that returns a torch.nn.Module, got int"),
+    ({"factory": lambda: nn.Softmax(-1)}, ValueError, "got probabilities"),
+    ({"factory": lambda: 3}, TypeError, "expected model as a torch.nn.Module, got int"),
     ({"factory": nn.Linear(2, 2)}, TypeError, "expected factory as a function that returns the model, got Linear"),
     ({"id": "gap"}, ValueError, "expected id as the name of a new column"),
     ({"keep": "site"}, ValueError, KEEP),

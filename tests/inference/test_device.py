@@ -1,43 +1,32 @@
 """Copies to and from a GPU are never read before they have arrived, and a batch that does not fit is halved."""
 
 import weakref
+from types import SimpleNamespace
 
 import numpy
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.inference.cases import Counting, Hungry, Loader, assert_same, data, expected, joined, predictor, read
+from tests.inference.cases import Counting, Hungry, Loader, assert_same, data, expected, joined, predictor, read, reused
 from tests.inference.cuda import CUDA, Cuda, Model, Pinned
-from tests.nn.models import linear
 from torch_boc.inference import predictor as module
 from torch_boc.inference.batches import Batch
 from torch_boc.inference.device import Landing, Prefetch, land
 
+fits = pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-class Event:
-    """Of CUDA, as far as it is used; what happens goes into `log`."""
-
-    def __init__(self, log, fill=lambda: None):
-        self.log, self.fill = log, fill
-
-    def synchronize(self):
-        self.log.append("awaited")
-        self.fill()
+def event(log, fill=lambda: None):
+    """An event of CUDA, as far as it is used; what happens goes into `log`."""
+    return SimpleNamespace(synchronize=lambda: log.append("awaited") or fill())
 
 
-class Recording:
+def recording(log, device):
     """The current stream of a device."""
-
-    def __init__(self, log, device):
-        self.log, self.device = log, device
-
-    def record_event(self):
-        self.log.append(f"event on {self.device}")
-        return Event(self.log)
+    return SimpleNamespace(record_event=lambda: log.append(f"event on {device}") or event(log))
 
 
 def test_an_event_behind_the_copies_of_each_device_is_awaited_before_they_are_read(monkeypatch):
@@ -47,7 +36,7 @@ def test_an_event_behind_the_copies_of_each_device_is_awaited_before_they_are_re
         log.append((f"copied from {self.device}", options["non_blocking"]))
         return copy(self, *args, **options)
 
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Recording(log, device))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: recording(log, device))
     monkeypatch.setattr(Tensor, "to", to)
     with FakeTensorMode():
         columns = {"index": torch.arange(3), "names": ["a", "b", "c"]}
@@ -59,7 +48,7 @@ def test_an_event_behind_the_copies_of_each_device_is_awaited_before_they_are_re
         assert landing.wait().keys() == columns.keys()
     assert log[-2:] == ["awaited", "awaited"]
     gap = torch.ones(3)
-    assert Landing({"gap": gap}, {CUDA: Event(log)}).wait()["gap"].data_ptr() != gap.data_ptr(), "not pinned memory"
+    assert Landing({"gap": gap}, {CUDA: event(log)}).wait()["gap"].data_ptr() != gap.data_ptr(), "not pinned memory"
 
 
 def late(log):
@@ -67,7 +56,7 @@ def late(log):
 
     def land_late(columns):
         target = {name: torch.zeros_like(x) for name, x in columns.items()}
-        return Landing(target, {CUDA: Event(log, lambda: [x.copy_(columns[name]) for name, x in target.items()])})
+        return Landing(target, {CUDA: event(log, lambda: [x.copy_(columns[name]) for name, x in target.items()])})
 
     return land_late
 
@@ -124,14 +113,8 @@ def test_the_next_batch_is_copied_after_the_work_on_the_batch_before_has_been_st
 @pytest.mark.parametrize("kind", [Tensor, Pinned], ids=["pageable", "pinned"])
 def test_a_loader_that_uses_the_same_memory_for_all_batches(cuda, kind):
     x, model = data()[0][:20], Model(cuda.log)
-
-    def reusing():
-        memory = torch.empty(5, 3).as_subclass(kind)
-        for part in x.split(5):
-            memory.copy_(part)
-            yield memory
-
-    assert_same(joined(on_cuda(model).predict(reusing())), expected(model.layer(x)))
+    batches = reused(x, torch.empty(5, 3).as_subclass(kind))
+    assert_same(joined(on_cuda(model).predict(batches)), expected(model.layer(x)))
     assert cuda.log.count("copy on side, awaited") == (3 if kind is Pinned else 0)
     assert cuda.log.count("copy on compute, awaited") == (1 if kind is Pinned else 0), "the first batch"
 
@@ -145,7 +128,7 @@ def test_a_device_that_has_no_room_for_the_next_batch(cuda):
     assert cuda.log[-3:] == ["pinned", "copy on compute", "the model runs"]
 
 
-@pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
+@fits
 def test_memory_that_runs_out_in_the_model(cuda):
     """The pieces are made of what the loader gave, not of what the model changed. From then on nothing is fetched."""
 
@@ -198,24 +181,15 @@ class Slow(Counting):
 @pytest.mark.parametrize("pinned", [False, True])
 def test_samples_on_a_gpu_while_copies_and_computation_overlap(pinned):
     """One block of memory for all batches, and many batches, so that the device's memory is used again and again."""
-    x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
-
-    def reusing():
-        memory = torch.empty(5, 3)
-        memory = memory.pin_memory() if pinned else memory
-        for part in x.split(5):
-            memory.copy_(part)
-            yield memory
-
-    model = Slow()
-    tables = list(predictor(model, device="cuda").predict(reusing()))
+    x, model = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)), Slow()
+    memory = torch.empty(5, 3).pin_memory() if pinned else torch.empty(5, 3)
+    tables = list(predictor(model, device="cuda").predict(reused(x, memory)))
     assert not any(column.is_pinned() for table in tables for column in table.values())
     assert_same(joined(tables), expected(model.layer.cpu()(x)))
 
 
 WINDOWS = RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9999 bytes.")
 CUBLAS = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)")
-fits = pytest.mark.filterwarnings("ignore:.* samples do not fit in memory")
 
 
 @fits
@@ -269,18 +243,12 @@ def test_the_failed_call_holds_no_memory_when_the_cache_of_a_gpu_is_given_back(m
     assert alive == [False]
 
 
-class Captioned(nn.Module):
-    """Multiplies the logits of each sample by the number in its text; runs out of memory above `room` samples."""
-
-    def __init__(self, room):
-        super().__init__()
-        self.layer, self.room = linear(), room
+class Captioned(Hungry):
+    """Multiplies the logits of each sample by the number in its text."""
 
     def forward(self, x, text, scale=(1.0, 2.0, 3.0), flag=True):
-        if len(x) > self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         assert len(scale) == 3, "belongs to the whole batch"
-        return self.layer(x) * torch.tensor([float(t) for _, t in zip(x, text, strict=False)])[:, None]
+        return super().forward(x) * torch.tensor([float(t) for _, t in zip(x, text, strict=False)])[:, None]
 
 
 @fits

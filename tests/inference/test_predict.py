@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.dispatch import NoHostSync
 from tests.inference.cases import Counting, assert_same, data, expected, joined, predictor, read
-from tests.nn.models import images, linear, resnet, roberta, tokens, vit
+from tests.nn.models import images, linear, roberta, tokens, vit
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
 from torch_boc.functional.checks import FirstBatch
 from torch_boc.functional.columns import COLUMNS
@@ -49,7 +49,8 @@ UNLABELLED = {
 @pytest.mark.parametrize("name", [*LOADERS, *UNLABELLED])
 def test_loaders(name):
     model, has_target = Counting(), name in LOADERS
-    tables = list(predictor(model).predict((LOADERS | UNLABELLED)[name]()))
+    wrapped = BoCClassifier(model) if name == "one tensor" else model
+    tables = list(predictor(wrapped).predict((LOADERS | UNLABELLED)[name]()))
     assert_same(joined(tables), expected(model.layer(data()[0]), data()[1] if has_target else None))
     assert list(tables[0]) == ["index", *(["target"] if has_target else []), *COLUMNS]
 
@@ -96,11 +97,6 @@ def test_what_hugging_face_gives():
     model, x = vit(), images(7)
     loader = [BatchFeature({"pixel_values": part, "labels": torch.ones(len(part)).long()}) for part in x.split(3)]
     assert_same(joined(predictor(model).predict(loader)), expected(model(pixel_values=x).logits, torch.ones(7).long()))
-
-
-def test_a_wrapped_classifier():
-    model, x = resnet(), images(5, 32)
-    assert_same(joined(predictor(BoCClassifier(model)).predict([x[:3], x[3:]])), expected(model(x)))
 
 
 def test_autocast():

@@ -9,42 +9,28 @@ from tests.kernels.cases import needs_native
 from torch_boc.core import columns as by_torch
 from torch_boc.core import contract, extras
 from torch_boc.core.tally import empty_tally
-from torch_boc.functional import evidence, gather
-from torch_boc.kernels import use
+from torch_boc.functional import gather
+from torch_boc.kernels import dispatch, use
 from torch_boc.kernels.cpu import library, variants
 
 
 @pytest.mark.parametrize("path", ["torch", pytest.param("native", marks=needs_native)])
 def test_a_number_that_no_kernel_knows_is_computed_by_torch(path, monkeypatch):
-    """A new extra in `core/extras.py` and in `Evidence` was uninitialised memory where the library computed."""
+    """A new extra in `core/extras.py` was uninitialised memory where the library computed."""
     known = extras._numbers
 
     def numbers(logits, names, temperature):
         found = dict(zip(names, known(logits, tuple(x for x in names if x != "second"), temperature), strict=False))
         return tuple(found.get(name, logits.double().sort(-1).values[..., -2]) for name in names)
 
-    class Evidence(evidence.Evidence):
-        def __new__(cls, *args, second=None, **kwargs):
-            made = super().__new__(cls, *args, **kwargs)
-            made.second = second
-            return made
-
-    names = (*extras.EXTRAS, "second")
-    for module, name in ((extras, "EXTRAS"), (by_torch, "EXTRAS")):
-        monkeypatch.setattr(module, name, names)
-    monkeypatch.setattr(evidence, "EXTRAS", (*evidence.EXTRAS, "second"))
-    monkeypatch.setattr(evidence, "Evidence", Evidence)
+    monkeypatch.setattr(by_torch, "EXTRAS", (*extras.EXTRAS, "second"))
     monkeypatch.setattr(extras, "_numbers", numbers)
     logits = torch.tensor([[5.0, 3.0, 1.0], [0.5, 0.0, 2.0], [0.0, 0.0, -1.0]])
     with use(path):
-        found = gather(logits, extras=["second", "log_odds"])
-    assert found.second.tolist() == [3.0, 0.5, 0.0]
-    torch.testing.assert_close(found.log_odds, gather(logits.double(), extras=["log_odds"]).log_odds, rtol=1e-6, atol=0)
-
-
-@needs_native
-def test_the_library_reports_the_table():
-    assert library.library().boc_contract().decode() == contract.described()
+        found = dispatch.columns(logits, ["log_odds", "second"])
+    assert found["second"].tolist() == [3.0, 0.5, 0.0]
+    log_odds = gather(logits.double(), extras=["log_odds"]).log_odds
+    torch.testing.assert_close(found["log_odds"], log_odds, rtol=1e-6, atol=0)
 
 
 @needs_native
@@ -76,28 +62,19 @@ def folder(monkeypatch, tmp_path):
     library.chosen.cache_clear(), library.library.cache_clear()
 
 
-def put(folder, variant, change=lambda data: data):
-    """A library in the folder, changed or as it is."""
-    name = variants.file_name(variant)
-    (folder / name).write_bytes(change((variants.FOLDER / "lib" / name).read_bytes()))
+MISSING = {
+    "none": (None, "there was no C.. compiler when it was built"),
+    "broken": (lambda data: b"no library", "cannot be loaded"),
+    "old": (lambda data: data.replace(variants.digest().encode(), b"0" * 16), "is older than the C.. code beside it"),
+}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (None, "there was no C.. compiler when it was built"),
-        (lambda data: b"no library", "cannot be loaded"),
-        (
-            lambda data: data.replace(variants.digest().encode(), b"0123456789abcdef"),
-            "is older than the C.. code beside it: run `make native`",
-        ),
-    ],
-    ids=["none", "broken", "old"],
-)
+@pytest.mark.parametrize(("change", "reason"), MISSING.values(), ids=MISSING)
 @needs_native
 def test_without_a_library_torch_computes_and_says_why(folder, change, reason):
     if change is not None:
-        put(folder, library.FOLDER and next(iter(variants.variants())), change)
+        name = variants.file_name(next(iter(variants.variants())))
+        (folder / name).write_bytes(change((variants.FOLDER / "lib" / name).read_bytes()))
     logits = torch.tensor([[0.0, 1.0, 2.0]])
     assert gather(logits).coins.prediction.item() == 2
     with use("native"), pytest.raises(RuntimeError, match=f"the native path is not available: .*{reason}"):
@@ -108,4 +85,4 @@ def test_without_a_library_torch_computes_and_says_why(folder, change, reason):
 def test_a_slower_variant_serves_if_the_fastest_is_missing(folder):
     name = next(iter(variants.variants()))
     shutil.copy(variants.FOLDER / "lib" / variants.file_name(name), folder)
-    assert (library.available(), library.variant()) == (True, name)
+    assert library.variant() == name

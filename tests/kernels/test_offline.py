@@ -92,7 +92,7 @@ def everything(logits, *, extras=True):
     sums = [found[name] for name in ("prediction", "top", "odds", "mass")]
     launch.gradient(logits, sums, grads, torch.empty_like(logits))
     coins = [found["prediction"], *(found[name].double() for name in COINS[1:])]
-    launch.tally(coins, index, coins[1], None, 10, 100, 0.05, *empty_tally())
+    launch.tally(coins, (index, coins[1], None), 10, 100, 0.05, *empty_tally())
     launch.log_tails(coins[1], 100, coins[1])
 
 

@@ -79,10 +79,8 @@ class Calibrator:
         rows = check_rows(logits)
         self._check_fitted()
         if self.num_classes not in (None, rows.shape[1]):
-            raise ValueError(
-                f"{self.name}: expected logits with {self.num_classes} classes, as in the fit, "
-                f"got {rows.shape[1]} (shape {tuple(rows.shape)})"
-            )
+            known, found = self.num_classes, rows.shape[1]
+            raise ValueError(f"{self.name}: expected logits with {known} classes, as in the fit, got {found}")
         return self._calibrate(rows)
 
     def _check_fitted(self) -> None:

@@ -20,22 +20,10 @@ BLOCK_ELEMENTS = 2**20
 MIXER = -0x61C8864680B583EB  # 2^64 over the golden ratio, as a signed number
 # By the kind of the other set: its name, and what is wrong if the test set shares samples with it, with the remedy.
 MEANING = {
-    "calibration": (
-        "the calibration split",
-        "what is fitted on it has seen these targets, so its errors here are too low. Fit on other samples.",
-    ),
-    "held-out": (
-        "the held-out samples of",
-        "they are compared with themselves, so their p-values are not valid. Calibrate on other samples.",
-    ),
-    "ood": (
-        "the out-of-distribution set",
-        "a sample cannot be in both, and the AUROC is too close to 0.5. Leave them out of one of the two sets.",
-    ),
-    "train": (
-        "the training set",
-        "accuracy and calibration are partly those of training samples. Test on other samples.",
-    ),
+    "calibration": "the calibration split {}: errors of what is fitted on it are too low here. Fit on other samples.",
+    "held-out": "the held-out samples of {}, so their p-values are not valid. Calibrate on other samples.",
+    "ood": "the out-of-distribution set {}: the AUROC is too close to 0.5. Leave them out of one of the two sets.",
+    "train": "the training set: accuracy and calibration are partly those of training samples. Test on other samples.",
 }
 
 
@@ -169,9 +157,7 @@ def overlap_message(kind: str, shared: int, size: int, *, test: str, other: str)
     "80 of the 100 rows of 'id' are also in the training set: accuracy and calibration are partly those of training
     samples. Test on other samples."
     """
-    what, meaning = MEANING[kind]
-    called = what if kind == "train" else f"{what} {other}"
-    return f"{shared:,} of the {size:,} rows of {test} are also in {called}: {meaning}"
+    return f"{shared:,} of the {size:,} rows of {test} are also in {MEANING[kind].format(other)}"
 
 
 def _row_keys(logits: Tensor, target: Tensor | None, dtype: torch.dtype) -> Tensor:

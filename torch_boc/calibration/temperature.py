@@ -94,9 +94,7 @@ class _Likelihood:
         own = widen(logits.gather(1, target.unsqueeze(1)))
         hopeless = int(own.isinf().sum())
         if hopeless == len(own):
-            raise ValueError(
-                "expected targets with finite logits, got -inf for the target of every sample; check the targets"
-            )
+            raise ValueError("expected targets with finite logits, got -inf for the target of every sample")
         if hopeless:
             message = f"temperature: {hopeless} of {len(own)} samples are left out: their target's logit is -inf"
             warnings.warn(message, stacklevel=4)

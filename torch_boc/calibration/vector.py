@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,37 +50,29 @@ class VectorScaling(Calibrator):
     Args:
         strength: the weight of the samples against the penalty, scikit-learn's C.
         max_samples: if the calibration split is larger, this many samples are drawn at random, with a fixed seed.
-        progress: called once a second with a few words about how far the fit is.
+
+    Attributes:
+        progress: if it is set, it is called once a second with a few words about how far the fit is.
     """
 
     name = "vector scaling"
 
-    def __init__(
-        self, *, strength: float = 1.0, max_samples: int = 100_000, progress: Callable[[str], object] | None = None
-    ) -> None:
+    def __init__(self, *, strength: float = 1.0, max_samples: int = 100_000) -> None:
         if not strength > 0:
             raise ValueError(f"expected strength above 0, got {strength}")
         if max_samples < 2:
             raise ValueError(f"expected max_samples of at least 2, got {max_samples}")
-        self.strength, self.max_samples, self.progress = strength, max_samples, progress
-        self._samples = 0
-        self._lowest = 0.0
+        self.strength, self.max_samples, self._samples, self._lowest = strength, max_samples, 0, 0.0
         self._classes = self._weight = self._bias = self._mean = torch.zeros(0)
 
     def _fit(self, logits: Tensor, target: Tensor) -> None:
         logits, target = draw_samples(logits, target, self.max_samples)
-        if logits.shape[1] ** 2 > len(logits):
-            warnings.warn(
-                f"{self.name}: {logits.shape[1]:,} classes have more weights, {logits.shape[1] ** 2:,}, than there are "
-                f"samples, {len(logits):,}, and predictions may become worse; structured scaling needs fewer samples",
-                stacklevel=3,
-            )
-        if len(logits) * logits.shape[1] ** 2 > SLOW:
-            warnings.warn(
-                f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples may take many minutes; "
-                "fewer samples take less time",
-                stacklevel=3,
-            )
+        size, weights = f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples", logits.shape[1] ** 2
+        if weights > len(logits):
+            words = f"{size}: these are fewer than the weights, {weights:,}; structured scaling needs fewer samples"
+            warnings.warn(words, stacklevel=3)
+        if len(logits) * weights > SLOW:
+            warnings.warn(f"{size} may take many minutes; fewer samples take less time", stacklevel=3)
         classes, place = target.cpu().unique(return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
@@ -92,12 +84,12 @@ class VectorScaling(Calibrator):
         mean = rows.mean(0)
         rows -= mean
         spread = max(float(rows.square().mean().sqrt()), 1e-9)
-        fit = fit_softmax(rows.div_(spread), place, strength=self.strength * spread**2, progress=self.progress)
-        if fit.steps >= MAX_ITERATIONS:
+        fit, steps = fit_softmax(rows.div_(spread), place, self.strength * spread**2, self.progress)
+        if steps >= MAX_ITERATIONS:
             words = f"{self.name}: the fit did not converge in {MAX_ITERATIONS} iterations; its numbers are rough"
             warnings.warn(words, stacklevel=3)
         self._samples, self._lowest, self._mean = len(rows), lowest, mean
-        self._classes, self._weight, self._bias = classes, fit.weight / spread, fit.bias
+        self._classes, self._weight, self._bias = classes, fit[:, :-1] / spread, fit[:, -1]
 
     def _calibrate(self, logits: Tensor) -> Calibrated:
         rows = _finite(logits, self._lowest)
@@ -115,22 +107,9 @@ def _finite(logits: Tensor, lowest: float) -> Tensor:
     return widen(logits).nan_to_num(neginf=lowest)
 
 
-class Regression(NamedTuple):
-    """Weights (K, C) and bias (K,) in float64, and the number of steps of the search."""
-
-    weight: Tensor
-    bias: Tensor
-    steps: int
-
-
 def fit_softmax(
-    features: Tensor,
-    target: Tensor,
-    *,
-    strength: float,
-    tolerance: float | None = None,
-    progress: Callable[[str], object] | None = None,
-) -> Regression:
+    features: Tensor, target: Tensor, strength: float, progress: Callable[[str], object] | None
+) -> tuple[Tensor, int]:
     """The weights W and bias b that minimise, over N samples x with targets y among K classes,
 
         mean_i -log softmax(W x_i + b)[y_i]  +  |W|^2 / (2 strength N)
@@ -143,8 +122,10 @@ def fit_softmax(
         features: (N, C) in float64.
         target: (N,) in [0, K). Every class occurs.
         strength: the weight of the samples against the penalty.
-        tolerance: the search ends when the largest slope is below this; by default what the precision allows.
         progress: called once a second with a few words about how far the search is.
+
+    Returns:
+        The weights (K, C) with the bias as a last column, in float64, and the number of steps of the search.
     """
     minimize = require("scipy", "optimize", purpose="this calibrator needs").optimize.minimize
     samples, count = len(features), int(target.max()) + 1
@@ -175,8 +156,7 @@ def fit_softmax(
             progress(f"step {steps} of at most {MAX_ITERATIONS:,}, slope {steepest:.0e}")
 
     options = {"maxiter": MAX_ITERATIONS, "maxls": LINE_SEARCH, "ftol": 64 * 2.0**-52}
-    options["gtol"] = tolerance or (LARGE_TOLERANCE if large else TOLERANCE)
+    options["gtol"] = LARGE_TOLERANCE if large else TOLERANCE
     start = torch.zeros(count * (features.shape[1] + 1), dtype=torch.float64).numpy()
     found = minimize(objective, start, method="L-BFGS-B", jac=True, options=options, callback=tell)
-    weights = torch.from_numpy(found.x).view(count, -1)
-    return Regression(weights[:, :-1], weights[:, -1], int(found.nit))
+    return torch.from_numpy(found.x).view(count, -1), int(found.nit)

@@ -126,9 +126,8 @@ def computed_again(
             return Again.apply(*batched), 0
 
     def apply(logits: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-        found: tuple[Tensor, ...] = (
-            blockwise(function, logits, *rest, weight=weight) if is_plain(logits) else Again.apply(logits, *rest)
-        )
-        return found
+        if is_plain(logits):
+            return blockwise(function, logits, *rest, weight=weight)
+        return Again.apply(logits, *rest)  # type: ignore[no-any-return]
 
     return apply

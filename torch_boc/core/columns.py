@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .blocks import blockwise, computed_again
 from .coins import coins_of_sums, gap_of_sums
-from .contract import OF_A_CLASS, QUANTITIES
+from .contract import QUANTITIES
 from .extras import EXTRAS, extra_numbers
 from .precision import accumulator, is_plain, widen
 from .rows import Rows, row_sums
@@ -33,34 +33,26 @@ def columns(
     """
 
     def numbers(z: Tensor, *own: Tensor) -> tuple[Tensor, ...]:
-        found = _numbers(z, names, own[0] if own else None, narrow, sums)
+        extras = [name for name in names if name in EXTRAS]
+        found = dict(zip(extras, extra_numbers(z, tuple(extras)), strict=True)) if extras else {}
+        if len(found) < len(names):
+            rows = sums(z, "surprise" in names or "margin" in names)
+            if not narrow:
+                rows = Rows(rows.prediction, *(None if x is None else widen(x) for x in rows[1:]))  # type: ignore[arg-type]
+            found.update({name: x for name, x in rows._asdict().items() if x is not None})
+            if not {"loss", "concentration", "free_gap"}.isdisjoint(names):
+                found.update(coins_of_sums(rows, z.shape[-1])._asdict())
+            if "gap" in names:
+                found["gap"] = gap_of_sums(rows.odds, rows.squares, z.shape[-1])
+        if own and "distance" in names:
+            found["distance"] = distance_below_top(z, own[0], found["prediction"])
+        if own and ("lost" in names or "ahead" in names):
+            found["lost"], found["ahead"] = _standing(z, own[0])
         return tuple(found[name] for name in names)
 
     given = () if index is None else (index.unsqueeze(-1),)
-    found = blockwise(numbers, logits, *given) if is_plain(logits) else numbers(logits, *given)
-    return dict(zip(names, found, strict=True))
-
-
-def _numbers(
-    logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool, sums: Callable[[Tensor, bool], Rows]
-) -> dict[str, Tensor]:
-    extras = [name for name in names if name in EXTRAS]
-    found = dict(zip(extras, extra_numbers(logits, tuple(extras)), strict=True)) if extras else {}
-    if len(found) < len(names):
-        rows = sums(logits, "surprise" in names or "margin" in names)
-        if not narrow:
-            rows = Rows(rows.prediction, *(None if x is None else widen(x) for x in rows[1:]))  # type: ignore[arg-type]
-        found.update({name: x for name, x in rows._asdict().items() if x is not None})
-        if not {"loss", "concentration", "free_gap"}.isdisjoint(names):
-            found.update(coins_of_sums(rows, logits.shape[-1])._asdict())
-        if "gap" in names:
-            found["gap"] = gap_of_sums(rows.odds, rows.squares, logits.shape[-1])
-    if index is not None and not OF_A_CLASS.isdisjoint(names):
-        if "distance" in names:
-            found["distance"] = distance_below_top(logits, index, found["prediction"])
-        if "lost" in names or "ahead" in names:
-            found["lost"], found["ahead"] = _standing(logits, index)
-    return found
+    results = blockwise(numbers, logits, *given) if is_plain(logits) else numbers(logits, *given)
+    return dict(zip(names, results, strict=True))
 
 
 @lru_cache

@@ -1,38 +1,26 @@
 """What the kernels compute: names, dtypes and places of all numbers, in one table for torch, C++ and Triton.
 
-The C++ library reports the same table when it is loaded, and is refused if it differs. The Triton kernels take their
-places from here. A number that is not in the table is computed by torch's operations.
+The C++ library reports the same table when it is loaded, and is refused if it differs. The Triton kernels store in its
+order, which the trial on each device checks. A number that is not in the table is computed by torch's operations.
 """
 
 from typing import NamedTuple
 
 from torch import Tensor
 
+# Of each sample: the target, how far its logit is below the top (0 for a target that is no class), whether it counts.
+# Without targets the first two are None; the last is None if all samples count.
+Labels = tuple[Tensor | None, Tensor | None, Tensor | None]
 # The dtypes of logits; the library knows each by its place.
 LOGITS = ("float32", "bfloat16", "float16", "float64")
 # The numbers of each row that the operator `columns` computes, and their dtypes: "index" is int64, "wide" is float64,
 # and "real" is the dtype in which the sums are taken, or float64 if that is asked for.
 QUANTITIES = {
-    "prediction": "index",
-    "top": "real",
-    "odds": "real",
-    "squares": "wide",
-    "mass": "wide",
-    "mass_squares": "wide",
-    "surprise": "real",
-    "margin": "real",
-    "loss": "real",
-    "gap": "wide",
-    "concentration": "real",
-    "free_gap": "real",
-    "log_odds": "wide",
-    "tempered_loss": "wide",
-    "top_margin": "wide",
-    "gen": "wide",
-    "distance": "wide",
-    "lost": "wide",
-    "ahead": "index",
-}
+    "prediction": "index", "top": "real", "odds": "real", "squares": "wide", "mass": "wide", "mass_squares": "wide",
+    "surprise": "real", "margin": "real", "loss": "real", "gap": "wide", "concentration": "real", "free_gap": "real",
+    "log_odds": "wide", "tempered_loss": "wide", "top_margin": "wide", "gen": "wide",
+    "distance": "wide", "lost": "wide", "ahead": "index",
+}  # fmt: skip
 # The sums of `rows.py`, which have a gradient; the last two are computed only if they are asked for.
 SUMS = ("prediction", "top", "odds", "squares", "mass", "mass_squares", "surprise", "margin")
 COINS = ("prediction", "odds", "loss", "concentration", "free_gap")

@@ -156,18 +156,13 @@ def _all(logits: Tensor, extras: bool) -> tuple[Tensor, ...]:
     return prediction, top, odds, squares, *masses(logits, odds.unsqueeze(-1), squares.unsqueeze(-1)), *more
 
 
-def gradient(
-    logits: Tensor,
-    on_top: Tensor | None,
-    on_odds: Tensor | None,
-    on_squares: Tensor | None,
-    on_surprise: Tensor | None = None,
-    on_margin: Tensor | None = None,
-) -> Tensor:
+def gradient(logits: Tensor, *grads: Tensor | None) -> Tensor:
     """The gradient of the logits from the gradients of the sums but the masses, which have a last axis of size 1.
 
-    The top logit gets the gradient of `top`, minus the sum of what its rivals get.
+    They are those of top, odds, squares and, if they are given, of surprise and margin. The top logit gets the gradient
+    of `top`, minus the sum of what its rivals get.
     """
+    on_top, on_odds, on_squares, on_surprise, on_margin = [*grads, None, None][:5]
     prediction, largest, below = find_top(logits)
     undefined = largest - largest  # NaN where the top is infinite: such a row has no gradient
     loses = _put(torch.sigmoid(below), prediction, 0.0)

@@ -8,6 +8,7 @@ depends only on k. The mass is computed from deviances and Stirling errors (Load
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,18 +17,9 @@ from torch import Tensor
 from .blocks import blockwise
 from .precision import widen
 
-# Up to this many samples, nothing is cut into pieces.
-ONE_PIECE = 2**16
 # lgamma(n + 1) minus Stirling's formula for n = 1, ..., 7: below 8 the series is not exact enough.
-STIRLING_ERRORS = (
-    0.08106146679532726,
-    0.041340695955409294,
-    0.02767792568499834,
-    0.020790672103765093,
-    0.016644691189821193,
-    0.013876128823070748,
-    0.01189670994589177,
-)
+STIRLING_ERRORS = (0.08106146679532726, 0.041340695955409294, 0.02767792568499834, 0.020790672103765093,
+                   0.016644691189821193, 0.013876128823070748, 0.01189670994589177)  # fmt: skip
 
 
 def expected_wins(loss: Tensor, trials: int) -> Tensor:
@@ -46,16 +38,11 @@ def log_tails(wins: Tensor, trials: int, odds: Tensor, *, slope: bool = True) ->
     The wins are whole numbers from 0 to trials + 1, or NaN. Without `slope`, there is no derivative. Each step makes
     new tensors, and those of one piece stay in the cache.
     """
-    if torch.compiler.is_compiling() or odds.numel() <= ONE_PIECE:
-        return _log_tails(wins, trials, odds, slope)
-
-    def tails(count: Tensor, against: Tensor) -> tuple[Tensor, ...]:
-        return _log_tails(count, trials, against, slope)
-
+    tails = partial(_log_tails, trials=trials, slope=slope)
     return tuple(x.squeeze(-1) for x in blockwise(tails, wins.unsqueeze(-1), odds.unsqueeze(-1), weight=8))
 
 
-def _log_tails(wins: Tensor, trials: int, odds: Tensor, slope: bool) -> tuple[Tensor, ...]:
+def _log_tails(wins: Tensor, odds: Tensor, trials: int, slope: bool) -> tuple[Tensor, ...]:
     sure = odds == 0.0
     # Negative odds are not valid and give NaN. At odds of 0 the derivative has a limit, but would be computed as 0/0.
     odds = torch.where(odds < 0.0, math.nan, odds.clamp_min(torch.finfo(odds.dtype).tiny))

@@ -3,19 +3,9 @@
 import torch
 from torch import Tensor
 
+from . import contract
 from .coins import Coins
-from .contract import (
-    ALL_SUMS,
-    BINS_PER_DECADE,
-    GAP_BINS,
-    LOWEST_DECADE,
-    BinCounts,
-    BinSums,
-    Counts,
-    LabelledSums,
-    Sums,
-    Tally,
-)
+from .contract import ALL_SUMS, GAP_BINS, BinCounts, BinSums, Counts, LabelledSums, Labels, Sums, Tally
 
 
 def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, like: Tensor | None = None) -> Tally:
@@ -31,14 +21,7 @@ def empty_tally(bins: int = 15, device: torch.device | str | None = None, *, lik
 
 
 def add_samples(
-    total: Tally,
-    coins: Coins,
-    log_p_value: Tensor,
-    target: Tensor | None,
-    distance: Tensor | None,
-    counted: Tensor | None,
-    num_classes: int,
-    alpha: float,
+    total: Tally, coins: Coins, log_p_value: Tensor, labels: Labels, num_classes: int, alpha: float
 ) -> None:
     """Add samples to a tally, in place. It uses few operations, because each is a launch on a GPU.
 
@@ -46,12 +29,11 @@ def add_samples(
         total: the tally.
         coins: those of each sample.
         log_p_value: of the expected wins.
-        target: class indices, or None.
-        distance: how far the target's logit is below the top, 0 for a target that is no class; None without targets.
-        counted: which samples count, or None if all do.
+        labels: class indices, how far the target's logit is below the top, and which samples count; see `Labels`.
         num_classes: C.
         alpha: the level of `rejected`.
     """
+    target, distance, counted = labels
     numbers = torch.stack([flat(x) for x in (coins.odds, coins.loss, coins.concentration, coins.free_gap)])
     joint = numbers.sum(0)
     valid = joint - joint == 0.0  # False if one of the numbers is NaN or infinite
@@ -94,7 +76,7 @@ def add_samples(
     total.bin_counts.scatter_add_(1, places, torch.stack(masks).long())
     of_confidence = by_confidence.expand(3, -1)
     total.bin_sums.scatter_add_(1, torch.cat([of_confidence, by_dominance.unsqueeze(0)]), of_bins)
-    place = (gap.log10() - LOWEST_DECADE) * BINS_PER_DECADE + 1
+    place = (gap.log10() - contract.LOWEST_DECADE) * contract.BINS_PER_DECADE + 1
     total.gap_histogram.scatter_add_(0, as_place(place, GAP_BINS, has_nan=False), valid.long())
 
 

@@ -51,7 +51,7 @@ def add_evidence(total: Tally, evidence: Evidence, *, alpha: float = 0.05) -> No
     given, coins, labels = evidence, evidence.coins, (evidence.target, evidence.distance, evidence.counted)
     if coins.odds.requires_grad:
         coins = coins._replace(**{name: getattr(coins, name).detach() for name in COINS})
-    add_samples(total, coins, *labels, given.num_classes, given.trials, alpha)
+    add_samples(total, coins, labels, given.num_classes, given.trials, alpha)
 
 
 def add_logits(

@@ -63,18 +63,13 @@ class BoCBatchPredictor:
         **options: Any,
     ) -> None:
         if isinstance(factory, nn.Module) or not callable(factory):
-            raise TypeError(
-                f"expected factory as a function that returns the model, got {type(factory).__name__}; "
-                "write a function that loads the model, so that each worker loads it for itself"
-            )
+            raise TypeError(f"expected factory as a function that returns the model, got {type(factory).__name__}")
         # Bad options are refused here, before workers start. A compiled module could not be pickled.
         self._blank = BoCPredictor(nn.Identity(), progress=False, **options | {"compile": False})
         taken = ("target", *self._blank.columns)
         check_id(id, taken)
         if isinstance(keep, str) or {*keep} & {*taken, id} or len({*keep}) < len(keep):
-            raise ValueError(
-                f"expected keep as a list of different names, not among {', '.join(taken)} or id, got {keep!r}"
-            )
+            raise ValueError(f"expected keep as a list of different names, none of another column, got {keep!r}")
         self.factory, self.preprocess, self.inputs, self.target, self.id = factory, preprocess, inputs, target, id
         self._options, self.passed = options | {"test": self._blank.test}, (*(() if id is None else (id,)), *keep)
         self.columns = (*self.passed, *(() if target is None else ("target",)), *self._blank.columns)
@@ -97,10 +92,7 @@ class BoCBatchPredictor:
             table |= next(self._blank.predict([]))
         else:
             if self._predictor is None:
-                model = self.factory()
-                if not isinstance(model, nn.Module):
-                    raise TypeError(f"expected a factory that returns a torch.nn.Module, got {type(model).__name__}")
-                self._predictor = BoCPredictor(model, progress=False, **self._options)
+                self._predictor = BoCPredictor(self.factory(), progress=False, **self._options)
             target = None if self.target is None else column_tensor(self.target, batch[self.target])
             table |= next(self._predictor.predict([(self._arguments(batch, inputs), target)]))
         if (rows := len(table.pop("index"))) != size:
@@ -118,9 +110,7 @@ class BoCBatchPredictor:
         if names is None:
             names = [name for name in batch if name not in (*self.passed, self.target)]
             if len(names) != 1:
-                raise ValueError(
-                    f"expected inputs=, the column that the model gets, among {', '.join(batch)}, got none"
-                )
+                raise ValueError(f"expected inputs=, the column that the model gets, got none of {', '.join(batch)}")
         tensors = {name: column_tensor(name, batch[name]) for name in names}
         return tensors[names[0]] if self.inputs is None or isinstance(self.inputs, str) else tensors
 

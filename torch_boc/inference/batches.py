@@ -1,7 +1,6 @@
 """What a loader yields: the arguments of a model, the targets, and the ids of the samples."""
 
 import inspect
-import numbers
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -33,7 +32,7 @@ class Batch(NamedTuple):
 
     def map(self, function: Callable[[Any], Any]) -> "Batch":
         """A copy with `function` applied to each of the model's arguments."""
-        kwargs = dict(zip(self.kwargs, map(function, self.kwargs.values()), strict=True))
+        kwargs = {name: function(x) for name, x in self.kwargs.items()}
         return self._replace(args=tuple(map(function, self.args)), kwargs=kwargs)
 
     def piece(self, start: int, stop: int) -> "Batch":
@@ -75,9 +74,7 @@ class BatchReader:
 
     def read(self, batch: Any) -> Batch:
         """The arguments for one call of the model, and the ids and targets."""
-        ids = None
-        if self.id is not None:
-            batch, ids = take_id(batch, self.id, self._required)
+        batch, ids = (batch, None) if self.id is None else take_id(batch, self.id, self._required)
         inputs, target = split_batch(batch, inputs=self._required)
         args, kwargs = (), {}
         if isinstance(inputs, Mapping):
@@ -142,10 +139,10 @@ def as_ids(values: Any, size: int) -> Column:
     if type(values).__module__ == "numpy" and hasattr(values, "tolist"):
         values = values.tolist()
     if isinstance(values, list | tuple):
-        values = [x.item() if isinstance(x, Tensor) and x.ndim == 0 else x for x in values]
-        if values and all(isinstance(x, numbers.Integral) for x in values):  # those of NumPy as well
+        values = [x.item() if getattr(x, "ndim", None) == 0 else x for x in values]  # numbers of torch and of NumPy
+        if values and all(isinstance(x, int) for x in values):
             with suppress(RuntimeError, ValueError):  # a number of more than 64 bits
-                values = torch.tensor(list(map(int, values)))
+                values = torch.tensor(values)
     if isinstance(values, Tensor):
         fits = values.ndim == 1 and values.layout == torch.strided and not values.is_complex()
         fits, values = fits and (not values.is_floating_point() or values.dtype in FLOATS), values.clone()

@@ -114,10 +114,8 @@ def to_device(batch: Batch, device: torch.device, *, ahead: bool = False) -> Bat
     def copied(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
-        if device.type != "cuda":
-            return x.to(device)
-        if x.device.type != "cpu" or x.layout != torch.strided:  # it has no pinned memory
-            return x if ahead else x.to(device, non_blocking=x.device.type != "cpu")
+        if device.type != "cuda" or x.device.type != "cpu" or x.layout != torch.strided:  # no pinned memory
+            return x if ahead else x.to(device)
         # A loader may write its next batch into the memory that it pinned itself, so that this copy is waited for.
         return x.to(device) if x.is_pinned() else x.pin_memory().to(device, non_blocking=True)
 

@@ -24,10 +24,7 @@ from .ranks import Rank
 # A process has about this many blocks, of at most so many samples: what is lost when it is killed is one block.
 BLOCKS_PER_RANK, BLOCK_ROWS = 32, 2**17
 SAMPLERS = (SequentialSampler, DistributedSampler)  # whose order is known, if they are no classes of the user's own
-ENDED = (
-    "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of the data set ends a loader "
-    "early: let the data set raise another error"
-)
+ENDED = "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of the data set ends it"
 
 
 def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
@@ -52,10 +49,9 @@ def count_kept(sampler: DistributedSampler[Any]) -> int:
     """How many samples of a process are no padding.
 
     A `DistributedSampler` repeats samples until all processes have equally many. Place i of a process is place
-    rank + i * world of all processes, and it is padding if that is not smaller than the length of the data set.
+    rank + i * world of all processes, and it is padding if that is not smaller than the length of the data set. A
+    sampler that drops the last samples has no padding, and may have fewer samples than this.
     """
-    if sampler.drop_last:
-        return sampler.num_samples
     return len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]
 
 
@@ -81,7 +77,7 @@ def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
     batches: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     sampler: Any = batches.sampler if type(batches) is BatchSampler else batches
     plain = type(loader).__iter__ is DataLoader.__iter__  # a class that inherits from it may yield other batches
-    in_order = plain and (loader.num_workers == 0 or getattr(loader, "in_order", True))
+    in_order = plain and (loader.num_workers == 0 or loader.in_order)
     listed = isinstance(sampler, list | tuple | range) and all(type(x) is int and x >= 0 for x in sampler)
     if in_order and type(batches) is BatchSampler and (listed or type(sampler) in SAMPLERS):
         kept = count_kept(sampler) if type(sampler) is DistributedSampler else None
@@ -89,31 +85,23 @@ def number(loader: Iterable[Any], reader: BatchReader) -> Iterator[Batch]:
     # Without batching by the loader, each item of the data set is a batch of its own.
     known = in_order and loader.batch_sampler is None and type(sampler) is SequentialSampler
     if not known and reader.id is None:
-        out_of_order = "in_order=False" if plain else "an __iter__ of its own"
+        why = type(sampler).__name__ if in_order else "in_order=False" if plain else "an __iter__ of its own"
         raise ValueError(
-            "expected a loader that keeps the order of its data set, got a DataLoader with "
-            f"{type(sampler).__name__ if in_order else out_of_order}, so that it is not known which sample a row is; "
-            "leave shuffle=True and other samplers out, or give the predictor id='name', a column that says it"
+            f"expected a loader that keeps the order of its data set, got a DataLoader with {why}, so that it is not "
+            "known which sample a row is; leave shuffle=True and other samplers out, or give the predictor id='name'"
         )
-    shared = distributed_sampler(loader)
-    if shared is not None and not shared.drop_last and shared.total_size > len(shared.dataset):  # type: ignore[arg-type]
+    shared = getattr(sampler, "sampler", sampler)
+    if isinstance(shared, DistributedSampler) and not shared.drop_last and shared.total_size > len(shared.dataset):  # type: ignore[arg-type]
         raise ValueError(
-            f"expected each sample once, got a {type(shared).__name__} that repeats samples, in a loader of which it "
-            "is not known where they are; give the predictor shard='auto' and the data set itself, or the sampler "
-            "drop_last=True"
+            f"expected each sample once, got a {type(shared).__name__} that repeats samples; give the predictor "
+            "shard='auto' and the data set itself, or the sampler drop_last=True"
         )
     is_torchs = plain and type(sampler).__module__.startswith("torch.utils.data.")
     return numbered(loader, reader, known=known, least=len(loader) if is_torchs else 0)
 
 
 def numbered(
-    loader: Any,
-    reader: BatchReader,
-    places: Any = None,
-    *,
-    kept: int | None = None,
-    known: bool = True,
-    least: int = 0,
+    loader: Any, reader: BatchReader, places: Any = None, *, kept: int | None = None, known: bool = True, least: int = 0
 ) -> Iterator[Batch]:
     """The batches of a loader, each with the column `index`, unless the user's id has this name.
 
@@ -131,9 +119,8 @@ def numbered(
         indices = range(seen, seen + batch.size) if places is None else next(left, ())
         if batch.size != len(indices):
             raise ValueError(
-                f"expected {len(indices)} samples in a batch of the loader, got {batch.size}, so that it is not "
-                "known which sample a row is; let its collate_fn keep every sample (torch.utils.data.Subset leaves "
-                "samples out), or give iter(loader), whose rows are counted"
+                f"expected {len(indices)} samples in a batch of the loader, got {batch.size}; let its collate_fn keep "
+                "every sample, so that it is known which sample a row is, or give iter(loader), whose rows are counted"
             )
         if known:
             batch = batch._replace(known={"index": torch.tensor(indices, dtype=torch.int64), **batch.known})
@@ -141,14 +128,6 @@ def numbered(
         yield batch if kept is None or seen <= kept else batch.piece(0, max(0, batch.size + kept - seen))
     if batches < least or next(left, None) is not None:
         raise ValueError(ENDED)
-
-
-def distributed_sampler(loader: Any) -> DistributedSampler[Any] | None:
-    """The `DistributedSampler` of a loader, also if a batch sampler has it; None if there is none."""
-    batches = getattr(loader, "batch_sampler", None)
-    sampler = getattr(loader, "sampler", None) if batches is None else batches
-    sampler = getattr(sampler, "sampler", sampler)
-    return sampler if isinstance(sampler, DistributedSampler) else None
 
 
 class SharedData:
@@ -169,13 +148,11 @@ class SharedData:
         loader: Any = as_loader(data, batch_size)
         batches: Any = getattr(loader, "batch_sampler", None)
         sampler: Any = getattr(batches, "sampler", None)
-        source = sampler.data_source if type(sampler) is SequentialSampler else getattr(sampler, "dataset", ())
         can_be_shared = (
             type(batches) is BatchSampler
             and type(loader).__iter__ is DataLoader.__iter__
             and type(sampler) in SAMPLERS
             and not (batches.drop_last or getattr(sampler, "drop_last", False))
-            and len(source) == len(loader.dataset)
         )
         if not can_be_shared:
             raise TypeError(

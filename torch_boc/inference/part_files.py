@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .._optional import require_pyarrow
-from ..data.atomic import check_file, check_folder, lock, replacing
+from ..data.atomic import check_folder, lock, replacing
 from ..data.parquet import Column, ParquetFile
 
 KEY = "torch_boc"  # of the settings in the metadata of Parquet files
@@ -32,55 +32,36 @@ NAME = re.compile(r"part-(\d{12,})-(\d{12,})\.parquet")
 DELETE = "Delete it, and predict again"
 # A part of a single file is closed after this many rows or seconds. After an interruption, the open part is lost.
 PART_ROWS, PART_SECONDS = 2**15, 60.0
-CHECKED_WORDS = 2**22  # how many 32-bit words are summed at once
 Settings = Mapping[str, object]
 
 
 def checksum(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """A checksum of the names, shapes, dtypes and bytes of tensors, made on their devices in one pass.
-
-    Each tensor becomes the sum of x_j w_j modulo 2^64 over its 32-bit words x_j, with fixed odd weights w_j of 64 bits.
+    """A checksum of the names, shapes, dtypes and bytes of tensors.
 
     >>> checksum(torch.nn.Linear(2, 1).state_dict().items()) == checksum(torch.nn.Linear(2, 1).state_dict().items())
     False
     """
-    found: list[object] = []
-    parts: list[tuple[str, Any]] = list(tensors)
+    found, parts = hashlib.sha256(), list[tuple[str, Any]](tensors)
     for name, x in parts:  # the list grows in the loop
-        found += [name, tuple(x.shape), str(x.dtype)]
+        found.update(repr((name, tuple(x.shape), x.dtype)).encode())
         if is_traceable_wrapper_subclass(x):
             parts += [(f"{name}.{inner}", getattr(x, inner)) for inner in x.__tensor_flatten__()[0]]
             continue
         x = x.detach().dequantize() if x.is_quantized else x.detach().to_dense()
-        content = x.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-        content = torch.nn.functional.pad(content, (0, -len(content) % 4))
-        if content.storage_offset() % 4:
-            content = content.clone()
-        total = torch.zeros((), dtype=torch.int64, device=x.device)
-        for start, words in enumerate(content.view(torch.int32).split(CHECKED_WORDS)):
-            # Odd numbers that look random: the finalizer of splitmix64, with shifts that keep the sign.
-            w = torch.arange(1, len(words) + 1, device=x.device).add_(start * CHECKED_WORDS).mul_(-7046029254386353131)
-            w = (w ^ (w >> 30)) * -4658895280553007687
-            w = (w ^ (w >> 27)) * -7723592293110705685
-            total += (words * ((w ^ (w >> 31)) | 1)).sum()
-        found.append(int(total))
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+        content = x.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        found.update(content.view(torch.uint8).numpy())
+    return found.hexdigest()[:16]
 
 
 @contextmanager
 def one_writer(path: Path) -> Iterator[None]:
     """Hold `{path}.lock` within the block. The system releases it when the process ends, whatever ends it."""
-    held = check_file(f"{path}.lock")
-    if held.is_symlink():
-        raise ValueError(f"expected no link at {held}, got one; remove it")
+    held = Path(f"{path}.lock")
     held.parent.mkdir(parents=True, exist_ok=True)
     with held.open("a") as file:
         # The earlier holder may have deleted the file after it was opened here.
         if lock(file) is False or not held.exists() or not os.path.samestat(held.stat(), os.fstat(file.fileno())):
-            raise BlockingIOError(
-                f"expected that nobody else writes {path}, got another run, which holds {held}; wait for it, or choose "
-                "another path"
-            )
+            raise BlockingIOError(f"expected that nobody else writes {path}, got another run, which holds {held}; wait")
         try:
             yield
         finally:
@@ -242,8 +223,6 @@ def check_complete(folder: str | os.PathLike[str], *, checksums: bool = True) ->
         reached = part.stop
     if gaps:
         named = ", ".join(gaps[:5]) + (f" and {len(gaps) - 5} more ranges" if len(gaps) > 5 else "")
-        raise ValueError(
-            f"expected all {samples} samples in {folder}, got none of {named}; run the prediction again, with any "
-            "number of processes: it does only what is missing"
-        )
+        remedy = "run the prediction again, with any number of processes: it does only what is missing"
+        raise ValueError(f"expected all {samples} samples in {folder}, got none of {named}; {remedy}")
     return samples

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import DistributedSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from .. import __version__
 from .._optional import require, require_pyarrow
@@ -24,7 +24,7 @@ from ..nn import Acceptance, ConformalTest, find_logits
 from ..nn.screening import SampleColumns
 from .batches import Batch, BatchReader, check_id
 from .device import Landing, Prefetch, device_of, evaluating, in_fitting_pieces, land
-from .order import SharedData, as_loader, count_samples, distributed_sampler, number
+from .order import SharedData, as_loader, count_samples, number
 from .part_files import RunFolder, check_settings, checksum, metadata_of, one_writer, read_settings
 from .ranks import check_shard, find_rank
 
@@ -199,18 +199,13 @@ class BoCPredictor:
         path, loader = check_file(path), as_loader(loader, self.batch_size)
         sampler = getattr(loader, "sampler", None)
         if resume and isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
-            raise ValueError(
-                "expected a loader whose order is the same in the next run, to continue there, got a DataLoader with "
-                f"{type(sampler).__name__}; leave shuffle=True out, or resume=True"
-            )
+            order = f"whose order is the same in the next run, got a DataLoader with {type(sampler).__name__}"
+            raise ValueError(f"expected a loader {order}; leave shuffle=True out, or resume=True")
         batches, samples = number(loader, self._reader), count_samples(loader)
-        sampler = distributed_sampler(loader)
-        if sampler is not None and sampler.num_replicas > 1:
-            warnings.warn(
-                f"this file has the samples of process {sampler.rank + 1} of {sampler.num_replicas} only; with "
-                "shard='auto' all processes write one folder",
-                stacklevel=2,
-            )
+        if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+            which = f"process {sampler.rank + 1} of {sampler.num_replicas}"
+            words = f"this file has the samples of {which} only; with shard='auto' all processes write one folder"
+            warnings.warn(words, stacklevel=2)
         settings |= {"batches": length_hint(loader, -1)} if samples is None else {"samples": samples}
         with one_writer(path) if os.name == "posix" else nullcontext():
             if not resume:
@@ -268,8 +263,8 @@ class BoCPredictor:
             logits = find_logits(self._forward(*batch.args, **batch.kwargs))
         if logits.ndim != 2 or len(logits) != batch.size:
             raise ValueError(
-                f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; "
-                "a table has one row for each sample: put a module around the model that reduces the other axes"
+                f"expected logits of shape ({batch.size}, C) for {batch.size} samples, got {tuple(logits.shape)}; a "
+                "table has one row for each sample: put a module around the model that reduces the other axes"
             )
         self._first.look(logits)
         # Outside of inference mode, so that users get ordinary tensors.

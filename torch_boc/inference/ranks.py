@@ -26,9 +26,7 @@ def check_shard(shard: Any) -> str | Rank | None:
         return shard
     whole = isinstance(shard, tuple | list) and len(shard) == 2 and all(type(x) is int for x in shard)
     if not whole or not 0 <= shard[0] < shard[1]:
-        raise ValueError(
-            f"expected shard as None, 'auto' or (rank, number of processes) with a rank from 0 on, got {shard!r}"
-        )
+        raise ValueError(f"expected shard as None, 'auto' or (rank, number of processes), got {shard!r}")
     return Rank(*shard)
 
 
@@ -52,9 +50,7 @@ def find_rank(shard: str | Rank) -> Rank:
     rank, world = _number(name), _number(*(("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if slurm else ("WORLD_SIZE",)))
     if name == "LOCAL_RANK" and "NODE_RANK" in os.environ and (node := _number("NODE_RANK")):
         if "LOCAL_WORLD_SIZE" not in os.environ:  # Lightning has the number of nodes in its own settings only
-            raise ValueError(
-                f"expected LOCAL_WORLD_SIZE or RANK in the environment of node {node}, got LOCAL_RANK only; {REMEDY}"
-            )
+            raise ValueError(f"expected LOCAL_WORLD_SIZE or RANK in the environment of node {node}; {REMEDY}")
         rank += node * _number("LOCAL_WORLD_SIZE")
     # Slurm tells a batch script that it is process 0 of all tasks, but no others were started.
     if slurm and "SLURM_STEP_NUM_TASKS" not in os.environ and world > 1:

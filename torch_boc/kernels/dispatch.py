@@ -20,7 +20,7 @@ from torch.nn import Parameter
 from ..core import tails
 from ..core.coins import Coins
 from ..core.columns import columns as columns_by_torch
-from ..core.contract import NOT_BY_TRITON, QUANTITIES, Tally
+from ..core.contract import NOT_BY_TRITON, QUANTITIES, Labels, Tally
 from ..core.precision import widen
 from ..core.rows import Rows
 from ..core.tally import add_samples
@@ -147,7 +147,7 @@ def _native_while_compiling(path: str) -> bool:
     """Whether the native library can take a call: a constant for the compiler, which cannot follow the questions."""
     if path == "native":
         native.library()
-    return native.available() and not interpreted() and not torch._C._are_functorch_transforms_active()
+    return native.variant() is not None and not interpreted() and not torch._C._are_functorch_transforms_active()
 
 
 # What torch.compiler.assume_constant_result does, without the import of the compiler, which takes as long as torch's.
@@ -199,24 +199,14 @@ def log_p_value(coins: Coins, trials: int) -> Tensor:
     return log_tail(tails.expected_wins(coins.loss.detach(), trials), trials, widen(coins.odds))
 
 
-def tally(
-    total: Tally,
-    coins: Coins,
-    target: Tensor | None,
-    distance: Tensor | None,
-    counted: Tensor | None,
-    num_classes: int,
-    trials: int,
-    alpha: float,
-) -> None:
+def tally(total: Tally, coins: Coins, labels: Labels, num_classes: int, trials: int, alpha: float) -> None:
     """Add samples to a tally, in place: `core.tally.add_samples` on the path of the odds."""
-    numbers, labels = coins[:5], (target, distance, counted)
-    path, device = decide(coins.odds, logits=False), coins.odds.device
+    numbers, path, device = coins[:5], decide(coins.odds, logits=False), coins.odds.device
     alike = {x.device for x in (*numbers, *labels, *total) if x is not None} == {device}
     if path is None or not alike or coins.odds.dtype != torch.float64 or trials > path.most_trials:
-        add_samples(total, coins, log_p_value(coins, trials), *labels, num_classes, alpha)
+        add_samples(total, coins, log_p_value(coins, trials), labels, num_classes, alpha)
     else:
-        path.kernels.tally(numbers, *labels, num_classes, trials, alpha, *total)
+        path.kernels.tally(numbers, labels, num_classes, trials, alpha, *total)
 
 
 def tally_logits(
@@ -229,7 +219,7 @@ def tally_logits(
     if not logits.device == labels.device == total.counts.device:
         return False
     counted = None if target is None or ignore_index is None else target != ignore_index
-    path.kernels.tally([logits], target, None, counted, logits.shape[-1], trials, alpha, *total)
+    path.kernels.tally([logits], (target, None, counted), logits.shape[-1], trials, alpha, *total)
     return True
 
 

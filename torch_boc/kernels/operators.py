@@ -13,9 +13,10 @@ from torch.autograd.function import once_differentiable
 
 from ..core import tails
 from ..core.columns import dtypes_of
-from ..core.contract import OF_A_CLASS, SUMS, Tally
+from ..core.contract import OF_A_CLASS, SUMS, Labels, Tally
 from ..core.rows import gradient_of_all
 from .cpu import calls as native
+from .cpu import library
 from .triton import launch as triton
 
 # The schemas are written out because older versions of torch do not infer all of them, and because torch would infer
@@ -38,9 +39,7 @@ def _check_rows(x: Tensor | None, kind: torch.dtype, logits: Tensor) -> None:
 
 
 @_operator(
-    "torch_boc::columns",
-    mutates_args=(),
-    schema="(Tensor logits, str[] names, Tensor? index, bool narrow) -> Tensor[]",
+    "torch_boc::columns", mutates_args=(), schema="(Tensor logits, str[] names, Tensor? index, bool narrow) -> Tensor[]"
 )
 def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
     """`core.columns.columns` in one pass over logits (..., C), without a gradient."""
@@ -110,34 +109,13 @@ def _sums_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None,
     logits, *sums = ctx.saved_tensors
     kinds = dtypes_of(SUMS, logits.dtype, True)[1:]
     cast = [x if x is None else x.to(kind) for x, kind in zip(given, kinds, strict=True)]
-    # The sums follow from the logits. They are detached here, and `_backward_twice` differentiates by the logits.
-    return row_sums_backward(logits, *(x.detach() for x in sums), *cast), None
+    if torch.is_grad_enabled():  # a second derivative, by the formulas in torch, because it is rarely needed
+        _, _, *which = (x.detach().unsqueeze(-1) for x in sums)
+        return gradient_of_all(logits, *which, *(x if x is None else x.unsqueeze(-1) for x in cast)), None
+    return row_sums_backward(logits, *sums, *cast), None
 
 
 row_sums.register_autograd(_sums_backward, setup_context=_save_sums)
-
-
-def _save_all(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    logits, _, _, odds, mass, *grads = inputs
-    ctx.present = [x is not None for x in grads]
-    ctx.save_for_backward(logits, odds, mass, *(x for x in grads if x is not None))
-
-
-def _backward_twice(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    """The second derivative, by the formulas in torch, because it is rarely needed."""
-    logits, odds, mass, *grads = ctx.saved_tensors
-
-    def formula(z: Tensor, *given: Tensor) -> Tensor:
-        rest = iter(given)
-        on = (next(rest).unsqueeze(-1) if here else None for here in ctx.present)
-        return gradient_of_all(z, odds.unsqueeze(-1), mass.unsqueeze(-1), *on)
-
-    on_logits, *on_given = torch.func.vjp(formula, logits, *grads)[1](grad)
-    rest = iter(on_given)
-    return on_logits, None, None, None, None, *(next(rest) if here else None for here in ctx.present)
-
-
-row_sums_backward.register_autograd(_backward_twice, setup_context=_save_all)
 
 
 def _batched(info: Any, tensors: Sequence[Any], in_dims: Sequence[Any]) -> list[Any]:
@@ -166,18 +144,10 @@ _STATES = "Tensor(a!) counts, Tensor(b!) sums, Tensor(c!) gap_histogram, Tensor(
 @_operator(
     "torch_boc::tally",
     mutates_args=Tally._fields,
-    schema="(Tensor[] given, Tensor? target, Tensor? distance, Tensor? counted, int num_classes, int trials, "
-    f"float alpha, {_STATES}) -> ()",
+    schema=f"(Tensor[] given, Tensor?[] labels, int num_classes, int trials, float alpha, {_STATES}) -> ()",
 )
 def tally(
-    given: Sequence[Tensor],
-    target: Tensor | None,
-    distance: Tensor | None,
-    counted: Tensor | None,
-    num_classes: int,
-    trials: int,
-    alpha: float,
-    *states: Tensor,
+    given: Sequence[Tensor], labels: Labels, num_classes: int, trials: int, alpha: float, *states: Tensor
 ) -> None:
     """`core.tally.add_samples`: add samples to the tensors of a `Tally`, in place.
 
@@ -185,15 +155,15 @@ def tally(
     Prediction and target are int64, `counted` is bool, all other numbers of the samples are float64.
     """
     if len(given) == 1:
-        _check_rows(target, torch.int64, given[0])
-        _check_rows(counted, torch.bool, given[0])
+        for x, kind in zip(labels, (torch.int64, torch.float64, torch.bool), strict=True):
+            _check_rows(x, kind, given[0])
     for x, kind in zip(states, (torch.int64, torch.float64, torch.int64, torch.int64, torch.float64), strict=True):
         if x.dtype != kind or not x.is_contiguous() or x.device != given[0].device:
             raise ValueError(
                 f"expected contiguous states in {kind} on {given[0].device}, got {x.dtype} with strides {x.stride()} "
                 f"on {x.device}"
             )
-    _kernels(given[0]).tally(given, target, distance, counted, num_classes, trials, alpha, *states)
+    _kernels(given[0]).tally(given, labels, num_classes, trials, alpha, *states)
 
 
 tally.register_fake(lambda *_: None)
@@ -235,9 +205,9 @@ def log_tails(wins: Tensor, trials: int, odds: Tensor) -> tuple[Tensor, ...]:
         got = ", ".join(f"{tuple(x.shape)} in {x.dtype} on {x.device}" for x in (wins, odds))
         raise ValueError(f"expected two tensors of one shape in float64 on one device, got {got}")
     kernels = _kernels(odds)
-    if not kernels.takes_trials(odds.device.type, trials):
-        return tails.log_tails(wins, trials, odds)
-    found: tuple[Tensor, ...] = kernels.log_tails(wins, trials, odds)
+    by_library = kernels is native and trials <= native.MOST_TRIALS and library.variant() is not None
+    takes = by_library or (kernels is triton and triton.available(odds.device.type))
+    found: tuple[Tensor, ...] = (kernels if takes else tails).log_tails(wins, trials, odds)
     return found
 
 

@@ -111,8 +111,8 @@ def _largest_error(device: str) -> float:
         errors.append(_gradient_error(logits))
         labels = index, expected["distance"], None
         found, total = (empty_tally(BINS, like=logits) for _ in range(2))
-        tally(list(coins[:5]), *labels, classes, TRIALS, ALPHA, *found)
-        add_samples(total, coins, tails[0], *labels, classes, ALPHA)
+        tally(list(coins[:5]), labels, classes, TRIALS, ALPHA, *found)
+        add_samples(total, coins, tails[0], labels, classes, ALPHA)
         errors += [_relative_error(x, y) for x, y in zip(found, total, strict=True)]
     return torch.stack(errors).max().item()  # NaN if any error is NaN
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from ...core.columns import dtypes_of
-from ...core.contract import LOGITS, QUANTITIES, Tally
+from ...core.contract import LOGITS, QUANTITIES, Labels, Tally
 from ...core.tails import continued_steps
-from .library import available, library, threads
+from ..triton.layout import join
+from .library import library, threads
 
 # The dtypes of logits, and the number of each in the library.
 DTYPES = {getattr(torch, name): number for number, name in enumerate(LOGITS)}
@@ -58,16 +59,10 @@ def gradient(logits: Tensor, sums: Sequence[Tensor], grads: Sequence[Tensor | No
 
 
 def tally(
-    given: Sequence[Tensor],
-    target: Tensor | None,
-    distance: Tensor | None,
-    counted: Tensor | None,
-    num_classes: int,
-    trials: int,
-    alpha: float,
-    *states: Tensor,
+    given: Sequence[Tensor], labels: Labels, num_classes: int, trials: int, alpha: float, *states: Tensor
 ) -> None:
     """Add samples to the tensors of a tally, in place; `given` are the logits alone, or the fields of coins."""
+    target, distance, counted = labels
     how = *_table(trials), alpha, states[-1].shape[1], _States(*[x.data_ptr() for x in states])
     from_logits = len(given) == 1
     numbers = () if from_logits else (*given, None if target is None else distance)
@@ -99,11 +94,6 @@ def count(scores: Tensor, ood: Tensor, counted: Tensor | None, histograms: Tenso
     library().boc_count(scores.data_ptr(), number, size, *which, bins, 33 - bins.bit_length(), *states)
 
 
-def takes_trials(device: str, trials: int) -> bool:
-    """Whether the library computes tails of so many trials."""
-    return trials <= MOST_TRIALS and available()
-
-
 @lru_cache(maxsize=16)
 def _table(trials: int) -> tuple[int, int, ctypes.Array[ctypes.c_double]]:
     """The trials, half the steps of the continued fraction, and the log of binomial(k, w) for each w in 0..k."""
@@ -122,12 +112,7 @@ def _described(logits: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     rows = logits.numel() // classes
     if logits.is_contiguous():
         return logits, (logits.data_ptr(), rows, classes, rows, classes, 0, 1, *kind)
-    axes: list[tuple[int, int]] = []  # size and stride before the classes; those in one regular step are joined
-    for size, stride in zip(logits.shape[:-1], logits.stride()[:-1], strict=True):
-        if axes and axes[-1][1] == size * stride:
-            axes[-1] = axes[-1][0] * size, stride
-        elif size > 1:
-            axes.append((size, stride))
+    axes = join([x for x in zip(logits.shape[:-1], logits.stride()[:-1], strict=True) if x[0] > 1])
     if len(axes) > 2 or not (logits.stride(-1) == 1 or (axes and axes[-1][1] == 1 and axes[-1][0] >= LANES)):
         return _described(logits.contiguous())
     (_, jump), (inner, stride) = [(1, 0), (1, 0), *axes][-2:]

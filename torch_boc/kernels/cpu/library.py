@@ -17,6 +17,7 @@ _RUNNABLE = {"AVX2": 2, "AVX512": 3}
 # What an OpenMP gives to every program that GCC compiles.
 _THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 _MAPS = Path("/proc/self/maps")
+_PROCESS = os.getpid()
 
 _POINTER, _SIZE, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_double
 LOGITS = [_POINTER] + [_SIZE] * 6 + [_NUMBER] * 3
@@ -41,13 +42,8 @@ def library(variant: str | None = None) -> ctypes.CDLL:
     return _load(LIBRARIES / file_name(name))
 
 
-def available() -> bool:
-    """Whether there is a library that this CPU can run and this process can load."""
-    return chosen()[0] is not None
-
-
 def variant() -> str | None:
-    """The variant in use, or None."""
+    """The variant in use, which this CPU can run and this process can load; None if there is none."""
     return chosen()[0]
 
 
@@ -67,19 +63,7 @@ def threads() -> int:
 
     The threads of OpenMP do not survive a fork, and a child that waits for them waits for ever.
     """
-    return 1 if _in_fork else torch.get_num_threads()
-
-
-_in_fork = False
-
-
-def _after_fork() -> None:
-    global _in_fork
-    _in_fork = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    return torch.get_num_threads() if os.getpid() == _PROCESS else 1
 
 
 @lru_cache(maxsize=1)

@@ -17,11 +17,7 @@ FLAGS = ("-std=c++17", "-O3", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti"
 # No dependence on a runtime that the code does not call: the library must load wherever Python runs.
 _LINK = {"linux": ("-Wl,--as-needed", "-static-libgcc")}
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
-_X86 = {
-    "baseline": (),
-    "avx2": _AVX2,
-    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", *_AVX2),
-}
+_X86 = {"baseline": (), "avx2": _AVX2, "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", *_AVX2)}
 _ARM: dict[str, tuple[str, ...]] = {"neon": ()}
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...core.coins import gap_of_sums
 from ...core.columns import distance_below_top, dtypes_of
+from ...core.contract import Labels
 from ...core.precision import accumulator
 from ...core.tails import continued_steps
 from .layout import VECTOR_BYTES, Layout, geometry, layout_of, mass_geometry, readable
@@ -96,11 +97,6 @@ def _check_loaded(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...]
         )
 
 
-def takes_trials(device: str, trials: int) -> bool:
-    """Whether the kernels compute tails of so many trials: of any number, where they can run."""
-    return available(device)
-
-
 def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: bool) -> list[Tensor]:
     """The numbers with these names; real ones are in the dtype of the sums if `narrow`, otherwise in float64."""
     shape, asked = logits.shape[:-1], {*names}
@@ -118,17 +114,14 @@ def columns(logits: Tensor, names: Sequence[str], index: Tensor | None, narrow: 
     _launch_rows("rows", logits, layout, [*found.values(), *[None] * (2 - len(more))])
     placed = [name for name in ("concentration", "free_gap") if name in asked]
     if placed or not asked.isdisjoint(("mass", "mass_squares", "log_odds")):
-        wanted: tuple[str, ...] = (
-            ("mass", "mass_squares", "log_odds") if "log_odds" in asked else ("mass", "mass_squares")
-        )
+        wanted = ["mass", "mass_squares", *(["log_odds"] if "log_odds" in asked else [])]
         found.update(zip(wanted, new(*wanted), strict=True))
-        options = {**mass_geometry(layout), **_constants(logits)}
-        sums = [found["top"], found["odds"], found["squares"], *(found.get(name) for name in ("mass", "mass_squares"))]
+        options = {**mass_geometry(layout), **_constants(logits), "bits": layout.bits}
+        sums = [found.get(name) for name in ("top", "odds", "squares", "mass", "mass_squares", "log_odds")]
         grid = (-(-layout.rows // options["height"]),)
-        arguments = (logits, *sums, found.get("log_odds"), *layout.numbers)
-        launch(load("rows").masses, grid, logits, *arguments, bits=layout.bits, **options)
+        launch(load("rows").masses, grid, logits, logits, *sums, *layout.numbers, **options)
     if placed or "loss" in asked:
-        wanted = ("loss", *placed) if "loss" in asked else tuple(placed)
+        wanted = [*(["loss"] if "loss" in asked else []), *placed]
         found.update(zip(wanted, new(*wanted), strict=True))
         of = ("odds", "squares", "mass", "mass_squares", "loss", "concentration", "free_gap")
         sums, size = [found.get(name) if name != "mass" or placed else None for name in of], layout.rows
@@ -183,22 +176,14 @@ def _constants(logits: Tensor) -> dict[str, Any]:
 
 
 def tally(
-    coins: Sequence[Tensor],
-    target: Tensor | None,
-    distance: Tensor | None,
-    counted: Tensor | None,
-    num_classes: int,
-    trials: int,
-    alpha: float,
-    *states: Tensor,
+    coins: Sequence[Tensor], labels: Labels, num_classes: int, trials: int, alpha: float, *states: Tensor
 ) -> None:
     """Add samples to the tensors of a tally, in place, in two launches."""
     counts, sums, gap_histogram, bin_counts, bin_sums = states
     size, bins, number = coins[0].numel(), bin_sums.shape[1], sums.numel() + bin_sums.numel()
     if not size:
         return
-    labels = (None, None) if target is None or distance is None else (target, distance)
-    samples = [x if x is None else x.reshape(-1).contiguous() for x in (*coins, *labels, counted)]
+    samples = [x if x is None else x.reshape(-1).contiguous() for x in (*coins, *labels)]
     blocks = -(-size // BLOCK)
     turns = -(-blocks // MOST_PROGRAMS)
     programs, width = -(-blocks // turns), min(MOST_WIDTH, 1 << (bins - 1).bit_length())

@@ -1,5 +1,6 @@
 """How the rows of logits lie in memory, so that the kernels read views where they are, and how they are cut."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -77,28 +78,14 @@ def layout_of(logits: Tensor) -> Layout:
     split = len(axes) == 2
     rows = logits.numel() // classes
     across = stride == 1 and step != 1
-    multiples = [0]
+    multiples = [1]
     if across:
         multiples = [rows, step, *([inner, jump] if split else [])]
     elif step == 1:
         multiples = [classes, stride, *([jump] if split else [])]
-    return Layout(
-        rows,
-        classes,
-        inner if split else None,
-        jump if split else None,
-        None if across else stride,
-        None if step == 1 else step,
-        _bits(multiples) if across or step == 1 else 0,
-    )
-
-
-def _bits(numbers: list[int]) -> int:
-    """How many zeros all numbers have at their end in binary, but at most MOST_BITS."""
-    joined = 1 << MOST_BITS
-    for number in numbers:
-        joined |= number
-    return (joined & -joined).bit_length() - 1
+    bits = math.gcd(*multiples, 1 << MOST_BITS).bit_length() - 1
+    block, far = (inner, jump) if split else (None, None)
+    return Layout(rows, classes, block, far, None if across else stride, None if step == 1 else step, bits)
 
 
 def _joined(logits: Tensor) -> list[tuple[int, int]]:
@@ -107,11 +94,12 @@ def _joined(logits: Tensor) -> list[tuple[int, int]]:
     An axis of size 1 is left out only if there would be more than two: a last batch of one sample needs no new kernel.
     """
     axes = [*zip(logits.shape[:-1], logits.stride()[:-1], strict=True)]
-    found = _join(axes)
-    return found if len(found) <= 2 else _join([x for x in axes if x[0] != 1])
+    found = join(axes)
+    return found if len(found) <= 2 else join([x for x in axes if x[0] != 1])
 
 
-def _join(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def join(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The axes, of which each has a size and a stride, with those that lie in one regular step as one."""
     found: list[tuple[int, int]] = []
     for size, stride in axes:
         if found and found[-1][1] == size * stride:
