@@ -1,7 +1,6 @@
 """The trace: its table, its summary, its files, its texts and what it refuses."""
 
 import math
-from dataclasses import replace
 
 import pandas
 import pytest
@@ -68,9 +67,5 @@ def test_files_that_are_refused(tmp_path):
         make_trace(3).save(tmp_path / "page.html", "beauty")
     assert (tmp_path / "page.html").read_text() == "older"
 
-
-def test_bad_records():
-    with pytest.raises(ValueError, match="expected rank of 4 tokens, got 3"):
-        replace(make_record(4), numbers={"rank": torch.ones(3)})
     with pytest.raises(ValueError, match="at least 2"):
         Trace([], num_classes=1)
