@@ -170,7 +170,7 @@ def test_windows_score_every_token_once(sizes, context, stride, before):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: score_tokens(gpt2(), ids(5)), r"expected input_ids as integers of shape \(B, T\), got shape \(5,\)"),
+        (lambda: score_tokens(gpt2(), ids(5)), r"integers of shape \(B, T\), got a Tensor \(5,\); one text is"),
         (lambda: score_tokens(gpt2(), ids(1, 2), attention_mask=torch.ones(1, 3)), "expected attention_mask of shape"),
         (lambda: score_tokens(gpt2(), ids(1, 2), attention_mask=torch.zeros(1, 2)), "a row with padding alone"),
         (lambda: score_tokens(gpt2(), ids(1, 2), context=41), "at most 40, the context of the model, got 41"),

@@ -178,7 +178,7 @@ def trace(
             recorder = BoCGeneration(network, tokenizer, prompt=True)
             with torch.random.fork_rng():  # the state of torch's random numbers is as before
                 torch.manual_seed(seed)
-                recorder.generate(network, **inputs, **drawn, max_new_tokens=limit)
+                recorder.generate(**inputs, **drawn, max_new_tokens=limit)
             found = recorder.trace
         found.save(out, quantity)
         paths = [out, *([] if table is None else [str(found.to_parquet(table))])]

@@ -75,12 +75,10 @@ def evaluate_text(
     classes, before = vocabulary(model), first_tokens(tokenizer, bos)
     context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
     named = dict(texts) if isinstance(texts, Mapping) else {SINGLE: texts}
-    if not named:
-        raise ValueError("expected at least one text, got an empty mapping")
-    if len(named) > 1 and ALL in named:
+    if not named or (len(named) > 1 and ALL in named):
         raise ValueError(
-            f"{ALL}: expected another name for a text among several, because the row of all texts together has this "
-            "one; rename the text"
+            f"expected at least one text, and among several none called {ALL!r}, which is the name of the row of all "
+            f"together, got {', '.join(named) or 'an empty mapping'}"
         )
     listed = {name: _listed(x, name) for name, x in named.items()}  # or an error before the work begins
     found, whole = TextNumbers(), _Sum(classes)
@@ -112,7 +110,7 @@ class _Sum:
 
     def __init__(self, num_classes: int) -> None:
         self.metric = BoCMetric(num_classes, nan_strategy="ignore", validate_args=False, sync_on_compute=False)
-        self.bytes = self.documents = self.seen = 0
+        self.bytes = self.documents = 0
 
     def tokenised(self, pieces: Iterable[str], tokenizer: Any, name: str, *, predicted: bool) -> Iterator[list[int]]:
         """The tokens of a document, piece by piece; `predicted` tells whether its first token is."""
@@ -121,7 +119,6 @@ class _Sum:
                 raise TypeError(f"{name}: expected the pieces of a text as str, got {type(piece).__name__}")
             ids = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
             self.bytes += len(piece.encode())
-            self.seen += len(ids)
             if not predicted and ids:
                 self.bytes -= len(tokenizer.decode(ids[:1]).encode())
                 predicted = True
@@ -130,8 +127,7 @@ class _Sum:
     def numbers(self, name: str) -> dict[str, float]:
         """The numbers of `TextNumbers`."""
         if not self.metric.update_called:
-            got = "one token" if self.seen else "an empty text"
-            raise ValueError(f"{name}: expected a text of at least two tokens, got {got}")
+            raise ValueError(f"{name}: expected a text of at least two tokens, got an empty text or one token")
         found = {key: float(value) for key, value in self.metric.compute().items()}
         tokens, nll, classes = int(found.pop("samples")), found["nll"], self.metric.num_classes or 0
         known = self.bytes and not found["invalid"]

@@ -48,8 +48,6 @@ class Stop:
             raise ValueError(f"expected quantity as one of {', '.join(QUANTITIES)}, got {self.quantity!r}")
         if (self.above is None) == (self.below is None):
             raise ValueError(f"expected either above or below, got above={self.above} and below={self.below}")
-        if self.above != self.above or self.below != self.below:
-            raise ValueError("expected a threshold that is a number, got nan")
         if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
             raise ValueError(f"expected window as a positive integer, got {self.window!r}")
 
@@ -83,15 +81,11 @@ class Stop:
                 `confidence` and `p_in_distribution`, and "above" for the others.
         """
         side = ("below" if quantity in LOW else "above") if side is None else side
-        if side not in ("above", "below"):
-            raise ValueError(f"expected side as 'above' or 'below', got {side!r}")
-        cls(quantity, **{side: 0.0}, window=window)  # raises for a bad quantity or window
+        cls(quantity, **{side: 0.0}, window=window)  # raises for a bad quantity, side or window
         check_share("alpha", alpha)
         sign = 1.0 if side == "above" else -1.0
         highest: list[float] = []
         for part in [trusted] if isinstance(trusted, Trace | TokenRecord) else trusted:
-            if not isinstance(part, Trace | TokenRecord):
-                raise TypeError(f"expected trusted as traces or records of tokens, got {type(part).__name__}")
             for record in part.records if isinstance(part, Trace) else [part]:
                 if quantity not in record.numbers:
                     raise ValueError(f"expected records with {quantity!r}, got {', '.join(record.numbers)}")
