@@ -112,8 +112,8 @@ def test_several_callbacks(tmp_path):
     run.validate(classifier(lightning), loader(VAL), verbose=False)
     assert set(run.callback_metrics) == {"val/boc/gap", "val/part/gap"}
     assert run.callback_metrics["val/boc/gap"] == run.callback_metrics["val/part/gap"]
-    with pytest.raises(ValueError, match="different prefix for each BoCCallback, got 'boc' twice"):
-        trainer(lightning, tmp_path, BoCCallback(), BoCCallback()).validate(classifier(lightning), loader(VAL))
+    with pytest.raises((ValueError, RuntimeError), match=r"more than one stateful callback of type `BoCCallback`"):
+        trainer(lightning, tmp_path, BoCCallback(), BoCCallback())
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_several_callbacks(tmp_path):
             ({"ood": x}, "expected ood as")
             for x in ("svhn", 3, {-1: "a"}, {True: "a"}, {1: 2}, {"a": None}, [1], {0: "a"})
         ),
-        ({"ood": {1: "svhn", 2: "svhn"}}, "a different name for each ood loader"),
+        ({"ood": {1: "svhn", 2: "svhn"}}, "expected ood as .* and different names"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(options, message):
@@ -187,7 +187,7 @@ class TestLoaders:
             ({"1": "digits"}, ("digits", None)),  # as a file of LightningCLI gives it
             ({"dtd": "dtd"}, (None, "dtd")),
             ({"svhn": "digits", "dtd": "textures"}, ("digits", "textures")),
-            ({"svhn": "dtd", "dtd": "svhn"}, ("dtd", "svhn")),
+            ({"svhn": "dtd", "dtd": "cifar"}, ("dtd", "cifar")),  # the name of the first is in no key
         ],
     )
     def test_of_a_dict(self, ood, names, tmp_path):
@@ -211,30 +211,24 @@ class TestLoaders:
         assert last == pytest.approx(expected(module, NEAR, ("gap", "accuracy")))
 
     WRONG = (
-        (lambda: loader(KNOWN), {1: "near"}, "expected ood loader 1 in val, got 1 in all: 0 'dataloader_idx_0'"),
-        (three, {"svnh": "svhn"}, "got 3 in all: 0 'cifar', 1 'svhn', 2 'dtd';"),
+        (lambda: loader(KNOWN), {1: "near"}, "got 1 as 'near', and 1 loaders in all: 0 'dataloader_idx_0';"),
+        (three, {"svnh": "svhn"}, "got 'svnh' as 'svhn', and 3 loaders in all: 0 'cifar', 1 'svhn', 2 'dtd';"),
         (
             lambda: lightning.utilities.CombinedLoader({"cifar": loader(KNOWN), "svhn": loader(NEAR)}, "min_size"),
             {"svhn": "svhn"},
-            "expected ood loader 'svhn' in val, got 1 in all: 0 'combined'; .*one after the other",
+            "got 'svhn' as 'svhn', and 1 loaders in all: 0 'combined'; .*one after the other",
         ),
-        (
-            three,
-            {"cifar": "cifar"},
-            "expected the in-distribution loader first in val, got 'cifar', which is given",
-        ),
-        (three, {1: "dtd"}, "a different name for each loader in val, got 'cifar', 'dtd', 'dtd'"),
+        (three, {"cifar": "cifar"}, "after the in-distribution loader, which is the first, .* got 'cifar' as 'cifar'"),
+        (three, {1: "dtd"}, "with names of their own, got 1 as 'dtd'"),
     )
 
     @pytest.mark.parametrize(("loaders", "ood", "message"), WRONG)
     @pytest.mark.parametrize("checks", [2, 0], ids=["sanity check", "no sanity check"])
     def test_wrong_ones_are_an_error_before_training(self, loaders, ood, message, checks, tmp_path):
         run = trainer(lightning, tmp_path, BoCCallback(ood=ood), num_sanity_val_steps=checks)
-        with pytest.raises(ValueError, match=message) as error:
+        with pytest.raises(ValueError, match=f"expected ood loaders of val .*{message}"):
             run.fit(classifier(lightning), loader(KNOWN), loaders())
         assert run.global_step == 0
-        missing = "expected ood loader" in str(error.value)
-        assert ("def validation_step(self, batch, batch_idx, dataloader_idx=0)" in str(error.value)) == missing
 
     @pytest.mark.parametrize("case", [0, 1, 3, 4])
     @pytest.mark.parametrize("stage", ["validate", "test"])

@@ -99,7 +99,7 @@ SOURCES = {
         (torch.randn(4), r"of shape \(N, C\), got shape \(4,\); binary=True takes a single logit"),
         (torch.randn(4, 1), r"of shape \(N, C\), got shape \(4, 1\); binary=True takes a single logit"),
         (torch.randn(4, 2, 3), r"expected dim, .* dim=1 reads 2 classes .* \(4, 3\), .* dim=-1 3 classes .* \(4, 2\)"),
-        (torch.tensor(0.5), r"of shape \(N, C\), got shape \(\); return"),
+        (torch.tensor(0.5), r"of shape \(N, C\), got shape \(\);"),
         (torch.ones(4, 3, dtype=torch.long), "expected floating-point logits"),
     ],
 )
