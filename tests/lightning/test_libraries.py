@@ -4,18 +4,10 @@ import pickle
 import subprocess
 import sys
 
-import lightning.pytorch
 import pytest
-import pytorch_lightning
 
 from torch_boc.lightning import BoCCallback, BoCPredictionWriter
 from torch_boc.lightning.libraries import NAMES, installed
-
-
-@pytest.mark.parametrize("library", [lightning.pytorch, pytorch_lightning])
-def test_both_libraries_know_the_classes(library):
-    assert issubclass(BoCCallback, library.Callback)
-    assert issubclass(BoCPredictionWriter, library.callbacks.BasePredictionWriter)
 
 
 @pytest.mark.parametrize("missing", NAMES)
