@@ -59,10 +59,10 @@ def test_what_is_shown():
     assert list(Parsed(asked).data["scales"])[-1] == "gap"
     assert f"1 − confidence − lost coins / {trace.num_classes - 1:,}." in asked
     record = make_record(6)
-    more = {**record.numbers, "masked": torch.zeros(6), "p_in_distribution": torch.rand(6)}
+    more = {**record.numbers, "masked": torch.arange(6.0)}
     more |= {"lost_coins_lower": more["lost_coins"] - 0.1, "lost_coins_upper": more["lost_coins"] + 0.1}
     data = Parsed(Trace([replace(record, numbers=more)], num_classes=50).html()).data
-    assert list(data["scales"])[5:] == ["p_in_distribution"]
+    assert list(data["scales"])[5:] == ["masked"]
     assert "lost_coins_lower" in data["sequences"][0]["numbers"]
 
 

@@ -176,7 +176,9 @@ def test_tokens_outside_of_the_list_are_not_the_likeliest():
 def test_very_unlikely_tokens(floor):
     sure, rest = servers.entry(1, 0.0), {**servers.entry(2, 0.0), "logprob": floor}
     unknown = {"token": " x", "logprob": floor, "top_logprobs": [servers.entry(1, -0.001), servers.entry(2, -7.5)]}
-    numbers = numbers_of(chat(unknown, {**sure, "top_logprobs": [sure, rest]}), 1000)
+    trace = Trace.from_response(chat(unknown, {**sure, "top_logprobs": [sure, rest]}), num_classes=1000)
+    numbers = trace.records[0].numbers
+    assert trace.records[0].rival_log_probabilities[1].tolist() == [0.0, -math.inf]
     assert numbers["log_probability"].isnan().tolist() == [True, False]
     assert numbers["confidence"].tolist() == [pytest.approx(math.exp(-0.001), rel=1e-5), 1.0]
     assert numbers["lost_coins_upper"][1] == 0

@@ -31,6 +31,8 @@ def test_the_summary_is_of_what_was_generated():
     place = 8 + int(chances.argmin())
     assert (row["lowest_position"], row["lowest_text"]) == (place, f"[{record.tokens[place]}]")
     assert Trace([make_record(6, prompt=6)], num_classes=50).summary()["tokens"].tolist() == [6]
+    unlikely = Trace([make_record(3, scale=5000.0)], num_classes=50).summary()["perplexity"]
+    assert 1e300 < unlikely[0] < math.inf  # the exponential of more is no number
 
 
 def test_without_numbers_and_without_tokens():

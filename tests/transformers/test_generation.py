@@ -10,7 +10,6 @@ from transformers import GenerationConfig, TopKLogitsWarper
 from tests.dispatch import MemoryMeter, NoHostSync
 from tests.transformers import cases
 from tests.transformers.cases import EOS, PAD, VOCABULARY, forward, generating, gpt2, llama, prompts, t5
-from torch_boc import ConformalTest
 from torch_boc.functional.tokens import TOKEN_COLUMNS, token_numbers
 from torch_boc.transformers import BoCGeneration, Stop, generation
 
@@ -176,7 +175,7 @@ def test_prompts(model, options):
 @pytest.mark.parametrize(("kept", "spoiled"), [(24, True), (25, False)])
 def test_masks(model, kept, spoiled):
     """A few suppressed tokens are normal; a mask on most of them makes the numbers of all classes meaningless."""
-    g = BoCGeneration(model, test=ConformalTest().calibrate(torch.randn(99, 50)), eos_token_id=[])
+    g = BoCGeneration(model, eos_token_id=[])
     options = {**prompts(), **SHORT, "eos_token_id": None}
     model.generate(**options, logits_processor=[TopKLogitsWarper(kept), g], stopping_criteria=[g])
     with pytest.warns(UserWarning, match="12 tokens .* masked with -inf") if spoiled else nullcontext():
@@ -184,8 +183,7 @@ def test_masks(model, kept, spoiled):
     for record in records:
         assert record.numbers["masked"].tolist() == [50 - kept] * 4
         for name, column in record.numbers.items():
-            about_all = name in ("gap", "lost_coins", "concentration", "p_in_distribution")
-            assert column.isnan().all() == (spoiled and about_all)
+            assert column.isnan().all() == (spoiled and name in ("gap", "lost_coins", "concentration"))
 
 
 def steps(g, number, rows=3, device="cpu", classes=600):
@@ -199,29 +197,23 @@ def steps(g, number, rows=3, device="cpu", classes=600):
         assert (stopped.shape, stopped.dtype) == ((rows,), torch.bool)
 
 
-def calibrated():
-    return ConformalTest().calibrate(torch.randn(200, 600, generator=torch.Generator().manual_seed(0)))
-
-
 @pytest.mark.parametrize("stop", [None, Stop("rank", above=30.0, window=3)], ids=str)
 def test_nothing_is_read_back(stop):
     """Fake tensors have no values: whatever asks for one fails."""
-    test = calibrated()
     with NoHostSync():
         steps(BoCGeneration(eos_token_id=[], stop=stop), 5)
-        steps(BoCGeneration(eos_token_id=[], test=test, stop=Stop("p_in_distribution", below=0.1, window=2)), 5)
     with FakeTensorMode(), NoHostSync():
         steps(BoCGeneration(eos_token_id=[], stop=stop), 3, device="cuda")
 
 
-@pytest.mark.parametrize(("rivals", "test", "size"), [(5, False, 80), (5, True, 84), (10, False, 120)])
-def test_bytes_of_a_token(rivals, test, size, monkeypatch):
+@pytest.mark.parametrize(("rivals", "size"), [(5, 80), (10, 120)])
+def test_bytes_of_a_token(rivals, size, monkeypatch):
     """They do not depend on the vocabulary. The ids that `generate` returns take 8 bytes more."""
     monkeypatch.setattr(generation, "STEPS", 8)
     live = []
     for pieces in (1, 3):
         with MemoryMeter() as meter:
-            g = BoCGeneration(eos_token_id=[], rivals=rivals, test=calibrated() if test else None)
+            g = BoCGeneration(eos_token_id=[], rivals=rivals)
             steps(g, pieces * 8, 2)
             assert sum(piece.nbytes for piece in g._recording.pieces) == size * 2 * pieces * 8
             live.append(meter.live)
@@ -233,9 +225,7 @@ def test_bytes_of_a_token(rivals, test, size, monkeypatch):
     ("options", "error", "message"),
     [
         ({"rivals": 0}, ValueError, "expected rivals as a positive integer, got 0"),
-        ({"test": 0.5}, TypeError, "expected test as a ConformalTest, got float"),
-        ({"test": ConformalTest()}, ValueError, "expected held-out samples to compare with, got none"),
-        ({"stop": Stop("p_in_distribution", below=0.1)}, ValueError, "expected a test to stop by p_in_distribution"),
+        ({"stop": 0.5}, TypeError, "expected stop as a Stop, got float"),
         ({"eos_token_id": "2"}, TypeError, "expected eos_token_id as an integer or a list of integers, got '2'"),
     ],
 )

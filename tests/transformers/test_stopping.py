@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.transformers.cases import PAD, forward, generating, gpt2, prompts
-from torch_boc import ConformalTest
+from tests.transformers.cases import PAD, generating, gpt2, prompts
 from torch_boc.language import TokenRecord, Trace
 from torch_boc.transformers import BoCGeneration, Stop
 from torch_boc.transformers.stopping import running_means
@@ -19,9 +18,9 @@ def model():
     return generating(gpt2())
 
 
-def generated(model, stop=None, test=None, **options):
+def generated(model, stop=None, **options):
     torch.manual_seed(5)
-    g = BoCGeneration(model, stop=stop, test=test)
+    g = BoCGeneration(model, stop=stop)
     given = {**prompts((5, 5, 5, 5)), "max_new_tokens": 16, "pad_token_id": PAD, "do_sample": True, "temperature": 9.0}
     output = g.generate(**{**given, "eos_token_id": None, **options})
     return g.trace.records, output
@@ -66,20 +65,6 @@ def test_generation_ends_when_all_are_stopped(model, free, eos):
     first = int(free[0].tokens[1])  # the end of a sequence comes before its stop
     records, _ = generated(model, Stop("rank", above=0.0, window=6), eos_token_id=first)
     assert (len(records[0]), records[0].finish) == (free[0].tokens.tolist().index(first) + 1, "eos")
-
-
-def test_a_test_on_trusted_text_gives_p_values(model):
-    held_out = forward(model, prompts((31,), seed=9)["input_ids"][0])[:-1]
-    test = ConformalTest("log_odds").calibrate(held_out)
-    free, output = generated(model, test=test)
-    for record, sequence in zip(free, output, strict=True):
-        expected = test(forward(model, sequence)[4:-1])
-        torch.testing.assert_close(record.numbers["p_in_distribution"], expected, rtol=1e-6, atol=0)
-    rule = Stop("p_in_distribution", below=0.5, window=3)
-    stopped, _ = generated(model, rule, test)
-    ends = [first_crossing(record, rule) for record in free]
-    assert [len(record) for record in stopped] == [16 if end is None else end for end in ends]
-    assert test.counts.sum() == 30  # the test itself is as it was
 
 
 def as_record(values, quantity="entropy", prompt=0):

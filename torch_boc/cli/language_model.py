@@ -25,8 +25,8 @@ SHOWN = (
     ("ECE", "ece_confidence", ".3f"),
     ("lost coins", "lost_coins", ".2f"),
 )
-# The quantities without numbers: a test gives p-values, and the few likeliest tokens give no entropy.
-UNKNOWN = {"--model": ("p_in_distribution",), "--response": ("p_in_distribution", "entropy", "masked")}
+# The quantities without numbers: the few likeliest tokens give no entropy.
+UNKNOWN = {"--model": (), "--response": ("entropy", "masked")}
 
 
 def text(

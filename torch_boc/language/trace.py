@@ -60,8 +60,7 @@ class Trace:
             num_classes: the size of the vocabulary.
             tokenizer: only needed if the server returned token ids without texts.
         """
-        records = records_of_response(response, num_classes=num_classes)
-        return cls(records, num_classes=num_classes, tokenizer=tokenizer)
+        return cls(records_of_response(response, num_classes=num_classes), num_classes=num_classes, tokenizer=tokenizer)
 
     @cached_property
     def sequences(self) -> list[TokenRecord]:

@@ -64,9 +64,6 @@ SCALES = {
     "entropy": Scale("entropy", (0.1, 0.5, 1, 2, 3, 4, 5), "of all probabilities, in nats."),
     "rank": Scale("rank", (2, 3, 5, 10, 30, 100, 1000), "the place of the emitted token, 1 for the likeliest."),
     "log_probability": Scale("log-probability", (-0.1, -0.5, -1, -2, -4, -6, -9), _EMITTED),
-    "p_in_distribution": Scale(
-        "p-value", (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001), "how many trusted tokens score as low; low is unfamiliar."
-    ),
     "masked": Scale("masked", (1, 3, 10, 100, 1000, 10_000, 100_000), _MASKED),
     "gap": Scale("coherence gap Δ", (0.02, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85), _GAP),
 }
@@ -192,8 +189,7 @@ def _script_data(sequences: Sequence[TokenRecord], scales: dict[str, Scale]) -> 
             }
         )
     shown = {name: [scale.title, *scale.edges] for name, scale in scales.items()}
-    texts = [label for _, label in labels.values()]
-    return {"levels": 8, "scales": shown, "labels": texts, "sequences": found}
+    return {"levels": 8, "scales": shown, "labels": [label for _, label in labels.values()], "sequences": found}
 
 
 def _short(values: Sequence[float]) -> list[float | int | None]:

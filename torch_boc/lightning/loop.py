@@ -273,9 +273,8 @@ class LoopMetrics:
         about_targets = [key for key in keys if key in LABELLED_KEYS]
         for loader in self.loaders:
             loader.gather(self.loaders[0], labelled=bool(about_targets))
-        batches = torch.tensor(
-            [[x.taken, x.skipped, x.refused, x.labelled] for x in self.loaders], device=self.probes.device
-        )
+        counts = [[x.taken, x.skipped, x.refused, x.labelled] for x in self.loaders]
+        batches = torch.tensor(counts, device=self.probes.device)
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(batches, group=self.probes.group)
         seen = list(zip(self.loaders, batches.tolist(), strict=True))
@@ -309,11 +308,10 @@ class LoopMetrics:
 
         In a distributed run, every process must call it, because the figures show the sums of all processes.
         """
-        coherence = [(self._name(place, "coherence"), self.loaders[place].metric) for place in self._reliable]
-        separation = [(self._name(place, "separation"), self.loaders[place].separation) for place in self._compared()]
+        metrics: dict[str, Any] = {self._name(x, "coherence"): self.loaders[x].metric for x in self._reliable}
+        metrics |= {self._name(x, "separation"): self.loaders[x].separation for x in self._compared()}
         found = {}
-        for name, metric in (*coherence, *separation):
-            assert metric is not None
+        for name, metric in metrics.items():
             with metric.sync_context(), self.probes.problems.tolerated(f"the figure {self.stage}/{name}"):
                 if isinstance(metric, BoCMetric):
                     check_targets(metric, metric.total())
@@ -343,11 +341,8 @@ class LoopMetrics:
             scores = self.probes.separation.scores
             found |= {"gap_shift": nan} | {f"{name}_{kind}": nan for name in scores for kind in ("auroc", "fpr95")}
         if place in self._compared():
-            found["gap_shift"] = gap - known
-            for key, value in loader.apart.items():  # errors only if they matter, or were logged earlier
-                error = key.endswith("_error") and self._name(place, key) not in self.logged
-                if not error or bool(value > NEGLIGIBLE_ERROR):
-                    found[key] = value
+            matter = {key: x for key, x in loader.apart.items() if key[-6:] != "_error" or bool(x > NEGLIGIBLE_ERROR)}
+            found |= {"gap_shift": gap - known, **matter}
         if self.probes.test is not None:
             found["flagged"] = nan
             with self.probes.problems.tolerated(f"`{self._name(place, 'flagged')}` of {self.stage}"):

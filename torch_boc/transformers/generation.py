@@ -13,16 +13,15 @@ from ..data.finding import describe
 from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
 from ..language.record import TokenRecord
 from ..language.trace import Trace
-from ..nn.conformal import ConformalTest
 from .stopping import Stop, running_means
 
 # The buffer grows by this many steps at a time.
 STEPS = 64
 # The numbers of a token in the buffer, before its rivals; the confidence follows from the odds. They are in float32,
-# also token and rank, which are exact in it for vocabularies of up to 2^24 tokens. The p-value is there with a test.
-KEPT = ("token", "rank", "masked", "ended", "log_probability", "odds", "entropy")
-# These are about all classes, so that a mask of -inf makes them meaningless.
-OF_ALL_CLASSES = ("lost_coins", "gap", "concentration", "p_in_distribution")
+# also token and rank, which are exact in it for vocabularies of up to 2^24 tokens. The last ones are about all classes,
+# so that a mask of -inf makes them meaningless.
+OF_ALL_CLASSES = ("lost_coins", "gap", "concentration")
+KEPT = ("token", "rank", "masked", "ended", "log_probability", "odds", "entropy", *OF_ALL_CLASSES)
 # What the column "ended" says of a sequence: it goes on, the rule stopped it, or a criterion of somebody else did.
 RULE, CRITERION = 1, 2
 
@@ -45,14 +44,14 @@ class BoCGeneration:
 
     The same object is both a logits processor, which sees the scores, and a stopping criterion, which sees the token
     that was chosen. The scores pass through unchanged, so the text is the same as without it. Numbers are computed and
-    kept on the device, 80 bytes for each token with 5 rivals (84 with a test), and nothing is read back before `trace`
+    kept on the device, 80 bytes for each token with 5 rivals, and nothing is read back before `trace`
     is. The buffers grow by 64 tokens at a time. A new call of `generate` replaces the recording of the last one; if you
     give the very tensor that the last one returned as the new prompt, call `reset` first.
 
     Which scores: in `generate`, processors of your own come after penalties and suppressed tokens, and before
     temperature, top-k and top-p. So the numbers are those at temperature 1 over the whole vocabulary. A processor that
     you put before this one and that masks tokens with -inf changes them. The column `masked` counts such tokens. Where
-    more than half of the vocabulary is masked, `gap`, `lost_coins`, `concentration` and `p_in_distribution` are NaN,
+    more than half of the vocabulary is masked, `gap`, `lost_coins` and `concentration` are NaN,
     because they would be artefacts of the mask, and `trace` warns.
 
     Greedy decoding and sampling are recorded. Beam search and assisted (speculative) decoding are refused. Continuous
@@ -74,7 +73,6 @@ class BoCGeneration:
         eos_token_id: the tokens that end a sequence, if you give other ones to `model.generate` than the model states;
             [] if there are none.
         stop: a `Stop`, when to stop a sequence.
-        test: a `ConformalTest`, calibrated with logits of trusted text. It adds the column `p_in_distribution`.
         prompt: whether the prompt is a part of the records. With `g.generate` its padding is left out. It has no
             numbers, because `generate` makes no logits there; `score_tokens` has them.
     """
@@ -89,20 +87,14 @@ class BoCGeneration:
         rivals: int = RIVALS,
         eos_token_id: int | list[int] | None = None,
         stop: Stop | None = None,
-        test: ConformalTest | None = None,
         prompt: bool = False,
     ) -> None:
         if isinstance(rivals, bool) or not isinstance(rivals, int) or rivals < 1:
             raise ValueError(f"expected rivals as a positive integer, got {rivals!r}")
-        for name, given, kind in (("stop", stop, Stop), ("test", test, ConformalTest)):
-            if not (given is None or isinstance(given, kind)):
-                raise TypeError(f"expected {name} as a {kind.__name__}, got {type(given).__name__}")
-        if test is not None:
-            test.check_calibrated()
-        elif stop is not None and stop.quantity == "p_in_distribution":
-            raise ValueError("expected a test to stop by p_in_distribution, got none; give test=, a ConformalTest")
+        if not isinstance(stop, Stop | None):
+            raise TypeError(f"expected stop as a Stop, got {type(stop).__name__}")
         self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
-        self.rivals, self.stop, self.test = rivals, stop, test
+        self.rivals, self.stop = rivals, stop
         # `generate` takes an attribute called eos_token_id for a sign of its own criterion.
         self._eos = eos_token_id
         self._endings = Endings.find(eos_token_id, ())  # or an error
@@ -185,7 +177,7 @@ class BoCGeneration:
                 stacklevel=3,
             )
         self._trace = None
-        return Recording(ids, num_classes, min(self.rivals, num_classes), self.stop, self.test)
+        return Recording(ids, num_classes, min(self.rivals, num_classes), self.stop)
 
     def _make_trace(self, sequences: Tensor | None = None) -> Trace:
         """The trace of all rows."""
@@ -298,21 +290,14 @@ class Recording:
         num_classes: the size of the vocabulary.
         rivals: how many of the likeliest tokens are kept.
         stop: when to stop a sequence.
-        test: adds a p-value to each token.
     """
 
-    def __init__(
-        self, ids: Tensor, num_classes: int, rivals: int, stop: Stop | None, test: ConformalTest | None
-    ) -> None:
+    def __init__(self, ids: Tensor, num_classes: int, rivals: int, stop: Stop | None) -> None:
         self.prompt, self.num_classes, self.rivals, self.stop = ids, num_classes, rivals, stop
         self.pieces: list[Tensor] = []  # of the buffer
         self.steps = 0
         self.scored: tuple[Tensor, Tensor] | None = None  # ids and scores whose token has not come yet
         self.last: Tensor | None = None  # the ids after the last step
-        self._test = None if test is None else test.clone().to(ids.device)
-        if self._test is not None:
-            self._test.validate_args = False  # whether logits are probabilities would be read from the first batch
-        self._names = (*KEPT, *(OF_ALL_CLASSES if test is not None else OF_ALL_CLASSES[:-1]))
         self._watched = torch.full((len(ids), 1 if stop is None else stop.window), torch.nan, device=ids.device)
         self._stopped = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
         self._moved = torch.zeros((), dtype=torch.bool, device=ids.device)
@@ -331,9 +316,7 @@ class Recording:
         token, masked = ids[:, -1], rows.isneginf().count_nonzero(-1)
         numbers = token_numbers(rows, token.clamp(0, self.num_classes - 1), rivals=self.rivals)
         found = {"token": token, "masked": masked, **numbers._asdict()}
-        if self._test is not None:
-            found["p_in_distribution"] = self._test(rows)
-        for name in self._names[len(KEPT) :]:
+        for name in OF_ALL_CLASSES:
             found[name] = found[name].masked_fill(masked * 2 > self.num_classes, torch.nan)
         if self.stop is not None:
             values = found[self.stop.quantity].float().unsqueeze(1)
@@ -341,7 +324,7 @@ class Recording:
             mean = running_means(self._watched, self.stop.window).squeeze(1)
             self._stopped = self._stopped | self.stop.crossed_by(mean)
         found["ended"] = torch.where(self._stopped, RULE, ended * CRITERION)
-        row = torch.stack([found[name].float() for name in self._names], -1)
+        row = torch.stack([found[name].float() for name in KEPT], -1)
         row = torch.cat([row, numbers.rivals.float(), numbers.rival_log_probabilities.float()], -1)
         if self.steps % STEPS == 0:
             self.pieces.append(row.new_empty((STEPS, *row.shape)))
@@ -357,13 +340,12 @@ class Recording:
                 "decoding cannot be recorded"
             )
         values = torch.cat([piece.cpu() for piece in self.pieces])[: self.steps][:length].double()
-        kept = (*TOKEN_COLUMNS, "masked", *self._names[len(KEPT) + len(OF_ALL_CLASSES) - 1 :])
         records = []
         for steps in values.unbind(1):
-            found = dict(zip(self._names, steps.T, strict=False))
+            found = dict(zip(KEPT, steps.T, strict=False))
             found["confidence"] = (1.0 + found["odds"]).reciprocal()
             end, finish = endings.of(found["token"].long().tolist(), found["ended"].long().tolist())
-            rivals, chances = steps[:end, len(self._names) :].chunk(2, dim=-1)
-            numbers = {name: found[name][:end] for name in kept}
+            rivals, chances = steps[:end, len(KEPT) :].chunk(2, dim=-1)
+            numbers = {name: found[name][:end] for name in (*TOKEN_COLUMNS, "masked")}
             records.append(TokenRecord(found["token"][:end].long(), numbers, rivals.long(), chances, finish=finish))
         return records

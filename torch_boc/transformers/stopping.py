@@ -15,8 +15,7 @@ from ..language.record import TokenRecord
 from ..language.trace import Trace
 
 # The quantities whose low values are the alarming ones.
-LOW = ("log_probability", "confidence", "p_in_distribution")
-QUANTITIES = (*TOKEN_COLUMNS, "p_in_distribution")
+LOW = ("log_probability", "confidence")
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class Stop:
     It never stops a sequence that has fewer tokens than the window. A window with NaN stops nothing.
 
     Args:
-        quantity: a name in `torch_boc.functional.tokens.TOKEN_COLUMNS`, such as "lost_coins" or "confidence", or
-            "p_in_distribution", which needs `BoCGeneration(test=...)`.
+        quantity: a name in `torch_boc.functional.tokens.TOKEN_COLUMNS`, such as "lost_coins" or "confidence".
         above: stop if the mean is above this number; or
         below: stop if the mean is below this number.
         window: the number of tokens in the mean.
@@ -44,8 +42,8 @@ class Stop:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a rule."""
-        if self.quantity not in QUANTITIES:
-            raise ValueError(f"expected quantity as one of {', '.join(QUANTITIES)}, got {self.quantity!r}")
+        if self.quantity not in TOKEN_COLUMNS:
+            raise ValueError(f"expected quantity as one of {', '.join(TOKEN_COLUMNS)}, got {self.quantity!r}")
         if (self.above is None) == (self.below is None):
             raise ValueError(f"expected either above or below, got above={self.above} and below={self.below}")
         if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
@@ -77,8 +75,8 @@ class Stop:
             quantity: as for `Stop`.
             window: as for `Stop`.
             alpha: the largest chance that a familiar sequence is stopped.
-            side: "above" or "below", where the alarming values are. By default "below" for `log_probability`,
-                `confidence` and `p_in_distribution`, and "above" for the others.
+            side: "above" or "below", where the alarming values are. By default "below" for `log_probability` and
+                `confidence`, and "above" for the others.
         """
         side = ("below" if quantity in LOW else "above") if side is None else side
         cls(quantity, **{side: 0.0}, window=window)  # raises for a bad quantity, side or window

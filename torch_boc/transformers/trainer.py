@@ -134,7 +134,7 @@ class BoCTrainerMetrics:
         odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
         columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
         columns += [x for x in (evidence.target, evidence.distance) if x is not None]
-        self.metric.num_classes = classes = logits.shape[-1]
+        classes = logits.shape[-1]
         keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
         kept = {"logits": logits.detach()} if (keeps if self.keep_logits is None else self.keep_logits) else {}
         number = torch.full(logits.shape[:1], classes, device=logits.device)
@@ -161,9 +161,7 @@ class BoCTrainerMetrics:
         active = loaders[-1]
         current = (None, 0) if active is None else (weakref.ref(active), sum(x is active for x in loaders))
         if self._finished or compute_result is None or current != self._pass:
-            classes = self.metric.num_classes  # `preprocess` has seen the logits before
             self.metric.reset()
-            self.metric.num_classes = classes
         self._finished, self._pass = compute_result is not False, current
         batches = outcome.predictions if isinstance(outcome.predictions, list) else [outcome.predictions]
         for batch in map(first_of, batches):  # several with `eval_do_concat_batches=False`
@@ -172,7 +170,7 @@ class BoCTrainerMetrics:
                     f"expected Predictions from BoCTrainerMetrics.preprocess, got {describe(outcome.predictions)}; "
                     "give Trainer both of its arguments: Trainer(model, ..., **boc.arguments(model))"
                 )
-            if compute_result is None and len(batch):  # otherwise `preprocess` has just seen its logits
+            if len(batch):
                 self.metric.num_classes = int(batch["classes"][0])
             columns = torch.as_tensor(batch["columns"])
             self.metric.to(columns.device)
