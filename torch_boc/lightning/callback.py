@@ -283,9 +283,7 @@ class BoCCallback(Callback):
         # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
         self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
         every = self.plot_every_n_epochs
-        if every is None or trainer.fast_dev_run:
-            return
-        if trainer.state.fn == "fit" and (trainer.current_epoch + 1) % every:
+        if every is None or trainer.fast_dev_run or (trainer.state.fn == "fit" and (trainer.current_epoch + 1) % every):
             return
         folder = trainer.log_dir or trainer.default_root_dir  # must be read in all processes
         for name, figure in self._loops[stage].figures(draw=trainer.is_global_zero).items():

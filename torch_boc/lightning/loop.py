@@ -341,8 +341,8 @@ class LoopMetrics:
             scores = self.probes.separation.scores
             found |= {"gap_shift": nan} | {f"{name}_{kind}": nan for name in scores for kind in ("auroc", "fpr95")}
         if place in self._compared():
-            matter = {key: x for key, x in loader.apart.items() if key[-6:] != "_error" or bool(x > NEGLIGIBLE_ERROR)}
-            found |= {"gap_shift": gap - known, **matter}
+            found["gap_shift"] = gap - known
+            found |= {key: x for key, x in loader.apart.items() if not key.endswith("_error") or x > NEGLIGIBLE_ERROR}
         if self.probes.test is not None:
             found["flagged"] = nan
             with self.probes.problems.tolerated(f"`{self._name(place, 'flagged')}` of {self.stage}"):

@@ -69,7 +69,8 @@ class BoCPredictionWriter(BasePredictionWriter):
         check_id(id, ("target", *self._probe.names))
         self.id = id
         self._files: list[ParquetFile] = []
-        self._first = FirstBatch()
+        remedy = "give logits=, where the logits are, or remove the softmax from predict_step"
+        self._first = FirstBatch(binary=binary, remedy=remedy)
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
         """Prepare a file for each loader. Files of another run in the folder are an error."""
@@ -83,13 +84,9 @@ class BoCPredictionWriter(BasePredictionWriter):
                 f"expected no predictions of another run in {self.output_dir}, got {', '.join(sorted(taken))}; "
                 "remove them, or give this run a writer with another output_dir"
             )
-        known = {"trials": self._probe.trials, "rank": rank, "processes": trainer.world_size}
-        if self._probe.test is not None:
-            known["alpha"] = self._probe.alpha
-        metadata = {name: str(value) for name, value in known.items()}
+        known = {"trials": self._probe.trials, "alpha": self._probe.alpha}
+        metadata = {name: str(x) for name, x in {**known, "rank": rank, "processes": trainer.world_size}.items()}
         self._files = [ParquetFile(self.output_dir / f"predictions-rank{rank}{end}", metadata) for end in ends]
-        remedy = "give logits=, where the logits are, or remove the softmax from predict_step"
-        self._first = FirstBatch(binary=self._source.binary, remedy=remedy)
         self._source.attach(pl_module)
 
     def write_on_batch_end(
