@@ -112,9 +112,8 @@ class LogitSource:
         self.forget()
         if callable(self.logits):
             result: Any = self.logits(outputs, batch, module)
-            if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor):
-                logits, target = result
-                if isinstance(target, Tensor | None):
+            match result:
+                case (Tensor() as logits, Tensor() | None as target):
                     return logits.detach(), target
             count = f", {len(result)} in all" if isinstance(result, tuple | list) else ""
             raise TypeError(f"expected a tuple of two, (logits, target or None), got {describe(result)}{count}")
