@@ -14,7 +14,7 @@ from ..metrics.hook import Problems
 from ..nn import Acceptance, ConformalTest
 from ..plots import new_axes
 from .libraries import Callback
-from .loop import LoopMetrics, Probes, check_ood, loader_names, place_ood
+from .loop import LoopMetrics, Probes, loader_names, place_ood
 from .sources import LogitFunction, LogitSource
 
 DEFAULT_KEYS = (*SHORT_KEYS, "nll", "ece_confidence")
@@ -133,7 +133,11 @@ class BoCCallback(Callback):
         accept: float | None = None,
     ) -> None:
         super().__init__()
-        self.keys, self.prefix, self.ood = check_keys(DEFAULT_KEYS if keys is None else keys), prefix, check_ood(ood)
+        self.keys, self.prefix = check_keys(DEFAULT_KEYS if keys is None else keys), prefix
+        if not isinstance(ood, Mapping | None) or len({*(ood or {}).values()}) < len(ood or {}):
+            expected = "{index of a loader: name}, as {1: 'svhn'}, or {name of a loader: name}, with different names"
+            raise ValueError(f"expected ood as {expected}, got {ood!r}")
+        self.ood = dict(ood or {})
         for name, every in (("every_n_train_steps", every_n_train_steps), ("plot_every_n_epochs", plot_every_n_epochs)):
             if every is not None and every < 1:
                 raise ValueError(f"expected {name} as None or a positive number, got {every}")
@@ -266,7 +270,8 @@ class BoCCallback(Callback):
         test = self._probes.test if stage == "val" or service is not None else None
         accept = self._probes.accept if stage == "val" else None
         probes = replace(self._probes, test=test, service=service, accept=accept, device=module.device, group=group)
-        self._loops[stage] = LoopMetrics(stage, names, present, probes, self._loops.get(stage))
+        earlier, self._loops[stage] = self._loops.get(stage), LoopMetrics(stage, names, present, probes)
+        self._loops[stage].logged = {} if earlier is None else earlier.logged
 
     def _add(self, stage: str, outputs: Any, batch: Any, module: Any, place: int = 0) -> None:
         loader = self._loops[stage].loaders[place]

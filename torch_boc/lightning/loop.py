@@ -24,19 +24,6 @@ from ..nn import Acceptance, ConformalTest
 CPU = torch.device("cpu")
 
 
-def check_ood(ood: Mapping[int | str, str] | None) -> dict[int | str, str]:
-    """The name that each out-of-distribution loader has in the keys, by the index or the name of the loader."""
-    found = dict(ood) if isinstance(ood, Mapping) else {}
-    placed = all(isinstance(loader, str) or (type(loader) is int and loader > 0) for loader in found)
-    named = all(isinstance(name, str) for name in found.values()) and len({*found.values()}) == len(found)
-    if not isinstance(ood, Mapping | None) or not placed or not named:
-        raise ValueError(
-            "expected ood as {index of a loader: name}, as {1: 'svhn'}, or {name of a loader: name}, with loader 0 "
-            f"in-distribution and different names, got {ood!r}"
-        )
-    return found
-
-
 def loader_names(trainer: Any, stage: str) -> list[str]:
     """The names of the loaders of a loop, in their order: the keys of a dict, otherwise as Lightning names them.
 
@@ -227,7 +214,6 @@ class LoopMetrics:
         names: the names of the loaders. The name of the first is not part of any key.
         ood: the names of the out-of-distribution loaders, by their indices. Their targets are not used.
         probes: what is measured.
-        earlier: the same loop in an earlier epoch.
 
     Attributes:
         logged: the values of `compute`, or before it those of an earlier epoch.
@@ -242,14 +228,7 @@ class LoopMetrics:
      'noise/msp_auroc': 1.0, 'noise/msp_fpr95': 0.0}
     """
 
-    def __init__(
-        self,
-        stage: str,
-        names: Sequence[str],
-        ood: Mapping[int, str],
-        probes: Probes,
-        earlier: "LoopMetrics | None" = None,
-    ) -> None:
+    def __init__(self, stage: str, names: Sequence[str], ood: Mapping[int, str], probes: Probes) -> None:
         self.stage, self.ood, self.probes = stage, {*ood}, probes
         self.names = [ood.get(place, name) for place, name in enumerate(names)]
         self.loaders = []
@@ -258,7 +237,7 @@ class LoopMetrics:
             self.loaders.append(LoaderMetrics(what, probes, place, self.ood))
         self.test: ConformalTest | None = None
         self.acceptance: Acceptance | None = None
-        self.logged: dict[str, Tensor] = {} if earlier is None else earlier.logged
+        self.logged: dict[str, Tensor] = {}
         self._reliable: list[int] = []  # the loaders that have values
 
     def compute(self, keys: Sequence[str], *, if_labelled: bool = False) -> dict[str, Tensor]:

@@ -257,15 +257,13 @@ class Endings(NamedTuple):
         (3, 'eos')
         """
         length = len(tokens)
+        while length and tokens[length - 1] == self.pad:
+            length -= 1
         for place, (token, end) in enumerate(zip(tokens, ended, strict=True), start=1):
             if token in self.eos or end == RULE:
                 return place, "eos" if token in self.eos else "stop"
             if end == CRITERION:
-                length = place
-                break
-        else:
-            while length and tokens[length - 1] == self.pad:
-                length -= 1
+                return place, "length" if place == self.limit else ""
         return length, "length" if length == self.limit else ""
 
 
