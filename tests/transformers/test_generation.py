@@ -244,7 +244,7 @@ def test_what_does_not_fit():
     for options, message in (
         ({"rivals": 0}, "expected rivals as a positive integer, got 0"),
         ({"stop": 0.5}, "expected stop as a Stop, got float"),
-        ({"eos_token_id": "2"}, "expected eos_token_id as an integer or a list of integers, got '2'"),
+        ({"eos_token_id": "2"}, "invalid data type 'str'"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             BoCGeneration(**options)

@@ -204,7 +204,7 @@ class BoCGeneration:
     def _with_prompts(self, records: list[TokenRecord], ids: Tensor) -> list[TokenRecord]:
         """The records with their prompts before them, without padding if the call has a mask of it."""
         mask = self._call.get("attention_mask")
-        if mask is None or self.model.config.is_encoder_decoder:
+        if mask is None or mask.shape[1] != ids.shape[1] or self.model.config.is_encoder_decoder:
             mask = torch.ones_like(ids)
         joined = []
         for i, record in enumerate(records):
@@ -238,12 +238,9 @@ class Endings(NamedTuple):
         the length `start` too.
         """
         ends = _stated("eos_token_id", sources) if eos is None else eos
-        ends = ends.tolist() if isinstance(ends, Tensor) else ends
-        ends = [] if ends is None else list(ends) if isinstance(ends, Iterable) else [ends]
-        if not all(type(x) is int for x in ends):
-            raise TypeError(f"expected eos_token_id as an integer or a list of integers, got {eos!r}")
         pad, new, whole = (_stated(name, sources) for name in ("pad_token_id", "max_new_tokens", "max_length"))
         limit = whole - start if new is None and whole is not None else new
+        ends = torch.as_tensor([] if ends is None else ends).flatten().tolist()
         return cls(frozenset(ends), None if pad is None else int(pad), limit)
 
     def of(self, tokens: Sequence[int], ended: Sequence[int]) -> tuple[int, str]:
