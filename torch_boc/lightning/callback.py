@@ -193,9 +193,8 @@ class BoCCallback(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check the out-of-distribution loaders, if the sanity check has not done so."""
-        names = loader_names(trainer, "val")
-        _, wrong = place_ood(self.ood, names, "val")
-        if names and wrong:
+        _, wrong = place_ood(self.ood, loader_names(trainer, "val"), "val")
+        if wrong:
             raise ValueError(wrong)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:

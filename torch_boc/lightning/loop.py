@@ -47,6 +47,7 @@ def place_ood(ood: Mapping[int | str, str], names: Sequence[str], stage: str) ->
     """The names of the out-of-distribution loaders by index, and what is wrong with the others, or "".
 
     A loader is left out if it is missing or first, or if another loader after the first has the name that it would get.
+    Nothing is wrong before the loaders are known.
     """
     # From a file of LightningCLI an index comes as a string; a loader of that name comes first.
     known: dict[int | str, int] = {key: place for place in range(len(names)) for key in (place, str(place))}
@@ -56,7 +57,7 @@ def place_ood(ood: Mapping[int | str, str], names: Sequence[str], stage: str) ->
     present = {place: label for place, label in found.items() if place > 0 and label not in others}
     wrong = [f"{loader!r} as {label!r}" for loader, label in ood.items() if known.get(loader) not in present]
     loaders = ", ".join(f"{place} {name!r}" for place, name in enumerate(names))
-    return present, "" if not wrong else (
+    return present, "" if not (names and wrong) else (
         f"expected ood loaders of {stage} after the in-distribution loader, which is the first, with names of their "
         f"own, got {' and '.join(wrong)}, and {len(names)} loaders in all: {loaders}; give several as a list or a "
         "dict, one after the other (CombinedLoader in mode 'sequential'); with several, Lightning wants the argument "
