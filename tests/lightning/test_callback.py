@@ -133,12 +133,10 @@ def test_wrong_arguments_are_refused_at_once(options, message):
 
 
 @pytest.mark.filterwarnings("ignore:You passed `Trainer.accelerator='cpu', precision='16-mixed'.`")
-@pytest.mark.parametrize("source", [None, "model.2"])
 @pytest.mark.parametrize("precision", ["bf16-true", "16-mixed", "64-true"])
-def test_precision_flags(precision, source, tmp_path):
-    module, seen = classifier(lightning, gives="loss" if source else "logits"), []
-    keys = ("samples", "gap", "accuracy")
-    run = trainer(lightning, tmp_path, BoCCallback(logits=source, keys=keys), precision=precision)
+def test_precision_flags(precision, tmp_path):
+    module, seen, keys = classifier(lightning), [], ("samples", "gap", "accuracy")
+    run = trainer(lightning, tmp_path, BoCCallback(logits="model.2", keys=keys), precision=precision)
     run.fit(module, loader(VAL), loader(VAL))
     module.model.register_forward_hook(lambda _, args, output: seen.append(output.detach().clone()))
     run.validate(module, loader(VAL), verbose=False)

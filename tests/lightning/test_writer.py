@@ -197,9 +197,6 @@ def test_rows_that_are_no_samples_are_refused(module, tmp_path):
 
 def test_single_logits(tmp_path):
     module = classifier(lightning, perceptron(1))
-    with pytest.raises(ValueError, match="binary=True takes a single logit"):
-        predict(tmp_path, module, loader(DATA))
-    assert not list((tmp_path / "out").glob("*"))
     found, logits = table(predict(tmp_path, module, loader(DATA), binary=True)), logits_of(module, DATA)[:, 0]
     assert torch.equal(found["prediction"], (logits > 0).long())
     torch.testing.assert_close(found["confidence"].float(), logits.abs().sigmoid(), rtol=1e-5, atol=0)
