@@ -44,15 +44,15 @@ class BoCGeneration:
 
     The same object is both a logits processor, which sees the scores, and a stopping criterion, which sees the token
     that was chosen. The scores pass through unchanged, so the text is the same as without it. Numbers are computed and
-    kept on the device, 80 bytes for each token with 5 rivals, and nothing is read back before `trace`
-    is. The buffers grow by 64 tokens at a time. A new call of `generate` replaces the recording of the last one; if you
-    give the very tensor that the last one returned as the new prompt, call `reset` first.
+    kept on the device, 80 bytes for each token with 5 rivals, and nothing is read back before `trace` is. The buffers
+    grow by 64 tokens at a time. A new call of `generate` replaces the recording of the last one; if you give the very
+    tensor that the last one returned as the new prompt, call `reset` first.
 
     Which scores: in `generate`, processors of your own come after penalties and suppressed tokens, and before
     temperature, top-k and top-p. So the numbers are those at temperature 1 over the whole vocabulary. A processor that
     you put before this one and that masks tokens with -inf changes them. The column `masked` counts such tokens. Where
-    more than half of the vocabulary is masked, `gap`, `lost_coins` and `concentration` are NaN,
-    because they would be artefacts of the mask, and `trace` warns.
+    more than half of the vocabulary is masked, `gap`, `lost_coins` and `concentration` are NaN, because they would be
+    artefacts of the mask, and `trace` warns.
 
     Greedy decoding and sampling are recorded. Beam search and assisted (speculative) decoding are refused. Continuous
     batching is not recorded, because it does not say which sequence a row belongs to: transformers then leaves this
