@@ -26,8 +26,7 @@ class TextNumbers(dict[str, dict[str, float]]):
 
     They are those of `torch_boc.functional.boc_summary` for the predictions of the next token, and
 
-    - `tokens`, how many predictions were scored; `documents`, how many texts there are; `bytes`, the size of what was
-      scored, in UTF-8;
+    - `tokens`, how many predictions were scored; `bytes`, the size of what was scored, in UTF-8;
     - `perplexity`, the exponential of `nll`, and `bits_per_byte`, which compares models of different tokenizers; it is
       NaN if predictions are invalid;
     - `lost_coins`, how many of its coin flips the likeliest token is expected to lose, on average.
@@ -86,7 +85,6 @@ def evaluate_text(
         for name, documents in listed.items():
             part = _Sum(classes)
             for document in documents:
-                part.documents += 1
                 tokens = part.tokenised(_listed(document, name), tokenizer, name, predicted=bool(before))
                 for window, first in token_windows(tokens, context, stride, before):
                     batch = torch.tensor([window], device=model.device)
@@ -98,7 +96,6 @@ def evaluate_text(
             else:
                 whole.metric = deepcopy(part.metric)
             whole.bytes += part.bytes
-            whole.documents += part.documents
             found[name] = part.numbers(name)
     whole.metric.nan_strategy = "warn"
     total = whole.numbers(ALL)
@@ -110,7 +107,7 @@ class _Sum:
 
     def __init__(self, num_classes: int) -> None:
         self.metric = BoCMetric(num_classes, nan_strategy="ignore", validate_args=False, sync_on_compute=False)
-        self.bytes = self.documents = 0
+        self.bytes = 0
 
     def tokenised(self, pieces: Iterable[str], tokenizer: Any, name: str, *, predicted: bool) -> Iterator[list[int]]:
         """The tokens of a document, piece by piece; `predicted` tells whether its first token is."""
@@ -133,9 +130,8 @@ class _Sum:
         known = self.bytes and not found["invalid"]
         return {
             "tokens": tokens,
-            "documents": self.documents,
             "bytes": self.bytes,
-            "perplexity": math.exp(min(nll, 700.0)) if nll == nll else math.nan,
+            "perplexity": math.exp(min(nll, 700.0)),
             "bits_per_byte": nll / math.log(2) * tokens / self.bytes if known else math.nan,
             "lost_coins": (1.0 - found["dominance"]) * (classes - 1),
             **found,
