@@ -109,7 +109,13 @@ class BoCPredictionWriter(BasePredictionWriter):
         self._first.refuse()  # the rows are read from the device below, anyway
         batch_sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)
         columns: dict[str, Column] = {}
-        if batch_indices and _are_known(batch_sampler, batch_idx):
+        # For a loader without indices, Lightning repeats the last indices of another loader.
+        if batch_indices and (seen := getattr(batch_sampler, "seen_batch_indices", None)):
+            if any(later is seen[batch_idx] for later in seen[batch_idx + 1 :]):
+                raise ValueError(
+                    "expected a batch sampler that yields a new list for each batch, got one that fills the same list "
+                    "again, while batches are fetched ahead, so that indices are lost; let it yield list(batch)"
+                )
             columns["index"] = torch.tensor(batch_indices)
         if self.id is not None:
             columns[self.id] = as_ids(ids, rows)
@@ -135,20 +141,3 @@ class BoCPredictionWriter(BasePredictionWriter):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Remove the hook from the model."""
         self._source.detach()
-
-
-def _are_known(batch_sampler: Any, batch_idx: int) -> bool:
-    """Whether the indices belong to this batch.
-
-    For a loader without indices, Lightning repeats the last indices of another loader. And if a sampler uses one list
-    again and again and batches are fetched ahead, the list already holds the indices of a later batch.
-    """
-    seen = getattr(batch_sampler, "seen_batch_indices", None)
-    if not seen:
-        return False
-    if any(later is seen[batch_idx] for later in seen[batch_idx + 1 :]):
-        raise ValueError(
-            "expected a batch sampler that yields a new list for each batch, got one that fills the same list again, "
-            "while batches are fetched ahead, so that indices are lost; let it yield list(batch)"
-        )
-    return True
