@@ -106,7 +106,7 @@ class _Sum:
     """What texts add up to; `bytes` are those of the tokens that were scored, in UTF-8."""
 
     def __init__(self, num_classes: int) -> None:
-        self.metric = BoCMetric(num_classes, nan_strategy="ignore", validate_args=False, sync_on_compute=False)
+        self.metric = BoCMetric(num_classes, nan_strategy="ignore", sync_on_compute=False)
         self.bytes = 0
 
     def tokenised(self, pieces: Iterable[str], tokenizer: Any, name: str, *, predicted: bool) -> Iterator[list[int]]:
