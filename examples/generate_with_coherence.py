@@ -65,7 +65,7 @@ def write(prompts: list[str], model: Any, tokenizer: Any, stop: Stop | None = No
     tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
     inputs = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
     given = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-    recorder.generate(model, **given, **options, pad_token_id=tokenizer.pad_token_id)
+    recorder.generate(**given, **options, pad_token_id=tokenizer.pad_token_id)
     return recorder.trace
 
 

@@ -44,15 +44,3 @@ class Watched:
 
     def __exit__(self, *_):
         self.context.close()
-
-
-def contrast(one, other):
-    """The contrast of two colours as a browser computes them, such as "rgb(29, 37, 48)"."""
-
-    def luminance(colour):
-        channels = [int(x) / 255 for x in colour[colour.index("(") + 1 : -1].split(",")[:3]]
-        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in channels]
-        return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return high / low

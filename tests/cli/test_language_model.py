@@ -162,7 +162,7 @@ MODEL = ["trace", "--model", "a", "--prompt", "x"]
         ([*MODEL, "--quantity", "beauty"], "expected --quantity among lost_coins, confidence,"),
         (
             ["trace", "--response", "a", "--num-classes", "9", "--quantity", "entropy"],
-            "expected --quantity among lost_coins, confidence, rank, log_probability, odds, concentration, gap w",
+            "expected --quantity among lost_coins, confidence, rank, log_probability, gap with --response",
         ),
         ([*MODEL, "-o", "."], "expected the path of a file, got the folder ."),
         (["trace", "--model", "book.txt", "--prompt", "x"], "expected the folder of a model or a file that ends in .g"),

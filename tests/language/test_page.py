@@ -9,20 +9,13 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.browser import Watched, browser, contrast  # noqa: F401
+from tests.browser import Watched, browser  # noqa: F401
 from tests.language.cases import make_record, make_trace
 from torch_boc.language import Trace
 from torch_boc.language.trace_page import SCALES
 
 HOSTILE = ["</script><b>", "<img src=x onerror=alert(1)>", "' onload='x", '"', "{{ 7 + 7 }}", "\u2028", "\ud800"]
 TOKEN = ".answer .text span"
-# The colour of the text of every element, and the first ground behind it that is not transparent.
-COLOURS = """(selector) => [...document.querySelectorAll(selector)].map((element) => {
-  let ground = element;
-  const clear = (x) => /, 0\\)$|transparent/.test(getComputedStyle(x).backgroundColor);
-  while (clear(ground) && ground.parentElement) ground = ground.parentElement;
-  return [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor, element.className];
-})"""
 
 
 class Parsed(HTMLParser):
@@ -59,10 +52,10 @@ def test_what_is_shown():
     assert list(Parsed(asked).data["scales"])[-1] == "gap"
     assert f"1 − confidence − lost coins / {trace.num_classes - 1:,}." in asked
     record = make_record(6)
-    more = {**record.numbers, "masked": torch.zeros(6), "p_in_distribution": torch.rand(6)}
+    more = {**record.numbers, "masked": torch.arange(6.0)}
     more |= {"lost_coins_lower": more["lost_coins"] - 0.1, "lost_coins_upper": more["lost_coins"] + 0.1}
     data = Parsed(Trace([replace(record, numbers=more)], num_classes=50).html()).data
-    assert list(data["scales"])[5:] == ["p_in_distribution"]
+    assert list(data["scales"])[5:] == ["masked"]
     assert "lost_coins_lower" in data["sequences"][0]["numbers"]
 
 
@@ -165,20 +158,16 @@ def _choose_a_quantity(page):
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1100), (True, 360)])
 def test_all_of_it_can_be_read(browser, tmp_path, dark, width):  # noqa: F811
-    """Also a long prompt without numbers, by the keyboard."""
+    """By its contrast, and a long prompt without numbers by the keyboard."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
     path = make_trace(1000, prompt=800, bare=True).save(tmp_path / "trace.html")
     with Watched(browser, path, width=width, dark=dark) as watched:
-        selector = ".text span, .legend span, h3, .legend small, .axis span, figcaption, .help"
-        found = watched.page.evaluate(COLOURS, selector)
-        assert {f"q{level}" for level in range(8)} <= {kind.split()[0] for *_, kind in found if kind}
         watched.page.locator(TOKEN).nth(30).hover()
-        for ink, ground, kind in (*found, *watched.page.evaluate(COLOURS, "#tip :not(i)")):
-            assert contrast(ink, ground) >= 4.5, (kind, ink, ground)
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
         watched.page.locator("#quantity").focus()
         watched.page.keyboard.press("Tab")
         text = watched.page.locator(".prompt .text")
         assert text.evaluate("x => x.scrollHeight > x.clientHeight && x === document.activeElement")
-        violations = axe.Axe().run(watched.page).response["violations"]
-        assert [(rule["id"], rule["nodes"][0]["html"]) for rule in violations] == []
+        found = axe.Axe().run(watched.page).response
+        assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found["violations"]] == []
+        assert "color-contrast" in {rule["id"] for rule in found["passes"]}

@@ -176,7 +176,9 @@ def test_tokens_outside_of_the_list_are_not_the_likeliest():
 def test_very_unlikely_tokens(floor):
     sure, rest = servers.entry(1, 0.0), {**servers.entry(2, 0.0), "logprob": floor}
     unknown = {"token": " x", "logprob": floor, "top_logprobs": [servers.entry(1, -0.001), servers.entry(2, -7.5)]}
-    numbers = numbers_of(chat(unknown, {**sure, "top_logprobs": [sure, rest]}), 1000)
+    trace = Trace.from_response(chat(unknown, {**sure, "top_logprobs": [sure, rest]}), num_classes=1000)
+    numbers = trace.records[0].numbers
+    assert trace.records[0].rival_log_probabilities[1].tolist() == [0.0, -math.inf]
     assert numbers["log_probability"].isnan().tolist() == [True, False]
     assert numbers["confidence"].tolist() == [pytest.approx(math.exp(-0.001), rel=1e-5), 1.0]
     assert numbers["lost_coins_upper"][1] == 0
@@ -214,13 +216,14 @@ def test_texts_and_ids():
     assert trace.to_frame()["text"].tolist() == ["na", "", "ï", "ve"]
 
     words = SimpleNamespace(decode=lambda tokens, **_: "".join(map(servers.name, tokens)))
+    words.convert_ids_to_tokens = servers.name
     logits, tokens = drawn(4)
     response = servers.vllm_chat_ids(logits, tokens, K)
     for item in response["choices"][0]["logprobs"]["content"]:
         item["bytes"] = None  # as vLLM writes if it does not know the text
     trace = Trace.from_response(response, num_classes=CLASSES, tokenizer=words)
     assert trace.text() == words.decode(tokens.tolist())
-    assert trace.sequences[0].rival_labels[0][0] == servers.name(int(logits[0].argmax()))
+    assert trace.sequences[0].rival_texts[0][0] == servers.name(int(logits[0].argmax()))
     assert Trace.from_response(response, num_classes=CLASSES).text().startswith(f"[{tokens[0]}]")
 
 
@@ -228,7 +231,7 @@ def test_texts_and_ids():
     ("response", "message"),
     [
         ("{", "expected a response as JSON"),
-        ({"error": "no"}, "expected a response with `choices` .* got dict with the fields error"),
+        ({"error": "no"}, "expected a response with `choices` .* got a dict with 'error'"),
         (servers.choices(None), "expected log-probabilities in each choice, got none; ask the server"),
         (SimpleNamespace(outputs=[SimpleNamespace(token_ids=[1], logprobs=None)]), r"set SamplingParams\(logprobs=20"),
         (chat({"id": 1, "token": "a", "prob": 0.7, "top_probs": []}), "probabilities after sampling.*=false"),

@@ -112,28 +112,19 @@ def test_several_callbacks(tmp_path):
     run.validate(classifier(lightning), loader(VAL), verbose=False)
     assert set(run.callback_metrics) == {"val/boc/gap", "val/part/gap"}
     assert run.callback_metrics["val/boc/gap"] == run.callback_metrics["val/part/gap"]
-    with pytest.raises(ValueError, match="different prefix for each BoCCallback, got 'boc' twice"):
-        trainer(lightning, tmp_path, BoCCallback(), BoCCallback()).validate(classifier(lightning), loader(VAL))
+    with pytest.raises((ValueError, RuntimeError), match=r"more than one stateful callback of type `BoCCallback`"):
+        trainer(lightning, tmp_path, BoCCallback(), BoCCallback())
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"keys": ("gap", "gapp")}, "expected keys as a list of names among samples, .*got .*gapp"),
-        ({"keys": "gap"}, "expected keys as a list of names"),
-        ({"scores": ("mps",)}, "expected scores"),
-        ({"thresholds": 7}, "expected thresholds"),
         ({"every_n_train_steps": 0}, "expected every_n_train_steps"),
         ({"plot_every_n_epochs": 0}, "expected plot_every_n_epochs"),
-        ({"alpha": 2.0}, "expected alpha"),
         ({"test": True, "alpha": 0}, r"expected alpha in \(0, 1\), got 0"),
-        ({"trials": 0}, "expected trials"),
         ({"on_error": "ignore"}, "expected on_error among warn, raise, got 'ignore'"),
-        *(
-            ({"ood": x}, "expected ood as")
-            for x in ("svhn", 3, {-1: "a"}, {True: "a"}, {1: 2}, {"a": None}, [1], {0: "a"})
-        ),
-        ({"ood": {1: "svhn", 2: "svhn"}}, "a different name for each ood loader"),
+        *(({"ood": x}, "expected ood as .* different names") for x in ("svhn", [1], {1: "svhn", 2: "svhn"})),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(options, message):
@@ -142,12 +133,10 @@ def test_wrong_arguments_are_refused_at_once(options, message):
 
 
 @pytest.mark.filterwarnings("ignore:You passed `Trainer.accelerator='cpu', precision='16-mixed'.`")
-@pytest.mark.parametrize("source", [None, "model.2"])
 @pytest.mark.parametrize("precision", ["bf16-true", "16-mixed", "64-true"])
-def test_precision_flags(precision, source, tmp_path):
-    module, seen = classifier(lightning, gives="loss" if source else "logits"), []
-    keys = ("samples", "gap", "accuracy")
-    run = trainer(lightning, tmp_path, BoCCallback(logits=source, keys=keys), precision=precision)
+def test_precision_flags(precision, tmp_path):
+    module, seen, keys = classifier(lightning), [], ("samples", "gap", "accuracy")
+    run = trainer(lightning, tmp_path, BoCCallback(logits="model.2", keys=keys), precision=precision)
     run.fit(module, loader(VAL), loader(VAL))
     module.model.register_forward_hook(lambda _, args, output: seen.append(output.detach().clone()))
     run.validate(module, loader(VAL), verbose=False)
@@ -187,7 +176,7 @@ class TestLoaders:
             ({"1": "digits"}, ("digits", None)),  # as a file of LightningCLI gives it
             ({"dtd": "dtd"}, (None, "dtd")),
             ({"svhn": "digits", "dtd": "textures"}, ("digits", "textures")),
-            ({"svhn": "dtd", "dtd": "svhn"}, ("dtd", "svhn")),
+            ({"svhn": "dtd", "dtd": "cifar"}, ("dtd", "cifar")),  # the name of the first is in no key
         ],
     )
     def test_of_a_dict(self, ood, names, tmp_path):
@@ -211,32 +200,27 @@ class TestLoaders:
         assert last == pytest.approx(expected(module, NEAR, ("gap", "accuracy")))
 
     WRONG = (
-        (lambda: loader(KNOWN), {1: "near"}, "expected ood loader 1 in val, got 1 in all: 0 'dataloader_idx_0'"),
-        (three, {"svnh": "svhn"}, "got 3 in all: 0 'cifar', 1 'svhn', 2 'dtd';"),
+        (lambda: loader(KNOWN), {1: "near"}, "got 1 as 'near', and 1 loaders in all: 0 'dataloader_idx_0';"),
+        (three, {"svnh": "svhn"}, "got 'svnh' as 'svhn', and 3 loaders in all: 0 'cifar', 1 'svhn', 2 'dtd';"),
         (
             lambda: lightning.utilities.CombinedLoader({"cifar": loader(KNOWN), "svhn": loader(NEAR)}, "min_size"),
             {"svhn": "svhn"},
-            "expected ood loader 'svhn' in val, got 1 in all: 0 'combined'; .*one after the other",
+            "got 'svhn' as 'svhn', and 1 loaders in all: 0 'combined'; .*one after the other",
         ),
-        (
-            three,
-            {"cifar": "cifar"},
-            "expected the in-distribution loader first in val, got 'cifar', which is given",
-        ),
-        (three, {1: "dtd"}, "a different name for each loader in val, got 'cifar', 'dtd', 'dtd'"),
+        (three, {"cifar": "cifar"}, "after the in-distribution loader, which is the first, .* got 'cifar' as 'cifar'"),
+        (three, {0: "cifar", -1: "dtd"}, "got 0 as 'cifar' and -1 as 'dtd'"),
+        (three, {1: "dtd"}, "with names of their own, got 1 as 'dtd'"),
     )
 
     @pytest.mark.parametrize(("loaders", "ood", "message"), WRONG)
     @pytest.mark.parametrize("checks", [2, 0], ids=["sanity check", "no sanity check"])
     def test_wrong_ones_are_an_error_before_training(self, loaders, ood, message, checks, tmp_path):
         run = trainer(lightning, tmp_path, BoCCallback(ood=ood), num_sanity_val_steps=checks)
-        with pytest.raises(ValueError, match=message) as error:
+        with pytest.raises(ValueError, match=f"expected ood loaders of val .*{message}"):
             run.fit(classifier(lightning), loader(KNOWN), loaders())
         assert run.global_step == 0
-        missing = "expected ood loader" in str(error.value)
-        assert ("def validation_step(self, batch, batch_idx, dataloader_idx=0)" in str(error.value)) == missing
 
-    @pytest.mark.parametrize("case", [0, 1, 3, 4])
+    @pytest.mark.parametrize("case", [0, 1, 3, 5])
     @pytest.mark.parametrize("stage", ["validate", "test"])
     def test_wrong_ones_of_other_loops_are_said(self, case, stage, tmp_path):
         """The same callback may serve a test without the loaders of the fit."""

@@ -4,18 +4,10 @@ import pickle
 import subprocess
 import sys
 
-import lightning.pytorch
 import pytest
-import pytorch_lightning
 
 from torch_boc.lightning import BoCCallback, BoCPredictionWriter
 from torch_boc.lightning.libraries import NAMES, installed
-
-
-@pytest.mark.parametrize("library", [lightning.pytorch, pytorch_lightning])
-def test_both_libraries_know_the_classes(library):
-    assert issubclass(BoCCallback, library.Callback)
-    assert issubclass(BoCPredictionWriter, library.callbacks.BasePredictionWriter)
 
 
 @pytest.mark.parametrize("missing", NAMES)
@@ -46,5 +38,5 @@ def test_messages_stay_with_the_library_in_use():
 def test_callbacks_can_be_sent_to_other_processes(tmp_path):
     callback = pickle.loads(pickle.dumps(BoCCallback(logits="model", ood={1: "svhn"})))
     assert callback.ood == {1: "svhn"}
-    writer = pickle.loads(pickle.dumps(BoCPredictionWriter(tmp_path, trials=7)))
-    assert (writer.output_dir, writer.trials) == (tmp_path, 7)
+    writer = pickle.loads(pickle.dumps(BoCPredictionWriter(tmp_path)))
+    assert writer.output_dir == tmp_path

@@ -42,7 +42,7 @@ lightning = LIBRARIES["lightning"]
 
 def loop_of(metric=None, separation=None, **options):
     probes = Probes(metric or BoCMetric(), separation or BoCSeparation(SCORES), **{"alpha": ALPHA} | options)
-    return LoopMetrics("val", ["", "near"], {1}, probes)
+    return LoopMetrics("val", ["", ""], {1: "near"}, probes)
 
 
 def random(*shape, seed=0):
@@ -194,7 +194,7 @@ class TestConformalTest:
         assert BoCCallback(alpha=0).test is BoCCallback(test=False).test is None
         callback = BoCCallback(test=ConformalTest("gap").calibrate(torch.randn(9, 4)))
         assert not callback.test.calibrated
-        with pytest.raises(ValueError, match=r"with score='gap'.*with these arguments.*another prefix"):
+        with pytest.raises(ValueError, match=r"with score='gap'.*with these arguments"):
             callback.load_state_dict({"test": ConformalTest().calibrate(torch.randn(9, 4)).state_dict()})
 
 
@@ -328,5 +328,3 @@ class TestProblems:
                 raise ValueError(message)
         with pytest.raises(KeyboardInterrupt), problems.tolerated("a batch"):
             raise KeyboardInterrupt
-        with pytest.raises(ValueError, match="it"), Problems("raise").tolerated("a batch"):
-            raise ValueError("it")

@@ -106,7 +106,7 @@ def test_predictions_are_those_of_one_process(cluster, files, tmp_path):
     table = pq.read_table(path).sort_by("path")
     assert str(table.schema.field("site").type) == "int64"
     assert table["site"].to_pylist() == columns()["site"]
-    with pytest.raises(FileExistsError, match=r"expected a new folder, got .*out. Choose.*or continue the run"):
+    with pytest.raises(FileExistsError, match=r"expected a new folder, or resume=True and .*, got .*out. Choose"):
         predict(read(files), models.linear, path, inputs="x")
 
 

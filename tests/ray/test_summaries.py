@@ -129,10 +129,10 @@ def test_when_a_run_may_write(tmp_path, monkeypatch):
     run.write(begun)
     with pytest.raises(ValueError, match="has not finished; delete it"):
         check_complete(path)
-    with pytest.raises(FileExistsError, match="expected a run that was started with resume=True"):
+    with pytest.raises(FileExistsError, match="the folder of a run that was started with resume=True, got"):
         run.check(SETTINGS, resume=True)
     run.write(begun | {"resume": True})
-    with pytest.raises(FileExistsError, match=r"expected a new folder, got .*or continue the run with resume=True"):
+    with pytest.raises(FileExistsError, match=r"expected a new folder, or resume=True and"):
         run.check(SETTINGS, resume=False)
     assert not run.check(SETTINGS, resume=True)
     with pytest.raises(ValueError, match=r"trials=100, got one with trials=7\. Choose another path, or delete"):
@@ -142,7 +142,7 @@ def test_when_a_run_may_write(tmp_path, monkeypatch):
     assert Run("out").check(SETTINGS, resume=True)
     assert check_complete("out/") == str(path)
     (tmp_path / "other").mkdir()
-    with pytest.raises(FileExistsError, match=r"expected a new folder, got .*other. Choose another path"):
+    with pytest.raises(FileExistsError, match=r"expected a new folder, .* got .*other. Choose another path"):
         Run("other").check(SETTINGS, resume=True)
 
 

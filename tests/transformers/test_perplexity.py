@@ -22,7 +22,9 @@ def model():
 TOKENIZER = byte_tokenizer()
 
 
-def test_perplexity_is_that_of_the_loss_of_transformers(model):
+def test_perplexity_is_that_of_the_loss_of_transformers(model, monkeypatch):
+    """One of several processes may evaluate: it waits for no other."""
+    monkeypatch.setattr("torchmetrics.metric.jit_distributed_available", lambda: True)
     text = prose(40)
     ids = torch.tensor([TOKENIZER(text)["input_ids"]])
     with torch.no_grad():
@@ -59,7 +61,6 @@ def test_names_get_a_row_each_and_one_for_all(model):
     apart = [evaluate_text(model, TOKENIZER, text)["text"] for text in (prose(30), prose(20), prose(60))]
     for key in ("tokens", "bytes"):
         assert found["all"][key] == found["a"][key] + found["b"][key] == sum(x[key] for x in apart)
-    assert (found["b"]["documents"], found["all"]["documents"]) == (2, 3)
     total = sum(x["nll"] * x["tokens"] for x in apart)
     assert found["all"]["nll"] * found["all"]["tokens"] == pytest.approx(total)
     assert list(found.to_frame()["nll"]) == [x["nll"] for x in found.values()]
@@ -118,10 +119,10 @@ def test_peak_memory(monkeypatch):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({}, "expected at least one text, got an empty mapping"),
-        ({"a": prose(30), "all": prose(20)}, "all: expected another name for a text among several"),
+        ({}, "expected at least one text, .* got an empty mapping"),
+        ({"a": prose(30), "all": prose(20)}, "among several none called 'all', .* got a, all"),
         ("", "expected a text of at least two tokens, got an empty text"),
-        ("x", "expected a text of at least two tokens, got one token"),
+        ("x", "expected a text of at least two tokens, got an empty text or one token"),
         (Path("a.txt"), r"text: expected a text as str, .* got \w+Path; read it first, with path.read_text"),
         (b"some text", "text: expected a text as str, or an iterable of texts, got bytes"),
         ([["some", 3]], "text: expected the pieces of a text as str, got int"),

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.transformers.cases import PAD, forward, generating, gpt2, prompts
-from torch_boc import ConformalTest
+from tests.transformers.cases import PAD, generating, gpt2, prompts
 from torch_boc.language import TokenRecord, Trace
 from torch_boc.transformers import BoCGeneration, Stop
 from torch_boc.transformers.stopping import running_means
@@ -19,11 +18,11 @@ def model():
     return generating(gpt2())
 
 
-def generated(model, stop=None, test=None, **options):
+def generated(model, stop=None, **options):
     torch.manual_seed(5)
-    g = BoCGeneration(model, stop=stop, test=test)
+    g = BoCGeneration(model, stop=stop)
     given = {**prompts((5, 5, 5, 5)), "max_new_tokens": 16, "pad_token_id": PAD, "do_sample": True, "temperature": 9.0}
-    output = g.generate(model, **{**given, "eos_token_id": None, **options})
+    output = g.generate(**{**given, "eos_token_id": None, **options})
     return g.trace.records, output
 
 
@@ -68,20 +67,6 @@ def test_generation_ends_when_all_are_stopped(model, free, eos):
     assert (len(records[0]), records[0].finish) == (free[0].tokens.tolist().index(first) + 1, "eos")
 
 
-def test_a_test_on_trusted_text_gives_p_values(model):
-    held_out = forward(model, prompts((31,), seed=9)["input_ids"][0])[:-1]
-    test = ConformalTest("log_odds").calibrate(held_out)
-    free, output = generated(model, test=test)
-    for record, sequence in zip(free, output, strict=True):
-        expected = test(forward(model, sequence)[4:-1])
-        torch.testing.assert_close(record.numbers["p_in_distribution"], expected, rtol=1e-6, atol=0)
-    rule = Stop("p_in_distribution", below=0.5, window=3)
-    stopped, _ = generated(model, rule, test)
-    ends = [first_crossing(record, rule) for record in free]
-    assert [len(record) for record in stopped] == [16 if end is None else end for end in ends]
-    assert test.counts.sum() == 30  # the test itself is as it was
-
-
 def as_record(values, quantity="entropy", prompt=0):
     empty = torch.zeros(len(values), 0)
     return TokenRecord(torch.zeros(len(values), dtype=torch.long), {quantity: values}, empty.long(), empty, prompt)
@@ -122,13 +107,11 @@ RECORDS = [as_record(torch.arange(9.0))] * 19
     [
         (lambda: Stop("surprise", above=1.0), "expected quantity as one of log_probability, rank, .*got 'surprise'"),
         (lambda: Stop("entropy"), "expected either above or below, got above=None and below=None"),
-        (lambda: Stop("entropy", above=math.nan), "expected a threshold that is a number, got nan"),
         (lambda: Stop("entropy", above=1.0, window=0), "expected window as a positive integer, got 0"),
         (lambda: Stop.calibrated(RECORDS[1:], "entropy"), r"expected at least 19 sequences for alpha=0.05, got 18"),
         (lambda: Stop.calibrated(RECORDS, "rank"), "expected records with 'rank', got entropy"),
         (lambda: Stop.calibrated(RECORDS, "entropy", window=10), "expected at least 1 sequences that are as long as"),
-        (lambda: Stop.calibrated(RECORDS, "entropy", side="left"), "expected side as 'above' or 'below', got 'left'"),
-        (lambda: Stop.calibrated(torch.zeros(9, 3), "entropy"), "expected trusted as traces or records of tokens"),
+        (lambda: Stop.calibrated(RECORDS, "entropy", side="left"), "unexpected keyword argument 'left'"),
     ],
 )
 def test_what_is_refused(call, message):

@@ -25,8 +25,8 @@ SHOWN = (
     ("ECE", "ece_confidence", ".3f"),
     ("lost coins", "lost_coins", ".2f"),
 )
-# The quantities without numbers: a test gives p-values, and the few likeliest tokens give no entropy.
-UNKNOWN = {"--model": ("p_in_distribution",), "--response": ("p_in_distribution", "entropy", "masked")}
+# The quantities without numbers: the few likeliest tokens give no entropy.
+UNKNOWN = {"--model": (), "--response": ("entropy", "masked")}
 
 
 def text(
@@ -178,7 +178,7 @@ def trace(
             recorder = BoCGeneration(network, tokenizer, prompt=True)
             with torch.random.fork_rng():  # the state of torch's random numbers is as before
                 torch.manual_seed(seed)
-                recorder.generate(network, **inputs, **drawn, max_new_tokens=limit)
+                recorder.generate(**inputs, **drawn, max_new_tokens=limit)
             found = recorder.trace
         found.save(out, quantity)
         paths = [out, *([] if table is None else [str(found.to_parquet(table))])]

@@ -1,9 +1,11 @@
 """The numbers of one sequence of tokens, on the host, wherever they came from, and the text of each token."""
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,10 +32,11 @@ class TokenRecord:
         rivals: (T, k) in int64, the likeliest tokens at each place, the prediction first; -1 where there is none.
         rival_log_probabilities: (T, k) in float64.
         prompt_length: how many of the first tokens are the prompt.
-        texts: the text of each token, if it is known without a tokenizer.
-        rival_texts: the text of each rival, likewise.
+        texts: the text of each token; joined, they are the text. "" for a token that ends within a character. Empty if
+            the texts are not known, as the labels and the texts of the rivals then are.
+        rival_texts: what the likeliest tokens at each place are called.
         finish: why the sequence ended, such as "eos", "length" or "stop"; "" if it is not known.
-        labels: what each token is called on its own, if that is not its text: it may be a part of a character.
+        labels: what each token is called on its own.
     """
 
     tokens: Tensor
@@ -41,99 +44,70 @@ class TokenRecord:
     rivals: Tensor
     rival_log_probabilities: Tensor
     prompt_length: int = 0
-    texts: Sequence[str] | None = None
-    rival_texts: Sequence[Sequence[str]] | None = None
+    texts: Sequence[str] = ()
+    rival_texts: Sequence[Sequence[str]] = ()
     finish: str = ""
-    labels: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse parts of different lengths."""
-        parts = {**self.numbers, "rivals": self.rivals, "rival_log_probabilities": self.rival_log_probabilities}
-        for name, part in {**parts, "texts": self.texts}.items():
-            if part is not None and len(part) != len(self.tokens):
-                raise ValueError(f"expected {name} of {len(self.tokens)} tokens, got {len(part)}")
+    labels: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def column(self, name: str) -> Tensor:
+        """The numbers of this name; NaN if the record has none."""
+        return self.numbers.get(name, torch.full((len(self),), math.nan)).double()
 
-@dataclass(frozen=True)
-class TextSequence:
-    """One sequence of T tokens with texts.
-
-    Attributes:
-        record: its numbers.
-        texts: the text of each token; joined, they are the text. "" for a token that ends within a character.
-        labels: what each token is called on its own.
-        rival_labels: what the likeliest tokens at each place are called.
-    """
-
-    record: TokenRecord
-    texts: list[str]
-    labels: list[str]
-    rival_labels: list[list[str]]
-
-    @classmethod
-    def of(cls, record: TokenRecord, tokenizer: Any) -> "TextSequence":
+    def with_texts(self, tokenizer: Any) -> "TokenRecord":
         """The record with the texts that it has, or that the tokenizer gives; otherwise with token ids."""
-        tokens, rivals = record.tokens.tolist(), record.rivals.tolist()
-        known = {token for row in (tokens, *rivals) for token in row if token >= 0}
-        names = {} if tokenizer is None else {token: token_label(tokenizer, token) for token in known}
-        given = record.rival_texts or [[""] * len(row) for row in rivals]
-        rival_labels = [
-            [clean(text) or names.get(token) or (id_label(token) if token >= 0 else "") for token, text in pairs]
-            for pairs in (zip(*rows, strict=True) for rows in zip(rivals, given, strict=True))
-        ]
-        if record.texts is not None:
-            texts, names = [clean(text) for text in record.texts], {}
-        else:
-            texts = [id_label(x) for x in tokens] if tokenizer is None else token_texts(tokenizer, tokens)
-        own = zip(record.labels or [""] * len(tokens), tokens, texts, strict=True)
-        labels = [clean(label) or names.get(token) or text or id_label(token) for label, token, text in own]
-        return cls(record, texts, labels, rival_labels)
+
+        @cache
+        def name(token: int) -> str:
+            known = "" if token < 0 or tokenizer is None else token_label(tokenizer, token)
+            return known or (f"[{token}]" if token >= 0 else "")
+
+        tokens, rivals = self.tokens.tolist(), self.rivals.tolist()
+        given = [clean(text) for text in self.texts or [""] * len(tokens)]
+        labels = [text or name(token) or "?" for text, token in zip(given, tokens, strict=True)]
+        texts = given if self.texts else labels if tokenizer is None else token_texts(tokenizer, tokens)
+        rows = zip(self.rival_texts or [[""] * len(row) for row in rivals], rivals, strict=True)
+        called = [[clean(text) or name(token) for text, token in zip(*row, strict=True)] for row in rows]
+        return replace(self, texts=texts, rival_texts=called, labels=labels)
 
     @property
     def first(self) -> int:
         """The first token to show with numbers: that of the prompt if any of it has numbers, or the one after it."""
-        start = self.record.prompt_length
-        known = any(not bool(column[:start].isnan().all()) for column in self.record.numbers.values())
+        start = self.prompt_length
+        known = any(not bool(column[:start].isnan().all()) for column in self.numbers.values())
         return 0 if start and known else start
 
     def summary(self) -> dict[str, Any]:
-        """The numbers of what was generated, or of the prompt if nothing was."""
-        start = self.record.prompt_length if self.record.prompt_length < len(self.record) else 0
-        columns = {name: self.record.numbers.get(name, torch.empty(0))[start:].double() for name in TOKEN_COLUMNS}
-        known = {name: column[~column.isnan()] for name, column in columns.items()}
-        chance, lost = known["log_probability"], known["lost_coins"]
+        """The numbers of what was generated, or of the prompt if nothing was; the record must have texts."""
+        start = self.prompt_length if self.prompt_length < len(self) else 0
+        names = ("log_probability", "rank", "lost_coins", "confidence", "entropy")
+        chance, rank, lost, confidence, entropy = (self.column(name)[start:] for name in names)
         # A token of unknown rank is not the likeliest if one that is given is likelier.
-        best = nn.functional.pad(self.record.rival_log_probabilities[start:], (0, 1), value=-math.inf)[:, 0]
-        others = columns["rank"].isnan() & (best > -math.inf) & ~(columns["log_probability"] >= best)
-        first = torch.cat([known["rank"] == 1, torch.zeros(int(others.sum()), dtype=torch.bool)])
-        place = int(columns["log_probability"].nan_to_num(math.inf, neginf=-math.inf).argmin()) if len(chance) else -1
+        best = nn.functional.pad(self.rival_log_probabilities[start:], (0, 1), value=-math.inf)[:, 0]
+        judged = ~rank.isnan() | ((best > -math.inf) & ~(chance >= best))
+        scored = not bool(chance.isnan().all())
+        place = int(chance.nan_to_num(math.inf, neginf=-math.inf).argmin()) if scored else -1
         return {
-            "tokens": len(self.texts[start:]),
-            "prompt_tokens": self.record.prompt_length,
-            "perplexity": math.exp(min(-float(chance.mean()), 700.0)) if len(chance) else math.nan,
-            "mean_lost_coins": float(lost.mean()),
-            "median_lost_coins": float(lost.quantile(0.5)) if len(lost) else math.nan,
-            "mean_confidence": float(known["confidence"].mean()),
-            "mean_entropy": float(known["entropy"].mean()),
-            "share_of_rank_1": float(first.double().mean()),
-            "lowest_log_probability": float(chance.min()) if len(chance) else math.nan,
-            "lowest_position": start + place if len(chance) else -1,
-            "lowest_text": self.labels[start + place] if len(chance) else "",
-            "finish": self.record.finish,
+            "tokens": len(chance),
+            "prompt_tokens": self.prompt_length,
+            "perplexity": math.exp(min(-float(chance.nanmean()), 700.0)),
+            "mean_lost_coins": float(lost.nanmean()),
+            "median_lost_coins": float(lost.nanquantile(0.5)) if len(lost) else math.nan,
+            "mean_confidence": float(confidence.nanmean()),
+            "mean_entropy": float(entropy.nanmean()),
+            "share_of_rank_1": float((rank[judged] == 1).double().mean()),
+            "lowest_log_probability": float(chance[place]) if scored else math.nan,
+            "lowest_position": start + place if scored else -1,
+            "lowest_text": self.labels[start + place] if scored else "",
+            "finish": self.finish,
         }
 
 
-def columns_of(sequences: Sequence[TextSequence]) -> list[str]:
-    """The names of all numbers of the sequences: those that every token has, then the others in their order."""
-    return list(dict.fromkeys([*TOKEN_COLUMNS, *(name for sequence in sequences for name in sequence.record.numbers)]))
-
-
-def id_label(token: int) -> str:
-    """A token without its text: its number in brackets, or "?" if that is not known either."""
-    return f"[{token}]" if token >= 0 else "?"
+def columns_of(records: Sequence[TokenRecord]) -> list[str]:
+    """The names of all numbers of the records: those that every token has, then the others in their order."""
+    return list(dict.fromkeys([*TOKEN_COLUMNS, *(name for record in records for name in record.numbers)]))
 
 
 def clean(text: str) -> str:
@@ -167,8 +141,7 @@ def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
     texts, done = [], 0
     for end in range(1, len(tokens) + 1):
         text = whole if end == len(tokens) else _decode(tokenizer, tokens[:end]).rstrip(UNKNOWN)
-        agreed = next((i for i, pair in enumerate(zip(text, whole, strict=False)) if pair[0] != pair[1]), len(text))
-        stop = max(done, min(agreed, len(whole)))
+        stop = max(done, len(os.path.commonprefix([text, whole])))  # noqa: RUF071, of characters
         texts.append(whole[done:stop])
         done = stop
     return texts
@@ -177,13 +150,13 @@ def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
 def token_label(tokenizer: Any, token: int) -> str:
     """What a token is called on its own, such as " the"; bytes that are no character as "⟨E2 80⟩"."""
     text = _decode(tokenizer, [token])
-    names = tokenizer.convert_ids_to_tokens([token]) if hasattr(tokenizer, "convert_ids_to_tokens") else [text]
-    name = clean(names[0]) if isinstance(names[0], str) else text
+    name = tokenizer.convert_ids_to_tokens(token)
+    name = clean(name) if isinstance(name, str) else text
     if UNKNOWN in text:
-        found = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", name)  # as byte fallback names it
-        known = bytes(BYTES[x] for x in name) if all(x in BYTES for x in name) else b""
-        data = bytes.fromhex(found[1]) if found else known
-        return f"⟨{data.hex(' ').upper()}⟩" if data else text
+        if found := re.fullmatch("<0x(..)>", name):  # as byte fallback names it
+            return f"⟨{found[1]}⟩"
+        known = all(x in BYTES for x in name)
+        return f"⟨{bytes(BYTES[x] for x in name).hex(' ').upper()}⟩" if known else text
     if name.startswith("▁") and not text.startswith(" "):  # SentencePiece strips the space at the beginning of a text
         return f" {text}"
     return text or name

@@ -5,12 +5,12 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from ..data.finding import describe
 from ..functional.top_k import coins_from_top_k
 from .record import UNKNOWN, TokenRecord
 
@@ -28,6 +28,22 @@ class Candidate(NamedTuple):
     token: int
     text: str
     logprob: float
+
+
+class Place(NamedTuple):
+    """What a server gave at the place of one token.
+
+    Attributes:
+        own: the emitted token.
+        top: the likeliest tokens.
+        data: the bytes of the emitted token, which may be a part of a character; None for those of its text.
+        rank: the rank of the emitted token, if the server gives it.
+    """
+
+    own: Candidate
+    top: list[Candidate]
+    data: bytes | None = None
+    rank: float | None = None
 
 
 class Step(NamedTuple):
@@ -105,12 +121,8 @@ def read_response(response: Any) -> list[Choice]:
     if outputs is not None:
         return [_vllm(response, output) for output in outputs]
     if choices is None:
-        names = [*map(str, response if isinstance(response, Mapping) else getattr(response, "__dict__", ()))]
-        fields = f"the fields {', '.join(names)}" if names else "no fields"
-        raise ValueError(
-            "expected a response with `choices` (OpenAI) or `outputs` (vLLM's RequestOutput), got "
-            f"{type(response).__name__} with {fields}"
-        )
+        got = describe(response)
+        raise ValueError(f"expected a response with `choices` (OpenAI) or `outputs` (vLLM's RequestOutput), got {got}")
     found = []
     for choice in choices:
         logprobs = _get(choice, "logprobs")
@@ -120,34 +132,30 @@ def read_response(response: Any) -> list[Choice]:
                 "expected log-probabilities in each choice, got none; ask the server for them, for instance with "
                 "logprobs=True and top_logprobs=20 (chat) or logprobs=5 (completions)"
             )
-        steps = _completion_steps(logprobs, tokens) if content is None else _chat_steps(content)
-        found.append((steps, 0, str(_get(choice, "finish_reason") or "")))
+        places = _completion_places(logprobs, tokens) if content is None else [_chat_place(x) for x in content]
+        found.append((_steps(places, added=content is None), 0, str(_get(choice, "finish_reason") or "")))
     return found
 
 
-def _chat_steps(content: list[Any]) -> list[Step]:
-    owns, tops, data = [], [], []
-    for item in content:
-        if _get(item, "prob") is not None:
-            raise ValueError(
-                "expected log-probabilities, got probabilities after sampling, which leave out the unlikely tokens; "
-                "ask llama.cpp's server with post_sampling_probs=false"
-            )
-        own, given = _candidate(item), _get(item, "bytes")
-        owns.append(own)
-        tops.append([_candidate(x) for x in _get(item, "top_logprobs") or []])
-        named = given is None or (not own.text and bytes(given) == str(_get(item, "token")).encode())
-        data.append(None if named else bytes(given))  # those of "token_id:123" are no text
-    return _steps(owns, tops, data=data)
+def _chat_place(item: Any) -> Place:
+    if _get(item, "prob") is not None:
+        raise ValueError(
+            "expected log-probabilities, got probabilities after sampling, which leave out the unlikely tokens; "
+            "ask llama.cpp's server with post_sampling_probs=false"
+        )
+    own, data = _candidate(item), _get(item, "bytes")
+    named = data is None or (not own.text and bytes(data) == str(_get(item, "token")).encode())
+    top = [_candidate(x) for x in _get(item, "top_logprobs") or []]
+    return Place(own, top, None if named else bytes(data))  # those of "token_id:123" are no text
 
 
-def _completion_steps(logprobs: Any, tokens: list[str]) -> list[Step]:
-    chances = _get(logprobs, "token_logprobs") or [None] * len(tokens)
-    tops = _get(logprobs, "top_logprobs") or [None] * len(tokens)
-    pairs = zip(tokens, chances, strict=True)
-    owns = [Candidate(*_named(token), math.nan if x is None else _number(x)) for token, x in pairs]
-    given = [[Candidate(*_named(name), _number(x)) for name, x in _items(top)] for top in tops]
-    return _steps(owns, given, added=True)
+def _completion_places(logprobs: Any, tokens: list[str]) -> list[Place]:
+    chances, tops = (_get(logprobs, x) or [None] * len(tokens) for x in ("token_logprobs", "top_logprobs"))
+    places = []
+    for token, chance, top in zip(tokens, chances, tops, strict=True):
+        own = Candidate(*_named(token), math.nan if chance is None else _number(chance))
+        places.append(Place(own, [Candidate(*_named(name), _number(x)) for name, x in _items(top)]))
+    return places
 
 
 def _vllm(response: Any, output: Any) -> Choice:
@@ -156,39 +164,23 @@ def _vllm(response: Any, output: Any) -> Choice:
     after, logprobs = list(_get(output, "token_ids") or ()), _get(output, "logprobs")
     if logprobs is None:
         raise ValueError("expected log-probabilities in each output, got none; set SamplingParams(logprobs=20)")
-    owns, tops, ranks = [], [], []
+    places = []
     for token, given in (*zip(before, prompt or [], strict=True), *zip(after, logprobs, strict=True)):
-        values = {int(key): value for key, value in _items(given)}  # the keys are texts if it was in JSON
-        texts = {key: str(_get(value, "decoded_token") or "") for key, value in values.items()}
-        top = {key: Candidate(key, texts[key], _number(_get(value, "logprob"))) for key, value in values.items()}
-        owns.append(top.get(token, Candidate(token, "", math.nan)))
-        tops.append(list(top.values()))
-        ranks.append(_get(values.get(token), "rank"))
-    return _steps(owns, tops, ranks=ranks), len(before), str(_get(output, "finish_reason") or "")
+        values = {int(key): x for key, x in _items(given)}  # the keys are texts if it was in JSON
+        named = [(key, str(_get(x, "decoded_token") or ""), x) for key, x in values.items()]
+        top = [Candidate(key, text, _number(_get(x, "logprob"))) for key, text, x in named]
+        own = next((x for x in top if x.token == token), Candidate(token, "", math.nan))
+        places.append(Place(own, top, rank=_get(values.get(token), "rank")))
+    return _steps(places), len(before), str(_get(output, "finish_reason") or "")
 
 
-def _steps(
-    owns: list[Candidate],
-    tops: list[list[Candidate]],
-    *,
-    data: Iterable[bytes | None] = repeat(None),
-    ranks: Iterable[float | None] = repeat(None),
-    added: bool = False,
-) -> list[Step]:
-    """The steps of emitted tokens and the lists at their places.
-
-    Args:
-        owns: the emitted tokens.
-        tops: the likeliest tokens at each place.
-        data: the bytes of the emitted tokens, which may be parts of characters; by default those of their texts.
-        ranks: the ranks of the emitted tokens, if the server gives them.
-        added: whether a server without ids adds the emitted token to a list if it is not among the likeliest.
-    """
+def _steps(places: list[Place], *, added: bool = False) -> list[Step]:
+    """The steps of what a server gave; `added`: it adds the emitted token to a list that does not have it."""
     # A server that keeps tokens by their text has one entry for all of the same text, so that a shorter list may have
     # lost a likely token. None is lost by a server that gives ids, or that has been seen to give a text twice.
-    by_text = not any(len({x.text for x in top}) < len(top) for top in tops)
-    most, steps, lost = max(map(len, tops), default=0), [], 0
-    for (own, top), text, rank in zip(zip(owns, tops, strict=True), data, ranks, strict=False):
+    by_text = not any(len({x.text for x in place.top}) < len(place.top) for place in places)
+    most, steps, lost = max((len(place.top) for place in places), default=0), [], 0
+    for own, top, data, rank in places:
         near = [x for x in top if x.text == own.text and abs(x.logprob - own.logprob) < NEAR]
         same = [x for x in top if x.token == own.token] if own.token >= 0 else near
         others = [x for x in top if x is not same[0]] if same else top
@@ -208,8 +200,8 @@ def _steps(
             rank = 1.0 + sum(x.logprob > own.logprob for x in others) if certain else math.nan
         elif known and rank <= len(given):
             cap = min(cap, own.logprob)  # the emitted token is one of the likeliest
-        text = own.text.encode("utf-8", "replace") if text is None else text
-        steps.append(Step(own.token, text, own.logprob if known else math.nan, float(rank), cap, given))
+        data = own.text.encode("utf-8", "replace") if data is None else data
+        steps.append(Step(own.token, data, own.logprob if known else math.nan, float(rank), cap, given))
     if lost:
         warnings.warn(
             f"expected each emitted token in the list of the likeliest, got {lost} tokens that are likely enough and "
@@ -277,33 +269,22 @@ def records_of_response(response: Any, *, num_classes: int) -> list[TokenRecord]
         broken += int((lower.odds.isnan() & given).sum())
         # The concentration is NaN where a token that is not given may be the likeliest, and where all numbers are.
         known = given & ~lower.concentration.isnan()
-        numbers = {
-            "log_probability": chance,
-            "rank": rank,
-            "entropy": torch.full_like(chance, math.nan),
-            "confidence": lower.confidence.masked_fill(~known, math.nan),
-            "odds": lower.odds.masked_fill(~known, math.nan),
-        }
+        found = {"confidence": lower.confidence, "odds": lower.odds}
         ends = {
             "lost_coins": (lower.loss * (num_classes - 1), upper.loss * (num_classes - 1)),
             "gap": (upper.gap, lower.gap),
             "concentration": (upper.concentration, lower.concentration),
         }
-        for name, pair in ends.items():
-            low, high = (x.masked_fill(~known, math.nan) for x in pair)
-            numbers |= {name: (low + high) / 2, f"{name}_lower": low, f"{name}_upper": high}
+        for name, (low, high) in ends.items():
+            found |= {name: (low + high) / 2, f"{name}_lower": low, f"{name}_upper": high}
+        numbers = {name: x.masked_fill(~known, math.nan) for name, x in found.items()}
+        numbers |= {"log_probability": chance, "rank": rank}
         ids, parts = [step.token for step in steps], texts_of_bytes([step.data for step in steps])
-        record = TokenRecord(
-            torch.tensor(ids, dtype=torch.int64),
-            numbers,
-            torch.tensor([[x.token for x in row] for row in filled], dtype=torch.int64).reshape(-1, width),
-            logprobs,
-            prompt_length,
-            parts if any(parts) or min(ids, default=0) < 0 else None,
-            [[x.text for x in row] for row in filled],
-            finish,
-        )
-        records.append(record)
+        rivals = torch.tensor([[x.token for x in row] for row in filled], dtype=torch.int64).reshape(-1, width)
+        texts = parts if any(parts) or min(ids, default=0) < 0 else ()
+        others = [[x.text for x in row] for row in filled]
+        tokens = torch.tensor(ids, dtype=torch.int64)
+        records.append(TokenRecord(tokens, numbers, rivals, logprobs, prompt_length, texts, others, finish))
     if broken:
         warnings.warn(
             f"expected log-probabilities of the likeliest tokens, got some that cannot sum to 1 at {broken} tokens, "

@@ -1,24 +1,22 @@
 """A trace: the tokens of one or more sequences with their numbers, as a table, a Parquet file and a page."""
 
-import math
 import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from .._optional import require, require_pyarrow
 from ..data.atomic import check_file, replacing
 from ..data.parquet import ParquetFile
 from ..functional.checks import check_classes
-from .record import TextSequence, TokenRecord, columns_of
+from .record import TokenRecord, columns_of
 from .responses import records_of_response
 from .trace_page import counts, headline, page, short_page
 
 KNOWN = ("sequence", "position", "is_prompt", "token", "text")
-MORE = ("label", "rivals", "rival_log_probabilities", "rival_texts")  # what only the file has
 
 
 class Trace:
@@ -62,13 +60,12 @@ class Trace:
             num_classes: the size of the vocabulary.
             tokenizer: only needed if the server returned token ids without texts.
         """
-        records = records_of_response(response, num_classes=num_classes)
-        return cls(records, num_classes=num_classes, tokenizer=tokenizer)
+        return cls(records_of_response(response, num_classes=num_classes), num_classes=num_classes, tokenizer=tokenizer)
 
     @cached_property
-    def sequences(self) -> list[TextSequence]:
-        """The sequences with the texts of their tokens."""
-        return [TextSequence.of(record, self.tokenizer) for record in self.records]
+    def sequences(self) -> list[TokenRecord]:
+        """The records with the texts of their tokens."""
+        return [record.with_texts(self.tokenizer) for record in self.records]
 
     def text(self, sequence: int = 0, *, prompt: bool = True) -> str:
         """The text of a sequence, with or without its prompt."""
@@ -78,22 +75,17 @@ class Trace:
     def to_frame(self) -> Any:
         """A pandas table with a row for each token: sequence, position, is_prompt, token, text, and its numbers."""
         pandas = require("pandas", purpose="tables of tokens need")
-        names = columns_of(self.sequences)
-        parts = [pandas.DataFrame({name: [] for name in (*KNOWN, *names)})] if not self.records else []
-        for number, sequence in enumerate(self.sequences):
-            record = sequence.record
-            place = torch.arange(len(record))
-            missing = torch.full((len(record),), math.nan, dtype=torch.float64)
-            columns = {
-                "sequence": torch.full_like(place, number).numpy(),
-                "position": place.numpy(),
-                "is_prompt": (place < record.prompt_length).numpy(),
-                "token": record.tokens.numpy(),
-                "text": sequence.texts,
-                **{name: record.numbers.get(name, missing).double().numpy() for name in names},
-            }
-            parts.append(pandas.DataFrame(columns))
-        return pandas.concat(parts, ignore_index=True)
+        columns: dict[str, list[Any]] = {name: [] for name in (*KNOWN, *columns_of(self.records))}
+        for number, record in enumerate(self.sequences):
+            length = len(record)
+            columns["sequence"] += [number] * length
+            columns["position"] += range(length)
+            columns["is_prompt"] += [place < record.prompt_length for place in range(length)]
+            columns["token"] += record.tokens.tolist()
+            columns["text"] += record.texts
+            for name in [*columns][len(KNOWN) :]:
+                columns[name] += record.column(name).tolist()
+        return pandas.DataFrame(columns)
 
     def summary(self) -> Any:
         """A pandas table with a row for each sequence: perplexity, and the means of the numbers.
@@ -111,14 +103,9 @@ class Trace:
     def to_parquet(self, path: str | os.PathLike[str]) -> Path:
         """Write the table and the likeliest tokens at each place to a Parquet file; returns its path."""
         columns = {name: column.to_numpy() for name, column in self.to_frame().items()}
-        for name in MORE:
-            columns[name] = []
-        for sequence in self.sequences:
-            record = sequence.record
-            columns["label"] += sequence.labels
-            columns["rivals"] += record.rivals.tolist()
-            columns["rival_log_probabilities"] += record.rival_log_probabilities.double().tolist()
-            columns["rival_texts"] += sequence.rival_labels
+        for name in ("labels", "rivals", "rival_log_probabilities", "rival_texts"):
+            parts = [getattr(record, name) for record in self.sequences]
+            columns[name] = [row for part in parts for row in (part.tolist() if isinstance(part, Tensor) else part)]
         with ParquetFile(path) as file:
             file.write_table(require_pyarrow().table(columns))
         return file.path
@@ -127,19 +114,17 @@ class Trace:
         """A page in one file: the text with its tokens tinted by a quantity, and the numbers of each token.
 
         Args:
-            quantity: "lost_coins", "confidence", "entropy", "rank", "log_probability", "odds", "concentration" or
-                "gap", or another column of the recorder. The page can switch to others.
+            quantity: "lost_coins", "confidence", "entropy", "rank", "log_probability" or "gap", or another column of
+                the recorder. The page can switch to others.
             title: stands at the top of the page.
         """
         return page(self.sequences, self.num_classes, quantity, title)
 
     def save(self, path: str | os.PathLike[str], quantity: str = "lost_coins", *, title: str = "") -> Path:
         """Write the page to a file; returns its path."""
-        path = check_file(path)
-        source = self.html(quantity, title=title)
-        with replacing(path) as temporary:
-            temporary.write_text(source, encoding="utf-8")
-        return path
+        with replacing(check_file(path)) as temporary:
+            temporary.write_text(self.html(quantity, title=title), encoding="utf-8")
+        return Path(path)
 
     def __len__(self) -> int:
         return len(self.records)

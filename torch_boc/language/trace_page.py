@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..report.document import environment
 from ..report.parts import Cell, Table
-from .record import TextSequence, TokenRecord, columns_of
+from .record import TokenRecord, columns_of
 
 _TEMPLATES = environment(Path(__file__).with_name("templates"))
 NOTEBOOK_TOKENS = 600
@@ -64,41 +64,30 @@ SCALES = {
     "entropy": Scale("entropy", (0.1, 0.5, 1, 2, 3, 4, 5), "of all probabilities, in nats."),
     "rank": Scale("rank", (2, 3, 5, 10, 30, 100, 1000), "the place of the emitted token, 1 for the likeliest."),
     "log_probability": Scale("log-probability", (-0.1, -0.5, -1, -2, -4, -6, -9), _EMITTED),
-    "p_in_distribution": Scale(
-        "p-value", (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001), "how many trusted tokens score as low; low is unfamiliar."
-    ),
     "masked": Scale("masked", (1, 3, 10, 100, 1000, 10_000, 100_000), _MASKED),
-    "odds": Scale("odds", (0.02, 0.1, 0.3, 0.7, 1.2, 2.3, 5.7), "the odds against the likeliest token."),
-    "concentration": Scale(
-        "concentration ρ",
-        (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        "whether the rest is on few tokens (1) or evenly on all.",
-    ),
     "gap": Scale("coherence gap Δ", (0.02, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85), _GAP),
 }
-# The last ones are shown on request only.
-REQUESTED = tuple(SCALES)[7:]
 
 
 def written(value: float) -> str:
-    """A number in at most four digits.
+    """A number in at most four digits; a dash for NaN.
 
-    >>> written(0.98765), written(12345.0), written(3e-7), written(2.0)
-    ('0.9877', '12345', '3e-07', '2')
+    >>> written(0.98765), written(12345.0), written(3e-7), written(2.0), written(math.nan)
+    ('0.9877', '12345', '3e-07', '2', '–')
     """
-    return f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return "–" if math.isnan(value) else f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def page(sequences: Sequence[TextSequence], num_classes: int, quantity: str, title: str) -> str:
+def page(sequences: Sequence[TokenRecord], num_classes: int, quantity: str, title: str) -> str:
     """The whole page; see `Trace.html`."""
     names = [name for name in SCALES if name in columns_of(sequences)]
     if quantity not in names:
         raise ValueError(f"expected a quantity among {', '.join(names)}, got {quantity!r}")
-    told = {name for x in sequences for name, column in x.record.numbers.items() if bool(column.nan_to_num().any())}
-    scales = {name: SCALES[name] for name in names if name == quantity or name in told - {*REQUESTED}}
+    told = {name for x in sequences for name, column in x.numbers.items() if bool(column.nan_to_num().any())}
+    scales = {name: SCALES[name] for name in names if name == quantity or name in told - {"gap"}}
     return _TEMPLATES.get_template("trace.html.jinja").render(
         title=title or "How sure the model was, token by token",
-        headline=f"{counts([x.record for x in sequences])}, a vocabulary of {num_classes:,} tokens.",
+        headline=f"{counts(sequences)}, a vocabulary of {num_classes:,} tokens.",
         quantity=quantity,
         scales=scales,
         views=[_view(i, x, quantity) for i, x in enumerate(sequences, start=1)],
@@ -108,7 +97,7 @@ def page(sequences: Sequence[TextSequence], num_classes: int, quantity: str, tit
     )
 
 
-def short_page(sequences: Sequence[TextSequence], num_classes: int) -> str:
+def short_page(sequences: Sequence[TokenRecord], num_classes: int) -> str:
     """The beginning of the text, tinted by lost coins, for a notebook."""
     views, left = [], NOTEBOOK_TOKENS
     for i, sequence in enumerate(sequences, start=1):
@@ -127,18 +116,18 @@ def counts(records: Sequence[TokenRecord]) -> str:
     return f"{_count(len(records), 'sequence')}, {_count(total, 'token')}{told}"
 
 
-def headline(sequence: TextSequence) -> str:
+def headline(sequence: TokenRecord) -> str:
     """What there is to say of a sequence in one line."""
     row = sequence.summary()
-    perplexity, lost, share = (row[name] for name in ("perplexity", "mean_lost_coins", "share_of_rank_1"))
-    said = [
-        (True, _count(row["tokens"], "token")),
-        (perplexity == perplexity, f"perplexity {written(perplexity)}"),
-        (lost == lost, f"{written(lost)} lost coins on average"),
-        (share == share, f"{share:.0%} the likeliest".replace("%", " %")),
-        (row["finish"], f"ended by {row['finish']}"),
-    ]
-    return ", ".join(text for known, text in said if known)
+    said = {
+        "perplexity": f"perplexity {written(row['perplexity'])}",
+        "mean_lost_coins": f"{written(row['mean_lost_coins'])} lost coins on average",
+        "share_of_rank_1": f"{100 * row['share_of_rank_1']:.0f} % the likeliest",
+    }
+    known = [text for name, text in said.items() if not math.isnan(row[name])]
+    return ", ".join(
+        [_count(row["tokens"], "token"), *known, *([f"ended by {row['finish']}"] if row["finish"] else [])]
+    )
 
 
 def visible(label: str) -> str:
@@ -151,12 +140,10 @@ def visible(label: str) -> str:
     return shown.replace("\n", "↵").replace("\t", "⇥")
 
 
-def _view(number: int, sequence: TextSequence, quantity: str, most: int | None = None) -> dict[str, Any]:
+def _view(number: int, sequence: TokenRecord, quantity: str, most: int | None = None) -> dict[str, Any]:
     """A sequence as a page shows it: the texts of its tokens with the classes of their elements, at most so many."""
-    start, column = sequence.record.prompt_length, sequence.record.numbers.get(quantity)
-    values = [math.nan] * len(sequence.texts) if column is None else column.tolist()
-    pieces = []
-    for text, value in zip(sequence.texts, values, strict=True):
+    start, pieces = sequence.prompt_length, []
+    for text, value in zip(sequence.texts, sequence.column(quantity).tolist(), strict=True):
         level = SCALES[quantity].level(value)
         # Tokens that cannot be seen get a class of their own, by which the style shows a sign.
         unseen = " part" if not text else " line" if not text.strip("\r\n") else ""
@@ -167,50 +154,42 @@ def _view(number: int, sequence: TextSequence, quantity: str, most: int | None =
     return {"title": f"Sequence {number}", "headline": headline(sequence), "parts": shown}
 
 
-def _table(sequences: Sequence[TextSequence]) -> Table:
+def _table(sequences: Sequence[TokenRecord]) -> Table:
     rows = []
     for number, row in enumerate((sequence.summary() for sequence in sequences), start=1):
-        means = [Cell("–" if math.isnan(row[name]) else written(row[name])) for name in MEANS]
-        lowest, place = row["lowest_log_probability"], f"{visible(row['lowest_text'])} at {row['lowest_position'] + 1}"
-        last = Cell("–") if math.isnan(lowest) else Cell(f"{lowest:.1f}", place)
-        rows.append([Cell(str(number), row["finish"]), Cell(f"{row['tokens']:,}"), *means, last])
+        means = [Cell(written(row[name])) for name in MEANS]
+        place = f"{visible(row['lowest_text'])} at {row['lowest_position'] + 1}" if row["lowest_text"] else ""
+        lowest = Cell(written(row["lowest_log_probability"]), place)
+        rows.append([Cell(str(number), row["finish"]), Cell(f"{row['tokens']:,}"), *means, lowest])
     caption = "The generated tokens of each sequence: means, and the least likely token."
     titles = [name.removeprefix("mean_").replace("_", " ") for name in MEANS]
     return Table(caption, ["sequence", "tokens", *titles, "least likely"], rows)
 
 
-def _script_data(sequences: Sequence[TextSequence], scales: dict[str, Scale]) -> dict[str, Any]:
+def _script_data(sequences: Sequence[TokenRecord], scales: dict[str, Scale]) -> dict[str, Any]:
     """What the script of the page reads: the scales, each label once, and the numbers of the tokens."""
-    labels: list[str] = []
-    places: dict[int | str, int] = {}  # by the id of a token, or by its text if the id is not known
+    # Each label and its place, by the id of a token, or by its text if the id is not known.
+    labels: dict[int | str, tuple[int, str]] = {}
 
     def place(token: int, text: str) -> int:
-        if not text:
-            return -1
-        found = places.setdefault(token if token >= 0 else text, len(labels))
-        if found == len(labels):
-            labels.append(visible(text))
-        return found
+        return labels.setdefault(token if token >= 0 else text, (len(labels), visible(text)))[0] if text else -1
 
     found = []
     names = [name + end for end in ("", "_lower", "_upper") for name in scales]
     for sequence in sequences:
-        record, rows = sequence.record, slice(sequence.first, None)
-        rivals = zip(record.rivals[rows].tolist(), sequence.rival_labels[rows], strict=True)
-        numbers = {
-            name: sequence.record.numbers[name][rows].tolist() for name in names if name in sequence.record.numbers
-        }
+        rows, numbers = slice(sequence.first, None), sequence.numbers
+        rivals = zip(sequence.rivals[rows].tolist(), sequence.rival_texts[rows], strict=True)
         found.append(
             {
                 "first": sequence.first,
-                "tokens": list(map(place, record.tokens[rows].tolist(), sequence.labels[rows])),
+                "tokens": list(map(place, sequence.tokens[rows].tolist(), sequence.labels[rows])),
                 "rivals": [list(map(place, *row)) for row in rivals],
-                "chances": [_short(row) for row in record.rival_log_probabilities[rows].tolist()],
-                "numbers": {name: _short(values) for name, values in numbers.items()},
+                "chances": [_short(row) for row in sequence.rival_log_probabilities[rows].tolist()],
+                "numbers": {name: _short(numbers[name][rows].tolist()) for name in names if name in numbers},
             }
         )
     shown = {name: [scale.title, *scale.edges] for name, scale in scales.items()}
-    return {"levels": 8, "scales": shown, "labels": labels, "sequences": found}
+    return {"levels": 8, "scales": shown, "labels": [label for _, label in labels.values()], "sequences": found}
 
 
 def _short(values: Sequence[float]) -> list[float | int | None]:

@@ -1,8 +1,8 @@
 """The probe in the loops of a Lightning Trainer."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..metrics.hook import Problems
 from ..nn import Acceptance, ConformalTest
 from ..plots import new_axes
 from .libraries import Callback
-from .loop import LoopMetrics, Probes, check_ood, loader_names, place_ood, uncalibrated
+from .loop import LoopMetrics, Probes, loader_names, place_ood
 from .sources import LogitFunction, LogitSource
 
 DEFAULT_KEYS = (*SHORT_KEYS, "nll", "ece_confidence")
@@ -75,7 +75,7 @@ class BoCCallback(Callback):
         keys: what to log, among the keys of `torch_boc.functional.boc_summary`. Keys about targets need targets in
             the step's outputs or the batch: as a pair (x, y), or under target, targets, labels, label, y, y_true or
             ground_truth. By default the six keys below, and `nll` and `ece_confidence` where there are targets.
-        prefix: what follows `val/`, `test/` and `train/` in the names.
+        prefix: what follows `val/`, `test/` and `train/` in the names. Each callback of a Trainer needs one of its own.
         ood: the out-of-distribution loaders, which are compared with loader 0: their names by
             index, as {1: "svhn"}, or by key if the loaders come as a dict, as {"svhn_test": "svhn"}. Each adds its keys
             that need no targets, the shift of the mean gap, and AUROC and FPR95 of `scores`, as in
@@ -133,7 +133,11 @@ class BoCCallback(Callback):
         accept: float | None = None,
     ) -> None:
         super().__init__()
-        self.keys, self.prefix, self.ood = check_keys(DEFAULT_KEYS if keys is None else keys), prefix, check_ood(ood)
+        self.keys, self.prefix = check_keys(DEFAULT_KEYS if keys is None else keys), prefix
+        if not isinstance(ood, Mapping | None) or len({*(ood or {}).values()}) < len(ood or {}):
+            expected = "{index of a loader: name}, as {1: 'svhn'}, or {name of a loader: name}, with different names"
+            raise ValueError(f"expected ood as {expected}, got {ood!r}")
+        self.ood = dict(ood or {})
         for name, every in (("every_n_train_steps", every_n_train_steps), ("plot_every_n_epochs", plot_every_n_epochs)):
             if every is not None and every < 1:
                 raise ValueError(f"expected {name} as None or a positive number, got {every}")
@@ -149,18 +153,21 @@ class BoCCallback(Callback):
         more = "; the key `skipped_batches` counts batches that are left out, and on_error='raise' stops with the error"
         problems = Problems(on_error, "BoCCallback", more)
         error = None if accept is None else check_share("accept", accept)
-        self._probes = Probes(metric, separation, uncalibrated(test, alpha), alpha, problems, accept=error)
-        self.test = uncalibrated(test, alpha)
+        if not isinstance(test, bool | ConformalTest | None):
+            raise TypeError(f"expected test as True, False or a torch_boc.ConformalTest, got {type(test).__name__}")
+        blank = ConformalTest() if test is True else test.clone() if test else None
+        if blank is not None:
+            check_share("alpha", alpha)
+            blank.reset()
+        self._probes = Probes(metric, separation, blank, alpha, problems, accept=error)
+        self.test = None if blank is None else blank.clone()
         self.acceptance: Acceptance | None = None
         self._loops: dict[str, LoopMetrics] = {}
 
     @property
     def state_key(self) -> str:
-        """The name of the callback's state in checkpoints; it depends on the prefix alone."""
-        # One without both has no state. Equal keys would be an error of Lightning, before ours in `setup`.
-        stateful = self.test is not None or self._probes.accept is not None
-        name = repr(self.prefix) if stateful else f"{self.prefix!r}, 'stateless': {id(self)}"
-        return f"{type(self).__qualname__}{{'prefix': {name}}}"
+        """The name of the callback's state in checkpoints, by its prefix. Lightning refuses two of the same name."""
+        return f"{type(self).__qualname__}{{'prefix': {self.prefix!r}}}"
 
     def state_dict(self) -> dict[str, Any]:
         """The states of the test and of the acceptance, if they are calibrated."""
@@ -168,25 +175,17 @@ class BoCCallback(Callback):
         return {name: part.state_dict() for name, part in parts.items() if part is not None and part.calibrated}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the test of a checkpoint, if there is one and this callback has a test."""
+        """Take the test of a checkpoint, if there is one and this callback has a test. Another prefix leaves it out."""
         if self.test is not None and "test" in state_dict:
-            try:
-                self.test.load_state_dict(state_dict["test"])
-            except ValueError as error:
-                raise ValueError(
-                    f"{error}; or give this BoCCallback another prefix, which leaves that test out"
-                ) from None
+            self.test.load_state_dict(state_dict["test"])
         if self._probes.accept is not None and "acceptance" in state_dict:
             self.acceptance = Acceptance(validate_args=False)
             self.acceptance.load_state_dict(state_dict["acceptance"])
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Begin a run. Refuse another callback that logs under the same names: Lightning would log the mean of both."""
+        """Begin a run."""
         self._loops = {}
         self._probes.problems.kinds.clear()
-        others = [x for x in trainer.callbacks if isinstance(x, BoCCallback) and x is not self]
-        if any(other.prefix == self.prefix for other in others):
-            raise ValueError(f"expected a different prefix for each BoCCallback, got {self.prefix!r} twice")
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Find the submodule that makes the logits."""
@@ -194,9 +193,8 @@ class BoCCallback(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check the out-of-distribution loaders, if the sanity check has not done so."""
-        names = loader_names(trainer, "val")
-        _, wrong = place_ood(self.ood, names, "val")
-        if names and wrong:
+        _, wrong = place_ood(self.ood, loader_names(trainer, "val"), "val")
+        if wrong:
             raise ValueError(wrong)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -237,7 +235,8 @@ class BoCCallback(Callback):
         if not trainer.sanity_checking:
             self._finish("val", trainer, pl_module)
             # Without a new test, none that belongs to earlier weights is kept.
-            self.test = self._loops["val"].test or uncalibrated(self._probes.test, self._probes.alpha)
+            blank = self._probes.test
+            self.test = self._loops["val"].test or (None if blank is None else blank.clone())
             self.acceptance = self._loops["val"].acceptance
 
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -255,9 +254,7 @@ class BoCCallback(Callback):
     def _begin(self, stage: str, module: Any, names: list[str], *, strict: bool = False) -> None:
         self._source.attach(module)
         present, wrong = place_ood({} if stage == "train" else self.ood, names, stage)
-        if strict and wrong:
-            raise ValueError(wrong)
-        with self._probes.problems.tolerated(f"some ood loaders of {stage}"):
+        with nullcontext() if strict else self._probes.problems.tolerated(f"some ood loaders of {stage}"):
             if wrong:
                 raise ValueError(wrong)
         service = self.test if stage == "test" and self.test is not None and self.test.calibrated else None
@@ -268,14 +265,12 @@ class BoCCallback(Callback):
             )
         # If several processes work on each sample, only those of one group have different samples.
         mesh = module.device_mesh
-        where = {"device": module.device, "group": None if mesh is None else mesh["data_parallel"].get_group()}
+        group = None if mesh is None else mesh["data_parallel"].get_group()
         test = self._probes.test if stage == "val" or service is not None else None
-        earlier = self._loops[stage].logged if stage in self._loops else {}
-        named = [present.get(place, name) for place, name in enumerate(names)]
         accept = self._probes.accept if stage == "val" else None
-        probes = replace(self._probes, test=test, service=service, accept=accept, **where)
-        self._loops[stage] = LoopMetrics(stage, named, present, probes)
-        self._loops[stage].logged = earlier
+        probes = replace(self._probes, test=test, service=service, accept=accept, device=module.device, group=group)
+        earlier, self._loops[stage] = self._loops.get(stage), LoopMetrics(stage, names, present, probes)
+        self._loops[stage].logged = {} if earlier is None else earlier.logged
 
     def _add(self, stage: str, outputs: Any, batch: Any, module: Any, place: int = 0) -> None:
         loader = self._loops[stage].loaders[place]
@@ -292,9 +287,7 @@ class BoCCallback(Callback):
         # All processes have the same values, so their mean is the same; without it Lightning warns about every key.
         self._log(stage, module, on_step=False, on_epoch=True, sync_dist=True)
         every = self.plot_every_n_epochs
-        if every is None or trainer.fast_dev_run:
-            return
-        if trainer.state.fn == "fit" and (trainer.current_epoch + 1) % every:
+        if every is None or trainer.fast_dev_run or (trainer.state.fn == "fit" and (trainer.current_epoch + 1) % every):
             return
         folder = trainer.log_dir or trainer.default_root_dir  # must be read in all processes
         for name, figure in self._loops[stage].figures(draw=trainer.is_global_zero).items():
@@ -313,11 +306,7 @@ def _send(figure: Any, tag: str, step: int, logger: Any) -> bool:
     if "TensorBoardLogger" in kinds:
         logger.experiment.add_figure(tag, figure, step)
     elif "WandbLogger" in kinds:
-        from PIL import Image
-
-        buffer = BytesIO()
-        figure.savefig(buffer, format="png")
-        logger.log_image(tag, [Image.open(buffer)], step=step)
+        logger.log_image(tag, [figure], step=step)
     elif "MLFlowLogger" in kinds:
         logger.experiment.log_figure(logger.run_id, figure, f"{tag}-step{step:06d}.png")
     else:

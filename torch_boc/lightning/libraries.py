@@ -16,10 +16,10 @@ def installed() -> list[Any]:
         try:
             found.append(import_module(name))
         except ImportError as error:
-            problem = problem or error
-            continue
-        rank_zero: Any = import_module("lightning_utilities.core.rank_zero")
-        logger = rank_zero.log = logger or rank_zero.log  # the second library has replaced the logger of the first
+            problem = error
+        else:
+            rank_zero: Any = import_module("lightning_utilities.core.rank_zero")
+            logger = rank_zero.log = logger or rank_zero.log  # the second library has replaced the logger of the first
     if not found:
         raise ImportError("torch_boc.lightning needs Lightning: pip install 'torch-boc[lightning]'") from problem
     return found

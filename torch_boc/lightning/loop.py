@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, distributed
 
 from ..core.contract import Counts, Tally
-from ..functional.checks import check_share
 from ..functional.conformal import flagged_share, threshold_rank
 from ..functional.evidence import every
 from ..functional.registry import need_extras
@@ -23,26 +22,6 @@ from ..metrics.separation import NEGLIGIBLE_ERROR
 from ..nn import Acceptance, ConformalTest
 
 CPU = torch.device("cpu")
-SEVERAL_LOADERS = (
-    "with several loaders Lightning wants `dataloader_idx` in the step, `def validation_step(self, batch, batch_idx, "
-    "dataloader_idx=0)`, and renames what the step logs, 'val/loss' to 'val/loss/dataloader_idx_0'; "
-    "`self.log(..., add_dataloader_idx=False)`, for loader 0 only, keeps the name"
-)
-
-
-def check_ood(ood: Mapping[int | str, str] | None) -> dict[int | str, str]:
-    """The name that each out-of-distribution loader has in the keys, by the index or the name of the loader."""
-    found = dict(ood) if isinstance(ood, Mapping) else {}
-    placed = all(isinstance(loader, str) or (type(loader) is int and loader > 0) for loader in found)
-    named = all(isinstance(name, str) for name in found.values())
-    if not (ood is None or isinstance(ood, Mapping)) or not placed or not named:
-        raise ValueError(
-            "expected ood as {index of a loader: name}, as {1: 'svhn'}, or {name of a loader: name}, with loader 0 "
-            f"in-distribution, got {ood!r}"
-        )
-    if len({*found.values()}) < len(found):
-        raise ValueError(f"expected a different name for each ood loader, got {ood!r}")
-    return found
 
 
 def loader_names(trainer: Any, stage: str) -> list[str]:
@@ -67,44 +46,25 @@ def loader_names(trainer: Any, stage: str) -> list[str]:
 def place_ood(ood: Mapping[int | str, str], names: Sequence[str], stage: str) -> tuple[dict[int, str], str]:
     """The names of the out-of-distribution loaders by index, and what is wrong with the others, or "".
 
-    A loader is left out if it is missing or first, or if another loader has the name that it would get.
+    A loader is left out if it is missing or first, or if another loader after the first has the name that it would get.
+    Nothing is wrong before the loaders are known.
     """
     # From a file of LightningCLI an index comes as a string; a loader of that name comes first.
     known: dict[int | str, int] = {key: place for place in range(len(names)) for key in (place, str(place))}
     known |= {name: place for place, name in enumerate(names)}
     found = {known[loader]: label for loader, label in ood.items() if loader in known}
-    others = {name for place, name in enumerate(names) if place not in found}
+    others = {name for place, name in enumerate(names) if place > 0 and place not in found}
     present = {place: label for place, label in found.items() if place > 0 and label not in others}
-    missing = [loader for loader in ood if loader not in known]
+    wrong = [f"{loader!r} as {label!r}" for loader, label in ood.items() if known.get(loader) not in present]
     loaders = ", ".join(f"{place} {name!r}" for place, name in enumerate(names))
-    named = [found.get(place, name) for place, name in enumerate(names)]
-    if missing:
-        return present, (
-            f"expected ood loader {' and '.join(map(repr, missing))} in {stage}, got {len(names)} in all: {loaders}; "
-            "give several as a list or a dict, one after the other (CombinedLoader in mode 'sequential'); "
-            f"{SEVERAL_LOADERS}"
-        )
-    if 0 in found:
-        return present, (
-            f"expected the in-distribution loader first in {stage}, got {found[0]!r}, which is given as ood, "
-            f"among {loaders}; put the in-distribution loader first"
-        )
-    if len(set(named[1:])) < len(named) - 1:
-        return present, f"expected a different name for each loader in {stage}, got {', '.join(map(repr, named))}"
-    return present, ""
-
-
-def uncalibrated(test: bool | ConformalTest | None, alpha: float) -> ConformalTest | None:
-    """A new test without samples, with the arguments of `test`, or with the default ones for True; None for no test."""
-    if test is None or test is False:
-        return None
-    check_share("alpha", alpha)
-    if not (test is True or isinstance(test, ConformalTest)):
-        raise TypeError(f"expected test as True, False or a torch_boc.ConformalTest, got {type(test).__name__}")
-    with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-        found = ConformalTest() if test is True else deepcopy(test)
-        found.reset()
-    return found
+    return present, "" if not (names and wrong) else (
+        f"expected ood loaders of {stage} after the in-distribution loader, which is the first, with names of their "
+        f"own, got {' and '.join(wrong)}, and {len(names)} loaders in all: {loaders}; give several as a list or a "
+        "dict, one after the other (CombinedLoader in mode 'sequential'); with several, Lightning wants the argument "
+        "in `def validation_step(self, batch, batch_idx, dataloader_idx=0)`, and renames what the step logs, "
+        "'val/loss' to 'val/loss/dataloader_idx_0'; `self.log(..., add_dataloader_idx=False)`, for loader 0 only, "
+        "keeps the name"
+    )
 
 
 @dataclass(frozen=True)
@@ -141,40 +101,41 @@ class LoaderMetrics:
     Args:
         what: the loader in words, for messages.
         probes: what is measured.
-        compared: whether the loader is compared with others.
-        ood: whether the samples are out-of-distribution. Their targets do not count.
-        parts: into how many parts the samples are cut for the test: with two, the samples 0, 2, 4, ... of this process
-            are counted in the first part, however the loader cuts them into batches.
-        accepts: whether acceptance is calibrated with the samples, in two parts.
+        place: its index. The first is in-distribution.
+        others: the indices of the out-of-distribution loaders.
 
     Attributes:
         taken: how many batches were read.
         skipped: how many batches could not be read.
         refused: how many errors make all values of the loader unreliable.
         labelled: how many batches have targets.
-        summary: the summary of `BoCMetric`. This and what follows are of all processes, after `gather`.
+        ood: whether the samples are out-of-distribution. Their targets do not count.
+        tests: the conformal test with the samples, or those with two parts of the samples of the first loader: the
+            samples 0, 2, 4, ... of this process are in the first part, however the loader cuts them into batches.
+            This and what follows are of all processes after `gather`.
+        judges: the same for acceptance, of the first loader only.
+        summary: the summary of `BoCMetric`.
         apart: how well the loader is separated from the first one; empty if it is not compared.
-        held_out: the parts of the conformal test; empty if there is none.
-        judged: the parts of the acceptance; empty if there is none.
     """
 
-    def __init__(self, what: str, probes: Probes, *, compared: bool, ood: bool, parts: int, accepts: bool) -> None:
-        self.what, self.ood, self.problems, self.group = what, ood, probes.problems, probes.group
+    def __init__(self, what: str, probes: Probes, place: int, others: Collection[int]) -> None:
+        self.what, self.ood, self.problems, self.group = what, place in others, probes.problems, probes.group
+        compared = bool(others) and (place == 0 or self.ood)
+        parts = 0 if probes.test is None else 1 if place or probes.service is not None else 2
+        judges = 2 if place == 0 and probes.accept is not None else 0
         with torch.inference_mode(False):  # a state that is made in inference mode could not be changed outside
             self.metric = deepcopy(probes.metric).to(probes.device)
             self.separation = deepcopy(probes.separation).to(probes.device) if compared else None
-            self.parts = [] if probes.test is None else [deepcopy(probes.test).to(probes.device) for _ in range(parts)]
-            self.accepting = [Acceptance(validate_args=False).to(probes.device) for _ in range(2 if accepts else 0)]
+            self.tests = [deepcopy(probes.test).to(probes.device) for _ in range(parts)]  # type: ignore[union-attr]
+            self.judges = [Acceptance(validate_args=False).to(probes.device) for _ in range(judges)]
         for metric in filter(None, (self.metric, self.separation)):
             metric.process_group = probes.group
-        own = [part.scoring.name for part in (*self.parts, *self.accepting)]
+        own = [part.scoring.name for part in (*self.tests, *self.judges)]
         scores = [*(probes.separation.scores if compared else ()), *own]
         self._extras = need_extras(scores)
         self._samples = self.taken = self.skipped = self.refused = self.labelled = 0
         self.summary: dict[str, Tensor] = {}
         self.apart: dict[str, Tensor] = {}
-        self.held_out: list[ConformalTest] = []
-        self.judged: list[Acceptance] = []
 
     def add(self, read: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
         """Add a batch whose logits and targets `read` gives; if that fails, it is skipped, or the error is raised."""
@@ -190,28 +151,24 @@ class LoaderMetrics:
             logits: shape (N, ..., C).
             target: class indices of shape (N, ...), or None.
         """
-        if self.separation is None and not self.parts and not self.accepting:
+        if self.separation is None and not self.tests and not self.judges:
             self.metric.update(logits, target)
         else:
-            self._update_all(logits, target)
+            evidence = self.metric.take(logits, target, extras=self._extras)  # one pass over the logits serves all
+            evidence = evidence._replace(target=None, distance=None) if self.ood else evidence
+            self.metric.update(evidence)
+            if self.separation is not None:
+                self.separation.update(evidence, self.ood)
+            for parts in (self.tests, self.judges if target is not None else []):
+                for number, part in enumerate(parts):
+                    start, step = (number - self._samples) % len(parts), len(parts)
+                    chosen = every(evidence, start, step)
+                    if part.scoring.temperature == 1.0:
+                        part.update(chosen)
+                    else:
+                        part.update(logits[start::step], chosen.counted, dim=-1)
+            self._samples += len(logits)
         self.taken, self.labelled = self.taken + 1, self.labelled + (target is not None)
-
-    def _update_all(self, logits: Tensor, target: Tensor | None) -> None:
-        evidence = self.metric.take(logits, target, extras=self._extras)  # one pass over the logits serves all
-        evidence = evidence._replace(target=None, distance=None) if self.ood else evidence
-        self.metric.update(evidence)
-        if self.separation is not None:
-            self.separation.update(evidence, self.ood)
-        for number, part in enumerate(self.parts):
-            start, step = (number - self._samples) % len(self.parts), len(self.parts)
-            chosen = every(evidence, start, step)
-            if part.scoring.temperature == 1.0:
-                part.update(chosen)
-            else:
-                part.update(logits[start::step], chosen.counted, dim=-1)
-        for number, judge in enumerate(self.accepting if target is not None else []):
-            judge.update(every(evidence, (number - self._samples) % 2, 2))
-        self._samples += len(logits)
 
     def gather(self, known: "LoaderMetrics", *, labelled: bool) -> None:
         """Find what all processes together have seen; every process must call it. `known` is the first loader.
@@ -238,8 +195,8 @@ class LoaderMetrics:
                 warnings.filterwarnings("ignore", "The ``compute`` method of metric")
                 self.apart = self.separation.compute()
         with self._relying():
-            self.held_out = [part.gathered(self.group) for part in self.parts]
-            self.judged = [part.gathered(self.group) for part in self.accepting]
+            self.tests = [part.gathered(self.group) for part in self.tests]
+            self.judges = [part.gathered(self.group) for part in self.judges]
 
     @contextmanager
     def _relying(self) -> Iterator[None]:
@@ -256,7 +213,7 @@ class LoopMetrics:
     Args:
         stage: the name of the loop, for messages.
         names: the names of the loaders. The name of the first is not part of any key.
-        ood: the indices of the out-of-distribution loaders. Their targets are not used.
+        ood: the names of the out-of-distribution loaders, by their indices. Their targets are not used.
         probes: what is measured.
 
     Attributes:
@@ -264,7 +221,7 @@ class LoopMetrics:
         test: after `compute`, a test that is calibrated with all samples of the first loader; None if that failed.
         acceptance: the same for acceptance, with samples that have targets.
 
-    >>> loop = LoopMetrics("val", ["", "noise"], {1}, Probes(BoCMetric(), BoCSeparation(("msp",))))
+    >>> loop = LoopMetrics("val", ["first", "second"], {1: "noise"}, Probes(BoCMetric(), BoCSeparation(("msp",))))
     >>> loop.loaders[0].update(torch.tensor([[4.0, 0.0, 1.0]]), torch.tensor([0]))
     >>> loop.loaders[1].update(torch.tensor([[0.1, 0.0, 0.2]]), None)
     >>> {key: round(value.item(), 3) for key, value in loop.compute(("gap", "accuracy")).items()}
@@ -272,15 +229,13 @@ class LoopMetrics:
      'noise/msp_auroc': 1.0, 'noise/msp_fpr95': 0.0}
     """
 
-    def __init__(self, stage: str, names: Sequence[str], ood: Iterable[int], probes: Probes) -> None:
-        self.stage, self.names, self.ood, self.probes = stage, list(names), {*ood}, probes
+    def __init__(self, stage: str, names: Sequence[str], ood: Mapping[int, str], probes: Probes) -> None:
+        self.stage, self.ood, self.probes = stage, {*ood}, probes
+        self.names = [ood.get(place, name) for place, name in enumerate(names)]
         self.loaders = []
-        for place, name in enumerate(names):
+        for place, name in enumerate(self.names):
             what = f"{stage}, loader {place} {name!r}" if len(names) > 1 else stage
-            compared = bool(self.ood) and place in {0, *self.ood}
-            parts = 1 if place or probes.service is not None else 2
-            how = {"compared": compared, "ood": place in self.ood, "accepts": place == 0 and probes.accept is not None}
-            self.loaders.append(LoaderMetrics(what, probes, parts=parts, **how))
+            self.loaders.append(LoaderMetrics(what, probes, place, self.ood))
         self.test: ConformalTest | None = None
         self.acceptance: Acceptance | None = None
         self.logged: dict[str, Tensor] = {}
@@ -298,19 +253,17 @@ class LoopMetrics:
         about_targets = [key for key in keys if key in LABELLED_KEYS]
         for loader in self.loaders:
             loader.gather(self.loaders[0], labelled=bool(about_targets))
-        batches = torch.tensor(
-            [[x.taken, x.skipped, x.refused, x.labelled] for x in self.loaders], device=self.probes.device
-        )
+        counts = [[x.taken, x.skipped, x.refused, x.labelled] for x in self.loaders]
+        batches = torch.tensor(counts, device=self.probes.device)
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(batches, group=self.probes.group)
         seen = list(zip(self.loaders, batches.tolist(), strict=True))
         self._reliable = [place for place, (x, n) in enumerate(seen) if not n[2] and self._has_samples(x, n[0])]
-        if 0 in self._reliable and len(parts := self.loaders[0].held_out) == 2:
-            with torch.inference_mode(False):
-                self.test = deepcopy(parts[0]).merge(parts[1])
-        if 0 in self._reliable and (judged := self.loaders[0].judged):
-            with torch.inference_mode(False):
-                self.acceptance = deepcopy(judged[0]).merge(judged[1])
+        with torch.inference_mode(False):
+            if 0 in self._reliable and len(tests := self.loaders[0].tests) == 2:
+                self.test = tests[0].clone().merge(tests[1])
+            if 0 in self._reliable and (judges := self.loaders[0].judges):
+                self.acceptance = judges[0].clone().merge(judges[1])
         result: dict[str, Tensor] = {}
         for place, (loader, (taken, skipped, refused, labelled)) in enumerate(seen):
             lost, name = skipped + (taken if refused else 0), self._name(place, "skipped_batches")
@@ -335,11 +288,10 @@ class LoopMetrics:
 
         In a distributed run, every process must call it, because the figures show the sums of all processes.
         """
-        coherence = [(self._name(place, "coherence"), self.loaders[place].metric) for place in self._reliable]
-        separation = [(self._name(place, "separation"), self.loaders[place].separation) for place in self._compared()]
+        metrics: dict[str, Any] = {self._name(x, "coherence"): self.loaders[x].metric for x in self._reliable}
+        metrics |= {self._name(x, "separation"): self.loaders[x].separation for x in self._compared()}
         found = {}
-        for name, metric in (*coherence, *separation):
-            assert metric is not None
+        for name, metric in metrics.items():
             with metric.sync_context(), self.probes.problems.tolerated(f"the figure {self.stage}/{name}"):
                 if isinstance(metric, BoCMetric):
                     check_targets(metric, metric.total())
@@ -370,29 +322,25 @@ class LoopMetrics:
             found |= {"gap_shift": nan} | {f"{name}_{kind}": nan for name in scores for kind in ("auroc", "fpr95")}
         if place in self._compared():
             found["gap_shift"] = gap - known
-            for key, value in loader.apart.items():  # errors only if they matter, or were logged earlier
-                error = key.endswith("_error") and self._name(place, key) not in self.logged
-                if not error or bool(value > NEGLIGIBLE_ERROR):
-                    found[key] = value
+            found |= {key: x for key, x in loader.apart.items() if not key.endswith("_error") or x > NEGLIGIBLE_ERROR}
         if self.probes.test is not None:
             found["flagged"] = nan
             with self.probes.problems.tolerated(f"`{self._name(place, 'flagged')}` of {self.stage}"):
-                test = self.probes.service or (self.test if place else [*loader.held_out, None][0])
+                test = self.probes.service or (self.test if place else loader.tests[0])
                 if reliable and test is not None:
-                    found["flagged"] = self._flagged(test, loader.held_out[-1])
+                    samples, alpha, tested = test.samples.tolist(), self.probes.alpha, loader.tests[-1]
+                    if not any(threshold_rank(number, alpha) for number in samples):
+                        got = f"alpha={alpha}, got {sum(samples)}"
+                        raise ValueError(f"expected enough held-out samples to flag one at {got}")
+                    counts = test.counts.to(self.probes.device)
+                    found["flagged"] = flagged_share(counts, tested.counts, alpha, tested.invalid)
         if place == 0 and self.probes.accept is not None:
             found["accepted"] = nan
-            if reliable and bool(loader.judged[0].samples.sum()):
+            if reliable and bool(loader.judges[0].samples.sum()):
                 with warnings.catch_warnings():  # early in a fit nothing can be accepted, and the value says so
                     warnings.filterwarnings("ignore", "nothing can be accepted")
-                    found["accepted"] = loader.judged[0].coverage(loader.judged[1], self.probes.accept)[0]
+                    found["accepted"] = loader.judges[0].coverage(loader.judges[1], self.probes.accept)[0]
         return found
-
-    def _flagged(self, test: ConformalTest, tested: ConformalTest) -> Tensor:
-        samples, alpha = test.samples.tolist(), self.probes.alpha
-        if not any(threshold_rank(number, alpha) for number in samples):
-            raise ValueError(f"expected enough held-out samples to flag one at alpha={alpha}, got {sum(samples)}")
-        return flagged_share(test.counts.to(self.probes.device), tested.counts, alpha, tested.invalid)
 
     def _name(self, place: int, key: str) -> str:
         return key if place == 0 else f"{self.names[place]}/{key}"

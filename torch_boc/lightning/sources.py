@@ -90,9 +90,9 @@ class LogitSource:
         origin = f"from submodule {self.logits!r}" if isinstance(self.logits, str) else origin
         try:
             logits, target = self._found(outputs, batch, module)
-            if not self.binary and (logits.ndim < 2 or (logits.ndim == 2 and logits.shape[1] == 1)):
-                hint = "; binary=True takes a single logit of each sample for two classes" if logits.ndim else ""
-                raise ValueError(f"expected logits of shape (N, C), got shape {tuple(logits.shape)}{hint}")
+            if not self.binary and logits.shape[1:].numel() == 1:
+                got = f"{tuple(logits.shape)}; binary=True takes a single logit of each sample for two classes"
+                raise ValueError(f"expected logits of shape (N, C), got shape {got}")
             if not callable(self.logits) and not (ood and logits.ndim < 3):
                 target = find_target(outputs, batch, logits, dim=self.dim, binary=self.binary)
             if self.binary:
@@ -112,9 +112,8 @@ class LogitSource:
         self.forget()
         if callable(self.logits):
             result: Any = self.logits(outputs, batch, module)
-            if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor):
-                logits, target = result
-                if isinstance(target, Tensor | None):
+            match result:
+                case (Tensor() as logits, Tensor() | None as target):
                     return logits.detach(), target
             count = f", {len(result)} in all" if isinstance(result, tuple | list) else ""
             raise TypeError(f"expected a tuple of two, (logits, target or None), got {describe(result)}{count}")
@@ -139,9 +138,7 @@ class LogitSource:
         if not self._next[classes]:
             return False
         given = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else ()
-        if not any(
-            isinstance(x, Tensor) and x.data_ptr() == target.data_ptr() and x.shape == target.shape for x in given
-        ):
+        if not any(x is target for x in given):
             raise ValueError(
                 "expected causal=True if each position predicts the label of the next one, or causal=False if the step "
                 "has shifted the labels, got neither, and targets that are not those of the batch"

@@ -68,38 +68,25 @@ class BoCPredictionWriter(BasePredictionWriter):
         self._probe = SampleColumns(columns, trials=trials, test=test, alpha=alpha)
         check_id(id, ("target", *self._probe.names))
         self.id = id
-        self._files: dict[int, ParquetFile] = {}
-        self._first = FirstBatch()
-
-    @property
-    def trials(self) -> int:
-        """The number of coin flips of the p-value."""
-        return self._probe.trials
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns after `index`, the id and `target`."""
-        return self._probe.names
+        self._files: list[ParquetFile] = []
+        remedy = "give logits=, where the logits are, or remove the softmax from predict_step"
+        self._first = FirstBatch(binary=binary, remedy=remedy)
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
         """Prepare a file for each loader. Files of another run in the folder are an error."""
-        loaders = range(len(trainer.num_predict_batches))
-        mine = [_file_name(trainer.global_rank, loader, len(loaders)) for loader in loaders]
-        expected = {_file_name(rank, loader, len(loaders)) for rank in range(trainer.world_size) for loader in loaders}
+        loaders, rank = len(trainer.num_predict_batches), trainer.global_rank
+        ends = [f"-loader{loader}.parquet" for loader in range(loaders)] if loaders > 1 else [".parquet"]
         # Another process of this run may have finished already.
-        taken = {path.name for path in self.output_dir.glob("predictions-rank*.parquet")} - (expected - {*mine})
+        others = {f"predictions-rank{x}{end}" for x in range(trainer.world_size) if x != rank for end in ends}
+        taken = {path.name for path in self.output_dir.glob("predictions-rank*.parquet")} - others
         if taken:
             raise FileExistsError(
                 f"expected no predictions of another run in {self.output_dir}, got {', '.join(sorted(taken))}; "
                 "remove them, or give this run a writer with another output_dir"
             )
-        known = {"trials": self.trials, "rank": trainer.global_rank, "processes": trainer.world_size}
-        if self._probe.test is not None:
-            known["alpha"] = self._probe.alpha
-        metadata = {name: str(value) for name, value in known.items()}
-        self._files = {loader: ParquetFile(self.output_dir / mine[loader], metadata) for loader in loaders}
-        remedy = "give logits=, where the logits are, or remove the softmax from predict_step"
-        self._first = FirstBatch(binary=self._source.binary, remedy=remedy)
+        known = {"trials": self._probe.trials, "alpha": self._probe.alpha}
+        metadata = {name: str(x) for name, x in {**known, "rank": rank, "processes": trainer.world_size}.items()}
+        self._files = [ParquetFile(self.output_dir / f"predictions-rank{rank}{end}", metadata) for end in ends]
         self._source.attach(pl_module)
 
     def write_on_batch_end(
@@ -122,10 +109,12 @@ class BoCPredictionWriter(BasePredictionWriter):
         self._first.refuse()  # the rows are read from the device below, anyway
         batch_sampler = getattr(tree_leaves(trainer.predict_dataloaders)[dataloader_idx], "batch_sampler", None)
         columns: dict[str, Column] = {}
-        if batch_indices and _are_known(batch_sampler, batch_idx):
-            if len(batch_indices) != rows:
+        # For a loader without indices, Lightning repeats the last indices of another loader.
+        if batch_indices and (seen := getattr(batch_sampler, "seen_batch_indices", None)):
+            if any(later is seen[batch_idx] for later in seen[batch_idx + 1 :]):
                 raise ValueError(
-                    f"expected a row of logits for each of the {len(batch_indices)} samples of the batch, got {rows}"
+                    "expected a batch sampler that yields a new list for each batch, got one that fills the same list "
+                    "again, while batches are fetched ahead, so that indices are lost; let it yield list(batch)"
                 )
             columns["index"] = torch.tensor(batch_indices)
         if self.id is not None:
@@ -140,38 +129,15 @@ class BoCPredictionWriter(BasePredictionWriter):
 
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         """Give the files their names."""
-        for file in self._files.values():
+        for file in self._files:
             file.close()
-        self._files = {}
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Delete the unfinished files."""
-        for file in self._files.values():
+        for file in self._files:
             file.discard()
-        self._files = {}
         self._source.detach()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Remove the hook from the model."""
         self._source.detach()
-
-
-def _file_name(rank: int, loader: int, loaders: int) -> str:
-    return f"predictions-rank{rank}.parquet" if loaders == 1 else f"predictions-rank{rank}-loader{loader}.parquet"
-
-
-def _are_known(batch_sampler: Any, batch_idx: int) -> bool:
-    """Whether the indices belong to this batch.
-
-    For a loader without indices, Lightning repeats the last indices of another loader. And if a sampler uses one list
-    again and again and batches are fetched ahead, the list already holds the indices of a later batch.
-    """
-    seen = getattr(batch_sampler, "seen_batch_indices", None)
-    if not seen:
-        return False
-    if any(later is seen[batch_idx] for later in seen[batch_idx + 1 :]):
-        raise ValueError(
-            "expected a batch sampler that yields a new list for each batch, got one that fills the same list again, "
-            "while batches are fetched ahead, so that indices are lost; let it yield list(batch)"
-        )
-    return True

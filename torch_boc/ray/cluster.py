@@ -128,8 +128,7 @@ class Run:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         text = os.fspath(path)
         self.path = text.rstrip("/") if "://" in text else str(Path(text).absolute())
-        uri = self.path if "://" in self.path else Path(self.path).as_uri()
-        self._files, self._rows = require_pyarrow().fs.FileSystem.from_uri(uri)
+        self._files, self._rows = require_pyarrow().fs.FileSystem.from_uri(self.path)
         self._manifest = f"{self._rows}.run/manifest.json"
 
     def read(self) -> dict[str, Any] | None:
@@ -152,11 +151,11 @@ class Run:
         found, remedy = self.read(), f"Choose another path, or delete {self.path} and {self.path}.run"
         if found is None and self._files.get_file_info(self._rows).type.name == "NotFound":
             return False
-        if found is None or not resume:
-            hint = "" if found is None else ", or continue the run with resume=True"
-            raise FileExistsError(f"expected a new folder, got {self.path}. {remedy}{hint}")
-        if not (found["finished"] or found["resume"]):
-            raise FileExistsError(f"expected a run that was started with resume=True, got {self.path}. {remedy}")
+        if found is None or not resume or not (found["finished"] or found["resume"]):
+            raise FileExistsError(
+                "expected a new folder, or resume=True and the folder of a run that was started with resume=True, got "
+                f"{self.path}. {remedy}"
+            )
         check_settings(settings, found["settings"], self.path, remedy)
         return bool(found["finished"])
 
@@ -164,8 +163,7 @@ class Run:
     def checkpoints(self, dataset: Any, id: str) -> Iterator[None]:
         """Within the block, Ray notes which ids are written, and leaves out those that were noted by an earlier run."""
         try:
-            names = ("data.checkpoint", "data.checkpoint.checkpoint_writer")
-            module = require("ray", *names, purpose="resume=True needs").data.checkpoint
+            module = require("ray", "data.checkpoint.checkpoint_writer", purpose="it needs").data.checkpoint
             _ = module.checkpoint_writer.PENDING_CHECKPOINT_SUFFIX  # without it, a row could be written twice
         except (AttributeError, ImportError) as error:
             raise ImportError(NEWER) from error
@@ -178,12 +176,9 @@ class Run:
                     "expected a data set that is read from files, as ray.data.read_parquet does, for resume=True, got "
                     f"one that begins with {source}; write it with write_parquet first"
                 )
-        config = module.CheckpointConfig(
-            id_column=id,
-            checkpoint_path=f"{self.path}.run/checkpoint",
-            override_filesystem=self._files,
-            delete_checkpoint_on_success=False,  # the manifest must say first that the run has finished
-        )
+        where = {"checkpoint_path": f"{self.path}.run/checkpoint", "override_filesystem": self._files}
+        # Ray keeps the checkpoint at the end, because the manifest must say first that the run has finished.
+        config = module.CheckpointConfig(id_column=id, delete_checkpoint_on_success=False, **where)
         before, dataset.context.checkpoint_config = dataset.context.checkpoint_config, config
         try:
             yield

@@ -43,10 +43,12 @@ def fold(
     return total
 
 
-def _evidence(
-    block: Arrays, logits: str, target: Tensor | None = None, num_classes: int | None = None, trials: int = 100
-) -> Evidence:
-    """The evidence of rows without logits, as far as it follows from the columns of a predictor."""
+def _rows(
+    block: Arrays, logits: str, num_classes: int | None, target: Tensor | None = None, trials: int = 100
+) -> Tensor | Evidence:
+    """The logits of rows; without logits their evidence, as far as it follows from the columns of a predictor."""
+    if logits in block:
+        return column_tensor(logits, block[logits])
     columns = {name: column_tensor(name, block[name]) for name in (*COINS, "energy", "logit_gap") if name in block}
     try:
         labels = {} if target is None else {"target": target}
@@ -111,14 +113,12 @@ def summarize(
     def add(totals: dict[Any, Tally], block: Arrays) -> dict[Any, Tally]:
         for key, rows in _groups(block, by).items():
             total, labels = empty_tally(bins), column_tensor(target, rows[target]) if target in rows else None
-            if logits in rows:
-                values = column_tensor(logits, rows[logits])
-                add_logits(total, values, labels, trials=trials, alpha=alpha, ignore_index=ignore_index)
+            found = _rows(rows, logits, num_classes, labels, trials)
+            if isinstance(found, Tensor):
+                add_logits(total, found, labels, trials=trials, alpha=alpha, ignore_index=ignore_index)
             else:
-                evidence = _evidence(rows, logits, labels, num_classes, trials)
-                if labels is not None and ignore_index is not None:
-                    evidence = evidence._replace(counted=labels != ignore_index)
-                add_evidence(total, evidence, alpha=alpha)
+                counted = None if labels is None or ignore_index is None else labels != ignore_index
+                add_evidence(total, found._replace(counted=counted), alpha=alpha)
             totals[key] = total
         return totals
 
@@ -159,10 +159,7 @@ def calibrate(
     blank.reset()
 
     def add(found: ConformalTest, block: Arrays) -> ConformalTest:
-        if logits in block:
-            found.update(column_tensor(logits, block[logits]))
-        else:
-            found.update(_evidence(block, logits, num_classes=num_classes))
+        found.update(_rows(block, logits, num_classes))
         return found
 
     found: ConformalTest = fold(dataset, blank.clone, add, lambda one, other: one.merge(other))

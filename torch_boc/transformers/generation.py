@@ -13,16 +13,15 @@ from ..data.finding import describe
 from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
 from ..language.record import TokenRecord
 from ..language.trace import Trace
-from ..nn.conformal import ConformalTest
 from .stopping import Stop, running_means
 
 # The buffer grows by this many steps at a time.
 STEPS = 64
 # The numbers of a token in the buffer, before its rivals; the confidence follows from the odds. They are in float32,
-# also token and rank, which are exact in it for vocabularies of up to 2^24 tokens. The p-value is there with a test.
-KEPT = ("token", "rank", "masked", "ended", "log_probability", "odds", "entropy")
-# These are about all classes, so that a mask of -inf makes them meaningless.
-OF_ALL_CLASSES = ("lost_coins", "gap", "concentration", "p_in_distribution")
+# also token and rank, which are exact in it for vocabularies of up to 2^24 tokens. The last ones are about all classes,
+# so that a mask of -inf makes them meaningless.
+OF_ALL_CLASSES = ("lost_coins", "gap", "concentration")
+KEPT = ("token", "rank", "masked", "ended", "log_probability", "odds", "entropy", *OF_ALL_CLASSES)
 # What the column "ended" says of a sequence: it goes on, the rule stopped it, or a criterion of somebody else did.
 RULE, CRITERION = 1, 2
 
@@ -45,15 +44,15 @@ class BoCGeneration:
 
     The same object is both a logits processor, which sees the scores, and a stopping criterion, which sees the token
     that was chosen. The scores pass through unchanged, so the text is the same as without it. Numbers are computed and
-    kept on the device, 80 bytes for each token with 5 rivals (84 with a test), and nothing is read back before `trace`
-    is. The buffers grow by 64 tokens at a time. A new call of `generate` replaces the recording of the last one; if you
-    give the very tensor that the last one returned as the new prompt, call `reset` first.
+    kept on the device, 80 bytes for each token with 5 rivals, and nothing is read back before `trace` is. The buffers
+    grow by 64 tokens at a time. A new call of `generate` replaces the recording of the last one; if you give the very
+    tensor that the last one returned as the new prompt, call `reset` first.
 
     Which scores: in `generate`, processors of your own come after penalties and suppressed tokens, and before
     temperature, top-k and top-p. So the numbers are those at temperature 1 over the whole vocabulary. A processor that
     you put before this one and that masks tokens with -inf changes them. The column `masked` counts such tokens. Where
-    more than half of the vocabulary is masked, `gap`, `lost_coins`, `concentration` and `p_in_distribution` are NaN,
-    because they would be artefacts of the mask, and `trace` warns once.
+    more than half of the vocabulary is masked, `gap`, `lost_coins` and `concentration` are NaN, because they would be
+    artefacts of the mask, and `trace` warns.
 
     Greedy decoding and sampling are recorded. Beam search and assisted (speculative) decoding are refused. Continuous
     batching is not recorded, because it does not say which sequence a row belongs to: transformers then leaves this
@@ -73,9 +72,7 @@ class BoCGeneration:
         rivals: how many of the likeliest tokens to keep at each place.
         eos_token_id: the tokens that end a sequence, if you give other ones to `model.generate` than the model states;
             [] if there are none.
-        pad_token_id: the padding token, likewise.
         stop: a `Stop`, when to stop a sequence.
-        test: a `ConformalTest`, calibrated with logits of trusted text. It adds the column `p_in_distribution`.
         prompt: whether the prompt is a part of the records. With `g.generate` its padding is left out. It has no
             numbers, because `generate` makes no logits there; `score_tokens` has them.
     """
@@ -89,30 +86,22 @@ class BoCGeneration:
         *,
         rivals: int = RIVALS,
         eos_token_id: int | list[int] | None = None,
-        pad_token_id: int | None = None,
         stop: Stop | None = None,
-        test: ConformalTest | None = None,
         prompt: bool = False,
     ) -> None:
         if isinstance(rivals, bool) or not isinstance(rivals, int) or rivals < 1:
             raise ValueError(f"expected rivals as a positive integer, got {rivals!r}")
-        for name, given, kind in (("stop", stop, Stop), ("test", test, ConformalTest)):
-            if not (given is None or isinstance(given, kind)):
-                raise TypeError(f"expected {name} as a {kind.__name__}, got {type(given).__name__}")
-        if test is not None:
-            test.check_calibrated()
-        elif stop is not None and stop.quantity == "p_in_distribution":
-            raise ValueError("expected a test to stop by p_in_distribution, got none; give test=, a ConformalTest")
+        if not isinstance(stop, Stop | None):
+            raise TypeError(f"expected stop as a Stop, got {type(stop).__name__}")
         self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
-        self.rivals, self.stop, self.test = rivals, stop, test
+        self.rivals, self.stop = rivals, stop
         # `generate` takes an attribute called eos_token_id for a sign of its own criterion.
-        self._eos, self._pad = eos_token_id, pad_token_id
-        self._endings = Endings.find(eos_token_id, pad_token_id, ())
+        self._eos = eos_token_id
+        self._endings = Endings.find(eos_token_id, ())  # or an error
         self._recording: Recording | None = None
         self._call: dict[str, Any] = {}  # the arguments of `generate`, while it runs
         self._criteria: list[Any] = []  # those of the call, which this object asks
         self._trace: Trace | None = None
-        self._warned = False
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """As a logits processor, return the scores; as a stopping criterion, return which sequences are stopped."""
@@ -137,31 +126,27 @@ class BoCGeneration:
         # `generate` hands the same tensor to both calls, so that another one begins a new recording.
         if recording is None or input_ids is not recording.last or scores.shape[-1] != recording.num_classes:
             recording = self._recording = self._begin(input_ids, scores.shape[-1])
-        counts = not scores.is_inference()  # torch does not count changes of tensors that are made in inference mode
-        recording.scored = (input_ids, scores, scores._version) if counts else (input_ids, scores.clone(), None)
+        recording.scored = (input_ids, scores.clone())  # a later processor may change them in place
         return scores
 
-    def generate(self, model: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
         """What `model.generate(...)` returns, recorded.
 
         Args:
-            model: by default that of the constructor.
             args: as for `model.generate`.
             kwargs: as for `model.generate`; processors and criteria of your own come before this object.
         """
-        model = self.model if model is None else model
-        if not callable(getattr(model, "generate", None)):
-            got = describe(model)
-            raise TypeError(f"expected a model first, got {got}; use BoCGeneration(model), or g.generate(model, ...)")
+        if not callable(getattr(self.model, "generate", None)):
+            raise TypeError(f"expected a model that generates, got {describe(self.model)}; give BoCGeneration(model)")
         own = {"logits_processor": [*(kwargs.get("logits_processor") or []), self], "stopping_criteria": [self]}
         self.reset()
-        self._call = {"model": model, **dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
+        self._call = {**dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
         self._criteria = [*(kwargs.get("stopping_criteria") or [])]
-        strings, tokenizer = _stated("stop_strings", _sources(self._call)), kwargs.get("tokenizer")
+        strings, tokenizer = _stated("stop_strings", self._sources()), kwargs.get("tokenizer")
         if strings and tokenizer is not None:  # without it, `generate` has its own error
             self._criteria.append(StopStringCriteria(tokenizer, strings))
         try:
-            output = model.generate(*args, **{**kwargs, **own})
+            output = self.model.generate(*args, **{**kwargs, **own})
             self._trace = self._make_trace(output if isinstance(output, Tensor) else output.sequences)
         finally:
             self._call, self._criteria = {}, []
@@ -176,10 +161,14 @@ class BoCGeneration:
         """The tokens of the last call of `generate` with their numbers. Reading it waits for the device."""
         return self._trace or self._make_trace()
 
+    def _sources(self) -> tuple[Any, ...]:
+        """What states the settings of a call of `generate`, the first one first."""
+        config = getattr(self.model, "generation_config", None)
+        return self._call, self._call.get("generation_config"), config, self.tokenizer
+
     def _begin(self, ids: Tensor, num_classes: int) -> "Recording":
         """The recording of a call of `generate` that has just begun."""
-        sources = _sources(self._call or {"model": self.model})
-        self._endings = Endings.find(self._eos, self._pad, (*sources, self.tokenizer), ids.shape[1])
+        self._endings = Endings.find(self._eos, self._sources(), ids.shape[1])
         if len(ids) > 1 and not self._call and self._eos is None and not self._endings.eos:
             warnings.warn(
                 "expected the tokens that end the sequences of a batch, got none: padding after the end of a sequence "
@@ -188,14 +177,14 @@ class BoCGeneration:
                 stacklevel=3,
             )
         self._trace = None
-        return Recording(ids, num_classes, min(self.rivals, num_classes), self.stop, self.test)
+        return Recording(ids, num_classes, min(self.rivals, num_classes), self.stop)
 
     def _make_trace(self, sequences: Tensor | None = None) -> Trace:
         """The trace of all rows."""
         recording = self._recording
         if recording is None or recording.steps == 0:
             raise ValueError(
-                "expected a recorded call of generate, got none; use g.generate(model, ...), or "
+                "expected a recorded call of generate, got none; use g.generate(...), or "
                 "model.generate(..., logits_processor=[g], stopping_criteria=[g])"
             )
         # On some devices there is a step more than `generate` returns.
@@ -204,8 +193,7 @@ class BoCGeneration:
         if self.prompt:
             records = self._with_prompts(records, recording.prompt)
         spoiled = sum(int((record.numbers["masked"] * 2 > recording.num_classes).sum()) for record in records)
-        if spoiled and not self._warned:
-            self._warned = True
+        if spoiled:
             warnings.warn(
                 f"{spoiled} tokens were chosen from scores of which more than half were masked with -inf: their gap, "
                 "lost_coins and concentration are NaN; put the processor that masks (top-k, top-p) after this one",
@@ -214,27 +202,19 @@ class BoCGeneration:
         return Trace(records, num_classes=recording.num_classes, tokenizer=self.tokenizer)
 
     def _with_prompts(self, records: list[TokenRecord], ids: Tensor) -> list[TokenRecord]:
-        """The records with their prompts without padding before them; as `generate` saw them if the call is unknown."""
-        call, mask = self._call, None
-        given = call.get("input_ids") if call.get("inputs") is None else call["inputs"]
-        if isinstance(given, Tensor) and not given.is_floating_point() and not call["model"].config.is_encoder_decoder:
-            ids, mask = given, call.get("attention_mask")
-        present = torch.ones_like(ids) if mask is None else mask
+        """The records with their prompts before them, without padding if the call has a mask of it."""
+        mask = self._call.get("attention_mask")
+        if mask is None or mask.shape[1] != ids.shape[1] or self.model.config.is_encoder_decoder:
+            mask = torch.ones_like(ids)
         joined = []
         for i, record in enumerate(records):
-            place = i * len(ids) // len(records)  # the sequences of one prompt stand together
-            prompt = ids[place][present[place] != 0].cpu()
+            prompt = ids[i][mask[i * len(mask) // len(ids)] != 0].cpu()  # the sequences of one prompt stand together
             before = (0, 0, len(prompt), 0)
             numbers = {name: pad(x, before[2:], value=torch.nan) for name, x in record.numbers.items()}
             lists = pad(record.rivals, before, value=-1), pad(record.rival_log_probabilities, before, value=torch.nan)
             tokens = torch.cat([prompt, record.tokens])
             joined.append(TokenRecord(tokens, numbers, *lists, prompt_length=len(prompt), finish=record.finish))
         return joined
-
-
-def _sources(call: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What states the settings of a call of `generate`, the first one first."""
-    return call, call.get("generation_config"), getattr(call["model"], "generation_config", None)
 
 
 class Endings(NamedTuple):
@@ -251,19 +231,17 @@ class Endings(NamedTuple):
     limit: int | None = None
 
     @classmethod
-    def find(cls, eos: Any, pad: Any, sources: Sequence[Any], start: int = 0) -> "Endings":
+    def find(cls, eos: Any, sources: Sequence[Any], start: int = 0) -> "Endings":
         """The endings as given, or from the first source that states them: mappings, configs or tokenizers.
 
         As in `generate`, `max_new_tokens` of any source counts before `max_length` of any, which counts the prompt of
         the length `start` too.
         """
-        ends = _integers("eos_token_id", _stated("eos_token_id", sources) if eos is None else eos)
-        pads = _integers("pad_token_id", _stated("pad_token_id", sources) if pad is None else pad)
-        if len(pads) > 1:
-            raise ValueError(f"expected pad_token_id as one integer, got {pad!r}")
-        new, whole = _stated("max_new_tokens", sources), _stated("max_length", sources)
+        ends = _stated("eos_token_id", sources) if eos is None else eos
+        pad, new, whole = (_stated(name, sources) for name in ("pad_token_id", "max_new_tokens", "max_length"))
         limit = whole - start if new is None and whole is not None else new
-        return cls(frozenset(ends), pads[0] if pads else None, None if limit is None else int(limit))
+        ends = torch.as_tensor([] if ends is None else ends).flatten().tolist()
+        return cls(frozenset(ends), None if pad is None else int(pad), limit)
 
     def of(self, tokens: Sequence[int], ended: Sequence[int]) -> tuple[int, str]:
         """How many of the tokens were emitted, and why the sequence ended; "" if something else ended it.
@@ -276,15 +254,13 @@ class Endings(NamedTuple):
         (3, 'eos')
         """
         length = len(tokens)
+        while length and tokens[length - 1] == self.pad:
+            length -= 1
         for place, (token, end) in enumerate(zip(tokens, ended, strict=True), start=1):
             if token in self.eos or end == RULE:
                 return place, "eos" if token in self.eos else "stop"
             if end == CRITERION:
-                length = place
-                break
-        else:
-            while length and tokens[length - 1] == self.pad:
-                length -= 1
+                return place, "length" if place == self.limit else ""
         return length, "length" if length == self.limit else ""
 
 
@@ -301,15 +277,6 @@ def _stated(name: str, sources: Iterable[Any]) -> Any:
     return None
 
 
-def _integers(name: str, value: Any) -> list[int]:
-    """None, an integer, or several of them, as a list."""
-    value = value.tolist() if isinstance(value, Tensor) else value
-    values = [] if value is None else list(value) if isinstance(value, Iterable) else [value]
-    if not all(type(x) is int for x in values):
-        raise TypeError(f"expected {name} as an integer or a list of integers, got {value!r}")
-    return values
-
-
 class Recording:
     """One call of `generate`, step by step, in a buffer on the device. No value is read back before `records`.
 
@@ -318,21 +285,14 @@ class Recording:
         num_classes: the size of the vocabulary.
         rivals: how many of the likeliest tokens are kept.
         stop: when to stop a sequence.
-        test: adds a p-value to each token.
     """
 
-    def __init__(
-        self, ids: Tensor, num_classes: int, rivals: int, stop: Stop | None, test: ConformalTest | None
-    ) -> None:
+    def __init__(self, ids: Tensor, num_classes: int, rivals: int, stop: Stop | None) -> None:
         self.prompt, self.num_classes, self.rivals, self.stop = ids, num_classes, rivals, stop
         self.pieces: list[Tensor] = []  # of the buffer
         self.steps = 0
-        self.scored: tuple[Tensor, Tensor, int | None] | None = None  # ids and scores whose token has not come yet
+        self.scored: tuple[Tensor, Tensor] | None = None  # ids and scores whose token has not come yet
         self.last: Tensor | None = None  # the ids after the last step
-        self._test = None if test is None else test.clone().to(ids.device)
-        if self._test is not None:
-            self._test.validate_args = False  # whether logits are probabilities would be read from the first batch
-        self._names = (*KEPT, *(OF_ALL_CLASSES if test is not None else OF_ALL_CLASSES[:-1]))
         self._watched = torch.full((len(ids), 1 if stop is None else stop.window), torch.nan, device=ids.device)
         self._stopped = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
         self._moved = torch.zeros((), dtype=torch.bool, device=ids.device)
@@ -340,29 +300,18 @@ class Recording:
     def step(self, ids: Tensor, ended: Tensor) -> Tensor:
         """Record the last tokens of `ids`, and return which sequences end, also those that others have `ended`."""
         assert self.scored is not None
-        (before, rows, version), self.scored = self.scored, None
-        if len(ids) != len(before):
+        (before, rows), self.scored = self.scored, None
+        expected = (len(before), before.shape[1] + 1)
+        if ids.shape != expected:
             raise ValueError(
-                f"expected a token for each of {len(before)} sequences, got {len(ids)}: beam search cannot be "
-                "recorded; use greedy decoding or sampling, with num_beams=1"
-            )
-        if ids.shape[1] != before.shape[1] + 1:
-            raise ValueError(
-                f"expected tokens of shape ({len(before)}, {before.shape[1] + 1}), got {tuple(ids.shape)}; this way of "
-                "decoding cannot be recorded"
-            )
-        if version is not None and rows._version != version:
-            raise ValueError(
-                "expected scores that no later logits processor changes in place, got changed ones; let that processor "
-                "return a new tensor, or put the recorder after it"
+                f"expected a token for each sequence, and so ids of shape {expected}, got {tuple(ids.shape)}; use "
+                "greedy decoding or sampling, with num_beams=1: beam search cannot be recorded"
             )
         self.last, self._moved = ids, self._moved | (ids[:, :-1] != before).any()
         token, masked = ids[:, -1], rows.isneginf().count_nonzero(-1)
         numbers = token_numbers(rows, token.clamp(0, self.num_classes - 1), rivals=self.rivals)
         found = {"token": token, "masked": masked, **numbers._asdict()}
-        if self._test is not None:
-            found["p_in_distribution"] = self._test(rows)
-        for name in self._names[len(KEPT) :]:
+        for name in OF_ALL_CLASSES:
             found[name] = found[name].masked_fill(masked * 2 > self.num_classes, torch.nan)
         if self.stop is not None:
             values = found[self.stop.quantity].float().unsqueeze(1)
@@ -370,7 +319,7 @@ class Recording:
             mean = running_means(self._watched, self.stop.window).squeeze(1)
             self._stopped = self._stopped | self.stop.crossed_by(mean)
         found["ended"] = torch.where(self._stopped, RULE, ended * CRITERION)
-        row = torch.stack([found[name].float() for name in self._names], -1)
+        row = torch.stack([found[name].float() for name in KEPT], -1)
         row = torch.cat([row, numbers.rivals.float(), numbers.rival_log_probabilities.float()], -1)
         if self.steps % STEPS == 0:
             self.pieces.append(row.new_empty((STEPS, *row.shape)))
@@ -386,13 +335,12 @@ class Recording:
                 "decoding cannot be recorded"
             )
         values = torch.cat([piece.cpu() for piece in self.pieces])[: self.steps][:length].double()
-        kept = (*TOKEN_COLUMNS, "masked", *self._names[len(KEPT) + len(OF_ALL_CLASSES) - 1 :])
         records = []
         for steps in values.unbind(1):
-            found = dict(zip(self._names, steps.T, strict=False))
+            found = dict(zip(KEPT, steps.T, strict=False))
             found["confidence"] = (1.0 + found["odds"]).reciprocal()
             end, finish = endings.of(found["token"].long().tolist(), found["ended"].long().tolist())
-            rivals, chances = steps[:end, len(self._names) :].chunk(2, dim=-1)
-            numbers = {name: found[name][:end] for name in kept}
+            rivals, chances = steps[:end, len(KEPT) :].chunk(2, dim=-1)
+            numbers = {name: found[name][:end] for name in (*TOKEN_COLUMNS, "masked")}
             records.append(TokenRecord(found["token"][:end].long(), numbers, rivals.long(), chances, finish=finish))
         return records

@@ -26,8 +26,7 @@ class TextNumbers(dict[str, dict[str, float]]):
 
     They are those of `torch_boc.functional.boc_summary` for the predictions of the next token, and
 
-    - `tokens`, how many predictions were scored; `documents`, how many texts there are; `bytes`, the size of what was
-      scored, in UTF-8;
+    - `tokens`, how many predictions were scored; `bytes`, the size of what was scored, in UTF-8;
     - `perplexity`, the exponential of `nll`, and `bits_per_byte`, which compares models of different tokenizers; it is
       NaN if predictions are invalid;
     - `lost_coins`, how many of its coin flips the likeliest token is expected to lose, on average.
@@ -75,12 +74,10 @@ def evaluate_text(
     classes, before = vocabulary(model), first_tokens(tokenizer, bos)
     context, stride = check_windows(context, stride, model.config, before=len(before), most=USUAL_CONTEXT)
     named = dict(texts) if isinstance(texts, Mapping) else {SINGLE: texts}
-    if not named:
-        raise ValueError("expected at least one text, got an empty mapping")
-    if len(named) > 1 and ALL in named:
+    if not named or (len(named) > 1 and ALL in named):
         raise ValueError(
-            f"{ALL}: expected another name for a text among several, because the row of all texts together has this "
-            "one; rename the text"
+            f"expected at least one text, and among several none called {ALL!r}, which is the name of the row of all "
+            f"together, got {', '.join(named) or 'an empty mapping'}"
         )
     listed = {name: _listed(x, name) for name, x in named.items()}  # or an error before the work begins
     found, whole = TextNumbers(), _Sum(classes)
@@ -88,7 +85,6 @@ def evaluate_text(
         for name, documents in listed.items():
             part = _Sum(classes)
             for document in documents:
-                part.documents += 1
                 tokens = part.tokenised(_listed(document, name), tokenizer, name, predicted=bool(before))
                 for window, first in token_windows(tokens, context, stride, before):
                     batch = torch.tensor([window], device=model.device)
@@ -100,7 +96,6 @@ def evaluate_text(
             else:
                 whole.metric = deepcopy(part.metric)
             whole.bytes += part.bytes
-            whole.documents += part.documents
             found[name] = part.numbers(name)
     whole.metric.nan_strategy = "warn"
     total = whole.numbers(ALL)
@@ -111,8 +106,8 @@ class _Sum:
     """What texts add up to; `bytes` are those of the tokens that were scored, in UTF-8."""
 
     def __init__(self, num_classes: int) -> None:
-        self.metric = BoCMetric(num_classes, nan_strategy="ignore", validate_args=False, sync_on_compute=False)
-        self.bytes = self.documents = self.seen = 0
+        self.metric = BoCMetric(num_classes, nan_strategy="ignore", sync_on_compute=False)
+        self.bytes = 0
 
     def tokenised(self, pieces: Iterable[str], tokenizer: Any, name: str, *, predicted: bool) -> Iterator[list[int]]:
         """The tokens of a document, piece by piece; `predicted` tells whether its first token is."""
@@ -121,7 +116,6 @@ class _Sum:
                 raise TypeError(f"{name}: expected the pieces of a text as str, got {type(piece).__name__}")
             ids = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
             self.bytes += len(piece.encode())
-            self.seen += len(ids)
             if not predicted and ids:
                 self.bytes -= len(tokenizer.decode(ids[:1]).encode())
                 predicted = True
@@ -130,16 +124,14 @@ class _Sum:
     def numbers(self, name: str) -> dict[str, float]:
         """The numbers of `TextNumbers`."""
         if not self.metric.update_called:
-            got = "one token" if self.seen else "an empty text"
-            raise ValueError(f"{name}: expected a text of at least two tokens, got {got}")
+            raise ValueError(f"{name}: expected a text of at least two tokens, got an empty text or one token")
         found = {key: float(value) for key, value in self.metric.compute().items()}
         tokens, nll, classes = int(found.pop("samples")), found["nll"], self.metric.num_classes or 0
         known = self.bytes and not found["invalid"]
         return {
             "tokens": tokens,
-            "documents": self.documents,
             "bytes": self.bytes,
-            "perplexity": math.exp(min(nll, 700.0)) if nll == nll else math.nan,
+            "perplexity": math.exp(min(nll, 700.0)),
             "bits_per_byte": nll / math.log(2) * tokens / self.bytes if known else math.nan,
             "lost_coins": (1.0 - found["dominance"]) * (classes - 1),
             **found,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..data.finding import describe
 from ..functional.tokens import RIVALS, TOKEN_COLUMNS, token_numbers
 from ..language.record import TokenRecord
 
@@ -156,7 +157,7 @@ def check_windows(
 
     Each window begins with `before` tokens that are not of the text. The default context is at most `most`.
     """
-    stated = (getattr(_text_config(config), name, None) for name in CONTEXT_NAMES)
+    stated = (getattr(config.get_text_config(), name, None) for name in CONTEXT_NAMES)
     own = next((value for value in stated if isinstance(value, int) and value > 1), None)
     if context is None:
         context = min(own or UNSTATED_CONTEXT, most or own or UNSTATED_CONTEXT)
@@ -211,17 +212,12 @@ def _forward(model: Any, tokens: Tensor, **options: Any) -> Any:
         return model(input_ids=tokens, return_dict=True, **options)
 
 
-def _text_config(config: Any) -> Any:
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
-
-
 def vocabulary(model: Any) -> int:
     """The number of tokens that a model chooses from, or an error if it is no language model."""
-    if not hasattr(model, "config") or not callable(getattr(model, "forward", None)):
-        raise TypeError(f"expected a causal language model of transformers, got {type(model).__name__}")
-    size = getattr(_text_config(model.config), "vocab_size", None)
+    size = getattr(model.config.get_text_config(), "vocab_size", None) if hasattr(model, "config") else None
     if not isinstance(size, int):
-        raise ValueError(f"expected a language model, whose config has vocab_size, got {type(model.config).__name__}")
+        kind = type(model).__name__
+        raise TypeError(f"expected a causal language model of transformers, whose config has vocab_size, got {kind}")
     return size
 
 
@@ -231,7 +227,7 @@ def causal_model(model: Any) -> Iterator[bool]:
 
     Yields whether it has a cache that carries the earlier tokens into a piece of several tokens.
     """
-    vocabulary(model)
+    vocabulary(model)  # or an error
     name = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"expected a causal language model, got {name}, which has an encoder as well")
@@ -269,11 +265,10 @@ def left_aligned(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tens
 
     A causal model sees nothing that comes later, so that what fills the end of shorter rows does not matter.
     """
-    if not isinstance(input_ids, Tensor) or input_ids.ndim != 2 or input_ids.is_floating_point():
-        got = f"shape {tuple(input_ids.shape)}" if isinstance(input_ids, Tensor) else type(input_ids).__name__
+    plain = isinstance(input_ids, Tensor) and not input_ids.is_floating_point()
+    if not plain or input_ids.ndim != 2 or input_ids.numel() == 0:
+        got = describe(input_ids)
         raise ValueError(f"expected input_ids as integers of shape (B, T), got {got}; one text is ids.unsqueeze(0)")
-    if input_ids.numel() == 0:
-        raise ValueError(f"expected at least one token, got shape {tuple(input_ids.shape)}")
     if attention_mask is None:
         return input_ids, input_ids.new_full((len(input_ids),), input_ids.shape[1])
     if attention_mask.shape != input_ids.shape:

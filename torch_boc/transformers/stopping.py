@@ -15,8 +15,7 @@ from ..language.record import TokenRecord
 from ..language.trace import Trace
 
 # The quantities whose low values are the alarming ones.
-LOW = ("log_probability", "confidence", "p_in_distribution")
-QUANTITIES = (*TOKEN_COLUMNS, "p_in_distribution")
+LOW = ("log_probability", "confidence")
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class Stop:
     It never stops a sequence that has fewer tokens than the window. A window with NaN stops nothing.
 
     Args:
-        quantity: a name in `torch_boc.functional.tokens.TOKEN_COLUMNS`, such as "lost_coins" or "confidence", or
-            "p_in_distribution", which needs `BoCGeneration(test=...)`.
+        quantity: a name in `torch_boc.functional.tokens.TOKEN_COLUMNS`, such as "lost_coins" or "confidence".
         above: stop if the mean is above this number; or
         below: stop if the mean is below this number.
         window: the number of tokens in the mean.
@@ -44,12 +42,10 @@ class Stop:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a rule."""
-        if self.quantity not in QUANTITIES:
-            raise ValueError(f"expected quantity as one of {', '.join(QUANTITIES)}, got {self.quantity!r}")
+        if self.quantity not in TOKEN_COLUMNS:
+            raise ValueError(f"expected quantity as one of {', '.join(TOKEN_COLUMNS)}, got {self.quantity!r}")
         if (self.above is None) == (self.below is None):
             raise ValueError(f"expected either above or below, got above={self.above} and below={self.below}")
-        if self.above != self.above or self.below != self.below:
-            raise ValueError("expected a threshold that is a number, got nan")
         if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
             raise ValueError(f"expected window as a positive integer, got {self.window!r}")
 
@@ -79,19 +75,15 @@ class Stop:
             quantity: as for `Stop`.
             window: as for `Stop`.
             alpha: the largest chance that a familiar sequence is stopped.
-            side: "above" or "below", where the alarming values are. By default "below" for `log_probability`,
-                `confidence` and `p_in_distribution`, and "above" for the others.
+            side: "above" or "below", where the alarming values are. By default "below" for `log_probability` and
+                `confidence`, and "above" for the others.
         """
         side = ("below" if quantity in LOW else "above") if side is None else side
-        if side not in ("above", "below"):
-            raise ValueError(f"expected side as 'above' or 'below', got {side!r}")
-        cls(quantity, **{side: 0.0}, window=window)  # raises for a bad quantity or window
+        cls(quantity, **{side: 0.0}, window=window)  # raises for a bad quantity, side or window
         check_share("alpha", alpha)
         sign = 1.0 if side == "above" else -1.0
         highest: list[float] = []
         for part in [trusted] if isinstance(trusted, Trace | TokenRecord) else trusted:
-            if not isinstance(part, Trace | TokenRecord):
-                raise TypeError(f"expected trusted as traces or records of tokens, got {type(part).__name__}")
             for record in part.records if isinstance(part, Trace) else [part]:
                 if quantity not in record.numbers:
                     raise ValueError(f"expected records with {quantity!r}, got {', '.join(record.numbers)}")

@@ -1,7 +1,7 @@
 """`BoCTrainerMetrics`, for two arguments of `transformers.Trainer`, and the predictions that it leaves."""
 
 import weakref
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -47,7 +47,7 @@ class BoCTrainerMetrics:
 
     Logits have the classes on their last axis: (N, C), or (N, T, C) with one label for each token. If there are several
     outputs or labels, the first is used. The predictions are then a tuple, as without the probe, and `predictions[0]`
-    is the `Predictions`. Rows with the label `ignore_index`, and rows that Trainer pads with -100, do not count.
+    is the `Predictions`. Rows with the label -100, with which Trainer also pads, do not count.
 
     Without labels, Trainer computes no metrics. `boc(trainer.predict(dataset))` then gives the keys that need no
     labels, over every position of every sequence, padding tokens included.
@@ -62,7 +62,6 @@ class BoCTrainerMetrics:
         trials: the number of coin flips of the test.
         bins: the number of equal bins for the calibration errors.
         alpha: the level of `rejection_rate`.
-        ignore_index: tokens with this label do not count.
         causal: whether each position predicts the label of the next position, as in causal language models, or its own
             label, as in token classification. By default the model given to `arguments` decides. For labels of shape
             (N, T) and a model of an unknown kind it must be given.
@@ -90,7 +89,6 @@ class BoCTrainerMetrics:
         trials: int = 100,
         bins: int = 15,
         alpha: float = 0.05,
-        ignore_index: int = PADDING,
         causal: bool | None = None,
         keys: Sequence[str] | None = None,
         prefix: str = "boc",
@@ -98,7 +96,7 @@ class BoCTrainerMetrics:
         # Every process has the columns of all, so that nothing is synced.
         self.metric = BoCMetric(trials=trials, bins=bins, alpha=alpha, sync_on_compute=False)
         self.compute_metrics, self.keep_logits = compute_metrics, keep_logits
-        self.ignore_index, self.causal = ignore_index, causal
+        self.causal = causal
         self._model: nn.Module | None = None
         self.keys = check_keys(SHORT_KEYS if keys is None else keys)
         self.prefix = f"{prefix}_" if prefix else ""
@@ -136,7 +134,7 @@ class BoCTrainerMetrics:
         odds = coins.odds if counted is None else torch.where(counted, coins.odds, PADDING)
         columns = [coins.prediction, odds, coins.loss, coins.concentration, coins.free_gap]
         columns += [x for x in (evidence.target, evidence.distance) if x is not None]
-        self.metric.num_classes = classes = logits.shape[-1]
+        classes = logits.shape[-1]
         keeps = self.compute_metrics is not None and classes <= KEPT_CLASSES
         kept = {"logits": logits.detach()} if (keeps if self.keep_logits is None else self.keep_logits) else {}
         number = torch.full(logits.shape[:1], classes, device=logits.device)
@@ -163,9 +161,7 @@ class BoCTrainerMetrics:
         active = loaders[-1]
         current = (None, 0) if active is None else (weakref.ref(active), sum(x is active for x in loaders))
         if self._finished or compute_result is None or current != self._pass:
-            classes = self.metric.num_classes  # `preprocess` has seen the logits before
             self.metric.reset()
-            self.metric.num_classes = classes
         self._finished, self._pass = compute_result is not False, current
         batches = outcome.predictions if isinstance(outcome.predictions, list) else [outcome.predictions]
         for batch in map(first_of, batches):  # several with `eval_do_concat_batches=False`
@@ -174,9 +170,18 @@ class BoCTrainerMetrics:
                     f"expected Predictions from BoCTrainerMetrics.preprocess, got {describe(outcome.predictions)}; "
                     "give Trainer both of its arguments: Trainer(model, ..., **boc.arguments(model))"
                 )
-            if compute_result is None and len(batch):  # otherwise `preprocess` has just seen its logits
+            if len(batch):
                 self.metric.num_classes = int(batch["classes"][0])
-            self._add(torch.as_tensor(batch["columns"]))
+            columns = torch.as_tensor(batch["columns"])
+            self.metric.to(columns.device)
+            for block in columns.flatten(0, -2).split(BLOCK_SAMPLES):
+                prediction, odds, loss, concentration, free_gap, *labels = widen(block).unbind(-1)
+                coins = Coins(prediction.long(), odds, loss, concentration, free_gap)
+                # A row without geometry has NaN for odds, and counts as invalid.
+                evidence = Evidence(coins, self.metric.num_classes or 0, counted=~(odds < 0))
+                if labels:
+                    evidence = evidence._replace(target=labels[0].long(), distance=labels[1])
+                self.metric.update(evidence)
         own: Mapping[str, Any] = {}
         if self.compute_metrics is not None and outcome.label_ids is not None:
             extras = {name: getattr(outcome, name, None) for name in ("inputs", "losses")}
@@ -190,25 +195,11 @@ class BoCTrainerMetrics:
         keys = [key for key in self.keys if labelled or key not in LABELLED_KEYS]
         return {**{self.prefix + key: summary[key].item() for key in keys}, **own}
 
-    def _add(self, columns: Tensor) -> None:
-        """Add the numbers of samples to the metric."""
-        self.metric.to(columns.device)
-        for block in columns.flatten(0, -2).split(BLOCK_SAMPLES):
-            prediction, odds, loss, concentration, free_gap, *labels = widen(block).unbind(-1)
-            coins = Coins(prediction.long(), odds, loss, concentration, free_gap)
-            # A row without geometry has NaN for odds, and counts as invalid.
-            evidence = Evidence(coins, self.metric.num_classes or 0, counted=~(odds < 0))
-            if labels:
-                evidence = evidence._replace(target=labels[0].long(), distance=labels[1])
-            self.metric.update(evidence)
-
     def _target(self, logits: Tensor, labels: Tensor | None) -> Tensor | None:
         """The label of each row of logits, or -100."""
         if labels is None:
             return None
-        labels = as_indices(labels)
-        target = labels if self.ignore_index == PADDING else labels.masked_fill(labels == self.ignore_index, PADDING)
-        causal = self.causal
+        target, causal = as_indices(labels), self.causal
         if causal is None and logits.ndim == 3 and self._model is not None:
             causal = predicts_next(self._model, logits.shape[-1])
         if causal is None and logits.ndim == 3:
@@ -225,7 +216,7 @@ class BoCTrainerMetrics:
         return next_labels(target, fill=PADDING)
 
 
-class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
+class Predictions(NDArrayOperatorsMixin, dict[str, Any]):
     """The predictions of a Trainer with the probe: an array of logits, of which often only `argmax(-1)` was kept.
 
     `predictions["columns"]` has the numbers of the probe on its last axis: prediction, odds, loss, concentration and
@@ -233,7 +224,8 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     `predictions["logits"]`. If not, it knows only the predicted classes, `predictions.argmax(-1)` or
     `np.argmax(predictions, -1)`. Everything else raises an error.
 
-    It is a mapping, because Trainer gathers, pads and joins mappings as it does tensors.
+    It is a dict, because Trainer gathers, pads and joins mappings as it does tensors: "columns", "classes" (how many,
+    for each sample), and "logits" if they were kept.
 
     >>> predictions = Predictions({"columns": torch.tensor([[2.0, 0.1, 0.1, 0.0], [0.0, 0.2, 0.1, 0.5]])})
     >>> predictions.argmax(-1)
@@ -242,33 +234,22 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     False
     """
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
-        self._parts = dict(parts)
-
     def argmax(self, axis: int | None = None, out: None = None, *, dim: int | None = None, **options: Any) -> Any:
         """The predicted classes; `axis` or `dim` must be the last. They are 0 where Trainer padded."""
         axis = dim if axis is None else axis
-        if "logits" in self._parts:
+        if "logits" in self:
             return self["logits"].argmax(axis, **options)
         if axis not in (-1, self["columns"].ndim - 1) or options or out is not None:
             raise ValueError(f"expected argmax(-1) and no other options, got axis {axis}: {REMEDY}")
         prediction = self["columns"][..., 0].clip(min=0)
         return prediction.long() if isinstance(prediction, Tensor) else prediction.astype("int64")
 
-    def keys(self) -> KeysView[str]:
-        """The names of the parts: "columns", "classes" (how many, for each sample), and "logits" if they were kept."""
-        return self._parts.keys()
-
-    def values(self) -> ValuesView[Any]:
-        """The parts."""
-        return self._parts.values()
-
-    def items(self) -> ItemsView[str, Any]:
-        """The parts with their names."""
-        return self._parts.items()
+    def copy(self) -> Any:
+        """A copy of the logits."""
+        return self._logits("a copy").copy()
 
     def __getitem__(self, key: Any) -> Any:
-        return self._parts[key] if isinstance(key, str) else self._logits("indexing")[key]
+        return super().__getitem__(key) if isinstance(key, str) else self._logits("indexing")[key]
 
     def __len__(self) -> int:
         return len(self["columns"])
@@ -279,7 +260,7 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # pickle, copy and NumPy look for such names, and do not need them
             raise AttributeError(name)
-        if "logits" not in self._parts:
+        if "logits" not in self:
             raise AttributeError(f"{name!r} needs the logits: {REMEDY}")
         return getattr(self["logits"], name)
 
@@ -292,13 +273,13 @@ class Predictions(NDArrayOperatorsMixin, Mapping[str, Any]):
         return getattr(ufunc, method)(*inputs, **options)
 
     def __repr__(self) -> str:
-        what = f"logits of shape {tuple(self['logits'].shape)}" if "logits" in self._parts else "argmax(-1) alone"
+        what = f"logits of shape {tuple(self['logits'].shape)}" if "logits" in self else "argmax(-1) alone"
         return f"Predictions({len(self)} samples, {what})"
 
     def _logits(self, what: str) -> Any:
-        if "logits" not in self._parts:
+        if "logits" not in self:
             raise TypeError(f"{what} needs the logits: {REMEDY}")
-        return self._parts["logits"]
+        return self["logits"]
 
 
 def first_of(value: Any) -> Any:
