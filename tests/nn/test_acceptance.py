@@ -129,7 +129,7 @@ def test_samples_that_do_not_count_and_rows_that_cannot():
     logits, target = samples(600)
     counted = torch.arange(600) % 3 > 0
     one, other = Acceptance(), Acceptance()
-    one.update(logits, target, counted)
+    one.update(gather(logits, torch.where(counted, target, -1), extras=["log_odds"], ignore_index=-1))
     other.update(logits[counted], target[counted])
     assert torch.equal(one.counts, other.counts)
     logits[5, 2], target[7] = math.nan, -100

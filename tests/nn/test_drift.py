@@ -245,9 +245,9 @@ def test_the_begin_is_that_of_the_alarm():
 
 
 def test_the_state_of_another_alpha_is_refused():
-    with pytest.raises(ValueError, match=r"expected the state of a monitor with alpha=0\.01, got alpha=0\.2"):
+    with pytest.raises(ValueError, match=r"expected the state of a DriftMonitor with alpha=0\.01, .*got .*alpha=0\.2,"):
         DriftMonitor(calibrated()).load_state_dict(DriftMonitor(calibrated(), alpha=0.2).state_dict())
-    with pytest.raises(ValueError, match=r"with run_length=1000, got alpha=0\.01, mix=True"):
+    with pytest.raises(ValueError, match=r"run_length=1000, .*got .*alpha=0\.01, .*mix=True"):
         DriftMonitor(calibrated(), run_length=1000).load_state_dict(DriftMonitor(calibrated(), mix=True).state_dict())
 
 

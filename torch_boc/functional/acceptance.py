@@ -186,9 +186,9 @@ def place_answers(evidence: Evidence, scoring: Scoring = BY_LOG_ODDS) -> tuple[P
     """Where the predictions are, of which those with a target that is a class are valid; and which are wrong."""
     if evidence.target is None:
         raise ValueError("expected evidence that was gathered with targets, got none")
-    label, placing = evidence.target.reshape(-1), place_samples(evidence, scoring)
-    valid = placing.valid & is_class(label, evidence.num_classes)
-    return placing._replace(valid=valid), evidence.coins.prediction.reshape(-1) != label
+    placing = place_samples(evidence, scoring)
+    valid = placing.valid & is_class(evidence.target, evidence.num_classes)
+    return placing._replace(valid=valid), evidence.coins.prediction != evidence.target
 
 
 def _risks(right: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

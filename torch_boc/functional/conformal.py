@@ -110,7 +110,7 @@ def place_starts(resolution: int) -> Tensor:
 def count_places(place: Tensor, valid: Tensor, places: int, group: Tensor | None = None, groups: int = 1) -> Tensor:
     """The number of samples of each group in each place, int64 of shape (groups, places), of those that are `valid`."""
     key = place if group is None else group * places + place
-    return count(key, valid, groups * places).view(groups, places)
+    return count(key.reshape(-1), valid.reshape(-1), groups * places).view(groups, places)
 
 
 def look_up_ranks(counts: Tensor, upto: Tensor, place: Tensor, group: Tensor | None = None) -> Ranks:
@@ -119,15 +119,13 @@ def look_up_ranks(counts: Tensor, upto: Tensor, place: Tensor, group: Tensor | N
     Args:
         counts: (groups, places), from `count_places`.
         upto: the sums of `counts` up to each place, `counts.cumsum(-1)`.
-        place: (N,) in int64.
-        group: (N,), the group of each sample; None if there is one group.
+        place: any shape, in int64.
+        group: the group of each sample; None if there is one group.
     """
     places = counts.shape[-1]
     key = place if group is None else group * places + place
-    equal, below_or_equal = counts.reshape(-1).index_select(0, key), upto.reshape(-1).index_select(0, key)
-    total = upto[:, -1]
-    own = total.expand(place.shape) if group is None else total.index_select(0, group)
-    return Ranks(below_or_equal - equal, equal, own)
+    equal, below_or_equal = counts.reshape(-1)[key], upto.reshape(-1)[key]
+    return Ranks(below_or_equal - equal, equal, upto[0 if group is None else group, -1].expand(place.shape))
 
 
 def stream_ranks(ranks: Ranks, place: Tensor, group: Tensor | None, valid: Tensor) -> Ranks:

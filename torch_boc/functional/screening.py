@@ -47,7 +47,7 @@ class Scoring(NamedTuple):
 
 
 class Placing(NamedTuple):
-    """Where the samples of a batch are, with one axis.
+    """Where the samples of a batch are. All tensors have the shape of the logits without the class axis.
 
     Attributes:
         place: the place of the score of each sample, from `score_place`.
@@ -102,11 +102,10 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
     else:
         found = blockwise(tempered, preds)  # so that the divided logits take little memory
     number, prediction, *groups = found
-    number, prediction, valid = number.reshape(-1), prediction.reshape(-1), ~number.reshape(-1).isnan()
     return Placing(
         score_place(number, scoring.resolution),
-        prediction if scoring.groups == "prediction" else groups[0].reshape(-1) if groups else None,
-        valid if counted is None else valid & counted.reshape(-1),
+        prediction if scoring.groups == "prediction" else groups[0] if groups else None,
+        ~number.isnan() if counted is None else counted & ~number.isnan(),
         prediction,
     )
 

@@ -136,7 +136,8 @@ class BoCMetric(ProbeMetric):
             add_evidence(self._tally(), preds._replace(trials=self.trials), alpha=self.alpha)
             for counts in self._states(self._risks if preds.target is not None else ()):
                 (place, _, valid, _), wrong = place_answers(preds)
-                counts.view(-1).scatter_add_(0, wrong * counts.shape[1] + place, valid.long())
+                key = (wrong * counts.shape[1] + place).reshape(-1)
+                counts.view(-1).scatter_add_(0, key, valid.reshape(-1).long())
             return
         logits, target, dim = self._read(preds, target)
         how: dict[str, Any] = {"trials": self.trials, "alpha": self.alpha, "ignore_index": self.ignore_index}

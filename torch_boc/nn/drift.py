@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.precision import moves_only, widen
 from ..functional.betting import BINS, HISTOGRAMS, Capital, empty_capital, grow, histogram_bets, place_bets
@@ -15,6 +15,7 @@ from ..functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms
 from ..functional.evidence import Evidence
 from ..functional.screening import Placing
 from .conformal import ConformalTest
+from .held_out import Described
 
 # So many samples are compared with each other at once: a square of booleans of this size.
 PIECE = 256
@@ -38,7 +39,7 @@ class Dependence(NamedTuple):
     error: float
 
 
-class DriftMonitor(nn.Module):
+class DriftMonitor(Described):
     """Watches a stream of samples, and raises an alarm when they no longer look like the held-out samples of a test.
 
     Each sample is ranked among the held-out samples and all earlier samples of the stream. If nothing has changed, the
@@ -180,12 +181,12 @@ class DriftMonitor(nn.Module):
         if self.mix and scores is not None:
             raise ValueError("expected logits for a monitor with mix=True, got scores")
         placing = self.own.place(logits, dim=dim, scores=scores)
-        index = self.seen + placing.valid.cumsum(0) - 1
+        index = self.seen + placing.valid.reshape(-1).cumsum(0) - 1
         uniform = seeded_uniforms(self.seed, index)
         ranked, gains = [uniform.new_zeros(0)], [uniform.new_zeros(0, len(HISTOGRAMS))]
         for first in range(0, len(uniform), PIECE):  # each sample is ranked among all before it, which it then joins
             part = slice(first, first + PIECE)
-            piece = Placing(*(None if x is None else x[part] for x in placing))  # type: ignore[arg-type]
+            piece = Placing(*(None if x is None else x.reshape(-1)[part] for x in placing))  # type: ignore[arg-type]
             ranked.append(self._ranked(self.own.counts, piece, uniform[part]))
             if self.mix:
                 other = seeded_uniforms(self.seed + OTHER_SEED, index[part])
@@ -277,26 +278,7 @@ class DriftMonitor(nn.Module):
         super()._apply(moves_only(fn), recurse)
         return self
 
-    def get_extra_state(self) -> Tensor:
-        """What the alarm means, as a tensor, so that every file format can hold it; 0 for what is not given."""
-        return torch.tensor([self.alpha or 0, self.run_length or 0, self.mix], dtype=torch.float64)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Nothing: the state was compared before the buffers were loaded."""
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Raise if the stream began with other arguments: its alarm would not be that of this one."""
-        state = state_dict.get(f"{prefix}_extra_state")
-        if state is not None and not torch.equal(state.cpu(), self.get_extra_state()):
-            expected, got = _described(*self.get_extra_state().tolist()), _described(*state.tolist())
-            raise ValueError(f"expected the state of a monitor with {expected}, got {got}")
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def extra_repr(self) -> str:
-        """The arguments, for `print(module)`."""
-        return f"{_described(*self.get_extra_state().tolist())}, seed={self.seed}"
-
-
-def _described(alpha: float, run_length: float, mix: float) -> str:
-    kept = f"alpha={alpha}" if alpha else f"run_length={run_length:.0f}"
-    return f"{kept}, mix=True" if mix else kept
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the alarm means."""
+        return {"alpha": self.alpha, "run_length": self.run_length, "mix": self.mix}
