@@ -52,7 +52,7 @@ def test_a_place_is_between_its_start_and_the_next(values, resolution):
 
 
 def test_starts_are_in_their_own_place_and_zero_has_one_sign():
-    starts = place_starts(64)
+    starts = place_starts(64)[:-1]
     assert torch.equal(score_place(starts, 64), torch.arange(num_places(64)))
     assert score_place(torch.tensor([-0.0]), 64) == score_place(torch.tensor([0.0]), 64)
     assert score_place(torch.tensor([math.inf, -math.inf]), 64).tolist() == [num_places(64) - 1, 0]

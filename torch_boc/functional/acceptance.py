@@ -165,7 +165,7 @@ def equal_mass_error(right: Tensor, wrong: Tensor, bins: int = 15) -> Tensor:
         bins: the number of bins.
     """
     here = widen(right + wrong)
-    edges = torch.cat([place_starts(BY_LOG_ODDS.resolution), torch.tensor([torch.inf])]).to(here).sigmoid()
+    edges = place_starts(BY_LOG_ODDS.resolution).to(here).sigmoid()
     own = right - here * (edges[1:] + edges[:-1]) / 2
     upto = here.cumsum(0)
     ends = upto[-1] * torch.arange(1, bins + 1, device=here.device) / bins

@@ -92,18 +92,18 @@ def _steps_above_lowest(scores: Tensor, resolution: int) -> tuple[Tensor, Tensor
 
 
 def place_starts(resolution: int) -> Tensor:
-    """The lowest number of each place, in float64. A score is in a lower place if it is below this number.
+    """The lowest number of each place, and inf after the last, in float64. Scores below it are in lower places.
 
-    >>> place_starts(2)[torch.tensor([0, 96, 160, 161, 162])]
-    tensor([  -inf, 0.0000, 1.0000, 1.5000, 2.0000], dtype=torch.float64)
+    >>> place_starts(2)[torch.tensor([0, 96, 160, 161, 162, -1])]
+    tensor([  -inf, 0.0000, 1.0000, 1.5000, 2.0000,    inf], dtype=torch.float64)
     """
     half, step = num_places(resolution) // 2, 24 - resolution.bit_length()  # the bits that do not matter
-    signed = torch.arange(-half, half)
+    signed = torch.arange(-half, half + 1)
     offset = (127 + LOWEST) * resolution
     ordered = torch.where(signed < 0, signed - offset, signed + offset) << step
     pattern = torch.where(ordered < 0, ordered ^ MAGNITUDE, ordered)
     starts = pattern.to(torch.int32).view(torch.float32).double()
-    starts[half], starts[0] = 0.0, -torch.inf
+    starts[half], starts[0], starts[-1] = 0.0, -torch.inf, torch.inf
     return starts
 
 

@@ -147,9 +147,8 @@ class Acceptance(HeldOut):
         if invalid := int(self.invalid):
             warnings.warn(f"{invalid} held-out rows were left out; expected {self.expected}", stacklevel=2)
         lowest = self._lowest(error, confidence).cpu()
-        starts = torch.cat([place_starts(self.scoring.resolution), torch.tensor([torch.inf], dtype=torch.float64)])
         coverage, samples = self.coverage(self, error, confidence).cpu(), self.samples.cpu()
-        found = AcceptanceThreshold(starts[lowest], coverage, samples)
+        found = AcceptanceThreshold(place_starts(self.scoring.resolution)[lowest], coverage, samples)
         return found if self.scoring.groups else AcceptanceThreshold(*(x[0] for x in found))
 
     def coverage(self, other: "Acceptance", error: float = 0.01, confidence: float = 0.95) -> Tensor:
@@ -216,7 +215,7 @@ class Acceptance(HeldOut):
             return torch.zeros((), device=self.counts.device)
         self.refuse_probabilities()
         of_target = self.by_kind[:, [RIGHT, MISSED]].sum((0, 1))
-        samples, places = int(of_target.sum()), len(of_target)
+        samples = int(of_target.sum())
         rank = threshold_rank(samples, 1.0 - coverage)
         if rank == 0:
             needed = math.ceil(1 / (1.0 - coverage) - 1e-9) - 1
@@ -225,6 +224,5 @@ class Acceptance(HeldOut):
                 f"{samples} held-out samples are too few",
                 stacklevel=5,
             )
-        place = (of_target.cumsum(0) < rank).sum().clamp_max(places - 1)
-        start = place_starts(self.scoring.resolution).to(place.device, torch.float32)[place]
-        return start if rank else torch.full_like(start, -torch.inf)
+        place = int((of_target.cumsum(0) < rank).sum()) if rank else 0  # the score of the lowest place is -inf
+        return place_starts(self.scoring.resolution)[place].to(of_target.device, torch.float32)

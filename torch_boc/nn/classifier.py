@@ -241,7 +241,7 @@ class BoCClassifier(nn.Module):
             self.test.check_level(self.alpha)  # a test that was calibrated later says here that a level is too low
         if self.test is not None or self.accept is not None:
             known = found if isinstance(found, dict) else found._asdict()
-            found = {**known, **verdict(rows, None, self.test, self.alpha, self.accept, self.error)}
+            found = {**known, **verdict((self.test, self.alpha, self.accept, self.error), rows)}
         if self.columns is not None:
             found = {name: found[name] for name in self.columns}
         return make_output(logits, found, output)

@@ -157,7 +157,7 @@ class ConformalTest(HeldOut):
         group by itself, not for all at once. The first call after a calibration reads the number of held-out samples
         from the device; later calls read nothing.
         """
-        placing, level = self.place(logits, scores=scores), self._level(check_share("alpha", alpha), confidence)
+        placing, (level, _) = self.place(logits, scores=scores), self._level(check_share("alpha", alpha), confidence)
         if isinstance(level, Tensor):
             level = level[0] if placing.group is None else level[placing.group]
         return ~(self.p_values_at(placing) > level)
@@ -190,18 +190,15 @@ class ConformalTest(HeldOut):
         self.check_calibrated()
         if invalid := int(self.invalid):
             warnings.warn(f"{invalid} held-out rows of logits with NaN or +inf were left out", stacklevel=2)
-        self._level(alpha, confidence)
-        samples = self.samples.cpu()
-        ranks = self._ranks(alpha, confidence)
+        _, ranks = self._level(alpha, confidence)
         place = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the place of the k-th lowest score
-        starts = place_starts(self.scoring.resolution)[place.clamp_max(self.counts.shape[-1] - 1)]
-        number = torch.where(ranks > 0, starts, -torch.inf)
-        sign = -1 if self.scoring.score.startswith("-") else 1
-        known = scores.get(self.scoring.name)
-        score = number if known is None else sign * known.value(sign * number)
-        score = torch.where(ranks > 0, score, -torch.inf)
+        number = place_starts(self.scoring.resolution)[place]
+        if self.scoring.name in scores:
+            sign = -1 if self.scoring.score.startswith("-") else 1
+            number = sign * scores[self.scoring.name].value(sign * number)
+        score = torch.where(ranks > 0, number, -torch.inf)
         one = slice(None) if self.scoring.groups else 0
-        return Threshold(score[one], ranks[one], samples[one])
+        return Threshold(score[one], ranks[one], self.samples.cpu()[one])
 
     def p_values_at(
         self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None
@@ -226,25 +223,24 @@ class ConformalTest(HeldOut):
         self.check_calibrated()
         self._level(alpha, None)
 
-    def _level(self, alpha: float, confidence: float | None) -> Tensor | float:
-        """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group."""
+    def _level(self, alpha: float, confidence: float | None) -> tuple[Tensor | float, Tensor]:
+        """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group; and the ranks."""
         if torch.compiler.is_compiling() and confidence is None:
-            return alpha
-        level: Tensor | float = self._remembered((alpha, confidence), lambda: self._new_level(alpha, confidence))
-        return level
+            return alpha, self.counts
+        found: tuple[Tensor | float, Tensor] = self._remembered(
+            (alpha, confidence), lambda: self._new_level(alpha, confidence)
+        )
+        return found
 
-    def _ranks(self, alpha: float, confidence: float | None) -> Tensor:
-        """The rank of the threshold in each group, on the CPU."""
-        return torch.tensor([threshold_rank(n, alpha, confidence) for n in self.samples.tolist()])
-
-    def _new_level(self, alpha: float, confidence: float | None) -> Tensor | float:
+    def _new_level(self, alpha: float, confidence: float | None) -> tuple[Tensor | float, Tensor]:
         """The level, with a warning if it is below the smallest p-value, or if ties leave little to flag."""
         if confidence is not None:
             check_share("confidence", confidence)
         if type(self.counts) is not Tensor:  # a fake tensor has no values
-            return alpha
+            return alpha, self.counts
         self.refuse_probabilities()
-        ranks, first = self._ranks(alpha, confidence), self.scoring.impossible_groups(self.num_classes or 2)
+        ranks = torch.tensor([threshold_rank(n, alpha, confidence) for n in self.samples.tolist()])  # on the CPU
+        first = self.scoring.impossible_groups(self.num_classes or 2)
         few = self.samples.cpu()[first:][ranks[first:] == 0]
         if len(few):
             # The rank is 1 from (1 - alpha)^n <= 1 - confidence on.
@@ -269,7 +265,7 @@ class ConformalTest(HeldOut):
                 f"tied at the threshold; {finer}",
                 stacklevel=6,
             )
-        return alpha if confidence is None else ranks.to(self.counts.device) / widen(self.samples + 1)
+        return alpha if confidence is None else ranks.to(self.counts.device) / widen(self.samples + 1), ranks
 
     def _check_rate(self, fdr: float) -> None:
         """Say if held-out samples are so few that a tenth of a batch must be found at once, or nothing is."""

@@ -241,20 +241,18 @@ class DriftMonitor(Described):
             begin = torch.where(mixed.evidence > evidence, mixed.begin, begin)
             evidence = torch.logaddexp(evidence, mixed.evidence) - math.log(2.0)
             states |= {f"mix_{name}": value for name, value in mixed.capital._asdict().items()}
-        number = self.seen + valid.cumsum(0)
-        reached = evidence >= self.bound
-        never = torch.iinfo(torch.int64).max
-        first = torch.cat([torch.where(reached, number, never), number.new_full((1,), never)]).amin()
-        new = (self.alarm_at == 0) & (first < never)
-        at_alarm = torch.where(reached & (number == first), begin, 0).sum()
-        self.began.copy_(torch.where(new, at_alarm, self.began))
+        # The place of the first sample in the batch that raises the alarm; the place after the last one if none does.
+        first = torch.cat([evidence >= self.bound, valid.new_ones(1)]).long().argmax()
+        new, number, nothing = self.alarm_at == 0, self.seen + valid.cumsum(0), begin.new_zeros(1)
+        at, began = torch.cat([number, nothing]).take(first), torch.cat([begin, nothing]).take(first)
         # The last p-value, and sums over pairs of neighbours: their number, means, mean squares and products.
         path = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
         before, here = path[:-1], path[1:]
-        both = (self.alarm_at == 0) & (number <= first) & ~before.isnan() & ~here.isnan()
+        both = new & (torch.arange(len(p), device=p.device) <= first) & ~before.isnan() & ~here.isnan()
         each = torch.stack([torch.ones_like(here), (before + here) / 2, (before**2 + here**2) / 2, before * here])
         self.pairs.copy_(torch.cat([path[-1:], self.pairs[1:] + torch.where(both, each, 0.0).sum(1)]))
-        self.alarm_at.copy_(torch.where(new, first, self.alarm_at))
+        self.began.copy_(torch.where(new, began, self.began))
+        self.alarm_at.copy_(torch.where(new, at, self.alarm_at))
         self.peak.copy_(torch.cat([evidence, self.peak.reshape(1)]).amax())
         self.evidence.copy_(torch.cat([self.evidence.reshape(1), evidence])[-1])
         self.skipped.add_((~valid).sum())

@@ -19,6 +19,10 @@ TEST, ACCEPT = "a test", "an acceptance"
 VERDICT = {"p_in_distribution": TEST, "review": TEST, "accepted": ACCEPT}
 
 
+# A test and the level of `review`, an acceptance and the largest share of wrong predictions among the accepted ones.
+Parts = tuple[ConformalTest | None, float, Acceptance | None, float]
+
+
 def check_levels(test: ConformalTest | None, alpha: float, accept: Acceptance | None, error: float) -> None:
     """Raise if one of these is something else. Warn if calibrated ones can flag or accept nothing at their levels."""
     check_share("alpha", alpha)
@@ -51,15 +55,9 @@ def check_screened_columns(
     return names
 
 
-def verdict(
-    logits: Tensor,
-    evidence: Evidence | None,
-    test: ConformalTest | None,
-    alpha: float,
-    accept: Acceptance | None,
-    error: float,
-) -> dict[str, Tensor]:
+def verdict(parts: Parts, logits: Tensor, evidence: Evidence | None = None) -> dict[str, Tensor]:
     """The columns of the test and the acceptance, from logits of shape (..., C), or from their evidence if it does."""
+    test, alpha, accept, error = parts
     found: dict[str, Tensor] = {}
     known = logits if evidence is None else evidence
     if test is not None:
@@ -120,7 +118,7 @@ class SampleColumns:
         if self._reads:
             evidence = gather(bare(logits), trials=self.trials, extras=self._extras)
             found = columns_of(evidence, self._own)
-        found |= verdict(logits, evidence, self.test, self.alpha, self.accept, self.error)
+        found |= verdict((self.test, self.alpha, self.accept, self.error), logits, evidence)
         return {name: found[name] for name in self.names}
 
     def of_nothing(self) -> dict[str, Tensor]:
