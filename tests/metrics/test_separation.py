@@ -120,7 +120,7 @@ def test_more_than_may_be_kept_is_binned(forward):
     with pytest.warns(UserWarning, match=r"_error is .* beyond 100 samples"):
         assert_same(metric.compute(), binned.compute(), atol=0)
     with pytest.raises(ValueError, match="keeps at most 100"):
-        metric.samples()
+        metric.ranked_samples()
     metric.reset()
     assert metric.exact
 
@@ -165,4 +165,4 @@ def test_exact_mode_keeps_one_float_a_score_and_binned_mode_does_not_grow():
     assert sum(part.numel() for part in getattr(exact, exact._rows)) == 300 * 3  # two scores and the flag
     assert getattr(binned, binned._bins).shape == (2, 2, 64)
     with pytest.raises(ValueError, match="thresholds=None"):
-        binned.samples()
+        binned.ranked_samples()

@@ -97,12 +97,9 @@ def unsaturated_scores(
 
 def check_scores(names: Iterable[str]) -> tuple[str, ...]:
     """Return `names` if all are names of scores, or raise."""
-    if isinstance(names, str):
-        raise TypeError(f"expected names as a list of scores, got the string {names!r}; use [{names!r}]")
-    names = tuple(names)
-    for name in names:
-        if name not in scores:
-            raise ValueError(f"expected scores among {', '.join(scores)}, got {name!r}")
+    names = names if isinstance(names, str) else tuple(names)
+    if isinstance(names, str) or not names or not {*names} <= {*scores}:
+        raise ValueError(f"expected a list of scores among {', '.join(scores)}, got {names!r}")
     return names
 
 
@@ -183,11 +180,7 @@ def logit_gap(evidence: Evidence) -> Tensor:
     return _given(evidence.margin) / (evidence.num_classes - 1)
 
 
-@register(
-    "mean distance of the N nearest rivals below the top logit",
-    symbol="logit gap, top N",
-    extras=["top_margin"],
-)
+@register("mean distance of the N nearest rivals below the top logit", symbol="logit gap, top N", extras=["top_margin"])
 def logit_gap_top(evidence: Evidence) -> Tensor:
     return _given(evidence.top_margin) / nearest_rivals(evidence.num_classes)
 

@@ -13,7 +13,8 @@ from torch.utils._pytree import _register_namedtuple
 
 from ..data.finding import find_logits
 from ..functional.checks import FirstBatch, check_trials, classes_last
-from ..functional.columns import check_columns, probe_columns
+from ..functional.columns import check_columns, column_extras, columns_of
+from ..functional.evidence import gather
 from .acceptance import Acceptance
 from .conformal import ConformalTest
 from .screening import VERDICT, check_levels, check_screened_columns, verdict
@@ -158,7 +159,9 @@ class BoCProbe(nn.Module):
         rows = classes_last(logits, self.dim)
         if self.validate_args:
             self._first.look(rows, waits=True)
-        found = probe_columns(rows, trials=self.trials, columns=self.columns or ProbeOutput._fields)
+        names = self.columns or ProbeOutput._fields
+        evidence = gather(rows, trials=self.trials, extras=column_extras(names), narrow=True)
+        found = columns_of(evidence, names)
         return ProbeOutput(**found) if self.columns is None else found
 
     def extra_repr(self) -> str:
