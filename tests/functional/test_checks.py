@@ -88,8 +88,11 @@ WRONG = {
     "two classes": (lambda: dominance_bounds(HALF, 1), "expected num_classes of at least 2, got 1"),
     "forced gap": (lambda: forced_gap(HALF, 0), "expected num_classes of at least 2, got 0"),
     "free gap": (lambda: free_gap(HALF, HALF, -4), "expected num_classes of at least 2, got -4"),
-    "score": (lambda: compute_scores(LOGITS, ["msp", "mps"]), "expected a list of scores among msp, .*, 'mps'"),
-    "one score": (lambda: compute_scores(LOGITS, "msp"), "expected a list of scores among msp, .*, got 'msp'"),
+    "score": (
+        lambda: compute_scores(LOGITS, ["msp", "mps"]),
+        "expected scores as a list .* among msp, .*, 'mps'",
+    ),
+    "one score": (lambda: compute_scores(LOGITS, "msp"), "expected scores as a list .*, got 'msp'"),
     "temperature": (lambda: tempered_dominance(LOGITS, 0.0), "expected a temperature above 0, got 0.0"),
     "infinite": (lambda: tempered_dominance(LOGITS, math.inf), "expected a temperature above 0, got inf"),
     "two temperatures": (lambda: tempered_dominance(LOGITS, torch.ones(2)), r"expected one temperature, .*\(2,\)"),

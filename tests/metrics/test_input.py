@@ -19,7 +19,7 @@ WRONG = [
     (BoCMetric, {"num_classes": 1}, "at least 2"),
     (BoCMetric, {"keys": ("gap", "magic")}, "expected keys as a list of names among samples"),
     (BoCMetric, {"keys": "gap"}, "expected keys as a list of names"),
-    (BoCMetric, {"keys": ()}, "at least one key"),
+    (BoCMetric, {"keys": ()}, r"got \[\]"),
     (CoherenceGap, {"part": "half"}, "total, forced, free"),
     (CoherenceGap, {"average": "macro"}, "micro, none"),
     (CoherenceGap, {"average": "none"}, "num_classes"),

@@ -1,6 +1,7 @@
 """Errors for wrong arguments: they say what was expected, what was given, and the remedy."""
 
 import operator
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -132,6 +133,15 @@ def check_share(name: str, share: float) -> float:
     if not 0 < share < 1:
         raise ValueError(f"expected {name} in (0, 1), got {share}")
     return share
+
+
+def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return `names` without repetitions if all of them are known and there is one; otherwise raise."""
+    chosen, known = names if isinstance(names, str) else tuple(dict.fromkeys(names)), tuple(known)
+    if isinstance(chosen, str) or not chosen or not {*chosen} <= {*known}:
+        got = repr(chosen) if isinstance(chosen, str) else list(chosen)
+        raise ValueError(f"expected {what} as a list of names among {', '.join(known)}, got {got}")
+    return chosen
 
 
 def check_target(target: Tensor, shape: torch.Size, name: str = "target") -> Tensor:

@@ -9,7 +9,7 @@ from ..core.coins import Coins, gap_of
 from ..core.contract import COINS
 from ..core.precision import widen
 from . import registry
-from .checks import bare, check_classes, check_trials
+from .checks import bare, check_classes, check_names, check_trials
 from .evidence import Evidence, gather
 from .trials import log_p_value
 
@@ -42,14 +42,7 @@ def check_columns(columns: Iterable[str] | None, more: Iterable[str] = ()) -> tu
         more: further names that are known.
     """
     known = (*COLUMNS, *more)
-    if columns is None:
-        return known
-    names = [columns] if isinstance(columns, str) else list(columns)
-    unknown = [name for name in names if name not in known]
-    if isinstance(columns, str) or unknown or not names:
-        got = repr(columns) if isinstance(columns, str) or not names else ", ".join(map(repr, unknown))
-        raise ValueError(f"expected columns as a list of names among {', '.join(known)}, got {got}")
-    return tuple(dict.fromkeys(names))
+    return known if columns is None else check_names("columns", columns, known)
 
 
 def sample_columns(

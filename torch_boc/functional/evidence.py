@@ -95,7 +95,7 @@ def gather(
 
 def check_extras(extras: bool | Iterable[str]) -> tuple[str, ...]:
     """Return the names of `extras` in the order of EXTRAS, or raise."""
-    asked = {*EXTRAS} if extras is True else {*()} if extras is False else {*extras}
+    asked = {*(EXTRAS if extras is True else extras or ())}
     if isinstance(extras, str) or not asked <= {*EXTRAS}:
         raise ValueError(f"expected extras as True, False or a list of names among {', '.join(EXTRAS)}, got {extras!r}")
     return tuple(filter(asked.__contains__, EXTRAS))

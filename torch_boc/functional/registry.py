@@ -16,7 +16,7 @@ from ..core.coins import gap_of
 from ..core.extras import extra_numbers, nearest_rivals
 from ..core.precision import accumulator, is_plain, widen
 from . import trials as test
-from .checks import classes_last
+from .checks import check_names, classes_last
 from .evidence import Evidence, check_extras, gather
 
 # Where `choose_temperature` looks: from 2^-6 to 2^10.
@@ -91,16 +91,8 @@ def unsaturated_scores(
     >>> compute_scores(logits, ["msp"])["msp"], unsaturated_scores(logits, ["msp"])["msp"]
     (tensor([1., 1.], dtype=torch.float64), tensor([-3.8575e-22, -1.7513e-26], dtype=torch.float64))
     """
-    chosen = tuple(scores) if names is None else check_scores(names)
+    chosen = tuple(scores) if names is None else check_names("scores", names, scores)
     return rank(gather(logits, dim=dim, trials=trials, extras=need_extras(chosen)), chosen)
-
-
-def check_scores(names: Iterable[str]) -> tuple[str, ...]:
-    """Return `names` if all are names of scores, or raise."""
-    names = names if isinstance(names, str) else tuple(names)
-    if isinstance(names, str) or not names or not {*names} <= {*scores}:
-        raise ValueError(f"expected a list of scores among {', '.join(scores)}, got {names!r}")
-    return names
 
 
 def rank(evidence: Evidence, names: Iterable[str]) -> dict[str, Tensor]:
@@ -166,11 +158,7 @@ def entropy(evidence: Evidence) -> Tensor:
     return -(torch.log1p(odds) + _given(evidence.surprise) / (1 + odds))
 
 
-@register(
-    "minus the generalized entropy of the 100 largest probabilities: the sum of (p (1 - p))^0.1",
-    symbol="GEN",
-    extras=["gen"],
-)
+@register("minus the generalized entropy of the 100 largest probabilities", symbol="GEN", extras=["gen"])
 def gen(evidence: Evidence) -> Tensor:
     return -_given(evidence.gen)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core.contract import BINS_PER_DECADE, GAP_BINS, LOWEST_DECADE, BinCounts, BinSums, Counts, LabelledSums, Tally
 from ..core.precision import widen
 from ..core.tally import empty_tally, equal_bin
-from .checks import check_logits
+from .checks import check_logits, check_names
 from .histogram import count
 from .tally import add_logits, named_sums
 
@@ -67,10 +67,7 @@ def boc_summary(
 
 def check_keys(keys: Sequence[str], more: Sequence[str] = ()) -> tuple[str, ...]:
     """Return `keys` without repetitions if all are keys of a summary, or among `more`; otherwise raise."""
-    known = [*summarize(empty_tally()), *more]
-    if isinstance(keys, str) or not set(keys) <= set(known):
-        raise ValueError(f"expected keys as a list of names among {', '.join(known)}, got {keys!r}")
-    return tuple(dict.fromkeys(keys))
+    return check_names("keys", keys, [*summarize(empty_tally()), *more])
 
 
 def summarize(total: Tally) -> dict[str, Tensor]:

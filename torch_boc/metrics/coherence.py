@@ -82,8 +82,6 @@ class BoCMetric(ProbeMetric):
             raise ValueError(f"expected alpha in [0, 1], got {alpha}")
         if bins < 1:
             raise ValueError(f"expected at least 1 bin, got {bins}")
-        if keys is not None and not keys:
-            raise ValueError("expected at least one key, got none; leave out `keys` for all of them")
         # The attribute is not called `prefix`: a MetricCollection would take this metric for a collection inside of it.
         self.key_prefix = prefix or ""
         self.keys = None if keys is None else check_keys(keys, (*RISK_KEYS, CLASSWISE))

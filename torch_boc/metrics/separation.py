@@ -9,10 +9,11 @@ from torch import Tensor
 
 from .. import plots
 from ..core.tally import empty_tally
-from ..functional.checks import bare, check_trials
+from ..functional import registry
+from ..functional.checks import bare, check_names, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.histogram import count_scores, score_histograms
-from ..functional.registry import check_scores, need_extras, rank
+from ..functional.registry import need_extras, rank
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
 from .metric import ProbeMetric, state_suffix
 
@@ -79,7 +80,7 @@ class BoCSeparation(ProbeMetric):
         super().__init__(num_classes, dim=dim, binary=binary, **kwargs)
         if thresholds is not None and not (2 <= thresholds <= 2**24 and thresholds.bit_count() == 1):
             raise ValueError(f"expected thresholds as None or a power of two from 2 to 2**24, got {thresholds}")
-        self.scores, self.thresholds = check_scores(scores), thresholds
+        self.scores, self.thresholds = check_names("scores", scores, registry.scores), thresholds
         self.key_prefix, self.trials = prefix or "", check_trials(trials)
         if exact_up_to is not None and exact_up_to < 0:
             raise ValueError(f"expected exact_up_to as None or a number of samples, got {exact_up_to}")

@@ -84,9 +84,6 @@ class DriftMonitor(Described):
     (True, (84, 106))
     """
 
-    log_shares: Tensor
-    rise: Tensor
-    begin: Tensor
     seen: Tensor
     skipped: Tensor
     evidence: Tensor
@@ -234,7 +231,8 @@ class DriftMonitor(Described):
     def _bet(self, p: Tensor, gain: Tensor | None = None) -> Tensor:
         """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
         endless, valid = self.alpha is None, ~p.isnan()
-        bets = place_bets(p, Capital(self.log_shares, self.rise, self.begin), self.seen, endless=endless)
+        capital = Capital(*map(self.get_buffer, Capital._fields))
+        bets = place_bets(p, capital, self.seen, endless=endless)
         evidence, begin, states = bets.evidence, bets.begin, bets.capital._asdict()
         if gain is not None:  # the mean of two capitals is a capital
             mixed = grow(gain, valid, Capital(*(self.get_buffer(f"mix_{x}") for x in states)), self.seen, endless)

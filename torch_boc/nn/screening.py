@@ -71,8 +71,9 @@ def verdict(parts: Parts, logits: Tensor, evidence: Evidence | None = None) -> d
 class SampleColumns:
     """Makes the columns of samples: those of the probe, `p_in_distribution` and `review` of a test, and `accepted`.
 
-    The logits are read once for all, unless the test has a temperature. Test and acceptance are copied, and follow the
-    logits to their device. No value is read back, except for the threshold of the acceptance at the first call.
+    The logits are read once for all, and once more for a test with a temperature. Test and acceptance are copied, and
+    follow the logits to their device. No value is read back, except for the threshold of the acceptance at the first
+    call.
 
     Args:
         columns: which columns, in this order; by default all.
@@ -107,17 +108,14 @@ class SampleColumns:
             part.check_calibrated()
             part.validate_args = False  # it could make the host wait for the first batch
         direct = [part.scoring.name for part in self._parts if part.scoring.temperature == 1.0]
-        self._reads = bool(self._own or direct)
         self._extras = {*column_extras(self._own), *need_extras(direct)}
 
     def __call__(self, logits: Tensor) -> dict[str, Tensor]:
         """The columns for logits of shape (N, C)."""
         for part in self._parts:
             part.follow(logits.device)
-        found, evidence = {}, None
-        if self._reads:
-            evidence = gather(bare(logits), trials=self.trials, extras=self._extras)
-            found = columns_of(evidence, self._own)
+        evidence = gather(bare(logits), trials=self.trials, extras=self._extras)
+        found = columns_of(evidence, self._own)
         found |= verdict((self.test, self.alpha, self.accept, self.error), logits, evidence)
         return {name: found[name] for name in self.names}
 
