@@ -162,25 +162,24 @@ def test_it_says_what_would_do_if_nothing_can_be_accepted():
         assert Acceptance().calibrate(logits[:50], target[:50]).sets(logits, 0.99).all()
 
 
-def test_bad_input():
-    logits, target = samples(100)
-    with pytest.raises(ValueError, match="expected held-out samples to compare with, got none"):
-        Acceptance().accept(logits)
-    with pytest.raises(ValueError, match="expected targets, which say which predictions are right, got none"):
-        Acceptance().update(logits)
-    with pytest.raises(ValueError, match="expected evidence that was gathered with targets"):
-        Acceptance().update(gather(logits, extras=["log_odds"]))
-    with pytest.raises(ValueError, match=r"expected target of shape \(100,\)"):
-        Acceptance().calibrate(logits, target[:50])
-    with pytest.raises(ValueError, match="got probabilities"):
-        Acceptance().calibrate(logits.softmax(-1), target)
-    with pytest.raises(ValueError, match="expected groups as None or 'prediction', got 'confidence'"):
-        Acceptance("confidence")
-    for name, value in (("error", 0), ("confidence", 1)):
-        with pytest.raises(ValueError, match=rf"expected {name} in \(0, 1\), got {value}"):
-            calibrated().accept(logits, **{name: value})
-    with pytest.raises(ValueError, match=r"expected coverage in \(0, 1\), got 2"):
-        calibrated().sets(logits, 2)
+LOGITS, TARGET = samples(100)
+BAD = [
+    (lambda: Acceptance().accept(LOGITS), "expected held-out samples to compare with, got none"),
+    (lambda: Acceptance().update(LOGITS), "expected targets, which say which predictions are right, got none"),
+    (lambda: Acceptance().update(gather(LOGITS, extras=["log_odds"])), "expected evidence that was gathered with targ"),
+    (lambda: Acceptance().calibrate(LOGITS, TARGET[:50]), r"expected target of shape \(100,\)"),
+    (lambda: Acceptance().calibrate(LOGITS.softmax(-1), TARGET), "got probabilities"),
+    (lambda: Acceptance("confidence"), "expected groups as None or 'prediction', got 'confidence'"),
+    (lambda: calibrated().accept(LOGITS, error=0), r"expected error in \(0, 1\), got 0"),
+    (lambda: calibrated().accept(LOGITS, confidence=1), r"expected confidence in \(0, 1\), got 1"),
+    (lambda: calibrated().sets(LOGITS, 2), r"expected coverage in \(0, 1\), got 2"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @kinds
