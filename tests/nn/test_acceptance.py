@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
 from torch_boc import Acceptance, zoo
-from torch_boc.functional import aurc, coverage_at_error, gather, scores
+from torch_boc.functional import gather, scores
 
 KINDS = {"plain": {}, "by class": {"groups": "prediction", "resolution": 256}}
 kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
@@ -84,16 +84,6 @@ def test_sets_are_those_of_ranks_and_cover(coverage):
     assert torch.equal(Acceptance(dim=1).calibrate(held_out, target).sets(logits.T[None], coverage), sets.T[None])
 
 
-def test_sets_of_the_unknown_are_empty():
-    entry = zoo.load("minilm-clinc150")
-    held_out = entry.calibration["validation"]
-    accept = Acceptance().calibrate(held_out.logits, held_out.target)
-    sets, unknown = accept.sets(entry.id.logits), accept.sets(entry.ood["out-of-scope"].logits)
-    assert sets.gather(1, entry.id.target[:, None]).double().mean() == pytest.approx(0.95, abs=0.012)
-    assert sets.sum(1).double().mean() == pytest.approx(0.96, abs=0.03)
-    assert (unknown.sum(1) == 0).double().mean() > 0.75
-
-
 @kinds
 def test_batches_merged_ones_evidence_and_files_are_one_calibration(options):
     logits, target = samples()
@@ -112,17 +102,6 @@ def test_batches_merged_ones_evidence_and_files_are_one_calibration(options):
         assert torch.equal(other.counts, whole.counts)
         assert torch.equal(other.accept(logits, 0.1), whole.accept(logits, 0.1))
     assert whole.samples.sum() == 3000
-
-
-def test_the_areas_come_from_the_same_counts():
-    accept, (logits, target) = calibrated(resolution=2**14), samples()
-    right, wrong, _ = accept.by_kind[0]
-    order = scores["log_odds"](logits).argsort(descending=True)
-    bad = (logits.argmax(-1) != target)[order].cumsum(0)
-    number = torch.arange(1, 3001)
-    torch.testing.assert_close(aurc(right, wrong), (bad / number).double().mean(), rtol=1e-3, atol=0)
-    expected = number[bad <= 0.1 * number].max() / 3000
-    assert coverage_at_error(right, wrong, 0.1) == pytest.approx(expected.item(), abs=2e-3)
 
 
 def test_samples_that_do_not_count_and_rows_that_cannot():

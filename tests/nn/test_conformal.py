@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
-from torch_boc import ConformalTest, DriftMonitor, zoo
+from torch_boc import ConformalTest, DriftMonitor
 from torch_boc.functional import adjusted_p_values, compute_scores, gather
 from torch_boc.functional.conformal import STRATA
 from torch_boc.functional.registry import unsaturated_scores
@@ -74,23 +74,6 @@ def test_p_values_are_the_ranks_of_scores(options):
     assert ((test(z) - expected).abs() <= floor + 1e-12).all()
 
 
-POWER = {"resnet20-cifar10": 0.264, "vit-cifar10": 0.107, "roberta-agnews": 0.177}
-
-
-@pytest.mark.parametrize("name", POWER)
-@pytest.mark.parametrize("score", ["log_odds", "energy"])
-def test_levels_hold_on_real_logits(name, score):
-    """Valid is not powerful: the energy, with the higher AUROC on the ViT, finds 5 % at a level of 5 %."""
-    entry = zoo.load(name)
-    test_set, splits = entry.test_and_splits()
-    test = ConformalTest(score).calibrate(next(iter(splits.values())).logits)
-    for alpha in (0.01, 0.05, 0.2):
-        assert test.flag(test_set.logits, alpha).double().mean() <= alpha + 0.012
-    (ood,) = entry.ood.values()
-    if score == "log_odds":
-        assert test.flag(ood.logits, 0.05).double().mean() == pytest.approx(POWER[name], abs=0.01)
-
-
 @kinds
 def test_batches_in_any_order_and_merged_tests_are_one_calibration(options):
     logits = held_out()
@@ -112,9 +95,7 @@ def test_flags_are_scores_below_the_threshold(options):
     z = new(rows=500)
     for how in ({}, {"confidence": 0.9}):
         with quiet():
-            threshold = test.threshold(0.1, **how)
-        with quiet():
-            flags = test.flag(z, 0.1, **how)
+            threshold, flags = test.threshold(0.1, **how), test.flag(z, 0.1, **how)
         name, sign = test.scoring.name, sign_of(test)
         score = sign * compute_scores(z / test.scoring.temperature, [name])[name]
         group = test.place(z).group
@@ -236,6 +217,7 @@ BAD = [
         "logits for .*'prediction'.*got scores",
     ),
     (lambda: DriftMonitor(calibrated(), mix=True).update(scores=SCORES), "a monitor with mix=True, got scores"),
+    (lambda: calibrated()(new().tolist()), "expected logits as a torch.Tensor, got list"),
     (lambda: calibrated().test(new(), scores=SCORES), "expected logits or scores, got both"),
     (lambda: ConformalTest("given").calibrate(scores=[1.0]), "expected scores as a floating-point tensor, got list"),
     (lambda: ConformalTest().calibrate(scores=BROKEN[:, 3]), "got 1 other rows"),
@@ -296,21 +278,6 @@ def test_everything_stays_on_the_gpu(options):
         assert p.device.type == test.counts.device.type == "cuda"
         assert p.dtype == torch.float64
         assert test.flag(torch.empty(9, 5, device="cuda"), 0.1).device.type == "cuda"
-
-
-@pytest.mark.parametrize("kind", ["tempered", "by confidence"])
-def test_it_compiles_in_one_graph_and_is_exported(kind):
-    test, z = calibrated(**KINDS[kind]), new(dtype=torch.float32)
-    expected = test(z)
-    torch.compiler.reset()
-    torch.testing.assert_close(torch.compile(test, fullgraph=True, backend="aot_eager")(z), expected)
-    torch.compiler.reset()
-    program = torch.export.export(test, (z,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
-    file = io.BytesIO()
-    torch.export.save(program, file)
-    file.seek(0)
-    torch.testing.assert_close(torch.export.load(file).module()(z[:7]), expected[:7])
-    assert "counts" in program.state_dict
 
 
 def test_calibration_in_inference_mode_goes_on_outside_of_it():

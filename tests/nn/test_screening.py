@@ -7,9 +7,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.nn.models import linear
 from torch_boc import Acceptance, BoCClassifier, BoCPredictor, BoCProbe, ConformalTest
 from torch_boc.functional.columns import COLUMNS, sample_columns
@@ -110,18 +108,6 @@ def test_a_level_that_is_too_low_is_said_at_once():
             BoCClassifier(linear(), test=few, alpha=0.01)
         BoCClassifier(linear(), test=few, alpha=0.05)
         BoCClassifier(linear(), test=ConformalTest(), alpha=0.01)  # its samples come later
-
-
-@needs_fake_gpu
-@pytest.mark.parametrize("groups", GROUPS)
-def test_it_stays_on_a_gpu(groups):
-    test = calibrated(groups=groups)
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        test.counts = torch.zeros(test.counts.shape, dtype=torch.int64, device="cuda")
-        classifier = BoCClassifier(nn.Linear(3, 5, device="cuda"), test=test)
-        with NoHostSync():
-            result = classifier(torch.randn(9, 3, device="cuda"))
-    assert {x.device.type for x in result.probe.values()} == {"cuda"}
 
 
 @pytest.mark.parametrize("groups", GROUPS)

@@ -9,7 +9,7 @@ from ..core.coins import Coins, gap_of
 from ..core.contract import COINS
 from ..core.precision import widen
 from . import registry
-from .checks import bare, check_classes, check_names, check_trials
+from .checks import bare, check_classes, check_names, check_trials, classes_last
 from .evidence import Evidence, gather
 from .trials import log_p_value
 
@@ -66,7 +66,8 @@ def sample_columns(
     {'prediction': tensor([0]), 'free_gap': tensor([0.0105], dtype=torch.float64)}
     """
     names = check_columns(columns)
-    return columns_of(gather(bare(logits), dim=dim, trials=trials, extras=column_extras(names)), names)
+    rows = bare(classes_last(logits, dim))
+    return columns_of(gather(rows, trials=trials, extras=column_extras(names)), names)
 
 
 def column_extras(names: Iterable[str]) -> tuple[str, ...]:

@@ -225,7 +225,7 @@ class HeldOut(Described):
         if isinstance(preds, Evidence):
             device, classes = preds.coins.odds.device, preds.num_classes
         else:
-            preds = classes_last(bare(preds), self.dim if dim is None else dim, target)
+            preds = bare(classes_last(preds, self.dim if dim is None else dim, target))
             device, classes = preds.device, preds.shape[-1]
         if classes != self.num_classes:
             self._agree_on_classes(classes)
