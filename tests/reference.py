@@ -131,15 +131,6 @@ def _series(ratios: Iterator[mpf]) -> mpf:
     return total
 
 
-def poisson_binomial_tail(chances: Sequence[float], wins: int) -> float:
-    """Pr{sum of independent Bernoulli(chances) >= wins}, one coin at a time."""
-    masses = [1.0]
-    for chance in chances:
-        lost, won = [m * (1 - chance) for m in masses] + [0.0], [0.0] + [m * chance for m in masses]
-        masses = [a + b for a, b in zip(lost, won, strict=True)]
-    return sum(masses[max(wins, 0) :])
-
-
 def obvious_probe(logits: Tensor, trials: int = 100) -> dict[str, Tensor]:
     """What a user would write: softmax, sigmoid of differences, a mask for the top class, and SciPy for the p-value."""
     confidence, prediction = logits.softmax(-1).max(-1)

@@ -8,7 +8,8 @@ import torch
 from scipy.stats import binom
 
 from torch_boc.functional import augrc, aurc, coverage_at_error
-from torch_boc.functional.acceptance import STARTS, accepted_place, needed_samples, wrong_chance
+from torch_boc.functional.acceptance import STARTS, accepted_place, needed_samples
+from torch_boc.functional.conformal import lower_tail
 
 # The chance of each of 30 places, and the risk there, from the lowest place to the highest.
 EVEN = np.full(30, 1 / 30)
@@ -59,7 +60,8 @@ def test_the_place_is_that_of_chains_by_their_definition(seed):
 
 @pytest.mark.parametrize(("wrong", "samples", "error"), [(0, 300, 0.01), (7, 2000, 0.01), (4200, 10**6, 0.0045)])
 def test_the_chance_of_so_few_mistakes_is_the_binomial_one(wrong, samples, error):
-    assert wrong_chance(wrong, samples, error) == pytest.approx(binom.cdf(wrong, samples, error), rel=1e-8)
+    for bad in (wrong, samples - wrong, int(samples * error) + wrong):
+        assert lower_tail(bad, samples, error) == pytest.approx(binom.cdf(bad, samples, error), rel=1e-8)
     needed = needed_samples(wrong, error, 0.02)
     assert binom.cdf(wrong, needed, error) <= 0.02 < binom.cdf(wrong, needed - 1, error)
 

@@ -48,11 +48,11 @@ def test_a_place_is_between_its_start_and_the_next(values, resolution):
     x, starts = torch.tensor(values), place_starts(resolution)
     place = score_place(x, resolution)
     assert (starts[place] <= x).all()
-    assert (torch.cat([starts, torch.tensor([math.inf])])[place + 1] > x).all()
+    assert (starts[place + 1] > x).all()
 
 
 def test_starts_are_in_their_own_place_and_zero_has_one_sign():
-    starts = place_starts(64)
+    starts = place_starts(64)[:-1]
     assert torch.equal(score_place(starts, 64), torch.arange(num_places(64)))
     assert score_place(torch.tensor([-0.0]), 64) == score_place(torch.tensor([0.0]), 64)
     assert score_place(torch.tensor([math.inf, -math.inf]), 64).tolist() == [num_places(64) - 1, 0]
@@ -77,16 +77,6 @@ def test_smoothed_p_values_are_uniform(values, level):
         low, high = (rank_p_values(ranks, torch.tensor([u], dtype=torch.float64)).item() for u in (0.0, 1.0))
         chance += min(max((level - low) / (high - low), 0.0), 1.0) / len(values)
     assert chance == pytest.approx(level, abs=1e-9)
-
-
-@given(st.data())
-def test_counts_are_the_same_for_every_order_and_division(data):
-    place = torch.tensor(data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=30)))
-    order = torch.tensor(data.draw(st.permutations(range(len(place)))))
-    size = data.draw(st.integers(1, len(place)))
-    whole = count_all(place, 10)
-    assert torch.equal(sum(count_all(x, 10) for x in place[order].split(size)), whole)
-    assert whole.sum() == len(place)
 
 
 @given(st.data())

@@ -55,21 +55,6 @@ def test_agrees_with_the_definitions(path, dtype, classes, scale):
         assert (coins.gap == 0).all()
 
 
-@over_paths
-@pytest.mark.parametrize("classes", [2, 5, 100])
-def test_the_top_as_the_given_class_is_the_plain_probe(path, classes):
-    logits = random_logits(50, classes, scale=5.0, dtype=torch.float32)
-    with use(path):
-        plain = bag_of_coins(logits)
-        coins = bag_of_coins(logits, index=plain.prediction)
-    for name in plain._fields[:5]:
-        assert torch.equal(getattr(coins, name), getattr(plain, name)), name
-    for name in ("confidence", "dominance", "gap", "forced_gap"):
-        assert torch.equal(getattr(coins, name), getattr(plain, name)), name
-    assert (coins.rank == 1).all()
-    torch.testing.assert_close(coins.log_probability, plain.confidence.log(), rtol=1e-5, atol=1e-6)
-
-
 @given(st.data())
 def test_laws(data):
     """A permutation moves the class, and the gap is never negative."""
@@ -90,9 +75,8 @@ def test_laws(data):
 def test_ties(path):
     logits = torch.tensor([[2.0, 2.0, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
     with use(path):
-        second, all_equal = (x.tolist() for x in bag_of_coins(logits, index=torch.tensor([2, 3])).rank.split(1))
         coins = bag_of_coins(logits, index=torch.tensor([2, 3]))
-    assert (second, all_equal) == ([1], [1])
+    assert coins.rank.tolist() == [1, 1]
     plain = bag_of_coins(logits)
     torch.testing.assert_close(coins.loss, plain.loss)
     torch.testing.assert_close(coins.concentration, plain.concentration)
@@ -141,15 +125,6 @@ def test_gradients(name, classes):
     index[0] = logits[0].argmax()
     assert gradcheck(lambda z: getattr(bag_of_coins(z, index=index), name), logits)
     assert gradgradcheck(lambda z: getattr(bag_of_coins(z, index=index), name), logits)
-
-
-def test_the_gradient_of_the_log_probability_is_that_of_cross_entropy():
-    logits = random_logits(8, 50, dtype=torch.float32)
-    index = some_index(logits)
-    ours, theirs = (logits.clone().requires_grad_() for _ in range(2))
-    bag_of_coins(ours, index=index).log_probability.mean().neg().backward()
-    torch.nn.functional.cross_entropy(theirs, index).backward()
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-7)
 
 
 def test_gradients_where_classes_are_ruled_out_are_finite():

@@ -9,7 +9,6 @@ from torch_boc.functional.conformal import flagged_share, place_starts, score_pl
 from torch_boc.functional.evidence import every
 
 GROUPS = [None, "prediction", "confidence"]
-NAMES = ("gap", "prediction", "log_p_value")
 pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged")
 
 
@@ -46,15 +45,9 @@ def test_exported_places_are_those_of_the_bits(resolution, monkeypatch):
     starts = place_starts(resolution).float()
     bits = torch.randint(-(2**31), 2**31, (100_000,), generator=torch.Generator().manual_seed(0))
     special = [0.0, -0.0, torch.inf, -torch.inf, -1e-60, 1e-60, 1e300, -1e300, 2.0**16, -(2.0**-64)]
-    numbers = torch.cat(
-        [
-            torch.tensor(special, dtype=torch.float64),
-            bits.to(torch.int32).view(torch.float32).double(),
-            starts.double(),
-            torch.nextafter(starts, torch.tensor(-torch.inf)).double(),
-        ]
-    )
-    numbers = numbers[~numbers.isnan()]  # these have any place, and never count
+    beside = torch.nextafter(starts, torch.tensor(-torch.inf))
+    numbers = torch.cat([bits.to(torch.int32).view(torch.float32), starts, beside]).double()
+    numbers = torch.cat([numbers[~numbers.isnan()], torch.tensor(special, dtype=torch.float64)])
     want = score_place(numbers, resolution)
     monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
     assert torch.equal(score_place(numbers, resolution), want)

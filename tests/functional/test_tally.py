@@ -5,11 +5,17 @@ import torch
 
 from tests.functional.cases import NAN, random_logits
 from torch_boc.core.contract import Counts
-from torch_boc.core.tally import equal_bin
+from torch_boc.core.tally import empty_tally, equal_bin
 from torch_boc.functional import Coins, bag_of_coins
 from torch_boc.functional.evidence import Evidence
 from torch_boc.functional.summary import summarize
-from torch_boc.functional.tally import tally
+from torch_boc.functional.tally import add_evidence
+
+
+def tally(evidence):
+    total = empty_tally()
+    add_evidence(total, evidence)
+    return total
 
 
 def float32_columns(classes, count=2000):

@@ -19,8 +19,7 @@ WRONG = [
     (BoCMetric, {"num_classes": 1}, "at least 2"),
     (BoCMetric, {"keys": ("gap", "magic")}, "expected keys as a list of names among samples"),
     (BoCMetric, {"keys": "gap"}, "expected keys as a list of names"),
-    (BoCMetric, {"keys": ()}, "at least one key"),
-    (BoCMetric, {"prefix": None}, "expected prefix as a string"),
+    (BoCMetric, {"keys": ()}, r"got \[\]"),
     (CoherenceGap, {"part": "half"}, "total, forced, free"),
     (CoherenceGap, {"average": "macro"}, "micro, none"),
     (CoherenceGap, {"average": "none"}, "num_classes"),
@@ -29,7 +28,6 @@ WRONG = [
     (BoCSeparation, {"scores": ()}, "among msp, log_odds, energy"),
     (BoCSeparation, {"thresholds": 7}, "power of two"),
     (BoCSeparation, {"exact_up_to": -1}, "number of samples"),
-    (BoCSeparation, {"prefix": 1}, "expected prefix as a string"),
 ]
 
 

@@ -236,6 +236,7 @@ def test_the_begin_is_that_of_the_alarm():
     """A short drift, then many familiar samples, of which later ones must not move the begin."""
     whole, split = DriftMonitor(calibrated(rows=2000)), DriftMonitor(calibrated(rows=2000))
     logits = torch.cat([random_logits(300, 5, seed=4), 0.1 * random_logits(40, 5), random_logits(2000, 5, seed=5)])
+    logits[300:340:2] = math.nan  # also the one after the alarm
     whole.update(logits)
     for batch in logits.split(50):
         split.update(batch)
@@ -245,9 +246,9 @@ def test_the_begin_is_that_of_the_alarm():
 
 
 def test_the_state_of_another_alpha_is_refused():
-    with pytest.raises(ValueError, match=r"expected the state of a monitor with alpha=0\.01, got alpha=0\.2"):
+    with pytest.raises(ValueError, match=r"expected the state of a DriftMonitor with alpha=0\.01, .*got .*alpha=0\.2,"):
         DriftMonitor(calibrated()).load_state_dict(DriftMonitor(calibrated(), alpha=0.2).state_dict())
-    with pytest.raises(ValueError, match=r"with run_length=1000, got alpha=0\.01, mix=True"):
+    with pytest.raises(ValueError, match=r"run_length=1000, .*got .*alpha=0\.01, .*mix=True"):
         DriftMonitor(calibrated(), run_length=1000).load_state_dict(DriftMonitor(calibrated(), mix=True).state_dict())
 
 

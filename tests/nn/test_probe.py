@@ -55,12 +55,6 @@ def test_chosen_columns_have_gradients_and_only_they_are_there():
     assert repr(classifier.probe) == "BoCProbe(trials=100, columns=['free_gap'])"
 
 
-@pytest.mark.parametrize("columns", ["gap", ["gap", "gip"], []])
-def test_unknown_columns_are_refused_with_the_known_names(columns):
-    with pytest.raises(ValueError, match=r"expected columns as a list of names among prediction, .*free_gap, .* got "):
-        BoCProbe(columns=columns)
-
-
 MODELS = {
     "ResNet-18": (resnet, lambda: ((images(3, 32),), {})),
     "ViT": (vit, lambda: ((), {"pixel_values": images(3)})),
@@ -84,15 +78,19 @@ def test_real_models_as_they_are(make, inputs):
         torch.testing.assert_close(result.output.loss, own.loss)
 
 
-def test_arguments_are_checked():
-    with pytest.raises(TypeError, match=r"expected model as a .*Module, got function"):
-        BoCClassifier(lambda x: x)
-    with pytest.raises(ValueError, match="expected trials as a positive integer, got 0"):
-        BoCClassifier(linear(), trials=0)
-    with pytest.raises(TypeError, match=r"got a tuple of Tensor \(1, 2, 4\), tuple, .*; wrap the model"):
-        BoCClassifier(nn.LSTM(3, 4))(torch.ones(1, 2, 3))
-    with pytest.raises(ValueError, match="at least 2 classes"):
-        BoCClassifier(nn.Linear(3, 1))(torch.ones(2, 3))
+BAD = [
+    (lambda: BoCClassifier(lambda x: x), r"expected model as a .*Module, got function"),
+    (lambda: BoCClassifier(linear(), trials=0), "expected trials as a positive integer, got 0"),
+    (lambda: BoCClassifier(nn.LSTM(3, 4))(torch.ones(1, 2, 3)), r"got a tuple of Tensor \(1, 2, 4\), tuple, .*; wrap "),
+    (lambda: BoCClassifier(nn.Linear(3, 1))(torch.ones(2, 3)), "at least 2 classes"),
+    (lambda: BoCProbe(columns=["gap", "gip"]), "expected columns as a list of names among prediction, .* got "),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_arguments_are_checked(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
 
 
 @pytest.mark.parametrize("make", [BoCProbe, lambda **options: BoCClassifier(nn.Identity(), **options)])

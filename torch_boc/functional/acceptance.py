@@ -15,7 +15,7 @@ mistakes are rejected. These begins are ranks among the held-out scores, not thr
 the promise holds with them is shown by simulations in the tests, not proved.
 """
 
-import math
+from bisect import bisect_left
 from typing import NamedTuple
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..core.precision import accumulator, widen
 from ..core.tally import is_class
-from .conformal import place_starts
+from .conformal import lower_tail, place_starts
 from .evidence import Evidence, gather
 from .registry import scores
 from .screening import Placing, Scoring, place_samples
@@ -37,40 +37,13 @@ RISK_KEYS = ("aurc", "augrc", *COVERAGES, "ece_equal_mass")
 BY_LOG_ODDS = Scoring("log_odds")
 
 
-def wrong_chance(wrong: int, samples: int, error: float) -> float:
-    """Pr{Binomial(samples, error) <= wrong}; 1 if `wrong` is at the mean or above it, where nothing is rejected.
-
-    The terms are summed from the largest down. A chain has hundreds of tests, each with a number of samples of its own,
-    which `binomial_tail` takes one by one and a hundred times slower.
-
-    >>> round(wrong_chance(2, 628, 0.01), 5)
-    0.04979
-    """
-    if wrong >= samples * error:
-        return 1.0
-    right = samples - wrong
-    log_ways = math.lgamma(samples + 1) - math.lgamma(wrong + 1) - math.lgamma(right + 1)
-    term, total = math.exp(log_ways + wrong * math.log(error) + right * math.log1p(-error)), 0.0
-    while term > 1e-18 * total:  # it becomes 0 after that of no mistake
-        total += term
-        term *= wrong / (samples - wrong + 1) * (1.0 - error) / error
-        wrong -= 1
-    return total
-
-
 def needed_samples(wrong: int, error: float, chance: float) -> int:
     """The least n for which Pr{Binomial(n, error) <= wrong} is at most `chance`.
 
     >>> needed_samples(0, 0.01, 0.05), needed_samples(2, 0.01, 0.05)
     (299, 628)
     """
-    low, high = wrong, 2 * wrong + 1
-    while wrong_chance(wrong, high, error) > chance:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if wrong_chance(wrong, middle, error) > chance else (low, middle)
-    return high
+    return bisect_left(range(2**40), -chance, key=lambda n: -lower_tail(wrong, n, error))
 
 
 def accepted_place(right: Tensor, wrong: Tensor, error: float, confidence: float) -> int:
@@ -96,7 +69,7 @@ def accepted_place(right: Tensor, wrong: Tensor, error: float, confidence: float
     tested = sorted({*wrong.nonzero().flatten().tolist(), *starts} - {-1}, reverse=True)
     lowest, goes_on = len(right), False
     for place, number, bad in zip(tested, accepted[tested].tolist(), mistakes[tested].tolist(), strict=True):
-        rejected = (goes_on or place in starts) and wrong_chance(bad, number, error) <= chance
+        rejected = (goes_on or place in starts) and lower_tail(bad, number, error) <= chance
         if goes_on and not rejected:
             lowest = place + 1
         goes_on = rejected
@@ -165,7 +138,7 @@ def equal_mass_error(right: Tensor, wrong: Tensor, bins: int = 15) -> Tensor:
         bins: the number of bins.
     """
     here = widen(right + wrong)
-    edges = torch.cat([place_starts(BY_LOG_ODDS.resolution), torch.tensor([torch.inf])]).to(here).sigmoid()
+    edges = place_starts(BY_LOG_ODDS.resolution).to(here).sigmoid()
     own = right - here * (edges[1:] + edges[:-1]) / 2
     upto = here.cumsum(0)
     ends = upto[-1] * torch.arange(1, bins + 1, device=here.device) / bins
@@ -186,9 +159,9 @@ def place_answers(evidence: Evidence, scoring: Scoring = BY_LOG_ODDS) -> tuple[P
     """Where the predictions are, of which those with a target that is a class are valid; and which are wrong."""
     if evidence.target is None:
         raise ValueError("expected evidence that was gathered with targets, got none")
-    label, placing = evidence.target.reshape(-1), place_samples(evidence, scoring)
-    valid = placing.valid & is_class(label, evidence.num_classes)
-    return placing._replace(valid=valid), evidence.coins.prediction.reshape(-1) != label
+    placing = place_samples(evidence, scoring)
+    valid = placing.valid & is_class(evidence.target, evidence.num_classes)
+    return placing._replace(valid=valid), evidence.coins.prediction != evidence.target
 
 
 def _risks(right: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -220,9 +193,9 @@ def what_would_do(right: Tensor, wrong: Tensor, error: float, confidence: float)
     else:  # with times as many samples, one threshold at least would pass its test
         bad, number = (x.flip(0).cumsum(0) for x in (wrong, right + wrong))
         ends = [*(wrong.flip(0).nonzero().flatten() - 1).clamp_min(0).tolist(), len(wrong) - 1]
-        counts = [*zip(bad[ends].tolist(), number[ends].tolist(), strict=True)]
+        few = [(w, n) for w, n in zip(bad[ends].tolist(), number[ends].tolist(), strict=True) if w < n * error]
         for times in (2, 4, 8, 16, 32, 64):
-            if any(wrong_chance(times * w, times * n, error) <= chance for w, n in counts):
+            if any(lower_tail(times * w, times * n, error) <= chance for w, n in few):
                 remedies.append(f"about {times * samples} held-out samples like these")
                 break
     while error < 0.5:

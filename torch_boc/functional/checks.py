@@ -1,12 +1,10 @@
 """Errors for wrong arguments: they say what was expected, what was given, and the remedy."""
 
 import operator
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
-
-_PLAIN = (Tensor, Parameter)
 
 
 def check_logits(logits: Tensor, dim: int | None, target: Tensor | None = None) -> int:
@@ -16,7 +14,7 @@ def check_logits(logits: Tensor, dim: int | None, target: Tensor | None = None) 
     """
     if not isinstance(logits, Tensor):
         raise TypeError(f"expected logits as a torch.Tensor, got {type(logits).__name__}; use torch.as_tensor")
-    if type(logits) not in _PLAIN and type(logits).__name__ == "DTensor":
+    if type(logits).__name__ == "DTensor":
         raise TypeError(f"expected logits as a plain tensor, got a DTensor ({_described(logits)}); use full_tensor()")
     axes = logits.ndim
     if not logits.is_floating_point():
@@ -114,16 +112,12 @@ def check_trials(trials: int) -> int:
     """Return `trials` as a Python int from 1 to `MOST_TRIALS`, or raise."""
     if type(trials) is int and 1 <= trials <= MOST_TRIALS:
         return trials
-    if isinstance(trials, bool):
-        raise TypeError("expected trials as a positive integer, got a bool")
-    try:
-        count = operator.index(trials)
-    except TypeError:
-        raise TypeError(f"expected trials as a positive integer, got {type(trials).__name__} {trials!r}") from None
+    if isinstance(trials, bool) or not hasattr(trials, "__index__"):
+        raise TypeError(f"expected trials as a positive integer, got {type(trials).__name__} {trials!r}")
+    if (count := operator.index(trials)) > MOST_TRIALS:
+        raise ValueError(f"expected at most {MOST_TRIALS:,} trials, got {count:,}")
     if count < 1:
         raise ValueError(f"expected trials as a positive integer, got {count}")
-    if count > MOST_TRIALS:
-        raise ValueError(f"expected at most {MOST_TRIALS:,} trials, got {count:,}")
     return count
 
 
@@ -141,19 +135,27 @@ def check_share(name: str, share: float) -> float:
     return share
 
 
+def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return `names` without repetitions if all of them are known and there is one; otherwise raise."""
+    chosen, known = names if isinstance(names, str) else tuple(dict.fromkeys(names)), tuple(known)
+    if isinstance(chosen, str) or not chosen or not {*chosen} <= {*known}:
+        got = repr(chosen) if isinstance(chosen, str) else list(chosen)
+        raise ValueError(f"expected {what} as a list of names among {', '.join(known)}, got {got}")
+    return chosen
+
+
 def check_target(target: Tensor, shape: torch.Size, name: str = "target") -> Tensor:
     """Return `target` in int64 if it has one class index for each row of logits, or raise; errors call it `name`."""
     if not isinstance(target, Tensor):
         raise TypeError(f"expected {name} as a torch.Tensor, got {type(target).__name__}; use torch.as_tensor")
-    if target.dtype != torch.int64 and (
-        target.is_floating_point() or target.is_complex() or target.dtype == torch.bool
-    ):
+    wide = as_indices(target)
+    if wide.dtype != torch.int64:
         got = _described(target)
         raise TypeError(f"expected {name} as integer class indices, got {got}; convert with {name}.long()")
-    if target.shape != shape:
+    if wide.shape != shape:
         got = _described(target)
         raise ValueError(f"expected {name} of shape {tuple(shape)}, the logits' without the class axis, got {got}")
-    return target if target.dtype == torch.int64 else as_indices(target)
+    return wide
 
 
 def as_indices(target: Tensor) -> Tensor:
@@ -162,9 +164,8 @@ def as_indices(target: Tensor) -> Tensor:
     In uint8, the number -100 would be equal to 156. A uint64 number that is too large for int64 becomes the largest
     int64, which is no class and no `ignore_index`.
     """
-    if target.dtype == torch.int64:
-        return target
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+    kept = (torch.int64, torch.bool)
+    if target.dtype in kept or target.is_floating_point() or target.is_complex():
         return target
     wide = target.long()
     return torch.where(wide < 0, torch.iinfo(torch.int64).max, wide) if target.dtype == torch.uint64 else wide

@@ -45,14 +45,11 @@ def bag_of_coins(logits: Tensor, *, dim: int = -1, index: Tensor | None = None) 
     rows = classes_last(logits, dim)
     if index is None:
         coins = Coins(**columns(rows, COINS, narrow=True))
-        return _filled(coins) if torch._C._are_functorch_transforms_active() else coins
+        if torch._C._are_functorch_transforms_active():  # transforms such as vmap return tensors only, not None
+            first = (coins.odds == coins.odds).long()
+            coins = coins._replace(log_probability=-coins.odds.log1p(), rank=first)
+        return coins
     index = check_target(index, rows.shape[:-1], "index")
     found = columns(rows, (*COINS, "distance", "lost", "ahead"), index, narrow=True)
     given = found.pop("distance"), found.pop("lost"), found.pop("ahead")
     return coins_of_class(Coins(**found), index, *given, rows.shape[-1])
-
-
-def _filled(coins: Coins) -> Coins:
-    """The coins without None: transforms such as vmap return tensors only."""
-    rank = (coins.odds == coins.odds).long()
-    return coins._replace(log_probability=-coins.odds.log1p(), rank=rank)

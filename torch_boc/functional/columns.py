@@ -8,9 +8,8 @@ from torch import Tensor
 from ..core.coins import Coins, gap_of
 from ..core.contract import COINS
 from ..core.precision import widen
-from ..kernels.dispatch import columns as kernel_columns
 from . import registry
-from .checks import bare, check_classes, check_trials, classes_last
+from .checks import bare, check_classes, check_names, check_trials, classes_last
 from .evidence import Evidence, gather
 from .trials import log_p_value
 
@@ -43,14 +42,7 @@ def check_columns(columns: Iterable[str] | None, more: Iterable[str] = ()) -> tu
         more: further names that are known.
     """
     known = (*COLUMNS, *more)
-    if columns is None:
-        return known
-    names = [columns] if isinstance(columns, str) else list(columns)
-    unknown = [name for name in names if name not in known]
-    if isinstance(columns, str) or unknown or not names:
-        got = repr(columns) if isinstance(columns, str) or not names else ", ".join(map(repr, unknown))
-        raise ValueError(f"expected columns as a list of names among {', '.join(known)}, got {got}")
-    return tuple(dict.fromkeys(names))
+    return known if columns is None else check_names("columns", columns, known)
 
 
 def sample_columns(
@@ -73,23 +65,14 @@ def sample_columns(
     >>> sample_columns(torch.tensor([[2.0, 1.0, 0.0, -1.0]]), columns=["prediction", "free_gap"])
     {'prediction': tensor([0]), 'free_gap': tensor([0.0105], dtype=torch.float64)}
     """
-    names, rows = check_columns(columns), classes_last(bare(logits), dim)
-    trials = check_trials(trials)
+    names = check_columns(columns)
+    rows = bare(classes_last(logits, dim))
     return columns_of(gather(rows, trials=trials, extras=column_extras(names)), names)
 
 
 def column_extras(names: Iterable[str]) -> tuple[str, ...]:
     """What these columns need as the `extras` of `gather`."""
     return ("margin",) if "logit_gap" in names else ()
-
-
-def probe_columns(logits: Tensor, *, trials: int = 100, columns: Iterable[str] | None = None) -> dict[str, Tensor]:
-    """Like `sample_columns` for logits of shape (..., C), but with gradients and in the dtype of `bag_of_coins`."""
-    names, rows, trials = check_columns(columns), classes_last(logits, -1), check_trials(trials)
-    more = [name for name, column in (("top", "energy"), ("margin", "logit_gap")) if column in names]
-    found = kernel_columns(rows, (*COINS, *more), narrow=True)
-    coins = Coins(*map(found.pop, COINS))
-    return columns_of(Evidence(coins, rows.shape[-1], trials, **found), names)
 
 
 def columns_of(evidence: Evidence, names: Iterable[str] = COLUMNS) -> dict[str, Tensor]:

@@ -23,8 +23,13 @@ def diagnose() -> dict[str, Any]:
     found = [_native_path(), _triton_path()]
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     return {
-        "versions": versions(),
-        "machine": machine(),
+        "versions": {"torch_boc": __version__, "torch": torch.__version__, **{x: _version(x) for x in PACKAGES}},
+        "machine": {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "threads": torch.get_num_threads(),
+        },
         "paths": found,
         "healthy": not any(path["trial"] for path in found),
         "speed": [_time_shape(*shape, device) for device in devices for shape in SHAPES],
@@ -55,27 +60,12 @@ def _path(name: str, device: str, why_not: str, details: dict[str, Any]) -> dict
     is wrong, None if it was not tried.
     """
     trial = None if why_not else problem(device)
-    return {
-        "name": name, "device": device, "why_not": why_not, "trial": trial, "details": details, "available": not why_not
-    }  # fmt: skip
-
-
-def versions() -> dict[str, str | None]:
-    """The versions of torch_boc, torch and `PACKAGES`; None for a package that is not installed."""
-    return {"torch_boc": __version__, "torch": torch.__version__, **{x: _version(x) for x in PACKAGES}}
-
-
-def machine() -> dict[str, Any]:
-    """The versions of Python and the system, and the CPU capability and threads that torch uses."""
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
-    }
+    found = {"name": name, "device": device, "available": not why_not, "why_not": why_not}
+    return {**found, "trial": trial, "details": details}
 
 
 def _version(package: str) -> str | None:
+    """The version of a package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -62,6 +62,7 @@ def gather(
     trials: int = 100,
     extras: bool | Iterable[str] = False,
     ignore_index: int | None = None,
+    narrow: bool = False,
 ) -> Evidence:
     """Gather the evidence of a batch in one pass over its logits, for scores, columns, tallies and metrics.
 
@@ -73,6 +74,7 @@ def gather(
         extras: the names of the numbers to compute that only some scores need, among `surprise`, `margin`, `log_odds`,
             `tempered_loss`, `top_margin` and `gen`; True for all of them, False for none.
         ignore_index: samples with this target do not count.
+        narrow: whether the numbers have the dtype of `bag_of_coins` instead of float64.
 
     Returns:
         Evidence. It is differentiable in the logits, and does not contain the logits.
@@ -86,14 +88,14 @@ def gather(
     target = None if target is None else check_target(target, rows.shape[:-1])
     counted = None if ignore_index is None or target is None else target != ignore_index
     names = (*COINS, "top", *extras) if target is None else (*COINS, "top", *extras, "distance")
-    found = columns(rows, names, target)
+    found = columns(rows, names, target, narrow=narrow)
     coins = Coins(*map(found.pop, COINS))
     return Evidence(coins, rows.shape[-1], trials, counted=counted, target=target, **found)
 
 
 def check_extras(extras: bool | Iterable[str]) -> tuple[str, ...]:
     """Return the names of `extras` in the order of EXTRAS, or raise."""
-    asked = {*EXTRAS} if extras is True else {*()} if extras is False else {*extras}
+    asked = {*(EXTRAS if extras is True else extras or ())}
     if isinstance(extras, str) or not asked <= {*EXTRAS}:
         raise ValueError(f"expected extras as True, False or a list of names among {', '.join(EXTRAS)}, got {extras!r}")
     return tuple(filter(asked.__contains__, EXTRAS))

@@ -30,20 +30,15 @@ def score_bin(scores: Tensor, bins: int) -> Tensor:
     """
     pattern = (scores.to(torch.float32) + 0.0).view(torch.int32)  # 0.0 is added because -0.0 and 0.0 differ in bits
     ordered = pattern ^ ((pattern >> 31) & MAGNITUDE)
-    return (ordered >> _dropped_bits(bins)).long() + bins // 2
+    return (ordered >> 33 - bins.bit_length()).long() + bins // 2
 
 
 def bin_centres(bins: int) -> Tensor:
     """The middle of each bin of `score_bin`, counted in bits; NaN for bins that contain no number."""
-    step = _dropped_bits(bins)
+    step = 33 - bins.bit_length()  # the bits of a float32 that do not matter for its bin
     ordered = (torch.arange(bins) - bins // 2 << step) + (1 << step >> 1)
     pattern = torch.where(ordered < 0, ordered ^ MAGNITUDE, ordered)
     return pattern.to(torch.int32).view(torch.float32).double()
-
-
-def _dropped_bits(bins: int) -> int:
-    """How many bits of a float32 do not matter for its bin."""
-    return 33 - bins.bit_length()
 
 
 def score_histograms(scores: Tensor, ood: Tensor, bins: int) -> Tensor:

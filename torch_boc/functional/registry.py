@@ -16,7 +16,7 @@ from ..core.coins import gap_of
 from ..core.extras import extra_numbers, nearest_rivals
 from ..core.precision import accumulator, is_plain, widen
 from . import trials as test
-from .checks import classes_last
+from .checks import check_names, classes_last
 from .evidence import Evidence, check_extras, gather
 
 # Where `choose_temperature` looks: from 2^-6 to 2^10.
@@ -91,19 +91,8 @@ def unsaturated_scores(
     >>> compute_scores(logits, ["msp"])["msp"], unsaturated_scores(logits, ["msp"])["msp"]
     (tensor([1., 1.], dtype=torch.float64), tensor([-3.8575e-22, -1.7513e-26], dtype=torch.float64))
     """
-    chosen = tuple(scores) if names is None else check_scores(names)
+    chosen = tuple(scores) if names is None else check_names("scores", names, scores)
     return rank(gather(logits, dim=dim, trials=trials, extras=need_extras(chosen)), chosen)
-
-
-def check_scores(names: Iterable[str]) -> tuple[str, ...]:
-    """Return `names` if all are names of scores, or raise."""
-    if isinstance(names, str):
-        raise TypeError(f"expected names as a list of scores, got the string {names!r}; use [{names!r}]")
-    names = tuple(names)
-    for name in names:
-        if name not in scores:
-            raise ValueError(f"expected scores among {', '.join(scores)}, got {name!r}")
-    return names
 
 
 def rank(evidence: Evidence, names: Iterable[str]) -> dict[str, Tensor]:
@@ -169,11 +158,7 @@ def entropy(evidence: Evidence) -> Tensor:
     return -(torch.log1p(odds) + _given(evidence.surprise) / (1 + odds))
 
 
-@register(
-    "minus the generalized entropy of the 100 largest probabilities: the sum of (p (1 - p))^0.1",
-    symbol="GEN",
-    extras=["gen"],
-)
+@register("minus the generalized entropy of the 100 largest probabilities", symbol="GEN", extras=["gen"])
 def gen(evidence: Evidence) -> Tensor:
     return -_given(evidence.gen)
 
@@ -183,11 +168,7 @@ def logit_gap(evidence: Evidence) -> Tensor:
     return _given(evidence.margin) / (evidence.num_classes - 1)
 
 
-@register(
-    "mean distance of the N nearest rivals below the top logit",
-    symbol="logit gap, top N",
-    extras=["top_margin"],
-)
+@register("mean distance of the N nearest rivals below the top logit", symbol="logit gap, top N", extras=["top_margin"])
 def logit_gap_top(evidence: Evidence) -> Tensor:
     return _given(evidence.top_margin) / nearest_rivals(evidence.num_classes)
 

@@ -16,7 +16,6 @@ FINEST = 2**14
 TRIALS = 100
 # The score of tests that are given the numbers themselves.
 GIVEN = "given"
-GROUPINGS = (None, "prediction", "confidence")
 
 
 class Scoring(NamedTuple):
@@ -42,12 +41,9 @@ class Scoring(NamedTuple):
         """How many of the first groups no sample can be in: a confidence is at least 1 / C."""
         return sum(edge <= 1 / num_classes for edge in STRATA) if self.groups == "confidence" else 0
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
-
 
 class Placing(NamedTuple):
-    """Where the samples of a batch are, with one axis.
+    """Where the samples of a batch are. All tensors have the shape of the logits without the class axis.
 
     Attributes:
         place: the place of the score of each sample, from `score_place`.
@@ -73,7 +69,7 @@ def check_scoring(scoring: Scoring) -> Scoring:
         raise ValueError(f"expected temperature as a positive number, got {temperature}")
     if name == GIVEN and (temperature, groups) != (1.0, None):
         raise ValueError(f"expected no temperature and no groups for scores that are given, got {scoring}")
-    if groups not in GROUPINGS:
+    if groups not in (None, "prediction", "confidence"):
         raise ValueError(f"expected groups as None, 'prediction' or 'confidence', got {groups!r}")
     if not (isinstance(resolution, int) and 1 <= resolution <= FINEST and resolution.bit_count() == 1):
         raise ValueError(f"expected resolution as a power of two from 1 to {FINEST}, got {resolution}")
@@ -88,25 +84,24 @@ def place_samples(preds: Tensor | Evidence, scoring: Scoring) -> Placing:
             are not `counted` there are not valid here.
         scoring: how samples are scored and grouped.
     """
-    extras, counted = scores[scoring.name].extras, None
+    extras, tempered = scores[scoring.name].extras, scoring.temperature != 1.0
+    if isinstance(preds, Tensor) and not tempered:
+        preds = gather(preds, extras=extras)
 
-    def tempered(piece: Tensor) -> tuple[Tensor, ...]:
+    def divided(piece: Tensor) -> tuple[Tensor, ...]:
         return _numbers(gather(piece.to(accumulator(piece.dtype)) / scoring.temperature, extras=extras), scoring)
 
-    if isinstance(preds, Evidence):
-        if scoring.temperature != 1.0:
-            raise ValueError(f"expected logits for a temperature of {scoring.temperature}, got their evidence")
-        found, counted = _numbers(preds, scoring), preds.counted
-    elif scoring.temperature == 1.0:
-        found = _numbers(gather(preds, extras=extras), scoring)
+    if isinstance(preds, Tensor):
+        found, counted = blockwise(divided, preds), None  # so that the divided logits take little memory
+    elif tempered:
+        raise ValueError(f"expected logits for a temperature of {scoring.temperature}, got their evidence")
     else:
-        found = blockwise(tempered, preds)  # so that the divided logits take little memory
+        found, counted = _numbers(preds, scoring), preds.counted
     number, prediction, *groups = found
-    number, prediction, valid = number.reshape(-1), prediction.reshape(-1), ~number.reshape(-1).isnan()
     return Placing(
         score_place(number, scoring.resolution),
-        prediction if scoring.groups == "prediction" else groups[0].reshape(-1) if groups else None,
-        valid if counted is None else valid & counted.reshape(-1),
+        prediction if scoring.groups == "prediction" else groups[0] if groups else None,
+        ~number.isnan() if counted is None else counted & ~number.isnan(),
         prediction,
     )
 

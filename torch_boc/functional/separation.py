@@ -28,14 +28,13 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> Tensor:
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
 
 
-def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None, strict: bool = False) -> Tensor:
+def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = None) -> Tensor:
     """The share of a set at or above each threshold: the true or the false positive rate, depending on the set.
 
     Args:
         rising: (N,), scores in rising order.
         thresholds: (T,).
         weights: (N,), the weight of each score; by default all are equal.
-        strict: count only the scores above the threshold, not the scores equal to it.
 
     Returns:
         (T,) in float64 (float32 on MPS).
@@ -43,7 +42,7 @@ def share_above(rising: Tensor, thresholds: Tensor, *, weights: Tensor | None = 
     >>> share_above(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([3.0, 2.0]))
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
-    place = torch.searchsorted(rising, thresholds, right=strict)
+    place = torch.searchsorted(rising, thresholds)
     if weights is None:
         return 1 - widen(place) / rising.numel()
     below = torch.cat([widen(weights).new_zeros(1), widen(weights).cumsum(0)])
@@ -64,7 +63,8 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tens
     >>> fpr_at_tpr(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([0.0, 1.5, 2.5]), tpr=0.75)
     tensor(0.3333, dtype=torch.float64)
     """
-    tpr = _check_rate(tpr)
+    if not 0 < tpr <= 1:
+        raise ValueError(f"expected tpr in (0, 1], got {tpr}")
     positive, negative = widen(id_scores), widen(ood_scores)
     if positive.numel() == 0 or negative.numel() == 0:
         return positive.new_full((), math.nan)
@@ -72,13 +72,6 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> Tens
     threshold = positive.sort(descending=True).values[kept - 1]
     share = widen(negative >= threshold).mean()
     return torch.where(positive.isnan().any() | negative.isnan().any(), math.nan, share)
-
-
-def _check_rate(tpr: float) -> float:
-    """Return `tpr` if it is in (0, 1], or raise; NaN raises as well."""
-    if not 0 < tpr <= 1:
-        raise ValueError(f"expected tpr in (0, 1], got {tpr}")
-    return tpr
 
 
 def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,11 +90,8 @@ def binned_auroc(id_histogram: Tensor, ood_histogram: Tensor) -> tuple[Tensor, T
 
 def binned_fpr_at_tpr(id_histogram: Tensor, ood_histogram: Tensor, tpr: float = 0.95) -> tuple[Tensor, Tensor]:
     """`fpr_at_tpr` from histograms, and by how much it can be too high: the share in the bin of the threshold."""
-    tpr, total = _check_rate(tpr), id_histogram.sum()
-    kept = id_histogram.flip(0).cumsum(0).flip(0)  # the number of samples in this bin or above
-    enough = widen(kept) >= tpr * widen(total) - 1e-9
-    place = (enough.sum() - 1).clamp_min(0).reshape(1)  # the highest bin that keeps enough samples
-    negative = widen(ood_histogram) / widen(ood_histogram).sum()
-    above = widen(ood_histogram.flip(0).cumsum(0).flip(0)) / widen(ood_histogram).sum()
-    undefined = widen(total) / widen(total) - 1  # NaN without in-distribution samples
-    return above[place].squeeze(0) + undefined, negative[place].squeeze(0) + undefined
+    positive, negative = widen(id_histogram), widen(ood_histogram)
+    kept, above = (x.flip(0).cumsum(0).flip(0) for x in (positive, negative))  # those in this bin or above
+    place = ((kept >= tpr * positive.sum() - 1e-9).sum() - 1).clamp_min(0)  # the highest bin that keeps enough samples
+    total = negative.sum() * (positive.sum() / positive.sum())  # NaN without in-distribution samples
+    return above.take(place) / total, negative.take(place) / total

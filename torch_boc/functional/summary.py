@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core.contract import BINS_PER_DECADE, GAP_BINS, LOWEST_DECADE, BinCounts, BinSums, Counts, LabelledSums, Tally
 from ..core.precision import widen
 from ..core.tally import empty_tally, equal_bin
-from .checks import check_logits
+from .checks import check_logits, check_names
 from .histogram import count
 from .tally import add_logits, named_sums
 
@@ -67,10 +67,7 @@ def boc_summary(
 
 def check_keys(keys: Sequence[str], more: Sequence[str] = ()) -> tuple[str, ...]:
     """Return `keys` without repetitions if all are keys of a summary, or among `more`; otherwise raise."""
-    known = [*summarize(empty_tally()), *more]
-    if isinstance(keys, str) or not set(keys) <= set(known):
-        raise ValueError(f"expected keys as a list of names among {', '.join(known)}, got {keys!r}")
-    return tuple(dict.fromkeys(keys))
+    return check_names("keys", keys, [*summarize(empty_tally()), *more])
 
 
 def summarize(total: Tally) -> dict[str, Tensor]:
@@ -93,9 +90,7 @@ def summarize(total: Tally) -> dict[str, Tensor]:
         "accuracy": number.correct / number.labelled,
         "ece_confidence": error_of_bins(by_confidence, bins.labelled.sum()),
         "ece_dominance": error_of_bins(by_dominance, bins.labelled_by_dominance.sum()),
-        "nll": over_labelled.nll / number.labelled,
-        "brier_confidence": over_labelled.brier_confidence / number.labelled,
-        "brier_dominance": over_labelled.brier_dominance / number.labelled,
+        **{name: value / number.labelled for name, value in over_labelled._asdict().items()},
         "gap_correct": over_labelled.gap_correct / number.correct,
         "gap_wrong": over_labelled.gap_wrong / (number.labelled - number.correct),
     }
@@ -103,11 +98,10 @@ def summarize(total: Tally) -> dict[str, Tensor]:
 
 def histogram_quantile(histogram: Tensor, level: float) -> Tensor:
     """The quantile of the gap at `level`, interpolated on the logarithmic scale of its bin; NaN without samples."""
-    real = torch.float32 if histogram.device.type == "mps" else torch.float64
-    below = histogram.cumsum(0).to(real)
+    below = widen(histogram.cumsum(0))
     wanted = level * below[-1]
     place = torch.searchsorted(below, wanted.unsqueeze(0)).clamp(max=GAP_BINS - 1)
-    inside = histogram[place].to(real)
+    inside = widen(histogram[place])
     share = (wanted - (below[place] - inside)) / inside  # 0 / 0 = NaN without samples
     value = 10 ** (LOWEST_DECADE + (place - 1 + share) / BINS_PER_DECADE)
     return torch.where((place == 0) & (share == share), 0.0, value).squeeze(0)

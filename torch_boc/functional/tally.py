@@ -5,6 +5,7 @@ The tally of two batches is the sum of their tallies. So tallies can be added up
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,14 +13,13 @@ from torch import Tensor
 from ..core.blocks import pieces
 from ..core.contract import BINS_PER_DECADE, COINS, GAP_BINS, LOWEST_DECADE, LabelledSums, Sums, Tally
 from ..core.precision import widen
-from ..core.tally import empty_tally, equal_bin, is_class
+from ..core.tally import equal_bin, is_class
 from ..kernels.dispatch import columns, tally_logits
 from ..kernels.dispatch import tally as add_samples
 from .bounds import forced_gap
 from .checks import bare, check_target, check_trials, classes_last
 from .evidence import Evidence, gather
 
-GapStates = tuple[Tensor, Tensor, Tensor]
 # A batch of more logits is added piece by piece, so that its evidence takes little memory.
 MOST_LOGITS = 2**24
 
@@ -35,23 +35,16 @@ def gap_edges() -> list[float]:
     return [0.0] + [10 ** (LOWEST_DECADE + i / BINS_PER_DECADE) for i in range(GAP_BINS)]
 
 
-def tally(evidence: Evidence, *, bins: int = 15, alpha: float = 0.05) -> Tally:
-    """The tally of a batch of any shape. The host never waits for a value of a tensor.
+def add_evidence(total: Tally, evidence: Evidence, *, alpha: float = 0.05) -> None:
+    """Add the tally of a batch of any shape to `total`, in place. The host never waits for a value of a tensor.
 
     Samples that are not `counted` do not count at all. Rows with NaN or +inf count as `invalid` and nowhere else. A
     target that is no class counts in `bad_targets`, and its sample counts as a sample without a target.
     """
-    total = empty_tally(bins, like=evidence.coins.odds)
-    add_evidence(total, evidence, alpha=alpha)
-    return total
-
-
-def add_evidence(total: Tally, evidence: Evidence, *, alpha: float = 0.05) -> None:
-    """Add the tally of a batch to `total`, in place."""
-    given, coins, labels = evidence, evidence.coins, (evidence.target, evidence.distance, evidence.counted)
+    coins, labels = evidence.coins, (evidence.target, evidence.distance, evidence.counted)
     if coins.odds.requires_grad:
         coins = coins._replace(**{name: getattr(coins, name).detach() for name in COINS})
-    add_samples(total, coins, labels, given.num_classes, given.trials, alpha)
+    add_samples(total, coins, labels, evidence.num_classes, evidence.trials, alpha)
 
 
 def add_logits(
@@ -85,19 +78,16 @@ def add_logits(
         add_evidence(total, gather(piece, given, trials=trials, ignore_index=ignore_index), alpha=alpha)
 
 
-def add_classwise(
-    excess: Tensor, logits: Tensor, target: Tensor, *, dim: int = -1, ignore_index: int | None = None
-) -> None:
+def add_classwise(excess: Tensor, logits: Tensor, target: Tensor, *, ignore_index: int | None = None) -> None:
     """Add a batch to the excess of each class in each bin, in place: its targets minus the sum of its probabilities.
 
     Args:
         excess: (C, bins), for bins of equal width of the probability of each class.
         logits: shape (..., C); no gradient is taken. Rows with NaN or +inf do not count.
         target: class indices of shape (...). Samples with other targets, or with `ignore_index`, do not count.
-        dim: the class axis; by default the last.
         ignore_index: samples with this target do not count.
     """
-    rows, (classes, bins) = bare(classes_last(logits, dim)), excess.shape
+    rows, (classes, bins) = bare(logits), excess.shape
     for piece, own in pieces(rows, check_target(target, rows.shape[:-1]).to(rows.device).unsqueeze(-1)):
         chance, label = widen(piece).softmax(-1).flatten(0, -2), own.reshape(-1, 1)
         counted = is_class(label, classes) & chance.isfinite().all(-1, keepdim=True)
@@ -110,11 +100,10 @@ def add_classwise(
 
 
 def add_gaps(
-    states: GapStates,
+    states: Sequence[Tensor],
     logits: Tensor,
     target: Tensor | None = None,
     *,
-    dim: int = -1,
     part: str = "total",
     ignore_index: int | None = None,
 ) -> None:
@@ -125,11 +114,10 @@ def add_gaps(
             of invalid rows.
         logits: shape (..., C); no gradient is taken.
         target: class indices of shape (...), or None.
-        dim: the class axis; by default the last.
         part: "total", "forced" or "free".
         ignore_index: samples with this target do not count.
     """
-    rows, (sums, samples, invalid) = bare(classes_last(logits, dim)), states
+    rows, (sums, samples, invalid) = bare(classes_last(logits, -1)), states
     target = None if target is None else check_target(target, rows.shape[:-1])
     name = {"total": "gap", "forced": "odds", "free": "free_gap"}[part]
     found = columns(rows, (name,) if len(sums) == 1 else (name, "prediction"))

@@ -61,10 +61,20 @@ def coins_from_top_k(
     >>> lower.loss, bag_of_coins(logits).loss, upper.loss
     (tensor([0.1442], dtype=torch.float64), tensor([0.1545]), tensor([0.1571], dtype=torch.float64))
     """
-    values, place = _check(logprobs, num_classes, index)
-    caps = [] if cap is None else [_check_cap(values, cap)]
-    odds, top, *ends = blockwise(partial(_sums, num_classes), values, place, *caps)
-    known = (place.squeeze(-1), odds, top, num_classes)
+    if not isinstance(logprobs, Tensor) or not logprobs.is_floating_point():
+        kind = getattr(logprobs, "dtype", type(logprobs).__name__)
+        raise TypeError(f"expected logprobs as a floating-point tensor, got {kind}; use torch.tensor(logprobs)")
+    if not 1 <= (logprobs.shape[-1] if logprobs.ndim else 0) <= check_classes(num_classes):
+        got = f"shape {tuple(logprobs.shape)}"
+        raise ValueError(f"expected 1 to {num_classes} log-probabilities on the last axis, got {got}")
+    shape, place = tuple(logprobs.shape[:-1]), logprobs.argmax(-1) if index is None else index
+    if place.shape != shape or place.dtype != torch.int64:
+        raise ValueError(f"expected index in int64 of shape {shape}, got {place.dtype} of shape {tuple(place.shape)}")
+    if cap is not None and (cap.shape != shape or not cap.is_floating_point()):
+        raise ValueError(f"expected cap as floats of shape {shape}, got {cap.dtype} of shape {tuple(cap.shape)}")
+    caps = [] if cap is None else [cap.unsqueeze(-1)]
+    odds, top, *ends = blockwise(partial(_sums, num_classes), logprobs, place.unsqueeze(-1), *caps)
+    known = (place, odds, top, num_classes)
     return CoinBounds(_coins(*known, ends[0], ends[1]), _coins(*known, ends[2], ends[3]))
 
 
@@ -81,31 +91,23 @@ def _sums(num_classes: int, logprobs: Tensor, place: Tensor, cap: Tensor | None 
     losses = _lost(relative)
     seen, lost, squares = relative.sum(-1), losses.sum(-1), (losses * relative).sum(-1)
     unseen = num_classes - widen(given.sum(-1))
-    seen = seen.masked_fill(_impossible(seen, own.squeeze(-1), unseen * least.exp().squeeze(-1)), math.nan)
+    room = unseen * least.exp().squeeze(-1)  # the most that those left out may have
+    total = (1.0 + seen) * own.exp().squeeze(-1)  # inf * 0 is NaN, far below the top: this says nothing
+    seen = seen.masked_fill((total > 1.0 + TOLERANCE) | (total + room < 1.0 - TOLERANCE), math.nan)
     most = (least - own).exp().squeeze(-1)  # the largest u of those left out
     rest = (torch.expm1(-own.squeeze(-1)) - seen).clamp_min(0.0).minimum(unseen * most)
     full = (rest / most.masked_fill(most == 0, 1.0)).floor().minimum(unseen)  # so many have the largest u
     last, share = (rest - full * most).clamp_min(0.0), rest / unseen.clamp_min(1.0)
     top = (own >= values.amax(-1, keepdim=True)).squeeze(-1) & (most.minimum(rest) <= 1.0)
-    few = (total + full * part(most) + part(last) for total, part in ((lost, _lost), (squares, _square)))
-    even = (total + unseen * part(share) for total, part in ((lost, _lost), (squares, _square)))
+    most_lost, last_lost, share_lost = _lost(most), _lost(last), _lost(share)
+    few = lost + full * most_lost + last_lost, squares + full * most * most_lost + last * last_lost
+    even = lost + unseen * share_lost, squares + unseen * share * share_lost
     return seen + rest, top, *few, *even
-
-
-def _impossible(seen: Tensor, own: Tensor, room: Tensor) -> Tensor:
-    """Which rows have probabilities that cannot sum to 1; `room` is the most that the classes left out may have."""
-    total = (1.0 + seen) * own.exp()  # inf * 0 is NaN, far below the top: this says nothing
-    return (total > 1.0 + TOLERANCE) | (total + room < 1.0 - TOLERANCE)
 
 
 def _lost(u: Tensor) -> Tensor:
     """The coin that is lost to a rival: u / (1 + u)."""
     return (1.0 + u.reciprocal()).reciprocal()
-
-
-def _square(u: Tensor) -> Tensor:
-    """The part of Q of a rival: u^2 / (1 + u)."""
-    return u * u / (1.0 + u)
 
 
 def _coins(place: Tensor, odds: Tensor, top: Tensor, num_classes: int, lost: Tensor, squares: Tensor) -> Coins:
@@ -115,28 +117,3 @@ def _coins(place: Tensor, odds: Tensor, top: Tensor, num_classes: int, lost: Ten
     else:
         share, free = concentration_and_free_gap(odds, squares, torch.zeros_like(top), num_classes)
     return Coins(place, odds, loss, torch.where(top, share, math.nan), torch.where(top, free, math.nan))
-
-
-def _check(logprobs: Tensor, num_classes: int, index: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The log-probabilities, and the place of the class in question with an axis of its own; or raise."""
-    if not isinstance(logprobs, Tensor) or not logprobs.is_floating_point():
-        kind = getattr(logprobs, "dtype", type(logprobs).__name__)
-        raise TypeError(f"expected logprobs as a floating-point tensor, got {kind}; use torch.tensor(logprobs)")
-    given = logprobs.shape[-1] if logprobs.ndim else 0
-    if not 1 <= given <= check_classes(num_classes):
-        got = f"shape {tuple(logprobs.shape)}"
-        raise ValueError(f"expected 1 to {num_classes} log-probabilities on the last axis, got {got}")
-    if index is None:
-        return logprobs, logprobs.argmax(-1, keepdim=True)
-    if index.shape != logprobs.shape[:-1] or index.dtype != torch.int64:
-        shape = tuple(logprobs.shape[:-1])
-        raise ValueError(f"expected index in int64 of shape {shape}, got {index.dtype} of shape {tuple(index.shape)}")
-    return logprobs, index.unsqueeze(-1)
-
-
-def _check_cap(logprobs: Tensor, cap: Tensor) -> Tensor:
-    """The cap with an axis of its own; or raise."""
-    if cap.shape != logprobs.shape[:-1] or not cap.is_floating_point():
-        shape = tuple(logprobs.shape[:-1])
-        raise ValueError(f"expected cap as floats of shape {shape}, got {cap.dtype} of shape {tuple(cap.shape)}")
-    return cap.unsqueeze(-1)

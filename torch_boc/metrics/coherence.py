@@ -16,7 +16,7 @@ from ..functional.conformal import num_places
 from ..functional.evidence import Evidence, check_extras, gather
 from ..functional.summary import check_keys, error_of_bins, summarize
 from ..functional.tally import add_classwise, add_evidence, add_gaps, add_logits
-from .metric import ProbeMetric, check_prefix, state_suffix
+from .metric import ProbeMetric, state_suffix
 
 GAP_KEYS = ("gap", "forced_gap", "free_gap")
 COUNTS = ("samples", "invalid")
@@ -76,47 +76,37 @@ class BoCMetric(ProbeMetric):
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        common: dict[str, Any] = {"nan_strategy": nan_strategy, "validate_args": validate_args, **kwargs}
-        super().__init__(num_classes, dim=dim, binary=binary, **common)
+        kwargs |= {"nan_strategy": nan_strategy, "validate_args": validate_args}
+        super().__init__(num_classes, dim=dim, binary=binary, **kwargs)
         if not 0 <= alpha <= 1:
             raise ValueError(f"expected alpha in [0, 1], got {alpha}")
         if bins < 1:
             raise ValueError(f"expected at least 1 bin, got {bins}")
-        if keys is not None and not keys:
-            raise ValueError("expected at least one key, got none; leave out `keys` for all of them")
         # The attribute is not called `prefix`: a MetricCollection would take this metric for a collection inside of it.
-        self.key_prefix, self.keys = (
-            check_prefix(prefix),
-            None if keys is None else check_keys(keys, (*RISK_KEYS, CLASSWISE)),
-        )
+        self.key_prefix = prefix or ""
+        self.keys = None if keys is None else check_keys(keys, (*RISK_KEYS, CLASSWISE))
         self.trials, self.bins, self.alpha, self.ignore_index = check_trials(trials), bins, alpha, ignore_index
-        # Compute groups merge metrics whose states have the same names and, after one batch, the same values. Therefore
-        # the names of the states contain the arguments.
         suffix = state_suffix(trials=trials, bins=bins, alpha=alpha, ignore=ignore_index, dim=dim, binary=binary)
-        self._names = tuple(f"boc_{field}_{suffix}" for field in Tally._fields)
-        for name, zeros in zip(self._names, empty_tally(bins), strict=True):
-            self.add_state(name, zeros, dist_reduce_fx="sum")
-        self._risks = [] if {*RISK_KEYS}.isdisjoint(self.keys or ()) else [f"boc_risks_{suffix}"]
-        for name in self._risks:
+        self._names = self._add_sums(suffix, **empty_tally(bins)._asdict())
+        self._risks, self._classwise = list[str](), list[str]()
+        if not {*RISK_KEYS}.isdisjoint(self.keys or ()):
             zeros = torch.zeros(2, num_places(BY_LOG_ODDS.resolution), dtype=torch.int64)
-            self.add_state(name, zeros, dist_reduce_fx="sum")
-        self._classwise = [f"boc_classwise_{suffix}"] if CLASSWISE in (self.keys or ()) else []
-        for name in self._classwise:
+            self._risks = self._add_sums(suffix, risks=zeros)
+        if CLASSWISE in (self.keys or ()):
             if num_classes is None and not binary:
                 raise ValueError(f"expected num_classes for the key {CLASSWISE!r}, got None")
             zeros = empty_tally().sums.new_zeros(num_classes or 2, bins)
-            self.add_state(name, zeros, dist_reduce_fx="sum")
+            self._classwise = self._add_sums(suffix, classwise=zeros)
 
     def take(self, preds: Tensor, target: Tensor | None = None, *, extras: bool | Iterable[str] = False) -> Evidence:
         """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
 
         `extras` are those of `gather`: True takes what every score and every column needs.
         """
-        logits, target, dim = self._read(preds, target)
+        logits, target = self._read(preds, target)
         if self._risks:
             extras = (*check_extras(extras), "log_odds")
-        how: dict[str, Any] = {"trials": self.trials, "extras": extras, "ignore_index": self.ignore_index}
-        return gather(bare(logits), target, dim=dim, **how)
+        return gather(bare(logits), target, trials=self.trials, extras=extras, ignore_index=self.ignore_index)
 
     def update(self, preds: Tensor | Evidence, target: Tensor | None = None) -> None:
         """Add a batch: logits of shape (N, C), and targets of shape (N,); or both with more axes.
@@ -126,9 +116,9 @@ class BoCMetric(ProbeMetric):
         for excess in self._states(self._classwise):
             if isinstance(preds, Evidence):
                 raise ValueError(f"expected logits for the key {CLASSWISE!r}, got their evidence")
-            logits, labels, dim = self._read(preds, target)
+            logits, labels = self._read(preds, target)
             if labels is not None:
-                add_classwise(excess, logits, labels, dim=dim, ignore_index=self.ignore_index)
+                add_classwise(excess, logits, labels, ignore_index=self.ignore_index)
         if self._risks and isinstance(preds, Tensor):
             preds = self.take(preds, target)
         if isinstance(preds, Evidence):
@@ -136,11 +126,11 @@ class BoCMetric(ProbeMetric):
             add_evidence(self._tally(), preds._replace(trials=self.trials), alpha=self.alpha)
             for counts in self._states(self._risks if preds.target is not None else ()):
                 (place, _, valid, _), wrong = place_answers(preds)
-                counts.view(-1).scatter_add_(0, wrong * counts.shape[1] + place, valid.long())
+                key = (wrong * counts.shape[1] + place).reshape(-1)
+                counts.view(-1).scatter_add_(0, key, valid.reshape(-1).long())
             return
-        logits, target, dim = self._read(preds, target)
         how: dict[str, Any] = {"trials": self.trials, "alpha": self.alpha, "ignore_index": self.ignore_index}
-        add_logits(self._tally(), logits, target, dim=dim, **how)
+        add_logits(self._tally(), *self._read(preds, target), **how)
 
     def compute(self) -> dict[str, Tensor]:
         """The summary of all batches so far, by key."""
@@ -246,8 +236,8 @@ class CoherenceGap(ProbeMetric):
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        common: dict[str, Any] = {"nan_strategy": nan_strategy, "validate_args": validate_args, **kwargs}
-        super().__init__(num_classes, dim=dim, binary=binary, **common)
+        kwargs |= {"nan_strategy": nan_strategy, "validate_args": validate_args}
+        super().__init__(num_classes, dim=dim, binary=binary, **kwargs)
         if part not in ("total", "forced", "free"):
             raise ValueError(f"expected part among total, forced, free, got {part!r}")
         if average not in ("micro", "none"):
@@ -257,17 +247,13 @@ class CoherenceGap(ProbeMetric):
         self.part, self.average, self.ignore_index = part, average, ignore_index
         size = num_classes if average == "none" and num_classes is not None else 1
         suffix = state_suffix(part=part, average=average, ignore=ignore_index, dim=dim, binary=binary)
-        self._names = tuple(f"boc_{name}_{suffix}" for name in ("gap", "samples", "invalid"))
-        zeros = (empty_tally().sums.new_zeros(size), torch.zeros(size, dtype=torch.int64), torch.tensor(0))
-        for name, default in zip(self._names, zeros, strict=True):
-            self.add_state(name, default, dist_reduce_fx="sum")
+        zeros = {"gap": empty_tally().sums.new_zeros(size), "samples": torch.zeros(size, dtype=torch.int64)}
+        self._names = self._add_sums(suffix, **zeros, invalid=torch.tensor(0))
 
     def update(self, preds: Tensor, target: Tensor | None = None) -> None:
         """Add a batch of logits; targets are used for `ignore_index`, and their shape for the class axis."""
-        logits, target, dim = self._read(preds, target)
-        gap, samples, invalid = self._states(self._names)
-        how: dict[str, Any] = {"dim": dim, "part": self.part, "ignore_index": self.ignore_index}
-        add_gaps((gap, samples, invalid), logits, target, **how)
+        states = self._states(self._names)
+        add_gaps(states, *self._read(preds, target), part=self.part, ignore_index=self.ignore_index)
 
     def compute(self) -> Tensor:
         """The mean gap of all batches so far; NaN if there were no samples."""

@@ -4,12 +4,10 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from ..data.finding import find_logits
 from ..functional.checks import as_binary, classes_last
@@ -74,32 +72,73 @@ class Problems:
             self.say(f"{what}: {type(error).__name__}: {error}")
 
 
-class Watch:
-    """A forward hook that adds the logits of a module to a metric, a monitor, or both.
+class watch:  # noqa: N801, it is used as a function
+    """Add the logits that `module` returns to a metric, a monitor, or both, at every call of the module.
 
-    Use it in a `with` block, or call `remove`.
+    Every call of the module is one update. A module that runs several times in a step (gradient accumulation, a forward
+    pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so the
+    keys that need targets are NaN. The hook is removed at the end of the `with` block, also after an error. A copy of
+    the module, or a saved one, is not watched.
+
+    Nothing that goes wrong in the hook reaches the caller of the module. A call whose logits cannot be used is left
+    out, with one warning for each reason.
+
+    Args:
+        module: a module that returns logits in any form that `torch_boc.data.find_logits` knows.
+        metric: by default a new `BoCMetric`, or none if there is a monitor; the same metric may watch several modules.
+        dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (N, C) do not need it.
+        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
+        monitor: a `DriftMonitor` with a test, which gets the samples in the order of the calls. The pixels or tokens of
+            one sample depend on each other, so that its alarm is valid only for logits with one row for each sample.
+        on_alarm: called once, with the monitor, after the call of the module in which the alarm was raised. For this
+            the host reads the alarm after every call. Without it, no value is read back.
 
     Attributes:
         metric: the metric that gets the logits of every call of the module, or None.
         monitor: the monitor that gets them, or None.
         skipped: how many calls could not be used. There was a warning for each reason.
+
+    >>> model = torch.nn.Linear(5, 3)
+    >>> with watch(model) as watching:
+    ...     _ = model(torch.randn(8, 5))
+    >>> watching.compute()["samples"]
+    tensor(8., dtype=torch.float64)
+    >>> from torch_boc import ConformalTest
+    >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 999)[:, None] * torch.eye(3)[0])
+    >>> model = torch.nn.Identity()
+    >>> with watch(model, monitor=DriftMonitor(test), on_alarm=lambda monitor: print("drift")) as watching:
+    ...     for _ in range(5):
+    ...         _ = model(torch.linspace(1, 2, 20)[:, None] * torch.eye(3)[0])
+    drift
+    >>> int(watching.monitor.seen), watching.monitor.change
+    (100, (0, 4))
     """
 
     def __init__(
         self,
         module: nn.Module,
-        metric: BoCMetric | None,
-        dim: int | None = None,
+        metric: BoCMetric | None = None,
         *,
+        dim: int | None = None,
         binary: bool = False,
         monitor: DriftMonitor | None = None,
         on_alarm: Callable[[DriftMonitor], Any] | None = None,
     ) -> None:
+        if monitor is None:
+            if on_alarm is not None:
+                raise ValueError("expected a monitor for on_alarm, got none; give monitor=DriftMonitor(test)")
+            metric = BoCMetric() if metric is None else metric
+        elif not isinstance(monitor, DriftMonitor):
+            raise TypeError(f"expected monitor as a torch_boc.DriftMonitor, got {type(monitor).__name__}")
+        elif monitor.test is None:
+            raise ValueError("expected a monitor with a test, got one without; give DriftMonitor(test)")
+        else:
+            monitor.test.check_calibrated()
         self.metric, self.monitor, self.dim, self.binary = metric, monitor, dim, binary
         self.skipped = 0
         self._on_alarm = on_alarm
         self._problems = Problems("warn", "watch", "; the attribute `skipped` counts the calls that are left out")
-        self._handle: RemovableHandle | None = module.register_forward_hook(Hook(self._take))
+        self._handle = module.register_forward_hook(Hook(self._take))
 
     def _take(self, output: Any) -> None:
         self.skipped += 1
@@ -138,70 +177,10 @@ class Watch:
 
     def remove(self) -> None:
         """Stop watching. A second call does nothing."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        self._handle.remove()
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
-
-
-def watch(
-    module: nn.Module,
-    metric: BoCMetric | None = None,
-    *,
-    dim: int | None = None,
-    binary: bool = False,
-    monitor: DriftMonitor | None = None,
-    on_alarm: Callable[[DriftMonitor], Any] | None = None,
-) -> Watch:
-    """Add the logits that `module` returns to a metric, a monitor, or both, at every call of the module.
-
-    Every call of the module is one update. A module that runs several times in a step (gradient accumulation, a forward
-    pass for each view of an image, gradient checkpointing) is counted each time. There are no targets here, so the
-    keys that need targets are NaN. The hook is removed at the end of the `with` block, also after an error. A copy of
-    the module, or a saved one, is not watched.
-
-    Nothing that goes wrong in the hook reaches the caller of the module. A call whose logits cannot be used is left
-    out, with one warning for each reason.
-
-    Args:
-        module: a module that returns logits in any form that `torch_boc.data.find_logits` knows.
-        metric: by default a new `BoCMetric`, or none if there is a monitor; the same metric may watch several modules.
-        dim: the class axis; 1 for segmentation, -1 for tokens. Logits of shape (N, C) do not need it.
-        binary: take the single logit z of a binary classifier, of shape (N,) or (N, 1), for the two classes (0, z).
-        monitor: a `DriftMonitor` with a test, which gets the samples in the order of the calls. The pixels or tokens of
-            one sample depend on each other, so that its alarm is valid only for logits with one row for each sample.
-        on_alarm: called once, with the monitor, after the call of the module in which the alarm was raised. For this
-            the host reads the alarm after every call. Without it, no value is read back.
-
-    >>> model = torch.nn.Linear(5, 3)
-    >>> with watch(model) as watching:
-    ...     _ = model(torch.randn(8, 5))
-    >>> watching.compute()["samples"]
-    tensor(8., dtype=torch.float64)
-    >>> from torch_boc import ConformalTest
-    >>> test = ConformalTest("max_logit").calibrate(torch.linspace(1, 5, 999)[:, None] * torch.eye(3)[0])
-    >>> model = torch.nn.Identity()
-    >>> with watch(model, monitor=DriftMonitor(test), on_alarm=lambda monitor: print("drift")) as watching:
-    ...     for _ in range(5):
-    ...         _ = model(torch.linspace(1, 2, 20)[:, None] * torch.eye(3)[0])
-    drift
-    >>> int(watching.monitor.seen), watching.monitor.change
-    (100, (0, 4))
-    """
-    if monitor is None:
-        if on_alarm is not None:
-            raise ValueError("expected a monitor for on_alarm, got none; give monitor=DriftMonitor(test)")
-        return Watch(module, BoCMetric() if metric is None else metric, dim, binary=binary)
-    if not isinstance(monitor, DriftMonitor):
-        raise TypeError(f"expected monitor as a torch_boc.DriftMonitor, got {type(monitor).__name__}")
-    if monitor.test is None:
-        raise ValueError("expected a monitor with a test, got one without; give DriftMonitor(test)")
-    monitor.test.check_calibrated()
-    return Watch(module, metric, dim, binary=binary, monitor=monitor, on_alarm=on_alarm)

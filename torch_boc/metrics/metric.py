@@ -85,8 +85,18 @@ class ProbeMetric(Metric):
             raise ValueError(f"expected the same number of classes in all processes, got {sorted(found)}")
         super()._sync_dist(dist_sync_fn, process_group)
 
-    def _read(self, preds: Tensor, target: Tensor | None = None) -> tuple[Tensor, Tensor | None, int]:
-        """The logits and the target of a batch, and the class axis; looks at the number of classes and the first batch.
+    def _add_sums(self, suffix: str, **zeros: Tensor) -> list[str]:
+        """Add states that are summed over processes, and return their names.
+
+        Compute groups merge metrics whose states have the same names and, after one batch, the same values. Therefore
+        the names of the states contain the arguments.
+        """
+        for name, value in zeros.items():
+            self.add_state(f"boc_{name}_{suffix}", value, dist_reduce_fx="sum")
+        return [f"boc_{name}_{suffix}" for name in zeros]
+
+    def _read(self, preds: Tensor, target: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The logits of a batch with the classes on the last axis, and the target; looks at the first batch.
 
         Logits of shape (N, C) are not checked further: the function that they are given to does that.
         """
@@ -102,9 +112,10 @@ class ProbeMetric(Metric):
         if preds.shape[dim] != self.num_classes:
             check_logits(preds, dim)
             self._agree_on_classes(preds.shape[dim], preds.shape)
+        rows = preds if dim in (-1, preds.ndim - 1) else preds.movedim(dim, -1)
         if self.validate_args:
-            self._first.look(preds, dim)
-        return preds, target, dim
+            self._first.look(rows)
+        return rows, target
 
     def _states(self, names: Iterable[str]) -> list[Tensor]:
         """The states with these names, ready to be changed in place.
@@ -146,13 +157,6 @@ class ProbeMetric(Metric):
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> torch.nn.Module:
         """Move the states with the module to another device, but not to another dtype."""
         return super()._apply(moves_only(fn), exclude_state)
-
-
-def check_prefix(prefix: str) -> str:
-    """Return `prefix` if it is a string, or raise."""
-    if not isinstance(prefix, str):
-        raise TypeError(f"expected prefix as a string such as 'boc_', got {type(prefix).__name__}")
-    return prefix
 
 
 def state_suffix(**arguments: object) -> str:

@@ -10,12 +10,12 @@ from torch import Tensor
 from .. import plots
 from ..core.tally import empty_tally
 from ..functional import registry
-from ..functional.checks import bare, check_trials
+from ..functional.checks import bare, check_names, check_trials
 from ..functional.evidence import Evidence, gather
 from ..functional.histogram import count_scores, score_histograms
 from ..functional.registry import need_extras, rank
 from ..functional.separation import auroc, binned_auroc, binned_fpr_at_tpr, fpr_at_tpr
-from .metric import ProbeMetric, check_prefix, state_suffix
+from .metric import ProbeMetric, state_suffix
 
 DEFAULT_SCORES = ("msp", "energy", "logit_gap", "dominance", "gap", "concentration")
 # The number of bins for scores that are not kept one by one. They take 4 MB per score.
@@ -76,14 +76,12 @@ class BoCSeparation(ProbeMetric):
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        common: dict[str, Any] = {"nan_strategy": nan_strategy, "validate_args": validate_args, **kwargs}
-        super().__init__(num_classes, dim=dim, binary=binary, **common)
-        if isinstance(scores, str) or not scores or not set(scores) <= set(registry.scores):
-            raise ValueError(f"expected scores as names among {', '.join(registry.scores)}, got {scores!r}")
+        kwargs |= {"nan_strategy": nan_strategy, "validate_args": validate_args}
+        super().__init__(num_classes, dim=dim, binary=binary, **kwargs)
         if thresholds is not None and not (2 <= thresholds <= 2**24 and thresholds.bit_count() == 1):
             raise ValueError(f"expected thresholds as None or a power of two from 2 to 2**24, got {thresholds}")
-        self.scores, self.thresholds = tuple(scores), thresholds
-        self.key_prefix, self.trials = check_prefix(prefix), check_trials(trials)
+        self.scores, self.thresholds = check_names("scores", scores, registry.scores), thresholds
+        self.key_prefix, self.trials = prefix or "", check_trials(trials)
         if exact_up_to is not None and exact_up_to < 0:
             raise ValueError(f"expected exact_up_to as None or a number of samples, got {exact_up_to}")
         self.exact_up_to = exact_up_to
@@ -103,18 +101,13 @@ class BoCSeparation(ProbeMetric):
         self.add_state(self._rows, [], dist_reduce_fx="cat")
         self.add_state(self._bins, [], dist_reduce_fx="cat")
 
-    @property
-    def needs_extras(self) -> tuple[str, ...]:
-        """The `extras` with which the evidence for `update` must be gathered."""
-        return need_extras(self.scores)
-
     def take(self, preds: Tensor, ood: Tensor | bool = False) -> Evidence:
         """Take from a batch of logits what `update` needs: a few numbers per sample, which can be added later.
 
         The shape of `ood` says where the class axis is.
         """
-        logits, _, dim = self._read(preds, ood if isinstance(ood, Tensor) and ood.ndim else None)
-        return gather(bare(logits), dim=dim, trials=self.trials, extras=self.needs_extras)
+        logits, _ = self._read(preds, ood if isinstance(ood, Tensor) and ood.ndim else None)
+        return gather(bare(logits), trials=self.trials, extras=need_extras(self.scores))
 
     def update(self, preds: Tensor | Evidence, ood: Tensor | bool) -> None:
         """Add a batch: logits of shape (N, C), or with more axes, and which samples are out-of-distribution.
@@ -174,15 +167,11 @@ class BoCSeparation(ProbeMetric):
                 )
         return {f"{self.key_prefix}{key}": value for key, value in result.items()}
 
-    def samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The scores of the in-distribution and the out-of-distribution samples so far; raises if they are not kept."""
-        known, unknown = (
-            {name: registry.scores[name].value(x) for name, x in side.items()} for side in self.ranked_samples()
-        )
-        return known, unknown
-
     def ranked_samples(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Like `samples`, but with the numbers of `torch_boc.functional.registry.unsaturated_scores`."""
+        """What ranks the in-distribution and the out-of-distribution samples so far; raises if they are not kept.
+
+        These are the numbers of `torch_boc.functional.registry.unsaturated_scores`, by score.
+        """
         if not self.exact:
             kept = "none" if self.thresholds is not None else f"at most {self.exact_up_to:,}"
             raise ValueError(
@@ -278,6 +267,4 @@ def _flat_flags(ood: Tensor | bool, shape: torch.Size, device: torch.device) -> 
         raise TypeError(f"expected ood as a bool or a tensor of booleans, got {kind}; convert with ood.bool()")
     if ood.ndim and ood.shape != shape:
         raise ValueError(f"expected ood as one boolean or of shape {tuple(shape)}, got shape {tuple(ood.shape)}")
-    if ood.ndim == 1 and ood.device == device:
-        return ood
     return ood.to(device).expand(shape).reshape(-1)

@@ -2,7 +2,7 @@
 
 from ..data.finding import find_logits
 from .acceptance import Acceptance
-from .classifier import BoCClassifier, BoCOutput, BoCProbe, ProbeOutput, ScreenedOutput
+from .classifier import BoCClassifier, BoCOutput, BoCProbe, ProbeOutput
 from .conformal import ConformalTest
 from .drift import DriftMonitor
 
@@ -14,6 +14,5 @@ __all__ = [
     "ConformalTest",
     "DriftMonitor",
     "ProbeOutput",
-    "ScreenedOutput",
     "find_logits",
 ]

@@ -17,7 +17,7 @@ from ..functional.acceptance import (
     target_log_odds,
     what_would_do,
 )
-from ..functional.checks import check_share, classes_last
+from ..functional.checks import check_share
 from ..functional.conformal import place_starts, score_place, threshold_rank
 from ..functional.evidence import Evidence, gather
 from ..functional.screening import Placing
@@ -100,42 +100,25 @@ class Acceptance(HeldOut):
         """
         return self._calibrate(logits, target)
 
-    def update(
-        self,
-        preds: Tensor | Evidence,
-        target: Tensor | None = None,
-        counted: Tensor | None = None,
-        *,
-        dim: int | None = None,
-    ) -> None:
+    def update(self, preds: Tensor | Evidence, target: Tensor | None = None, *, dim: int | None = None) -> None:
         """Add a batch of held-out samples. No value is read back.
 
         Args:
-            preds: logits of shape (N, C), or their evidence, gathered with targets and `extras=["log_odds"]`.
+            preds: logits of shape (N, C), or their evidence, gathered with targets and `extras=["log_odds"]`. Samples
+                that are not `counted` there do not count here.
             target: class indices of shape (N,).
-            counted: booleans, which samples count; by default all, or those that the evidence counts.
             dim: the class axis of the logits, if it is not that of this object.
         """
         self._memory = None
-        if isinstance(preds, Tensor):
-            if target is None:
-                raise ValueError("expected targets, which say which predictions are right, got none")
-            evidence = gather(
-                self.checked(preds, "held-out", dim=dim, target=target), target, extras=["log_odds"], dim=-1
-            )
-        else:
-            evidence = preds
-            self.checked(preds, "held-out")
-        (place, group, valid, prediction), wrong = place_answers(evidence, self.scoring)
-        missed = target_log_odds(evidence).reshape(-1)
-        counted = torch.ones_like(valid) if counted is None else counted.reshape(-1)
-        if evidence.counted is not None:
-            counted = counted & evidence.counted.reshape(-1)
-        first = self.kinds * (torch.zeros_like(place) if group is None else group)
-        self.add(Placing(place, first + wrong, valid & counted, prediction))
-        self.add(Placing(score_place(missed, self.scoring.resolution), first + MISSED, valid & counted & wrong))
-        self.invalid.add_((~valid & counted).sum())
-        self._rows += len(place)
+        if isinstance(preds, Tensor) and target is None:
+            raise ValueError("expected targets, which say which predictions are right, got none")
+        rows = self.checked(preds, "held-out", dim=dim, target=target)
+        evidence = gather(rows, target, extras=["log_odds"]) if isinstance(rows, Tensor) else rows
+        placing, wrong = place_answers(evidence, self.scoring)
+        first = self.kinds * (torch.zeros_like(placing.place) if placing.group is None else placing.group)
+        self._hold_out(placing._replace(group=first + wrong), evidence.counted)
+        missed = score_place(target_log_odds(evidence), self.scoring.resolution)
+        self.add(Placing(missed, first + MISSED, placing.valid & wrong))
 
     def forward(self, logits: Tensor) -> Tensor:
         """Which predictions are accepted at an error of 1 % with a confidence of 95 %."""
@@ -148,14 +131,12 @@ class Acceptance(HeldOut):
         is wrong. Rows with NaN or +inf are not accepted. If nothing can be accepted, a warning says what would do. The
         first call after a calibration reads the counts from the device; later calls read nothing.
         """
-        rows = classes_last(logits, self.dim)
-        return self.accepted_at(self.place(rows, dim=-1), error, confidence).reshape(rows.shape[:-1])
+        return self.accepted_at(self.place(logits), error, confidence)
 
     def accepted_at(self, placing: Placing, error: float = 0.01, confidence: float = 0.95) -> Tensor:
-        """Which samples are accepted, of which `place` has said where they are, with one axis."""
-        place, group, valid, _ = placing
+        """Which samples are accepted, of which `place` has said where they are."""
         lowest = self._lowest(error, confidence)
-        return valid & (place >= (lowest[0] if group is None else lowest.index_select(0, group)))
+        return placing.valid & (placing.place >= lowest[0 if placing.group is None else placing.group])
 
     def threshold(self, error: float = 0.01, *, confidence: float = 0.95) -> AcceptanceThreshold:
         """The log odds from which on `accept` accepts predictions, and the share of held-out samples that it accepts.
@@ -166,9 +147,8 @@ class Acceptance(HeldOut):
         if invalid := int(self.invalid):
             warnings.warn(f"{invalid} held-out rows were left out; expected {self.expected}", stacklevel=2)
         lowest = self._lowest(error, confidence).cpu()
-        starts = torch.cat([place_starts(self.scoring.resolution), torch.tensor([torch.inf], dtype=torch.float64)])
         coverage, samples = self.coverage(self, error, confidence).cpu(), self.samples.cpu()
-        found = AcceptanceThreshold(starts[lowest], coverage, samples)
+        found = AcceptanceThreshold(place_starts(self.scoring.resolution)[lowest], coverage, samples)
         return found if self.scoring.groups else AcceptanceThreshold(*(x[0] for x in found))
 
     def coverage(self, other: "Acceptance", error: float = 0.01, confidence: float = 0.95) -> Tensor:
@@ -235,7 +215,7 @@ class Acceptance(HeldOut):
             return torch.zeros((), device=self.counts.device)
         self.refuse_probabilities()
         of_target = self.by_kind[:, [RIGHT, MISSED]].sum((0, 1))
-        samples, places = int(of_target.sum()), len(of_target)
+        samples = int(of_target.sum())
         rank = threshold_rank(samples, 1.0 - coverage)
         if rank == 0:
             needed = math.ceil(1 / (1.0 - coverage) - 1e-9) - 1
@@ -244,6 +224,5 @@ class Acceptance(HeldOut):
                 f"{samples} held-out samples are too few",
                 stacklevel=5,
             )
-        place = (of_target.cumsum(0) < rank).sum().clamp_max(places - 1)
-        start = place_starts(self.scoring.resolution).to(place.device, torch.float32)[place]
-        return start if rank else torch.full_like(start, -torch.inf)
+        place = int((of_target.cumsum(0) < rank).sum()) if rank else 0  # the score of the lowest place is -inf
+        return place_starts(self.scoring.resolution)[place].to(of_target.device, torch.float32)

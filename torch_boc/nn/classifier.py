@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +13,11 @@ from torch.utils._pytree import _register_namedtuple
 
 from ..data.finding import find_logits
 from ..functional.checks import FirstBatch, check_trials, classes_last
-from ..functional.columns import check_columns, probe_columns
+from ..functional.columns import check_columns, column_extras, columns_of
+from ..functional.evidence import gather
 from .acceptance import Acceptance
 from .conformal import ConformalTest
-from .screening import ACCEPTED, SCREENED, check_levels, check_screened_columns, verdict
+from .screening import VERDICT, check_levels, check_screened_columns, verdict
 
 # The attributes of a model that pipelines, `generate` and Trainer ask for.
 PASSED = (
@@ -51,47 +53,24 @@ class ProbeOutput(NamedTuple):
     log_p_value: Tensor
 
 
-class ScreenedOutput(NamedTuple):
-    """The numbers of the probe and of a conformal test for each row of logits, without the class axis.
-
-    Attributes:
-        prediction: this and the fields after it, up to `log_p_value`, are those of `ProbeOutput`.
-        p_in_distribution: the p-value of `ConformalTest`, float64: small for samples that score lower than almost all
-            held-out samples; NaN for rows with NaN or +inf.
-        review: whether a person should look at the sample: its `p_in_distribution` is at most alpha, or NaN.
-    """
-
-    prediction: Tensor
-    confidence: Tensor
-    dominance: Tensor
-    gap: Tensor
-    forced_gap: Tensor
-    free_gap: Tensor
-    concentration: Tensor
-    p_value: Tensor
-    log_p_value: Tensor
-    p_in_distribution: Tensor
-    review: Tensor
-
-
 @dataclass
 class BoCOutput:
     """What a wrapped classifier returns.
 
     Attributes:
         logits: the classifier's logits, as found in its output.
-        probe: what the probe says of them, and the test if there is one.
+        probe: what the probe says of them. It is a dict if columns are chosen, or if a test or an acceptance says more.
         output: the classifier's own output, unchanged.
     """
 
     logits: Tensor
-    probe: ProbeOutput | ScreenedOutput | dict[str, Tensor]
+    probe: ProbeOutput | dict[str, Tensor]
     output: Any
 
     def __getattr__(self, name: str) -> Any:
         """Short names for the fields of the probe: `result.gap` is `result.probe.gap`."""
         probe = self.__dict__.get("probe", ())
-        known = probe._asdict() if isinstance(probe, ProbeOutput | ScreenedOutput) else dict(probe)
+        known = probe._asdict() if isinstance(probe, ProbeOutput) else dict(probe)
         if name in known:
             return known[name]
         names = [field.name for field in fields(self)] + list(known or ProbeOutput._fields)
@@ -103,10 +82,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)  # torch 2.7 warns that it calls its own old name
     torch.export.register_dataclass(BoCOutput, serialized_type_name="torch_boc.nn.BoCOutput")
 _register_namedtuple(ProbeOutput, serialized_type_name="torch_boc.nn.ProbeOutput")
-_register_namedtuple(ScreenedOutput, serialized_type_name="torch_boc.nn.ScreenedOutput")
 
 
-def make_output(logits: Tensor, probe: ProbeOutput | ScreenedOutput | dict[str, Tensor], output: Any) -> BoCOutput:
+def make_output(logits: Tensor, probe: ProbeOutput | dict[str, Tensor], output: Any) -> BoCOutput:
     """What a wrapped classifier returns.
 
     If the output of the model is a `ModelOutput` of transformers, the result is one, too: a mapping with the entries of
@@ -146,21 +124,6 @@ def _joined(kind: Any) -> Any:
     return BoCModelOutput
 
 
-class Passed:
-    """An attribute of a wrapper that is that of the wrapped model. If the model has none, the wrapper has none."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, wrapper: Any, owner: type | None = None) -> Any:
-        """The model's attribute."""
-        return self if wrapper is None else getattr(wrapper.model, self.name)
-
-    def __set__(self, wrapper: Any, value: Any) -> None:
-        """Set the model's attribute."""
-        setattr(wrapper.model, self.name, value)
-
-
 class BoCProbe(nn.Module):
     """Turns logits into a `ProbeOutput`, or into a dict of chosen columns. It has no parameters and no buffers.
 
@@ -196,7 +159,9 @@ class BoCProbe(nn.Module):
         rows = classes_last(logits, self.dim)
         if self.validate_args:
             self._first.look(rows, waits=True)
-        found = probe_columns(rows, trials=self.trials, columns=self.columns or ProbeOutput._fields)
+        names = self.columns or ProbeOutput._fields
+        evidence = gather(rows, trials=self.trials, extras=column_extras(names), narrow=True)
+        found = columns_of(evidence, names)
         return ProbeOutput(**found) if self.columns is None else found
 
     def extra_repr(self) -> str:
@@ -209,7 +174,9 @@ class BoCClassifier(nn.Module):
 
     `load_state_dict` takes a checkpoint of the classifier, or one of the model alone.
 
-    With a `test`, the result has `p_in_distribution` and `review` as well, which is True where a person should look.
+    With a `test`, the result has `p_in_distribution` and `review` as well, which is True where a person should look:
+    where the p-value of `ConformalTest` is at most `alpha`, or is NaN, as for rows with NaN or +inf. `probe` is then a
+    dict of columns, which begins with those of `ProbeOutput`.
     The test is a part of the module, and is saved, moved and exported with it. It may be calibrated later, for example
     by `load_state_dict`, but before the first call.
 
@@ -219,8 +186,8 @@ class BoCClassifier(nn.Module):
     mapping with the entries of the model's own output and the columns of the probe.
 
     To deploy it: `torch.export.export(classifier, (x,), dynamic_shapes={"args": ({0: torch.export.Dim.DYNAMIC},)})`.
-    `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`, or with
-    a test `["logits", *ScreenedOutput._fields]`; in the ONNX model the model's own output comes after these.
+    `torch.onnx.export` takes the same, with `dynamo=True` and `output_names=["logits", *ProbeOutput._fields]`, and
+    with a test also `"p_in_distribution", "review"`; in the ONNX model the model's own output comes after these.
 
     Args:
         model: returns logits, in any form that `torch_boc.data.finding.find_logits` knows.
@@ -264,7 +231,7 @@ class BoCClassifier(nn.Module):
         check_levels(test, alpha, accept, error)
         self.test, self.alpha, self.accept, self.error = test, alpha, accept, error
         self.columns = None if columns is None else check_screened_columns(columns, test, accept)
-        own = None if self.columns is None else [x for x in self.columns if x not in (*SCREENED, *ACCEPTED)]
+        own = None if self.columns is None else [x for x in self.columns if x not in VERDICT]
         self.probe = None if own == [] else BoCProbe(trials, dim=-1, columns=own, validate_args=validate_args)
 
     def forward(self, *args: Any, **kwargs: Any) -> BoCOutput:
@@ -275,13 +242,9 @@ class BoCClassifier(nn.Module):
         found: Any = {} if self.probe is None else self.probe(rows)
         if self.test is not None:
             self.test.check_level(self.alpha)  # a test that was calibrated later says here that a level is too low
-            tested = verdict(self.test, self.test.place(rows, dim=-1), self.alpha)
-            tested = {name: column.reshape(rows.shape[:-1]) for name, column in tested.items()}
-            found = ScreenedOutput(*found, **tested) if self.columns is None else {**found, **tested}
-        if self.accept is not None:
-            accepted = self.accept.accepted_at(self.accept.place(rows, dim=-1), self.error)
+        if self.test is not None or self.accept is not None:
             known = found if isinstance(found, dict) else found._asdict()
-            found = {**known, "accepted": accepted.reshape(rows.shape[:-1])}
+            found = {**known, **verdict((self.test, self.alpha, self.accept, self.error), rows)}
         if self.columns is not None:
             found = {name: found[name] for name in self.columns}
         return make_output(logits, found, output)
@@ -293,5 +256,10 @@ class BoCClassifier(nn.Module):
         return super().load_state_dict(state_dict, *args, **kwargs)
 
 
+def _passed(name: str) -> property:
+    """An attribute of a wrapper that is that of the wrapped model. If the model has none, the wrapper has none."""
+    return property(attrgetter(f"model.{name}"), lambda wrapper, value: setattr(wrapper.model, name, value))
+
+
 for _name in PASSED:
-    setattr(BoCClassifier, _name, Passed(_name))
+    setattr(BoCClassifier, _name, _passed(_name))

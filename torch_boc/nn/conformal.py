@@ -2,13 +2,13 @@
 
 import math
 import warnings
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from ..core.precision import widen
-from ..functional.checks import check_share, classes_last
+from ..functional.checks import check_share
 from ..functional.conformal import (
     Threshold,
     count_places,
@@ -77,20 +77,6 @@ class ConformalTest(HeldOut):
     tensor(1.1631, dtype=torch.float64)
     """
 
-    def __init__(
-        self,
-        score: str = "gen",
-        temperature: float = 1.0,
-        groups: str | None = None,
-        *,
-        num_classes: int | None = None,
-        resolution: int | None = None,
-        dim: int | None = None,
-        validate_args: bool = True,
-    ) -> None:
-        how: dict[str, Any] = {"num_classes": num_classes, "resolution": resolution, "dim": dim}
-        super().__init__(score, temperature, groups, validate_args=validate_args, **how)
-
     @property
     def samples(self) -> Tensor:
         """The number of held-out samples in each group, int64, on the device."""
@@ -123,14 +109,12 @@ class ConformalTest(HeldOut):
             scores: in place of logits, the scores of any detector, of any shape; higher = more in-distribution.
         """
         placing = self.place(preds, "held-out", dim=dim, scores=scores)
-        counted = preds.counted if counted is None and isinstance(preds, Evidence) else counted
-        unplaced = ~placing.valid
-        if counted is not None:
-            counted = counted.reshape(-1)
-            placing, unplaced = placing._replace(valid=placing.valid & counted), unplaced & counted
-        self.add(placing)
-        self.invalid.add_(unplaced.sum())
-        self._rows += len(placing.place)
+        if counted is None:
+            counted = preds.counted if isinstance(preds, Evidence) else None
+        else:
+            counted = counted.reshape(placing.valid.shape)
+            placing = placing._replace(valid=placing.valid & counted)
+        self._hold_out(placing, counted)
 
     def forward(self, logits: Tensor) -> Tensor:
         """The p-value of each sample: `test(logits)`."""
@@ -156,8 +140,7 @@ class ConformalTest(HeldOut):
         Returns:
             float64 (float32 on MPS); NaN for rows with NaN or +inf.
         """
-        placing, shape = self._places(logits, scores)
-        return self.p_values_at(placing, smoothed=smoothed, generator=generator).reshape(shape)
+        return self.p_values_at(self.place(logits, scores=scores), smoothed=smoothed, generator=generator)
 
     def flag(
         self,
@@ -174,11 +157,10 @@ class ConformalTest(HeldOut):
         group by itself, not for all at once. The first call after a calibration reads the number of held-out samples
         from the device; later calls read nothing.
         """
-        placing, shape = self._places(logits, scores)
-        level = self._level(check_share("alpha", alpha), confidence)
+        placing, (level, _) = self.place(logits, scores=scores), self._level(check_share("alpha", alpha), confidence)
         if isinstance(level, Tensor):
-            level = level[0] if placing.group is None else level.index_select(0, placing.group)
-        return (~(self.p_values_at(placing) > level)).reshape(shape)
+            level = level[0] if placing.group is None else level[placing.group]
+        return ~(self.p_values_at(placing) > level)
 
     def discoveries(self, logits: Tensor | None = None, fdr: float = 0.1, *, scores: Tensor | None = None) -> Tensor:
         """Which samples of this batch are unfamiliar; the expected share of in-distribution ones among them is `fdr`.
@@ -188,13 +170,13 @@ class ConformalTest(HeldOut):
         few. Rows with NaN or +inf are found, too, and do not count among the m.
         """
         check_share("fdr", fdr)
-        placing, shape = self._places(logits, scores)
+        placing = self.place(logits, scores=scores)
         if not torch.compiler.is_compiling():
-            self._check_rate(fdr)
+            self._remembered(("fdr", fdr), lambda: self._check_rate(fdr))
         groups, places = self.counts.shape
         tested = count_places(placing.place, placing.valid, places, placing.group, groups)
         level = discovery_level(place_p_values(self.counts), tested, fdr)
-        return (~(self.p_values_at(placing) > level)).reshape(shape)
+        return ~(self.p_values_at(placing) > level)
 
     def threshold(self, alpha: float = 0.05, *, confidence: float | None = None) -> Threshold:
         """The score below which `flag` flags a sample; one for each group if there are groups.
@@ -208,40 +190,28 @@ class ConformalTest(HeldOut):
         self.check_calibrated()
         if invalid := int(self.invalid):
             warnings.warn(f"{invalid} held-out rows of logits with NaN or +inf were left out", stacklevel=2)
-        self._level(alpha, confidence)
-        samples = self.samples.cpu()
-        ranks = self._ranks(alpha, confidence)
+        _, ranks = self._level(alpha, confidence)
         place = (self.counts.cumsum(-1).cpu() < ranks.unsqueeze(-1)).sum(-1)  # the place of the k-th lowest score
-        starts = place_starts(self.scoring.resolution)[place.clamp_max(self.counts.shape[-1] - 1)]
-        number = torch.where(ranks > 0, starts, -torch.inf)
-        sign = -1 if self.scoring.score.startswith("-") else 1
-        known = scores.get(self.scoring.name)
-        score = number if known is None else sign * known.value(sign * number)
-        score = torch.where(ranks > 0, score, -torch.inf)
+        number = place_starts(self.scoring.resolution)[place]
+        if self.scoring.name in scores:
+            sign = -1 if self.scoring.score.startswith("-") else 1
+            number = sign * scores[self.scoring.name].value(sign * number)
+        score = torch.where(ranks > 0, number, -torch.inf)
         one = slice(None) if self.scoring.groups else 0
-        return Threshold(score[one], ranks[one], samples[one])
-
-    def _places(self, logits: Tensor | None, scores: Tensor | None) -> tuple[Placing, torch.Size]:
-        """Where the samples are, and the shape of the results."""
-        if logits is None or scores is not None:
-            return self.place(logits, scores=scores), torch.Size() if scores is None else scores.shape
-        rows = classes_last(logits, self.dim)
-        return self.place(rows, dim=-1), rows.shape[:-1]
+        return Threshold(score[one], ranks[one], self.samples.cpu()[one])
 
     def p_values_at(
         self, placing: Placing, *, smoothed: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The p-values of samples of which `place` has said where they are, with one axis."""
+        """The p-values of samples of which `place` has said where they are."""
         place, group, valid, _ = placing
         if smoothed:
             ranks = look_up_ranks(self.counts, self.counts.cumsum(-1), place, group)
             p = rank_p_values(ranks, widen(torch.rand(place.shape, generator=generator, device=place.device)))
         else:
             key = place if group is None else group * self.counts.shape[-1] + place
-            known = self._computed()
-            if "table" not in known:
-                known["table"] = place_p_values(self.counts)
-            p = known["table"].reshape(-1).index_select(0, key)
+            table = self._remembered("table", lambda: place_p_values(self.counts))
+            p = table.reshape(-1).index_select(0, key.reshape(-1)).reshape(place.shape)
         return torch.where(valid, p, torch.nan)
 
     def check_level(self, alpha: float) -> None:
@@ -253,28 +223,24 @@ class ConformalTest(HeldOut):
         self.check_calibrated()
         self._level(alpha, None)
 
-    def _level(self, alpha: float, confidence: float | None) -> Tensor | float:
-        """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group."""
+    def _level(self, alpha: float, confidence: float | None) -> tuple[Tensor | float, Tensor]:
+        """The largest p-value that is flagged: `alpha`, or with `confidence` a number for each group; and the ranks."""
         if torch.compiler.is_compiling() and confidence is None:
-            return alpha
-        known = self._computed()
-        if (alpha, confidence) not in known:
-            known[alpha, confidence] = self._new_level(alpha, confidence)
-        level: Tensor | float = known[alpha, confidence]
-        return level
+            return alpha, self.counts
+        found: tuple[Tensor | float, Tensor] = self._remembered(
+            (alpha, confidence), lambda: self._new_level(alpha, confidence)
+        )
+        return found
 
-    def _ranks(self, alpha: float, confidence: float | None) -> Tensor:
-        """The rank of the threshold in each group, on the CPU."""
-        return torch.tensor([threshold_rank(n, alpha, confidence) for n in self.samples.tolist()])
-
-    def _new_level(self, alpha: float, confidence: float | None) -> Tensor | float:
+    def _new_level(self, alpha: float, confidence: float | None) -> tuple[Tensor | float, Tensor]:
         """The level, with a warning if it is below the smallest p-value, or if ties leave little to flag."""
         if confidence is not None:
             check_share("confidence", confidence)
         if type(self.counts) is not Tensor:  # a fake tensor has no values
-            return alpha
+            return alpha, self.counts
         self.refuse_probabilities()
-        ranks, first = self._ranks(alpha, confidence), self.scoring.impossible_groups(self.num_classes or 2)
+        ranks = torch.tensor([threshold_rank(n, alpha, confidence) for n in self.samples.tolist()])  # on the CPU
+        first = self.scoring.impossible_groups(self.num_classes or 2)
         few = self.samples.cpu()[first:][ranks[first:] == 0]
         if len(few):
             # The rank is 1 from (1 - alpha)^n <= 1 - confidence on.
@@ -287,7 +253,7 @@ class ConformalTest(HeldOut):
             warnings.warn(
                 f"nothing can be flagged{where} at {level}, which takes at least {needed}: "
                 f"{which} held-out samples are too few",
-                stacklevel=4,
+                stacklevel=6,
             )
         upto = self.counts.cumsum(-1).cpu()
         below = torch.where(upto < ranks.unsqueeze(-1), upto, 0).amax(-1)  # held-out samples below the threshold
@@ -297,20 +263,16 @@ class ConformalTest(HeldOut):
             warnings.warn(
                 f"far fewer than alpha={alpha} of the samples are flagged{where}, because many held-out scores are "
                 f"tied at the threshold; {finer}",
-                stacklevel=4,
+                stacklevel=6,
             )
-        return alpha if confidence is None else ranks.to(self.counts.device) / widen(self.samples + 1)
+        return alpha if confidence is None else ranks.to(self.counts.device) / widen(self.samples + 1), ranks
 
     def _check_rate(self, fdr: float) -> None:
         """Say if held-out samples are so few that a tenth of a batch must be found at once, or nothing is."""
-        known = self._computed()
-        if ("fdr", fdr) in known or type(self.counts) is not Tensor:
-            return
-        known["fdr", fdr] = True
-        if (share := 1 / (fdr * (int(self.samples.sum()) + 1))) > 0.1:
+        if type(self.counts) is Tensor and (share := 1 / (fdr * (int(self.samples.sum()) + 1))) > 0.1:
             enough = math.ceil(10 / fdr) - 1
             warnings.warn(
                 f"at fdr={fdr} nothing is found unless {min(share, 1.0):.0%} of a batch are, because the p-values of "
                 f"so few held-out samples are not small enough; take {enough} or more",
-                stacklevel=3,
+                stacklevel=5,
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.precision import moves_only, widen
 from ..functional.betting import BINS, HISTOGRAMS, Capital, empty_capital, grow, histogram_bets, place_bets
@@ -15,6 +15,7 @@ from ..functional.conformal import look_up_ranks, rank_p_values, seeded_uniforms
 from ..functional.evidence import Evidence
 from ..functional.screening import Placing
 from .conformal import ConformalTest
+from .held_out import Described
 
 # So many samples are compared with each other at once: a square of booleans of this size.
 PIECE = 256
@@ -38,7 +39,7 @@ class Dependence(NamedTuple):
     error: float
 
 
-class DriftMonitor(nn.Module):
+class DriftMonitor(Described):
     """Watches a stream of samples, and raises an alarm when they no longer look like the held-out samples of a test.
 
     Each sample is ranked among the held-out samples and all earlier samples of the stream. If nothing has changed, the
@@ -83,9 +84,6 @@ class DriftMonitor(nn.Module):
     (True, (84, 106))
     """
 
-    log_shares: Tensor
-    rise: Tensor
-    begin: Tensor
     seen: Tensor
     skipped: Tensor
     evidence: Tensor
@@ -180,12 +178,12 @@ class DriftMonitor(nn.Module):
         if self.mix and scores is not None:
             raise ValueError("expected logits for a monitor with mix=True, got scores")
         placing = self.own.place(logits, dim=dim, scores=scores)
-        index = self.seen + placing.valid.cumsum(0) - 1
+        index = self.seen + placing.valid.reshape(-1).cumsum(0) - 1
         uniform = seeded_uniforms(self.seed, index)
         ranked, gains = [uniform.new_zeros(0)], [uniform.new_zeros(0, len(HISTOGRAMS))]
         for first in range(0, len(uniform), PIECE):  # each sample is ranked among all before it, which it then joins
             part = slice(first, first + PIECE)
-            piece = Placing(*(None if x is None else x[part] for x in placing))  # type: ignore[arg-type]
+            piece = Placing(*(None if x is None else x.reshape(-1)[part] for x in placing))  # type: ignore[arg-type]
             ranked.append(self._ranked(self.own.counts, piece, uniform[part]))
             if self.mix:
                 other = seeded_uniforms(self.seed + OTHER_SEED, index[part])
@@ -233,27 +231,26 @@ class DriftMonitor(nn.Module):
     def _bet(self, p: Tensor, gain: Tensor | None = None) -> Tensor:
         """Bet on p-values, and with `gain` on classes, and write the state. Returns the evidence after each."""
         endless, valid = self.alpha is None, ~p.isnan()
-        bets = place_bets(p, Capital(self.log_shares, self.rise, self.begin), self.seen, endless=endless)
+        capital = Capital(*map(self.get_buffer, Capital._fields))
+        bets = place_bets(p, capital, self.seen, endless=endless)
         evidence, begin, states = bets.evidence, bets.begin, bets.capital._asdict()
         if gain is not None:  # the mean of two capitals is a capital
             mixed = grow(gain, valid, Capital(*(self.get_buffer(f"mix_{x}") for x in states)), self.seen, endless)
             begin = torch.where(mixed.evidence > evidence, mixed.begin, begin)
             evidence = torch.logaddexp(evidence, mixed.evidence) - math.log(2.0)
             states |= {f"mix_{name}": value for name, value in mixed.capital._asdict().items()}
-        number = self.seen + valid.cumsum(0)
-        reached = evidence >= self.bound
-        never = torch.iinfo(torch.int64).max
-        first = torch.cat([torch.where(reached, number, never), number.new_full((1,), never)]).amin()
-        new = (self.alarm_at == 0) & (first < never)
-        at_alarm = torch.where(reached & (number == first), begin, 0).sum()
-        self.began.copy_(torch.where(new, at_alarm, self.began))
+        # The place of the first sample in the batch that raises the alarm; the place after the last one if none does.
+        first = torch.cat([evidence >= self.bound, valid.new_ones(1)]).long().argmax()
+        new, number, nothing = self.alarm_at == 0, self.seen + valid.cumsum(0), begin.new_zeros(1)
+        at, began = torch.cat([number, nothing]).take(first), torch.cat([begin, nothing]).take(first)
         # The last p-value, and sums over pairs of neighbours: their number, means, mean squares and products.
         path = torch.cat([self.pairs[:1], p.to(self.pairs.dtype)])
         before, here = path[:-1], path[1:]
-        both = (self.alarm_at == 0) & (number <= first) & ~before.isnan() & ~here.isnan()
+        both = new & (torch.arange(len(p), device=p.device) <= first) & ~before.isnan() & ~here.isnan()
         each = torch.stack([torch.ones_like(here), (before + here) / 2, (before**2 + here**2) / 2, before * here])
         self.pairs.copy_(torch.cat([path[-1:], self.pairs[1:] + torch.where(both, each, 0.0).sum(1)]))
-        self.alarm_at.copy_(torch.where(new, first, self.alarm_at))
+        self.began.copy_(torch.where(new, began, self.began))
+        self.alarm_at.copy_(torch.where(new, at, self.alarm_at))
         self.peak.copy_(torch.cat([evidence, self.peak.reshape(1)]).amax())
         self.evidence.copy_(torch.cat([self.evidence.reshape(1), evidence])[-1])
         self.skipped.add_((~valid).sum())
@@ -277,26 +274,7 @@ class DriftMonitor(nn.Module):
         super()._apply(moves_only(fn), recurse)
         return self
 
-    def get_extra_state(self) -> Tensor:
-        """What the alarm means, as a tensor, so that every file format can hold it; 0 for what is not given."""
-        return torch.tensor([self.alpha or 0, self.run_length or 0, self.mix], dtype=torch.float64)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Nothing: the state was compared before the buffers were loaded."""
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Raise if the stream began with other arguments: its alarm would not be that of this one."""
-        state = state_dict.get(f"{prefix}_extra_state")
-        if state is not None and not torch.equal(state.cpu(), self.get_extra_state()):
-            expected, got = _described(*self.get_extra_state().tolist()), _described(*state.tolist())
-            raise ValueError(f"expected the state of a monitor with {expected}, got {got}")
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def extra_repr(self) -> str:
-        """The arguments, for `print(module)`."""
-        return f"{_described(*self.get_extra_state().tolist())}, seed={self.seed}"
-
-
-def _described(alpha: float, run_length: float, mix: float) -> str:
-    kept = f"alpha={alpha}" if alpha else f"run_length={run_length:.0f}"
-    return f"{kept}, mix=True" if mix else kept
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the alarm means."""
+        return {"alpha": self.alpha, "run_length": self.run_length, "mix": self.mix}

@@ -13,10 +13,46 @@ from ..functional.conformal import num_places, score_place
 from ..functional.evidence import Evidence
 from ..functional.screening import GIVEN, Placing, Scoring, check_scoring, place_samples
 
-MOST_CLASSES = 2**62
+
+class Described(nn.Module):
+    """A module whose state says what it was made with. It refuses the state of one with other `settings`."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that give the state its meaning."""
+        raise NotImplementedError
+
+    def get_extra_state(self) -> Tensor:
+        """The settings as bytes of JSON: a tensor, so that every file format can hold it."""
+        return torch.tensor(list(json.dumps(self.settings).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Nothing: the settings were compared before the buffers were loaded."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state = state_dict.get(f"{prefix}_extra_state")
+        if state is not None and (saved := json.loads(bytes(state.tolist()))) != self.settings:
+            own, expected, got = type(self).__name__, _listed(self.settings), _listed(saved)
+            raise ValueError(
+                f"expected the state of a {own} with {expected}, got that of one with {got}; "
+                f"make the {own} with these arguments"
+            )
+        self._make_room(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _make_room(self, state_dict: dict[str, Any], prefix: str) -> None:
+        """Give the buffers the shapes of those that are loaded next."""
+
+    def extra_repr(self) -> str:
+        """The arguments, for `print(module)`."""
+        return _listed(self.settings)
 
 
-class HeldOut(nn.Module):
+def _listed(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+class HeldOut(Described):
     """What `ConformalTest` and `Acceptance` have in common: counts of held-out samples by the place of their score.
 
     Args:
@@ -35,10 +71,13 @@ class HeldOut(nn.Module):
     counts: Tensor
     classes: Tensor
     invalid: Tensor
+    num_classes: int | None
+    _rows: int  # how many rows were given; the buffers are not read for it
+    _memory: tuple[Tensor, int, dict[object, Any]] | None  # the counts, their version, and what was computed from them
 
     def __init__(
         self,
-        score: str,
+        score: str = "gen",
         temperature: float = 1.0,
         groups: str | None = None,
         *,
@@ -52,14 +91,7 @@ class HeldOut(nn.Module):
         self.scoring = check_scoring(Scoring(score, float(temperature), groups, fine))
         self.dim, self.validate_args = dim, validate_args
         self._given_classes = None if num_classes is None else check_classes(num_classes)
-        self.num_classes = self._given_classes
-        self._rows = 0  # how many rows were given; the buffers are not read for it
-        self._first = self._first_batches()
-        # The counts, their version, and what was computed from them.
-        self._memory: tuple[Tensor, int, dict[object, Any]] | None = None
-        with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-            for name in ("counts", "classes", "invalid"):
-                self.register_buffer(name, self._empty(name, torch.device("cpu")))
+        self._start(torch.device("cpu"), self._given_classes)
 
     @property
     def calibrated(self) -> bool:
@@ -80,10 +112,16 @@ class HeldOut(nn.Module):
     def add(self, placing: Placing) -> None:
         """Count the samples of a batch, of which `place` has said where they are."""
         place, group, valid, prediction = placing
-        key = place if group is None else group * self.counts.shape[-1] + place
-        self.counts.view(-1).scatter_add_(0, key, valid.long())
+        key, number = place if group is None else group * self.counts.shape[-1] + place, valid.reshape(-1).long()
+        self.counts.view(-1).scatter_add_(0, key.reshape(-1), number)
         if prediction is not None:
-            self.classes.scatter_add_(0, prediction, valid.long())
+            self.classes.scatter_add_(0, prediction.reshape(-1), number)
+
+    def _hold_out(self, placing: Placing, counted: Tensor | None) -> None:
+        """Count a batch of held-out samples, and those that count but have no place."""
+        self.add(placing)
+        self.invalid.add_((~placing.valid if counted is None else counted & ~placing.valid).sum())
+        self._rows += placing.place.numel()
 
     def merge(self, other: Self) -> Self:
         """Add the held-out samples of another one with the same arguments, for example of another process."""
@@ -103,25 +141,22 @@ class HeldOut(nn.Module):
         All processes of the group must call it. This object stays as it is, so that no sample is counted twice. If the
         numbers of classes differ, all processes raise.
         """
-        whole = self.clone()
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        whole, distributed = self.clone(), torch.distributed
+        if not (distributed.is_available() and distributed.is_initialized()):
             return whole
-        with torch.inference_mode(False):  # as in `reset`
-            nccl = torch.cuda.is_available() and torch.distributed.get_backend(process_group) == "nccl"
-            if self._rows == 0 and nccl:  # without a batch it is still on the CPU
-                whole.follow(torch.device("cuda", torch.cuda.current_device()))
-            own, device = self.num_classes, whole.counts.device
-            bounds = torch.tensor([own or 0, -(own or MOST_CLASSES)], device=device)
-            torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX, process_group)
-            most, least = bounds.abs().tolist()
-            if 0 < most != least:
-                raise ValueError(f"expected the same number of classes in all processes, got {least} to {most}")
-            if most:
-                whole._agree_on_classes(most)
-            rows = torch.tensor(self._rows, device=device)
-            for count in (whole.counts, whole.classes, whole.invalid, rows):
-                torch.distributed.all_reduce(count, torch.distributed.ReduceOp.SUM, process_group)
-            whole._rows = int(rows)
+        if self._rows == 0 and torch.cuda.is_available() and distributed.get_backend(process_group) == "nccl":
+            whole.follow(torch.device("cuda", torch.cuda.current_device()))  # without a batch it is still on the CPU
+        found: list[Any] = [None] * distributed.get_world_size(process_group)
+        distributed.all_gather_object(found, (self.num_classes, self._rows), process_group)
+        numbers = sorted({classes for classes, _ in found if classes is not None})
+        if len(numbers) > 1:
+            raise ValueError(f"expected the same number of classes in all processes, got {numbers}")
+        if numbers:
+            whole._agree_on_classes(numbers[0])
+        with torch.inference_mode(False):  # as in `_start`
+            for count in (whole.counts, whole.classes, whole.invalid):
+                distributed.all_reduce(count, group=process_group)
+        whole._rows = sum(rows for _, rows in found)
         return whole
 
     def clone(self) -> Self:
@@ -129,16 +164,22 @@ class HeldOut(nn.Module):
         other = copy.copy(self)
         with torch.inference_mode(False):
             other._buffers = {name: x if x is None else x.clone() for name, x in self._buffers.items()}
-        other._first, other._memory = self._first_batches(), None
+        other._first = {kind: FirstBatch(first.kind) for kind, first in self._first.items()}
         return other
 
     def reset(self) -> None:
         """Forget all held-out samples. Forget the number of classes, too, unless it was given as an argument."""
-        device = self.counts.device
-        self.num_classes, self._rows, self._first = self._given_classes, 0, self._first_batches()
-        self._memory = None
+        self._start(self.counts.device, self._given_classes)
+
+    def _start(self, device: torch.device, num_classes: int | None) -> None:
+        """Begin without held-out samples."""
+        self.num_classes = num_classes
+        self._rows, self._memory = 0, None
+        self._first = {kind: FirstBatch(f"first {kind} batch") for kind in ("held-out", "new")}
+        rows, places = self.scoring.num_groups(num_classes) * self.kinds, num_places(self.scoring.resolution)
         with torch.inference_mode(False):  # a buffer that is made in inference mode could not be changed outside
-            self.counts, self.classes, self.invalid = (self._empty(x, device) for x in ("counts", "classes", "invalid"))
+            for name, shape in {"counts": (rows, places), "classes": (num_classes or 0,), "invalid": ()}.items():
+                self.register_buffer(name, torch.zeros(shape, dtype=torch.int64, device=device))
 
     def place(
         self,
@@ -166,7 +207,7 @@ class HeldOut(nn.Module):
             got = getattr(scores, "dtype", type(scores).__name__)
             raise TypeError(f"expected scores as a floating-point tensor, got {got}")
         self._check_place(kind, scores.device)
-        number = bare(scores).reshape(-1)
+        number = bare(scores)
         number = -number if self.scoring.score.startswith("-") else number
         return Placing(score_place(number, self.scoring.resolution), None, ~number.isnan())
 
@@ -184,7 +225,7 @@ class HeldOut(nn.Module):
         if isinstance(preds, Evidence):
             device, classes = preds.coins.odds.device, preds.num_classes
         else:
-            preds = classes_last(bare(preds), self.dim if dim is None else dim, target)
+            preds = bare(classes_last(preds, self.dim if dim is None else dim, target))
             device, classes = preds.device, preds.shape[-1]
         if classes != self.num_classes:
             self._agree_on_classes(classes)
@@ -195,10 +236,8 @@ class HeldOut(nn.Module):
 
     def _check_place(self, kind: str, device: torch.device) -> None:
         """Go to the device of the first held-out batch; raise for another device, or if there is nothing to compare."""
-        if kind == "new":
-            self.check_calibrated()
-        elif self._rows == 0:
-            self.follow(device)
+        if self._rows == 0:
+            self.check_calibrated() if kind == "new" else self.follow(device)
         if device != self.counts.device:
             raise ValueError(
                 f"expected logits on {self.counts.device}, where the counts are, got {device}; move one with .to(...)"
@@ -214,47 +253,30 @@ class HeldOut(nn.Module):
         for first in self._first.values():
             first.refuse()
 
-    @staticmethod
-    def _first_batches() -> dict[str, FirstBatch]:
-        return {"held-out": FirstBatch("first held-out batch"), "new": FirstBatch("first new batch")}
-
     def follow(self, device: torch.device) -> None:
         """Move to a device, if the counts are on another one."""
         if device != self.counts.device:
-            with torch.inference_mode(False):  # as in `reset`
+            with torch.inference_mode(False):  # as in `_start`
                 self.to(device)
 
     def _agree_on_classes(self, classes: int) -> None:
         if self.num_classes is None:
-            self.num_classes = classes
-            with torch.inference_mode(False):
-                if self.scoring.num_groups(classes) * self.kinds != len(self.counts):
-                    self.counts = self._empty("counts", self.counts.device)
-                self.classes = self._empty("classes", self.counts.device)
+            self._start(self.counts.device, classes)
         elif classes != self.num_classes:
             raise ValueError(
                 f"expected logits with {self.num_classes} classes, as in the first batch, got {classes}; "
                 "`dim` says where the classes are, and `reset` starts again"
             )
 
-    def _empty(self, name: str, device: torch.device) -> Tensor:
-        rows, places = self.scoring.num_groups(self.num_classes) * self.kinds, num_places(self.scoring.resolution)
-        shapes = {"counts": (rows, places), "classes": (self.num_classes or 0,), "invalid": ()}
-        return torch.zeros(shapes[name], dtype=torch.int64, device=device)
-
-    def _computed(self) -> dict[object, Any]:
-        """What was computed from the counts since they last changed."""
+    def _remembered(self, what: object, compute: Callable[[], Any]) -> Any:
+        """What `compute` returns. It is computed again after the counts have changed, and in compiled code."""
         counts = self.counts
         if torch.compiler.is_compiling() or counts.is_inference():  # torch does not count changes in inference mode
-            return {}
+            return compute()
         # The tensor itself is compared: a new tensor may have the id of an earlier one.
         if self._memory is None or self._memory[0] is not counts or self._memory[1] != counts._version:
             self._memory = counts, counts._version, {}
-        return self._memory[2]
-
-    def _remembered(self, what: object, compute: Callable[[], Any]) -> Any:
-        """What `compute` returns, computed again only after the counts have changed."""
-        known = self._computed()
+        known = self._memory[2]
         if what not in known:
             known[what] = compute()
         return known[what]
@@ -263,32 +285,21 @@ class HeldOut(nn.Module):
         """What copies and pickles hold."""
         return {**vars(self), "_memory": None}
 
-    def get_extra_state(self) -> Tensor:
-        """The arguments and the number of classes as bytes of JSON: a tensor, so that every file format can hold it."""
-        settings = {**self.scoring._asdict(), "num_classes": self.num_classes}
-        return torch.tensor(list(json.dumps(settings).encode()), dtype=torch.uint8)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How samples are scored and compared."""
+        return self.scoring._asdict()
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Set the number of rows; the rest was compared and set before the buffers were loaded."""
+        """Set the number of rows from the buffers that were loaded."""
         self._rows = int(self.counts.sum()) + int(self.invalid)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state = state_dict.get(f"{prefix}_extra_state")
-        if state is not None:
-            settings = json.loads(bytes(state.tolist()).decode())
-            classes, saved = settings.pop("num_classes"), Scoring(**settings)
-            if saved != self.scoring:
-                own, expected, got = type(self).__name__, self.scoring, saved
-                raise ValueError(
-                    f"expected the state of a {own} with {expected}, got that of one with {got}; "
-                    f"make the {own} with these arguments"
-                )
-            if self._given_classes is None:
-                self.reset()
-            if classes is not None:
-                self._agree_on_classes(classes)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def _make_room(self, state_dict: dict[str, Any], prefix: str) -> None:
+        if self._given_classes is None:
+            self.reset()
+        if classes := len(state_dict.get(f"{prefix}classes", ())):
+            self._agree_on_classes(classes)
 
     def extra_repr(self) -> str:
         """The arguments, for `print(module)`."""
-        return f"{self.scoring}, " + (f"{self._rows:,} held-out rows" if self._rows else "not calibrated")
+        return f"{super().extra_repr()}, " + (f"{self._rows:,} held-out rows" if self._rows else "not calibrated")

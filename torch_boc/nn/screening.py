@@ -8,16 +8,19 @@ from torch import Tensor
 
 from ..functional.checks import bare, check_share, check_trials
 from ..functional.columns import COLUMNS, check_columns, column_extras, columns_of
-from ..functional.evidence import gather
+from ..functional.evidence import Evidence, gather
 from ..functional.registry import need_extras
-from ..functional.screening import Placing
 from .acceptance import Acceptance
 from .conformal import ConformalTest
 
-# What a test adds to the columns: the p-value, and whether a person should look at the sample.
-SCREENED = ("p_in_distribution", "review")
-# What acceptance adds: whether the prediction may go out unseen.
-ACCEPTED = ("accepted",)
+# The columns that a test adds: the p-value, and whether a person should look at the sample; and what acceptance adds:
+# whether the prediction may go out unseen. Each column with the part that gives it, as messages call it.
+TEST, ACCEPT = "a test", "an acceptance"
+VERDICT = {"p_in_distribution": TEST, "review": TEST, "accepted": ACCEPT}
+
+
+# A test and the level of `review`, an acceptance and the largest share of wrong predictions among the accepted ones.
+Parts = tuple[ConformalTest | None, float, Acceptance | None, float]
 
 
 def check_levels(test: ConformalTest | None, alpha: float, accept: Acceptance | None, error: float) -> None:
@@ -37,36 +40,40 @@ def check_screened_columns(
     columns: Iterable[str] | None, test: ConformalTest | None, accept: Acceptance | None = None
 ) -> tuple[str, ...]:
     """Return the names of the columns of the probe, the test and the acceptance; or raise. None means all of them."""
-    columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
-    parts = (
-        (test, SCREENED, "a test", "give test=, a ConformalTest"),
-        (accept, ACCEPTED, "an acceptance", "give accept=, an Acceptance"),
-    )
-    for part, own, what, remedy in parts:
-        asked = [name for name in (columns or ()) if name in own]
-        if part is None and asked and not isinstance(columns, str):
-            raise ValueError(f"expected {what} for the column {asked[0]!r}, got none; {remedy}")
-    names = check_columns(columns, tuple(name for part, own, *_ in parts if part is not None for name in own))
-    for part, own, what, _ in parts:
-        if part is not None and not set(own) & set(names):
+    names = check_columns(columns, VERDICT)
+    for what, part, remedy in ((TEST, test, "test=, a ConformalTest"), (ACCEPT, accept, "accept=, an Acceptance")):
+        own = [name for name in VERDICT if VERDICT[name] == what]
+        asked = [name for name in names if name in own]
+        if part is None and columns is None:
+            names = tuple(name for name in names if name not in own)
+        elif part is None and asked:
+            raise ValueError(f"expected {what} for the column {asked[0]!r}, got none; give {remedy}")
+        elif part is not None and not asked:
             raise ValueError(
-                f"expected {' or '.join(map(repr, own))} among the columns, because {what} is given, got "
-                f"{list(names)}; add one of them, or leave {what.split()[1]} out"
+                f"expected {' or '.join(map(repr, own))} among the columns, because {what} is given, got {list(names)}"
             )
     return names
 
 
-def verdict(test: ConformalTest, placing: Placing, alpha: float) -> dict[str, Tensor]:
-    """The columns of the test for samples of which `place` has said where they are, with one axis."""
-    p = test.p_values_at(placing)
-    return dict(zip(SCREENED, (p, ~(p > alpha)), strict=True))
+def verdict(parts: Parts, logits: Tensor, evidence: Evidence | None = None) -> dict[str, Tensor]:
+    """The columns of the test and the acceptance, from logits of shape (..., C), or from their evidence if it does."""
+    test, alpha, accept, error = parts
+    found: dict[str, Tensor] = {}
+    known = logits if evidence is None else evidence
+    if test is not None:
+        p = test.p_values_at(test.place(known if test.scoring.temperature == 1.0 else logits, dim=-1))
+        found = {"p_in_distribution": p, "review": ~(p > alpha)}
+    if accept is not None:
+        found["accepted"] = accept.accepted_at(accept.place(known, dim=-1), error)
+    return found
 
 
 class SampleColumns:
     """Makes the columns of samples: those of the probe, `p_in_distribution` and `review` of a test, and `accepted`.
 
-    The logits are read once for all, unless the test has a temperature. Test and acceptance are copied, and follow the
-    logits to their device. No value is read back, except for the threshold of the acceptance at the first call.
+    The logits are read once for all, and once more for a test with a temperature. Test and acceptance are copied, and
+    follow the logits to their device. No value is read back, except for the threshold of the acceptance at the first
+    call.
 
     Args:
         columns: which columns, in this order; by default all.
@@ -101,23 +108,15 @@ class SampleColumns:
             part.check_calibrated()
             part.validate_args = False  # it could make the host wait for the first batch
         direct = [part.scoring.name for part in self._parts if part.scoring.temperature == 1.0]
-        self._reads = bool(self._own or direct)
         self._extras = {*column_extras(self._own), *need_extras(direct)}
 
     def __call__(self, logits: Tensor) -> dict[str, Tensor]:
         """The columns for logits of shape (N, C)."""
         for part in self._parts:
             part.follow(logits.device)
-        tempered = self.test is not None and self.test.scoring.temperature != 1.0
-        found, evidence = {}, None
-        if self._reads:
-            evidence = gather(bare(logits), trials=self.trials, extras=self._extras)
-            found = columns_of(evidence, self._own)
-        if self.test is not None:
-            placing = self.test.place(logits if tempered or evidence is None else evidence, dim=-1)
-            found |= verdict(self.test, placing, self.alpha)
-        if self.accept is not None and evidence is not None:
-            found["accepted"] = self.accept.accepted_at(self.accept.place(evidence), self.error)
+        evidence = gather(bare(logits), trials=self.trials, extras=self._extras)
+        found = columns_of(evidence, self._own)
+        found |= verdict((self.test, self.alpha, self.accept, self.error), logits, evidence)
         return {name: found[name] for name in self.names}
 
     def of_nothing(self) -> dict[str, Tensor]:
