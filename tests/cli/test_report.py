@@ -14,7 +14,7 @@ from tests.cli.cases import samples
 from tests.data.cases import labelled, unfamiliar
 from tests.data.tables import logit_table, some_samples, write_parts
 from torch_boc import zoo
-from torch_boc.cli import inputs, output
+from torch_boc.cli import inputs
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.report.report import Report
 from torch_boc.zoo.entry import read_entry
@@ -128,12 +128,6 @@ def test_an_interruption_leaves_no_half_of_a_file(run, files, monkeypatch):
     monkeypatch.setattr(Report, "to_json", interrupted)
     assert run("report", *OPTIONS) == (130, "", "torch-boc: interrupted\n")
     assert not list((files / "boc-report").glob("*"))
-
-
-def test_the_sizes_of_files():
-    assert [output.size(n) for n in (0, 999, 1000, 999_949, 7.1e9, 4e12)] == [
-        *("0 B", "999 B", "1.0 kB", "999.9 kB", "7.1 GB", "4000.0 GB")
-    ]
 
 
 def test_compare(run, tmp_path):

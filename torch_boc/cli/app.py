@@ -2,11 +2,11 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from .. import __version__
 from ..data.atomic import is_memory_error
@@ -57,20 +57,18 @@ def _app() -> typer.Typer:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback(**_help(HELP))(_options)
     for command in COMMANDS:
-        app.command(**_help(command.__doc__ or ""))(_with_torch(command))
+        app.command(cls=Command, **_help(command.__doc__ or ""))(command)
     return app
 
 
-def _with_torch(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which imports torch before it begins. The help of all commands needs no torch, and comes at once."""
+class Command(TyperCommand):
+    """Imports torch before it begins. The help of all commands needs no torch, and comes at once."""
 
-    @wraps(command)
-    def run(*args: Any, **options: Any) -> None:
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
         with quitting_at_once():
             import torch  # noqa: F401
-        command(*args, **options)
-
-    return run
+        return super().invoke(ctx)
 
 
 def _help(text: str) -> dict[str, Any]:
@@ -99,8 +97,6 @@ def _options(
 def _explain(error: Exception) -> int:
     """Print an error that the user can correct, as one line, and return the exit code; raise any other error."""
     if hasattr(error, "format_message"):
-        if possible := getattr(error, "possibilities", None):  # that an option is like --help says nothing
-            error.possibilities = [name for name in possible if name != "--help"]  # type: ignore[attr-defined]
         context = getattr(error, "ctx", None)
         more = f" (see {context.command_path} --help)" if context is not None else ""
         say(f"error: {error.format_message().rstrip('.')}{more}")
