@@ -194,7 +194,7 @@ class TestNames:
     EVIL, SHOWN = "\x1b[31mred\x9b2J\u202e", r"\x1b[31mred\x9b2J\u202e"
     NOT_UTF8 = os.fsdecode(b"\xff\xfe")
 
-    @pytest.mark.parametrize(("name", "shown"), [(EVIL, SHOWN), (NOT_UTF8, r"\xff\xfe")])
+    @pytest.mark.parametrize(("name", "shown"), [(EVIL, SHOWN), (NOT_UTF8, r"\udcff\udcfe")])
     def test_everywhere(self, run, files, monkeypatch, name, shown):
         monkeypatch.setattr(Report, "figures", lambda self: {})
         try:

@@ -26,7 +26,7 @@ trace --response a --num-classes 9 | Invalid value for '--response'
 """
 BAD = """
 probe none.npz                   | none.npz: no such file
-probe junk.npz                   | junk.npz: expected a whole .npz file, got one that seems damaged
+probe junk.npz                   | junk.npz: expected arrays of numbers that NumPy has saved, got another file
 probe junk.txt                   | junk.txt: expected a file that ends in .npz, .npy,
 probe shares.npz                 | shares.npz: expected logits or log-probabilities, got probabilities
 probe https://host/a.npz         | https://host/a.npz: expected a URI that Arrow can read, such as s3://bucket/fold
@@ -41,7 +41,7 @@ report test.npz --out full       | expected the path of a file, got the folder f
 demo vit-cifar10 --out full      | expected the path of a file, got the folder full/report.json
 demo --out index                 | expected the path of a file, got the folder index/index.html
 demo ../zoo/resnet20-cifar10     | expected an entry among minilm-clinc150,
-report test.npz --ood junk.npz   | junk.npz: expected a whole .npz file
+report test.npz --ood junk.npz   | junk.npz: expected arrays of numbers
 report test.npz --train shares.npz | shares.npz: expected logits
 report test.npz --ood three.npz  | expected the same number of classes in every set, got 4 in 'id' and 3 in 'three'
 report test.npz --calibration bare.npy | bare: expected logits with targets, got none
@@ -145,8 +145,8 @@ class TestMemory:
         assert not [path for path in files.iterdir() if "out.csv" in path.name]
 
     def test_a_file_of_that_name_is_no_lack_of_memory(self, run, files):
-        (files / "out of memory.npz").write_bytes(b"noise")
-        code, _, err = run("probe", "out of memory.npz")
+        (files / "out of memory.pt").write_bytes(b"noise")
+        code, _, err = run("probe", "out of memory.pt")
         assert code == 2
         assert "damaged" in err
 

@@ -120,7 +120,7 @@ def test_two_different_targets_are_refused_by_every_loop():
     batch = {"x": torch.zeros(4, 2), "label": TARGET, "y": TARGET + 1}
     for find in (split_batch, lambda batch: find_target(None, batch, LOGITS), BatchReader(Model(LOGITS)).read):
         with pytest.raises(
-            ValueError, match=r"expected one target.* got 'label' and 'y'; rename the one that is not the target"
+            ValueError, match=r"expected one target.* got label and y; rename the one that is not the target"
         ):
             find(batch)
 
