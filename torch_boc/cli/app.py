@@ -3,14 +3,14 @@
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
-from .. import __version__
 from ..data.atomic import is_memory_error
 from . import INTERRUPTED, quitting_at_once
+from . import options as o
 from .doctor import doctor
 from .language_model import text, trace
 from .monitor import ALARM, monitor
@@ -79,18 +79,7 @@ def _help(text: str) -> dict[str, Any]:
     return {"help": help_text, "epilog": "\n".join(["[bold]Examples[/bold]", *lines])}
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"torch-boc {__version__}")
-        raise typer.Exit()
-
-
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version and exit."),
-    ] = False,
-) -> None:
+def _options(version: o.Version = False) -> None:
     """Takes the options that stand before a command."""
 
 

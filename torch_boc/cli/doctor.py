@@ -8,6 +8,7 @@ from . import options as o
 from .output import Terminal, print_json, show_pairs, working
 
 UNHEALTHY = 1
+SHAPE, TIME = "{rows} × {classes} on {device}", "{ratio:.2f}  ({coins_us:,.0f} µs over {softmax_us:,.0f} µs)"
 
 
 def doctor(json: o.Json = False) -> None:
@@ -33,10 +34,7 @@ def doctor(json: o.Json = False) -> None:
             "Versions": {name: version or "not installed" for name, version in found["versions"].items()} | facts,
             "Paths": {path["name"]: _sentence(path) for path in found["paths"]} | {"torch": "Available everywhere."},
             "Time of bag_of_coins over that of torch.softmax(out=)": {
-                f"{x['rows']} × {x['classes']} on {x['device']}": (
-                    f"{x['ratio']:.2f}  ({x['coins_us']:,.0f} µs over {x['softmax_us']:,.0f} µs)"
-                )
-                for x in found["speed"]
+                SHAPE.format(**x): TIME.format(**x) for x in found["speed"]
             },
         }
         for title, lines in sections.items():

@@ -43,7 +43,7 @@ class Files(NamedTuple):
 
     def read_named(self, option: str, values: Sequence[str] | None, **how: Any) -> dict[str, Any] | None:
         """The sets of an option that may be repeated, by name; None if there are none."""
-        return {name: self.read(value, **how) for name, value in by_name(values, option).items()} or None
+        return {name: self.read(value, **how) for name, value in by_name(values, f"{option} ").items()} or None
 
 
 def by_name(values: Sequence[str] | None, option: str = "") -> dict[str, str]:

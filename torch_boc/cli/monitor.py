@@ -66,8 +66,8 @@ def monitor(
             how |= {"calibration": calibration, "kept": kept}
             known = state is not None and Path(state).exists()
             ready = None if known and {*how.values()} == {None} else ready_test(files, **how)
-        files, limits = files._replace(tell=lambda message: None), {"alpha": alpha, "run_length": run_length}
-        stream = Stream(files, ready, limits, state, every, stop=until_alarm, json=json)
+        stream = Stream(files._replace(tell=lambda message: None), state, every, until_alarm, json)
+        stream.begin(ready, alpha=alpha, run_length=run_length)
         for path in paths or ["-"]:
             if not stream.ended:
                 stream.take(path)

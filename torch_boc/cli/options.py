@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from .. import __version__
+
 # The endings of files that can be read.
 ENDINGS = ".npz, .npy, .safetensors, .pt, .pth, .parquet, .csv, .tsv or .csv.gz"
 FILES = f"Logits: {ENDINGS}; a folder, pattern or URI of Parquet. NAME=PATH gives it a name."
@@ -27,6 +29,13 @@ def _arg(metavar: str, text: str, **how: Any) -> Any:
     return typer.Argument(metavar=metavar, help=text, **how)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"torch-boc {__version__}")
+        raise typer.Exit()
+
+
+Version = Annotated[bool, _o("--version", "", "Print the version and exit.", callback=_print_version, is_eager=True)]
 # Files.
 Path = Annotated[str, _arg("PATH", FILES)]
 Paths = Annotated[list[str], _arg("PATH...", FILES)]

@@ -3,8 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,25 +133,22 @@ def sample_file(out: str | None) -> Iterator[Callable[[Mapping[str, "Tensor | li
 
     It does nothing if `out` is None, and "-" is CSV on stdout.
     """
-    if out is None:
-        yield lambda columns: None
-        return
     from .._optional import require_pyarrow
     from ..data.parquet import ParquetFile
 
-    if out.lower().endswith(".parquet"):
-        with ParquetFile(out) as parquet:
-            yield parquet.write
-        return
-    arrow, headers = require_pyarrow(), [True]
+    with ExitStack() as stack:
+        if out is None:
+            yield lambda columns: None
+        elif out.lower().endswith(".parquet"):
+            yield stack.enter_context(ParquetFile(out)).write
+        else:
+            # Arrow would refuse a path that is not UTF-8; therefore it gets an open file.
+            printed = out == STDOUT
+            file = sys.stdout.buffer if printed else stack.enter_context(stack.enter_context(replacing(out)).open("wb"))
+            arrow, headers = require_pyarrow(), [True]
 
-    def write(columns: Mapping[str, Any], file: Any) -> None:
-        table = arrow.table({name: x if isinstance(x, list) else x.numpy() for name, x in columns.items()})
-        arrow.csv.write_csv(table, file, arrow.csv.WriteOptions(include_header=bool(headers) and headers.pop()))
+            def write(columns: Mapping[str, Any]) -> None:
+                table = arrow.table({name: x if isinstance(x, list) else x.numpy() for name, x in columns.items()})
+                arrow.csv.write_csv(table, file, arrow.csv.WriteOptions(include_header=bool(headers) and headers.pop()))
 
-    if out == STDOUT:
-        yield partial(write, file=sys.stdout.buffer)
-        return
-    # Arrow would refuse a path that is not UTF-8; therefore it gets an open file.
-    with replacing(out) as temporary, temporary.open("wb") as file:
-        yield partial(write, file=file)
+            yield write

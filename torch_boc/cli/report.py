@@ -98,7 +98,6 @@ def compare(
     ood: o.OodFiles = None,
     probabilities: o.Probabilities = False,
     classes: o.Classes = None,
-    trials: o.Trials = 100,
     replicates: o.Replicates = 1000,
     seed: o.Seed = 42,
     out: o.Folder = None,
@@ -119,8 +118,6 @@ def compare(
     from .inputs import Files, by_name, split_name
 
     named = by_name(models)
-    if len(named) < 2:
-        raise ValueError(f"expected at least two models to compare, got {len(named)}")
     folder = choose_folder(out, json=json, files=comparison_files(named))
     with working("loading libraries") as tell:
         from ..evaluation import compare as compare_models
@@ -138,8 +135,7 @@ def compare(
                 )
             read = [files.read(f"{name}={path}", targets=False) for path in paths]
             others[name] = dict(zip(logits, read, strict=True))
-        how: dict[str, Any] = {"trials": trials, "replicates": replicates, "seed": seed, "progress": tell}
-        comparison = compare_models(given, others, **how)
+        comparison = compare_models(given, others, replicates=replicates, seed=seed, progress=tell)
     _present(comparison, folder, [f"Bag of coins: {len(given)} models, side by side"], json=json, quiet=quiet)
 
 

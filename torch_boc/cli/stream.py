@@ -3,7 +3,8 @@
 import hashlib
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,56 +24,54 @@ CHUNK = 2**16  # so many bytes of standard input are taken at once, if they are 
 SHOWN = 40  # so many characters of a bad line
 
 
+@dataclass
 class Stream:
     """A monitor, how many rows of each file it has taken, and the file that keeps both.
 
-    Args:
+    Attributes:
         files: reads the samples.
-        ready: the test; None to continue the stream of the state.
-        limits: `alpha` and `run_length` of the monitor; if both are None, those of the state, or its default.
         path: the file of the state, or None.
         every: print a line after about so many samples.
         stop: whether to stop at the first alarm.
         json: whether lines are printed as JSON.
+        taken: the number of rows by the digest of their file.
     """
 
-    def __init__(
-        self,
-        files: Files,
-        ready: Ready | None,
-        limits: Mapping[str, Any],
-        path: str | None,
-        every: int,
-        *,
-        stop: bool,
-        json: bool,
-    ) -> None:
-        self.files, self.path, self.every, self.stop, self.json = files, path, every, stop, json
-        self.taken: dict[str, int] = {}  # the number of rows by the digest of their file
-        if path is not None and Path(path).exists():
-            self._load(path, ready, limits)
-        else:
+    files: Files
+    path: str | None
+    every: int
+    stop: bool
+    json: bool
+    taken: dict[str, int] = field(default_factory=dict)
+    ready: Ready = field(init=False)
+    monitor: DriftMonitor = field(init=False)
+
+    def begin(self, ready: Ready | None, **limits: Any) -> None:
+        """Begin with a test, or continue the stream of the state.
+
+        Args:
+            ready: the test; it may be None, or must be that of the state, if there is one.
+            limits: `alpha` and `run_length` of the monitor; if both are None, those of the state, or its default.
+        """
+        if self.path is None or not Path(self.path).exists():
             assert ready is not None
             self.ready, self.monitor = ready, DriftMonitor(ready.test, **limits)
             self.save()
-        if int(self.monitor.seen):
-            self.say("continued", f"continued: {self.now()}")
-
-    def _load(self, path: str, ready: Ready | None, limits: Mapping[str, Any]) -> None:
-        content, test = load_content(path, KIND, self.files)
+            return
+        content, test = load_content(self.path, KIND, self.files)
         self.monitor = DriftMonitor(test, **{name: content[name] for name in limits})
         self.monitor.load_state_dict(content["state"])
-        begun, self.taken = self.monitor.test, dict(content["taken"])
-        assert begun is not None
-        self.ready = Ready(begun, None, printable(content["name"]))
-        other = ready is not None and (
-            ready.test.scoring != begun.scoring or not torch.equal(ready.test.counts, begun.counts)
-        )
-        if other or any(value is not None and value != content[name] for name, value in limits.items()):
+        begun: Any = self.monitor.test
+        self.ready, self.taken = Ready(begun, None, printable(content["name"])), dict(content["taken"])
+        new = begun if ready is None else ready.test
+        same = new.scoring == begun.scoring and torch.equal(new.counts, begun.counts)
+        if not same or any(value is not None and value != content[name] for name, value in limits.items()):
             raise ValueError(
-                f"{printable(path)}: expected the held-out samples, the score and the level with which this stream "
-                f"began ({self.monitor.extra_repr()}), got others; delete the file to begin again"
+                f"{printable(self.path)}: expected the held-out samples, the score and the level with which this "
+                f"stream began ({self.monitor.extra_repr()}), got others; delete the file to begin again"
             )
+        if int(self.monitor.seen):
+            self.say("continued", f"continued: {self.now()}")
 
     def save(self) -> None:
         """Write the state, if there is a file for it."""

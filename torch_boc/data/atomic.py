@@ -30,12 +30,7 @@ def check_file(path: str | os.PathLike[str]) -> Path:
         ...
     IsADirectoryError: expected the path of a file, got the folder .; add a file name to it
     """
-    if URI.match(os.fspath(path)):
-        raise ValueError(
-            f"expected a path of this machine, got the URI {os.fspath(path)}; write to a path, and copy the files from "
-            "there (torch_boc.ray.predict writes to URIs)"
-        )
-    path = Path(path)
+    path = _local(path)
     if path.is_dir():
         raise IsADirectoryError(f"expected the path of a file, got the folder {path}; add a file name to it")
     if path.exists() and not path.is_file():
@@ -48,9 +43,18 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     return path
 
 
+def _local(path: str | os.PathLike[str]) -> Path:
+    if URI.match(os.fspath(path)):
+        raise ValueError(
+            f"expected a path of this machine, got the URI {os.fspath(path)}; write to a path, and copy the files from "
+            "there (torch_boc.ray.predict writes to URIs)"
+        )
+    return Path(path)
+
+
 def check_folder(folder: str | os.PathLike[str], files: Iterable[str] = ("file",)) -> Path:
     """The path, if the folder exists or can be made and `files` can be written into it; otherwise an error."""
-    folder = Path(folder)
+    folder = _local(folder)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"expected a folder, got the file {folder}; choose another path")
     for name in files:

@@ -93,14 +93,16 @@ def find_target(
         fitting = {name: x for name, x in tensors.items() if _are_classes(x, shapes, binary)}
         if "[2]" in found:  # it is no pair
             if fitting:
-                got = f"{describe(batch)}, in which {' or '.join(fitting)} may be the target"
+                kind, places = f"a {type(batch).__name__} of {len(batch)}", " or ".join(fitting)
+                got = f"{kind}, in which {places} may be the target"
                 raise ValueError(f"expected a batch (x, target) or a mapping, got {got}")
         elif fitting:
             target: Tensor = _only(fitting)
             return target
         elif tensors:
+            got = ", ".join(f"{name} of shape {tuple(x.shape)}, dtype {x.dtype}" for name, x in tensors.items())
             wanted = " or ".join(map(str, sorted(shapes)))
-            raise ValueError(f"expected targets of shape {wanted}, as integer class indices, got {describe(tensors)}")
+            raise ValueError(f"expected targets of shape {wanted}, as integer class indices, got {got}")
     return None
 
 
