@@ -171,11 +171,9 @@ class TestEncodings:
             assert run_in(encoding, "report", "--help")[0] == 0
         assert run_in("ascii", "probe", "fehlt–é.npz") == (2, "", "torch-boc: error: fehlt-\\xe9.npz: no such file\n")
 
-    @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-    def test_json_is_json(self, run_in, files, encoding):
+    def test_json_is_json(self, run_in, files):
         (files / "noise.npz").rename(files / "é\U0001f600.npz")
-        options = ("test.npz", "--ood", "é\U0001f600.npz", "--replicates", "5", "--json")
-        code, out, _ = run_in(encoding, "report", *options)
+        code, out, _ = run_in("ascii", "report", "test.npz", "--ood", "é\U0001f600.npz", "--replicates", "5", "--json")
         assert code == 0
         assert "é\U0001f600" in output.json.loads(out)["settings"]["samples"]
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.systems import unix_only
-from torch_boc.data.atomic import check_file, check_folder, printable, replacing, temporary_name
+from torch_boc.data.atomic import check_file, check_folder, printable, replacing
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -34,12 +34,6 @@ def test_the_longest_names_can_be_written(tmp_path, name):
     with replacing(check_file(tmp_path / name)) as temporary:
         temporary.write_text("whole")
     assert (tmp_path / name).read_text() == "whole"
-
-
-def test_temporary_names_differ_and_tell_what_they_are(tmp_path):
-    first, second = temporary_name(tmp_path / "a.csv"), temporary_name(tmp_path / "a.csv")
-    assert first != second
-    assert first.name.startswith(".a.csv.")
 
 
 @unix_only

@@ -130,7 +130,8 @@ def _only(found: dict[str, Any]) -> Any:
     """The one target that was found, or None. The same object under two names is one target."""
     different = {id(x): x for x in found.values()}
     if len(different) > 1:
-        raise ValueError(f"expected one target, got {' and '.join(found)}; rename the one that is not the target")
+        got = " and ".join(map(repr, found))
+        raise ValueError(f"expected one target, got {got}; rename the one that is not the target")
     return next(iter(different.values()), None)
 
 
