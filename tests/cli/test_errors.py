@@ -13,83 +13,61 @@ import torch_boc.evaluation.evaluate  # noqa: F401
 from tests.systems import unix_only
 from torch_boc.report.report import Report
 
-VAL = ("--calibration", "val.npz")
-REPORT = ("report", "test.npz")
-SCREEN = ("screen", "test.npz")
-
-USAGE = {
-    ("prob",): "No such command 'prob'. Did you mean 'probe'?",
-    ("probe",): "Missing argument 'PATH'",
-    ("report",): "Missing argument 'PATH'",
-    ("probe", "a.npz", "--trials", "many"): "Invalid value for '--trials'",
-    ("probe", "a.npz", "--trials", "100000000"): "Invalid value for '--trials'",
-    ("probe", "a.npz", "--fast"): "No such option: --fast (see",
-    ("probe", "a.npz", "--hel"): "No such option: --hel (see",
-    ("probe", "a.npz", "--probability"): "No such option: --probability (Possible options: --probabilities) (see",
-    (*REPORT, "--seed", "-1"): "Invalid value for '--seed'",
-}
-BAD = {
-    # files
-    ("probe", "none.npz"): "none.npz: no such file",
-    ("probe", "junk.npz"): "junk.npz: expected a whole .npz file, got one that seems damaged",
-    ("probe", "junk.txt"): "junk.txt: expected a file that ends in .npz, .npy, ",
-    ("probe", "shares.npz"): "shares.npz: expected logits or log-probabilities, got probabilities",
-    ("probe", "https://host/a.npz"): "https://host/a.npz: expected a URI that Arrow can read, such as s3://bucket/fold",
-    ("probe", "test.npz", "--classes", "junk.json"): "junk.json: expected the name of a class in each line, or JSON",
-    ("probe", "test.npz", "--probabilities"): "test.npz: expected probabilities, not negative and of sum 1 within",
-    # outputs
-    ("probe", "test.npz", "-o", "out.txt"): "out.txt: expected an output that ends in .parquet or .csv, got '.txt'",
-    ("probe", "test.npz", "-o", "folder.csv"): "expected the path of a file, got the folder folder.csv",
-    ("probe", "test.npz", "-o", "test.npz/new/out.csv"): "expected test.npz/new/out.csv in a folder, got ",
-    ("probe", "one.parquet", "-o", "one.parquet"): "one.parquet: expected an output that is not the input, got",
-    (*REPORT, "--out", "test.npz"): "expected a folder, got the file test.npz; choose another path",
-    (*REPORT, "--out", "full"): "expected the path of a file, got the folder full/report.json",
-    ("demo", "vit-cifar10", "--out", "full"): "expected the path of a file, got the folder full/report.json",
-    ("demo", "--out", "index"): "expected the path of a file, got the folder index/index.html",
-    # sets of a report
-    ("demo", "../zoo/resnet20-cifar10"): "expected an entry among minilm-clinc150, ",
-    (*REPORT, "--ood", "junk.npz"): "junk.npz: expected a whole .npz file",
-    (*REPORT, "--train", "shares.npz"): "shares.npz: expected logits",
-    (*REPORT, "--ood", "three.npz"): "expected the same number of classes in every set, got 4 in 'id' and 3 in 'three'",
-    (*REPORT, "--calibration", "bare.npy"): "bare: expected logits with targets, got none",
-    (*REPORT, "--ood", "noise.npz", "--ood", "noise=val.npz"): "val.npz: expected another name for it, got 'noise' tw",
-    (*REPORT, "--ood", "id=noise.npz"): "expected a different name for each set, got 'id' twice; rename one",
-    (*REPORT, "--ood", "far="): "expected NAME=PATH or PATH, got 'far='",
-    # models to compare
-    ("compare", "test.npz"): "expected at least two models to compare, got 1",
-    ("compare", "test.npz", "test.npz"): "test.npz: expected another name for it, got 'test' twice; use NAME=test.npz",
-    (
-        "compare",
-        "test.npz",
-        "val.npz",
-        "--ood",
-        "far=a.npz",
-    ): "--ood: expected NAME=PATH,PATH with a file for each",
-    (
-        "compare",
-        "test.npz",
-        "val.npz",
-        "--ood",
-        "a.npz",
-    ): "--ood: expected NAME=PATH,PATH with a file for each",
-    # tests
-    SCREEN: "expected --calibration PATH or --test PATH, which says what to compare with, got none",
-    (*SCREEN, *VAL, "--test", "t.pt"): "expected --calibration PATH or --test PATH",
-    (*SCREEN, *VAL, "--alpha", "0"): "expected --alpha in (0, 1), got 0.0",
-    (*SCREEN, *VAL, "--fdr", "1.5"): "expected --fdr in (0, 1), got 1.5",
-    (*SCREEN, *VAL, "--error", "1"): "expected --error in (0, 1), got 1.0",
-    (*SCREEN, "--calibration", "bare.npy", "--error", "0.1"): "bare: expected held-out samples with targets",
-    (*SCREEN, *VAL, "--score", "best"): "expected score among msp,",
-    (*SCREEN, *VAL, "--groups", "colour"): "expected groups as None, 'prediction' or 'confidence'",
-    ("screen", "three.npz", *VAL): "three.npz: expected 4 classes, as in val, got 3",
-    (*SCREEN, "--calibration", "one.parquet", "-o", "one.parquet"): "one.parquet: expected an output that is not the",
-    (*SCREEN, "--test", "none.pt"): "none.pt: no such file",
-    (*SCREEN, "--test", "junk.npz"): "junk.npz: expected a file that torch-boc has written, got something else",
-    (*SCREEN, "--test", "other.pt"): "other.pt: expected a torch_boc.ConformalTest, got None",
-    (*SCREEN, "--test", "t.pt", "--score", "msp"): "expected --score with --calibration, got it with --test",
-    ("monitor", "test.npz", *VAL, "--alpha", "2"): "expected --alpha in (0, 1), got 2.0",
-    ("monitor", "test.npz", *VAL, "--alpha", "0.1", "--run-length", "9"): "expected alpha, or run_length above 1, got",
-}
+USAGE = """
+prob                               | No such command 'prob'. Did you mean 'probe'?
+probe                              | Missing argument 'PATH'
+probe a.npz --trials 100000000     | Invalid value for '--trials'
+probe a.npz --fast                 | No such option: --fast (see
+probe a.npz --probability          | No such option: --probability (Possible options: --probabilities) (see
+report test.npz --seed -1          | Invalid value for '--seed'
+text --model folder.csv none.txt   | Invalid value for 'FILE...'
+trace --response a --num-classes 9 | Invalid value for '--response'
+"""
+BAD = """
+probe none.npz                   | none.npz: no such file
+probe junk.npz                   | junk.npz: expected arrays of numbers that NumPy has saved, got another file
+probe junk.txt                   | junk.txt: expected a file that ends in .npz, .npy,
+probe shares.npz                 | shares.npz: expected logits or log-probabilities, got probabilities
+probe https://host/a.npz         | https://host/a.npz: expected a URI that Arrow can read, such as s3://bucket/fold
+probe test.npz --classes junk.json | junk.json: expected the name of a class in each line, or JSON with id2label
+probe test.npz --probabilities   | test.npz: expected probabilities, not negative and of sum 1 within
+probe test.npz -o out.txt        | out.txt: expected an output that ends in .parquet or .csv, got '.txt'
+probe test.npz -o folder.csv     | expected the path of a file, got the folder folder.csv
+probe test.npz -o test.npz/new/out.csv | expected test.npz/new/out.csv in a folder, got
+probe one.parquet -o one.parquet | one.parquet: expected an output that is not the input, got
+report test.npz --out test.npz   | expected a folder, got the file test.npz; choose another path
+report test.npz --out full       | expected the path of a file, got the folder full/report.json
+demo ../zoo/resnet20-cifar10     | expected an entry among minilm-clinc150,
+report test.npz --ood three.npz  | expected the same number of classes in every set, got 4 in 'id' and 3 in 'three'
+report test.npz --calibration bare.npy | bare: expected logits with targets, got none
+report test.npz --ood noise.npz --ood noise=val.npz | val.npz: expected another name for it, got 'noise' twice; use
+report test.npz --ood id=noise.npz | expected a different name for each set, got 'id' twice; rename one
+report test.npz --ood far=       | expected NAME=PATH or PATH, got 'far='
+compare test.npz                 | expected at least two models to compare, got 1
+compare test.npz test.npz        | test.npz: expected another name for it, got 'test' twice; use NAME=test.npz
+compare test.npz val.npz --ood far=a.npz | --ood: expected NAME=PATH,PATH with a file for each
+screen test.npz                  | expected --calibration PATH or --test PATH, which says what to compare with, got none
+screen test.npz --calibration val.npz --alpha 0 | expected alpha in (0, 1), got 0.0
+screen test.npz --calibration val.npz --fdr 1.5 | expected fdr in (0, 1), got 1.5
+screen test.npz --calibration bare.npy --error 0.1 | bare: expected held-out samples with targets
+screen test.npz --calibration val.npz --score best | expected score among msp,
+screen test.npz --calibration val.npz --groups colour | expected groups as None, 'prediction' or 'confidence'
+screen three.npz --calibration val.npz | three.npz: expected 4 classes, as in val, got 3
+screen test.npz --test none.pt   | none.pt: no such file
+screen test.npz --test junk.npz  | junk.npz: expected a file that torch-boc has written, got something else
+screen test.npz --test other.pt  | other.pt: expected a torch_boc.ConformalTest, got None
+screen test.npz --test t.pt --score msp | expected --score with --calibration, got it with --test
+monitor test.npz --calibration val.npz --alpha 2 | expected alpha in (0, 1), got 2.0
+monitor test.npz --calibration val.npz --alpha 0.1 --run-length 9 | expected alpha, or run_length above 1, got
+trace                            | expected --model FOLDER or --response PATH, got none
+trace --model a                  | expected --prompt TEXT with --model, got none; --prompt - reads it from stdin
+trace --response junk.json       | expected --num-classes N, the size of the vocabulary, with --response
+trace --response junk.json --num-classes 9 | junk.json: expected a response as JSON
+trace --model a --prompt x -o .  | expected the path of a file, got the folder .
+trace --model . --prompt x       | .: transformers cannot load a causal language model
+text --model nowhere junk.txt    | nowhere: no such folder; give --model the folder of a model
+text --model a/b junk.txt --out . | expected the path of a file, got the folder .
+"""
 
 
 @pytest.fixture
@@ -108,20 +86,19 @@ def odd(files, monkeypatch):
         (files / name).write_bytes(b"junk")
     parquet.write_table(pa.table({"logit_0": [1.0], "logit_1": [2.0]}), files / "one.parquet")
     torch.save({"logits": torch.zeros(3)}, files / "other.pt")
-    for folder in ("folder.csv", "full/report.json", "index/index.html"):
+    for folder in ("folder.csv", "full/report.json"):
         (files / folder).mkdir(parents=True)
     return files
 
 
-@pytest.mark.parametrize(
-    ("args", "message"), (USAGE | BAD).items(), ids=lambda x: " ".join(x) if type(x) is tuple else ""
-)
-def test_one_line(run, odd, args, message):
+@pytest.mark.parametrize("case", (USAGE + BAD).strip().replace("\n\n", "\n").splitlines())
+def test_one_line(run, odd, case):
     before = sorted(odd.rglob("*"))
-    code, out, err = run(*args)
+    line, _, message = case.partition(" | ")
+    code, out, err = run(*line.split())
     assert (code, out) == (2, "")
     assert err.startswith(f"torch-boc: error: {message}")
-    assert err.endswith("--help)\n") == (args in USAGE)
+    assert err.endswith("--help)\n") == (case in USAGE)
     assert err.count("\n") == 1
     assert sorted(odd.rglob("*")) == before
 
@@ -157,8 +134,8 @@ class TestMemory:
         assert not [path for path in files.iterdir() if "out.csv" in path.name]
 
     def test_a_file_of_that_name_is_no_lack_of_memory(self, run, files):
-        (files / "out of memory.npz").write_bytes(b"noise")
-        code, _, err = run("probe", "out of memory.npz")
+        (files / "out of memory.pt").write_bytes(b"noise")
+        code, _, err = run("probe", "out of memory.pt")
         assert code == 2
         assert "damaged" in err
 

@@ -11,9 +11,7 @@ import transformers
 from tests.language import servers
 from tests.transformers.cases import byte_model, byte_tokenizer, prose
 from torch_boc.cli import language_model as command
-from torch_boc.cli.language_model import UNKNOWN
 from torch_boc.language import Trace
-from torch_boc.language.trace_page import SCALES
 from torch_boc.transformers import evaluate_text
 
 CHAT = "{% for message in messages %}User: {{ message.content }}\n{% endfor %}Bot:"
@@ -60,7 +58,7 @@ def test_the_numbers_of_texts(run, folder, book):
 
 def test_json_is_alone_on_stdout_and_a_file_is_read_in_pieces(run, folder, book, monkeypatch):
     monkeypatch.setattr(command, "PIECE", 50)
-    options = ("--context", "32", "--stride", "5", "--bos", "--dtype", "float32", "--json")
+    options = ("--context", "32", "--stride", "5", "--bos", "--json")
     code, out, err = run("text", "--model", folder, "book.txt", *options)
     assert (code, err) == (0, "")
     content = json.loads(out, parse_constant=pytest.fail)
@@ -98,24 +96,21 @@ def test_a_page_of_generated_text(run, folder, tmp_path):
 def test_drawn_tokens_are_those_of_the_seed(run, folder, tmp_path):
     state = torch.get_rng_state()
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        args = ("--sample", "--temperature", 5, "--seed", seed, "--table", f"{name}.parquet")
+        args = ("--temperature", 5, "--seed", seed, "--table", f"{name}.parquet")
         assert trace_model(run, folder, *args).code == 0
     found = [text_of(tmp_path / f"{name}.parquet") for name in "abc"]
     assert found[0] == found[1] != found[2]
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_prompt_from_stdin_a_quantity_and_a_chat(run, folder, tmp_path, monkeypatch):
+def test_a_prompt_from_stdin_and_a_chat(run, folder, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("Naïve café"))
-    args = ("--model", folder, "--prompt", "-", "--max-new-tokens", 3, "--quantity", "gap", "--json")
+    args = ("--model", folder, "--prompt", "-", "--max-new-tokens", 3, "--json")
     code, out, _ = run("trace", *args)
     content = json.loads(out)
     assert (code, content["classes"], content["files"]) == (0, byte_model().config.vocab_size, ["trace.html"])
-    page = (tmp_path / "trace.html").read_text(encoding="utf-8")
-    assert "Naïve café" in page
-    assert "<option value='gap' selected>" in page
-    err = trace_model(run, folder, "--chat").err
-    assert f"{folder}: expected a chat template for --chat, got none; leave --chat out" in err
+    assert "Naïve café" in (tmp_path / "trace.html").read_text(encoding="utf-8")
+    assert "chat_template is not set" in trace_model(run, folder, "--chat").err
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(tmp_path / "talking")
@@ -125,56 +120,34 @@ def test_a_prompt_from_stdin_a_quantity_and_a_chat(run, folder, tmp_path, monkey
 
 
 def test_a_page_of_a_response(run, response, tmp_path):
-    """It can be tinted by all that is accepted."""
-    for name in (x for x in SCALES if x not in UNKNOWN["--response"]):
-        args = ("--num-classes", 40, "-o", "b.html", "--table", "b.parquet", "--quantity", name)
-        code, out, err = run("trace", "--response", response, *args)
-        assert (code, err) == (0, "")
-        assert pandas.read_parquet(tmp_path / "b.parquet")[name].notna().all()
-        found = Trace.from_response(response.read_bytes(), num_classes=40)
-        assert (tmp_path / "b.html").read_text(encoding="utf-8") == found.html(name)
+    args = ("--num-classes", 40, "-o", "b.html", "--table", "b.parquet")
+    code, out, err = run("trace", "--response", response, *args)
+    assert (code, err) == (0, "")
+    assert pandas.read_parquet(tmp_path / "b.parquet")["lost_coins"].notna().all()
+    found = Trace.from_response(response.read_bytes(), num_classes=40)
+    assert (tmp_path / "b.html").read_text(encoding="utf-8") == found.html()
     assert "9 tokens, perplexity" in out
     assert "ended by stop" in out
-
-
-MODEL = ["trace", "--model", "a", "--prompt", "x"]
+    err = run("trace", "--response", "chat.json", "--num-classes", "3").err
+    assert err.startswith("torch-boc: error: chat.json: expected 1 to 3 log-probabilities")
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["text", "--model", "nowhere", "book.txt"], "nowhere: no such folder; give --model the folder of a model"),
-        (["text", "--model", ".", "book.txt"], "transformers cannot load a causal language model"),
-        (["text", "--model", "x.gguf", "book.txt"], "x.gguf: no such folder; give --model the folder of a model"),
-        (["text", "--model", "FOLDER", "missing.txt"], "missing.txt: expected a text file, got no such file"),
-        (["text", "--model", "FOLDER", "."], ".: expected a text file, got a folder"),
-        (["text", "--model", "FOLDER", "empty.txt"], "empty.txt: expected a text, got an empty file"),
-        (["text", "--model", "FOLDER", "latin.txt"], "expected a text in UTF-8, got invalid start byte at byte 4"),
-        (["text", "--model", "FOLDER", "book.txt", "--context", "65"], "at most 64, the context of the model, got 65"),
-        (["text", "--model", "FOLDER", "book.txt", "--dtype", "int8"], "expected --dtype among auto, float32"),
-        (["text", "--model", "FOLDER", "book.txt", "--out", "."], "expected the path of a file, got the folder ."),
-        (["trace"], "expected --model FOLDER or --response PATH, got none"),
-        (["trace", "--model", "a", "--response", "b"], "expected --model FOLDER or --response PATH, got both"),
-        (["trace", "--model", "a"], "expected --prompt TEXT with --model, got none; --prompt - reads it from stdin"),
-        (["trace", "--response", "a"], "expected --num-classes N, the size of the vocabulary, with --response"),
-        (["trace", "--response", "a", "--num-classes", "9"], "a: no such file"),
-        ([*MODEL, "--temperature", "2"], "expected --temperature above 0 and with --sample, got 2.0"),
-        ([*MODEL, "--quantity", "beauty"], "expected --quantity among lost_coins, confidence,"),
+        (["."], "Invalid value for 'FILE...'"),
+        (["empty.txt"], "empty.txt: expected a text of at least two tokens, got an empty text"),
+        (["latin.txt"], "latin.txt: expected a text in UTF-8, got invalid start byte at byte 4"),
         (
-            ["trace", "--response", "a", "--num-classes", "9", "--quantity", "entropy"],
-            "expected --quantity among lost_coins, confidence, rank, log_probability, gap with --response",
+            ["book.txt", "--context", "65"],
+            "expected a context of at least 2 tokens and at most 64, the context of the model",
         ),
-        ([*MODEL, "-o", "."], "expected the path of a file, got the folder ."),
-        (["trace", "--model", "book.txt", "--prompt", "x"], "expected the folder of a model or a file that ends in .g"),
-        (["trace", "--response", "book.txt", "--num-classes", "9"], "book.txt: expected a response as JSON"),
-        (["trace", "--response", "chat.json", "--num-classes", "3"], "chat.json: expected 1 to 3 log-probabilities"),
     ],
 )
-def test_errors_are_one_line(run, folder, book, response, args, message):
+def test_texts_that_cannot_be_read(run, folder, book, args, message):
     (book / "empty.txt").touch()
     (book / "latin.txt").write_bytes(b"abcd\xffxyz")
-    code, out, err = run(*(folder if x == "FOLDER" else x for x in args))
+    code, out, err = run("text", "--model", folder, *args)
     assert (code, out) == (2, "")
-    assert err.startswith("torch-boc: error: ")
-    assert message in err
+    assert err.startswith(f"torch-boc: error: {message}")
     assert err.count("\n") == 1

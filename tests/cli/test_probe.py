@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from pyarrow import csv, parquet
@@ -60,7 +59,7 @@ def test_without_targets_there_is_no_accuracy(run, files):
     assert parquet.read_table(files / "a.parquet").column_names[:2] == ["index", "prediction"]
     out = run("probe", "bare.npy").out
     assert "accuracy" not in out
-    assert "The paper's test does not hold its level of 5 %" in out
+    assert "The paper's test does not hold its level" in out
 
 
 def test_probabilities_and_names_of_classes(run, files):
@@ -102,34 +101,15 @@ def test_an_interruption_leaves_what_was_there(run, files, monkeypatch, kind):
     assert sorted(path.name for path in files.iterdir()) == before
 
 
-FORMATS = ("npz", "parquet")
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_parts_give_what_the_whole_gives(run, files, monkeypatch, kind):
-    """The printed numbers are sums in another order, and the tables are the same to the last digit."""
-    save(files / f"a.{kind}", read_arrays(files / "test.npz"))
-    whole = json.loads(run("probe", f"a.{kind}", "--json", "-o", "whole.parquet").out)
-    monkeypatch.setattr(reading, "block_elements", lambda device: 4 * 7)
-    parts = json.loads(run("probe", f"a.{kind}", "--json", "-o", "parts.parquet").out)
-    assert (whole.pop("output"), parts.pop("output")) == ("whole.parquet", "parts.parquet")
-    assert parts.pop("name") == whole.pop("name")
-    assert [key for key, x in parts.items() if x is None] == [key for key, x in whole.items() if x is None]
-    numbers = {key: x for key, x in whole.items() if x is not None}
-    assert {key: parts[key] for key in numbers} == pytest.approx(numbers, rel=1e-12)
-    assert parquet.read_table(files / "parts.parquet").equals(parquet.read_table(files / "whole.parquet"))
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_an_error_in_the_last_row_leaves_what_was_there(run, files, monkeypatch, kind):
+def test_an_error_in_the_last_row_leaves_what_was_there(run, files, monkeypatch):
     monkeypatch.setattr(reading, "block_elements", lambda device: 4 * 64)
     arrays = read_arrays(files / "test.npz")
     arrays["target"][-1] = 17
-    save(files / f"a.{kind}", arrays)
+    np.savez(files / "a.npz", **arrays)
     (files / "out.parquet").write_text("from before")
-    code, out, err = run("probe", f"a.{kind}", "-o", "out.parquet")
+    code, out, err = run("probe", "a.npz", "-o", "out.parquet")
     assert (code, out) == (2, "")
-    assert err.startswith(f"torch-boc: error: a.{kind}: expected targets in [0, 4), got 1 outside, such as 17")
+    assert err.startswith("torch-boc: error: a.npz: expected targets in [0, 4), got 1 outside, such as 17")
     assert (files / "out.parquet").read_text() == "from before"
     assert not [path for path in files.iterdir() if path.name.endswith(".tmp")]
 
@@ -152,8 +132,3 @@ def test_rows_that_do_not_count_keep_their_place(run, files):
     table = parquet.read_table(files / "out.parquet").to_pydict()
     assert (table["index"][4], table["filename"][4], table["target"][4]) == (4, "4.png", -100)
     assert [str(x) == "nan" for x in table["gap"][:4]] == [True, True, False, False]
-
-
-def save(path, arrays):
-    columns = {f"logit_{i}": arrays["logits"][:, i] for i in range(4)} | {"target": arrays["target"]}
-    np.savez(path, **arrays) if path.suffix == ".npz" else parquet.write_table(pa.table(columns), path)

@@ -14,7 +14,7 @@ from tests.cli.cases import samples
 from tests.data.cases import labelled, unfamiliar
 from tests.data.tables import logit_table, some_samples, write_parts
 from torch_boc import zoo
-from torch_boc.cli import inputs, output
+from torch_boc.cli import inputs
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.report.report import Report
 from torch_boc.zoo.entry import read_entry
@@ -58,13 +58,6 @@ def test_json_is_alone_on_stdout(run, files):
     assert {path.name for path in (files / "c").iterdir()} > FILES
 
 
-def test_a_calibration_file_that_is_the_test_file_is_said_aloud(run, files):
-    code, out, err = run("report", "test.npz", "--calibration", "val=test.npz", "--replicates", "10")
-    assert code == 0
-    assert "torch-boc: warning: 200 of the 200 rows of 'id' are also in the calibration split 'val'" in err
-    assert "200 of the 200 rows of “id” are also in the calibration split “val”" in " ".join(out.split())
-
-
 def test_probabilities_and_logits_without_targets(run, files):
     data = read_arrays(files / "test.npz")
     np.save(files / "bare.npy", data["logits"])
@@ -104,21 +97,13 @@ def test_a_gate_for_machines(run, files):
         assert message in err
 
 
-@pytest.mark.parametrize(
-    ("value", "name", "path"),
-    [
-        ("svhn=a/b.npz", "svhn", "a/b.npz"),
-        ("runs/lr=0.1/b.npz", "b", "runs/lr=0.1/b.npz"),
-        ("x=lr=0.1.npz", "x", "lr=0.1.npz"),
-        ("there=1.npz", "there=1", "there=1.npz"),
-        ("https://host/lr=0.1/a.npz", "a", "https://host/lr=0.1/a.npz"),
-    ],
-)
-def test_names_of_sets(tmp_path, monkeypatch, value, name, path):
+def test_names_of_sets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there=1.npz").touch()
-    found = inputs.split_name(value)
-    assert (found[0], str(found[1])) == (name, path)
+    assert inputs.split_name("x=lr=0.1.npz") == ("x", "lr=0.1.npz")
+    assert inputs.split_name("there=1.npz") == ("there=1", "there=1.npz")
+    assert inputs.split_name("https://host/lr=0.1/a.npz") == ("a", "https://host/lr=0.1/a.npz")
+    assert inputs.split_name("report.json") == ("report", "report.json")
 
 
 def test_an_interruption_leaves_no_half_of_a_file(run, files, monkeypatch):
@@ -128,12 +113,6 @@ def test_an_interruption_leaves_no_half_of_a_file(run, files, monkeypatch):
     monkeypatch.setattr(Report, "to_json", interrupted)
     assert run("report", *OPTIONS) == (130, "", "torch-boc: interrupted\n")
     assert not list((files / "boc-report").glob("*"))
-
-
-def test_the_sizes_of_files():
-    assert [output.size(n) for n in (0, 999, 1000, 999_949, 7.1e9, 4e12)] == [
-        *("0 B", "999 B", "1.0 kB", "999.9 kB", "7.1 GB", "4000.0 GB")
-    ]
 
 
 def test_compare(run, tmp_path):

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,12 +32,10 @@ def model_output():
 OUTPUTS = {
     "tensor": lambda: LOGITS,
     "dict": lambda: {"loss": LOSS, "logits": LOGITS},
-    "ordered dict": lambda: OrderedDict(features=torch.ones(4, 8), logits=LOGITS),
     "segmentation": lambda: OrderedDict(out=LOGITS, aux=torch.ones(4, 3)),
     "ModelOutput": model_output,
     "dataclass": lambda: Answer(LOGITS),
     "named tuple": lambda: namedtuple("Outputs", "logits aux_logits")(LOGITS, torch.ones(4, 3)),
-    "namespace": lambda: SimpleNamespace(logits=LOGITS),
     "tuple of one": lambda: (LOGITS,),
     "loss and logits": lambda: (LOSS, LOGITS),
     "logits and classes": lambda: [LOGITS, TARGET],
@@ -164,18 +161,3 @@ def test_targets_in_the_outputs_come_first():
 def test_only_what_can_be_the_target_is_ambiguous():
     batch = {"label": TARGET, "y": nn.functional.one_hot(TARGET), "target": LOGITS}
     assert find_target(None, batch, LOGITS) is TARGET
-
-
-def test_the_class_axis_of_images_must_be_given():
-    """As torchvision's segmentation models answer: the last axis is the width."""
-    images = torch.randn(2, 5, 3, 4)
-    model, gap = Model({"out": images}), functional.bag_of_coins(images, dim=1).gap
-    with pytest.raises(ValueError, match=r"expected dim, the class axis, for logits of shape \(2, 5, 3, 4\)"):
-        BoCClassifier(model)(images)
-    with pytest.warns(UserWarning, match=r"dim=1 reads 5 classes .* and dim=-1 4 classes"), watch(model) as watching:
-        assert model(images) is model.output
-    assert watching.skipped == 1
-    assert BoCClassifier(model, dim=1)(images).gap.equal(gap)
-    with watch(model, dim=1) as watching:
-        model(images)
-    torch.testing.assert_close(watching.compute()["gap"], gap.double().mean())

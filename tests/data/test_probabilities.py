@@ -68,13 +68,6 @@ def test_what_is_neither(logits):
     assert len(read_logits(logits, "test")) == len(logits)
 
 
-def test_what_may_be_probabilities_is_said_aloud():
-    """All of [0, 1], as after a sigmoid, but no sums of 1."""
-    odd = torch.rand(40, 5, generator=torch.Generator().manual_seed(0))
-    with pytest.warns(UserWarning, match=r"test: every value lies in \[0, 1\], as probabilities do, but the rows sum"):
-        read_logits(odd, "test")
-
-
 def test_zero_becomes_the_logarithm_of_a_tiny_number():
     data = read_logits((torch.tensor([[1.0, 0.0], [0.25, 0.75]]), [1, 0]), "test", from_probabilities=True)
     expected = torch.tensor([[0.0, np.log(SMALLEST)], [np.log(0.25), np.log(0.75)]], dtype=torch.float32)

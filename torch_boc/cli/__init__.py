@@ -1,12 +1,10 @@
 """The command line: `torch-boc demo`, `report`, `compare`, `probe`, `screen`, `monitor`, `text`, `trace`, `doctor`."""
 
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
 
 INTERRUPTED = 130
 
@@ -30,18 +28,12 @@ def quitting_at_once() -> Iterator[None]:
 
     An exception would be raised in the middle of an import, and libraries may take it for a failed import.
     """
-
-    def leave(*_: Any) -> NoReturn:
-        sys.stderr.write("torch-boc: interrupted\n")
-        sys.stderr.flush()
-        os._exit(INTERRUPTED)
-
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # nobody else handles Ctrl-C
-    if not usual or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, leave)
+    usual = usual and threading.current_thread() is threading.main_thread()
+    if usual:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

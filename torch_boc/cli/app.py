@@ -2,15 +2,15 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
-from .. import __version__
 from ..data.atomic import is_memory_error
 from . import INTERRUPTED, quitting_at_once
+from . import options as o
 from .doctor import doctor
 from .language_model import text, trace
 from .monitor import ALARM, monitor
@@ -57,20 +57,18 @@ def _app() -> typer.Typer:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback(**_help(HELP))(_options)
     for command in COMMANDS:
-        app.command(**_help(command.__doc__ or ""))(_with_torch(command))
+        app.command(cls=Command, **_help(command.__doc__ or ""))(command)
     return app
 
 
-def _with_torch(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which imports torch before it begins. The help of all commands needs no torch, and comes at once."""
+class Command(TyperCommand):
+    """Imports torch before it begins. The help of all commands needs no torch, and comes at once."""
 
-    @wraps(command)
-    def run(*args: Any, **options: Any) -> None:
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
         with quitting_at_once():
             import torch  # noqa: F401
-        command(*args, **options)
-
-    return run
+        return super().invoke(ctx)
 
 
 def _help(text: str) -> dict[str, Any]:
@@ -81,26 +79,13 @@ def _help(text: str) -> dict[str, Any]:
     return {"help": help_text, "epilog": "\n".join(["[bold]Examples[/bold]", *lines])}
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"torch-boc {__version__}")
-        raise typer.Exit()
-
-
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version and exit."),
-    ] = False,
-) -> None:
+def _options(version: o.Version = False) -> None:
     """Takes the options that stand before a command."""
 
 
 def _explain(error: Exception) -> int:
     """Print an error that the user can correct, as one line, and return the exit code; raise any other error."""
     if hasattr(error, "format_message"):
-        if possible := getattr(error, "possibilities", None):  # that an option is like --help says nothing
-            error.possibilities = [name for name in possible if name != "--help"]  # type: ignore[attr-defined]
         context = getattr(error, "ctx", None)
         more = f" (see {context.command_path} --help)" if context is not None else ""
         say(f"error: {error.format_message().rstrip('.')}{more}")

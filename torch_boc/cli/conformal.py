@@ -1,21 +1,15 @@
 """The conformal test of a command line: calibrated on held-out logits, or read from a file."""
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
-from ..calibration import LeakWarning, OverlapWarning, leak_test, overlap_test
-from ..calibration.leaks import overlap_message
-from ..core.tally import is_class
-from ..data.atomic import printable
-from ..data.files import LogitBlock, LogitReader
+from ..data.atomic import printable, replacing
+from ..data.files import LogitReader
 from ..data.sets import LogitSet, naming
 from ..evaluation.samples import LOST
-from ..functional.coins import bag_of_coins
 from ..functional.screening import Scoring
 from ..nn import Acceptance, ConformalTest
 from .inputs import Files
@@ -29,17 +23,15 @@ class Ready(NamedTuple):
 
     Attributes:
         test: the test.
+        accept: which predictions may go out unseen, by the same held-out samples; None without their targets.
         name: the name of the held-out set.
-        from_probabilities: whether it was calibrated with logarithms of probabilities.
         data: the held-out set itself; None if the test was read from a file.
-        accept: the acceptance that was in that file, or None.
     """
 
     test: ConformalTest
+    accept: Acceptance | None
     name: str
-    from_probabilities: bool
     data: LogitSet | None = None
-    accept: Acceptance | None = None
 
     def open(self, files: Files, value: str) -> LogitReader:
         """The new samples in a file, which must have as many classes as the held-out ones."""
@@ -48,45 +40,11 @@ class Ready(NamedTuple):
             raise ValueError(f"{value}: expected {expected} classes, as in {self.name}, got {reader.num_classes}")
         return reader
 
-    def accepting(self) -> Acceptance:
-        """Which predictions may go out unseen, by the same held-out samples; raises if their targets are not known."""
-        if self.accept is not None:
-            return self.accept
-        if self.data is None or self.data.target is None:
-            got = "a test that was saved without --error" if self.data is None else "none"
-            raise ValueError(f"{self.name}: expected held-out samples with targets for --error, got {got}")
-        groups = "prediction" if self.test.scoring.groups == "prediction" else None
-        return Acceptance(groups, validate_args=False).calibrate(self.data.logits, self.data.target)
-
-    def packed(self, accept: Acceptance | None = None) -> dict[str, Any]:
-        """What a file keeps of the test, and of the acceptance: tensors and plain values only."""
-        kept = {"kind": KIND, "name": self.name, "from_probabilities": self.from_probabilities}
-        kept |= {} if accept is None else {"accept": accept.state_dict()}
-        return {**kept, "scoring": tuple(self.test.scoring), "state": self.test.state_dict()}
-
-    def warn_of_samples(self, name: str, new: LogitBlock) -> None:
-        """Warn if the held-out samples are easier than the new ones, or if some of them are among the new ones."""
-        held, target = self.data, new.notes.get("target")
-        if held is None:
-            return
-        target = target.long() if isinstance(target, Tensor) else None
-        shared = overlap_test(new.logits, held.logits, target, held.target)
-        if shared.suspicious:
-            test, other = repr(name), repr(held.name)
-            message = overlap_message("held-out", shared.shared, len(new.logits), test=test, other=other)
-            warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=2)
-        if held.target is None or target is None or not bool(is_class(target, held.num_classes).all()):
-            return
-        right = [int((bag_of_coins(x.logits).prediction == y).sum()) for x, y in ((held, held.target), (new, target))]
-        found = leak_test(right[0], len(held), right[1], len(target))
-        if found.suspicious:
-            warnings.warn(
-                f"accuracy {found.accuracy:.4f} on {held.name!r}, {found.test_accuracy:.4f} on {name!r}: if "
-                f"{held.name!r} is training data, too many familiar samples are flagged; otherwise {name!r} is harder, "
-                "or has another mix of classes",
-                LeakWarning,
-                stacklevel=2,
-            )
+    def save(self, path: str, kind: str, files: Files, **content: Any) -> None:
+        """Write tensors and plain values, with what `load_content` needs to know. The file is replaced as a whole."""
+        content |= {"kind": kind, "name": self.name, "probabilities": files.probabilities}
+        with replacing(path) as temporary:
+            torch.save({**content, "scoring": tuple(self.test.scoring)}, temporary)
 
 
 def ready_test(files: Files, calibration: str | None, kept: str | None, **how: Any) -> Ready:
@@ -99,8 +57,12 @@ def ready_test(files: Files, calibration: str | None, kept: str | None, **how: A
         if given:
             name = next(iter(given))
             raise ValueError(f"expected --{name} with --calibration, got it with --test, whose file decides it")
-        with naming(printable(kept)):
-            return unpacked(load_content(kept, KIND), files.probabilities)
+        content, test = load_content(kept, KIND, files)
+        test.load_state_dict(content["test"])
+        accept = None if content["accept"] is None else _acceptance(test)
+        if accept is not None:
+            accept.load_state_dict(content["accept"])
+        return Ready(test, accept, printable(content["name"]))
     test = ConformalTest(**{"score": SCORE} | given, validate_args=False)
     if files.probabilities and test.scoring.score in LOST:
         raise ValueError(
@@ -109,35 +71,29 @@ def ready_test(files: Files, calibration: str | None, kept: str | None, **how: A
     data = files.read(calibration or "")
     if not isinstance(data, LogitSet):
         raise ValueError(f"{calibration}: expected logits, got the columns of a predictor")
-    return Ready(test.calibrate(data.logits), data.name, data.from_probabilities, data)
+    accept = None if data.target is None else _acceptance(test).calibrate(data.logits, data.target)
+    return Ready(test.calibrate(data.logits), accept, data.name, data)
 
 
-def unpacked(content: Mapping[str, Any], probabilities: bool) -> Ready:
-    """The test of `Ready.packed`, if it was calibrated with what comes now, logits or probabilities."""
-    if content["from_probabilities"] != probabilities:
-        kinds, remedy = ("logits", "probabilities"), "leave out" if probabilities else "add"
-        expected, got = kinds[not probabilities], kinds[probabilities]
-        raise ValueError(f"expected {expected}, as at its calibration, got {got}; {remedy} --probabilities")
-    scoring = Scoring(*content["scoring"])
-    test = ConformalTest(*scoring[:3], resolution=scoring.resolution)
-    test.load_state_dict(content["state"])
-    test.check_calibrated()
-    accept = None
-    if "accept" in content:
-        accept = Acceptance("prediction" if scoring.groups == "prediction" else None)
-        accept.load_state_dict(content["accept"])
-    return Ready(test, printable(str(content["name"])), probabilities, accept=accept)
+def _acceptance(test: ConformalTest) -> Acceptance:
+    return Acceptance("prediction" if test.scoring.groups == "prediction" else None, validate_args=False)
 
 
-def load_content(path: str, kind: str) -> Mapping[str, Any]:
-    """The content of a file of ours. No code of the file is run."""
+def load_content(path: str, kind: str, files: Files) -> tuple[Mapping[str, Any], ConformalTest]:
+    """The content of a file that `Ready.save` wrote, and its test before it is calibrated. No code of it is run."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{printable(path)}: no such file")
-    try:
-        content = torch.load(path, weights_only=True, map_location="cpu")
-        found = content.get("kind")
-    except Exception as error:  # torch raises all kinds of errors on files that it does not know
-        raise ValueError("expected a file that torch-boc has written, got something else") from error
-    if found != kind:
-        raise ValueError(f"expected a {kind}, got {found!r}")
-    return dict(content)
+    with naming(printable(path)):
+        try:
+            content = torch.load(path, weights_only=True, map_location="cpu")
+            found = content.get("kind")
+        except Exception as error:  # torch raises all kinds of errors on files that it does not know
+            raise ValueError("expected a file that torch-boc has written, got something else") from error
+        if found != kind:
+            raise ValueError(f"expected a {kind}, got {found!r}")
+        if content["probabilities"] != files.probabilities:
+            expected, got = ("logits", "probabilities") if files.probabilities else ("probabilities", "logits")
+            remedy = "leave out" if files.probabilities else "add"
+            raise ValueError(f"expected {expected}, as at its calibration, got {got}; {remedy} --probabilities")
+    scoring = Scoring(*content["scoring"])
+    return content, ConformalTest(*scoring[:3], resolution=scoring.resolution, validate_args=False)

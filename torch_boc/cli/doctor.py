@@ -5,9 +5,10 @@ from typing import Any
 import typer
 
 from . import options as o
-from .output import print_json, put, show_pairs, terminal, working
+from .output import Terminal, print_json, show_pairs, working
 
 UNHEALTHY = 1
+SHAPE, TIME = "{rows} × {classes} on {device}", "{ratio:.2f}  ({coins_us:,.0f} µs over {softmax_us:,.0f} µs)"
 
 
 def doctor(json: o.Json = False) -> None:
@@ -27,44 +28,27 @@ def doctor(json: o.Json = False) -> None:
     if json:
         print_json(found, indent=2)
     else:
-        _show(found)
+        console, machine = Terminal(), found["machine"]
+        facts = {"Python": machine["python"], "platform": machine["platform"], "CPU": machine["cpu_capability"]}
+        sections = {
+            "Versions": {name: version or "not installed" for name, version in found["versions"].items()} | facts,
+            "Paths": {path["name"]: _sentence(path) for path in found["paths"]} | {"torch": "Available everywhere."},
+            "Time of bag_of_coins over that of torch.softmax(out=)": {
+                SHAPE.format(**x): TIME.format(**x) for x in found["speed"]
+            },
+        }
+        for title, lines in sections.items():
+            console.print(title, style="bold")
+            show_pairs(((f"  {name} ", value) for name, value in lines.items()), console)
     if not found["healthy"]:
         raise typer.Exit(UNHEALTHY)
 
 
-def _show(found: dict[str, Any]) -> None:
-    console, machine = terminal(), found["machine"]
-    versions = {name: version or "not installed" for name, version in found["versions"].items()}
-    facts = {"Python": machine["python"], "platform": machine["platform"], "CPU": machine["cpu_capability"]}
-    available, trials = {}, {}
-    for path in found["paths"]:
-        available[path["name"]] = _sentence(path)
-        failed = f"FAILED: {path['trial']}. Please report this, with --json." if path["trial"] else "Passed."
-        trials[path["name"]] = "Not tried: it is not available." if path["trial"] is None else failed
-    times = {
-        f"{x['rows']} × {x['classes']} on {x['device']}": (
-            f"{x['ratio']:.2f}  ({x['coins_us']:,.0f} µs over {x['softmax_us']:,.0f} µs)"
-        )
-        for x in found["speed"]
-    }
-    sections = {
-        "Versions": versions | facts,
-        "Paths": available | {"torch": "Available everywhere."},
-        "Trial beside torch's operations": trials,
-        "Time of bag_of_coins over that of torch.softmax(out=)": times,
-    }
-    for title, lines in sections.items():
-        put(console, title, "bold")
-        show_pairs(((f"  {name} ", value) for name, value in lines.items()), console)
-
-
 def _sentence(path: dict[str, Any]) -> str:
-    """Whether a path is available, and what it uses."""
+    """Whether a path is available and right, and what it uses."""
     if path["why_not"]:
         return f"Not available: {path['why_not']}."
-    details = path["details"]
-    if path["name"] == "triton":
-        return f"Available on {details['gpu']}."
-    threads = f"{details['threads']} {'thread' if details['threads'] == 1 else 'threads'}"
-    shared = ", shared with torch" if details["openmp"] else ""
-    return f"In use on the CPU: {details['variant']} (there are {', '.join(details['variants'])}), {threads}{shared}."
+    if path["trial"]:
+        return f"WRONG: {path['trial']}. Please report this, with --json."
+    details = (f"{name} {', '.join(x) if isinstance(x, list) else x}" for name, x in path["details"].items())
+    return f"Available and right: {'; '.join(details)}."

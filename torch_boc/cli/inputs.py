@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ..data.atomic import printable
-from ..data.files import LogitReader, check_class_names
+from ..data.files import LogitReader
 from ..data.sets import ColumnSet, LogitSet
 from ..evaluation.samples import warn_of_gaps
 
@@ -43,31 +43,37 @@ class Files(NamedTuple):
 
     def read_named(self, option: str, values: Sequence[str] | None, **how: Any) -> dict[str, Any] | None:
         """The sets of an option that may be repeated, by name; None if there are none."""
-        sets: dict[str, Any] = {}
-        for value in values or ():
-            name, path = split_name(value)
-            if name in sets:
-                raise ValueError(f"{path}: expected another name for it, got {name!r} twice; use {option} NAME={path}")
-            sets[name] = self.read(value, **how)
-        return sets or None
+        return {name: self.read(value, **how) for name, value in by_name(values, f"{option} ").items()} or None
+
+
+def by_name(values: Sequence[str] | None, option: str = "") -> dict[str, str]:
+    """Each [NAME=]PATH by its name; raises if two have the same name."""
+    found: dict[str, str] = {}
+    for value in values or ():
+        name, path = split_name(value)
+        if name in found:
+            raise ValueError(f"{path}: expected another name for it, got {name!r} twice; use {option}NAME={path}")
+        found[name] = value
+    return found
 
 
 def split_name(value: str) -> tuple[str, str]:
-    """The name and the path in NAME=PATH. For PATH alone, the name is that of the file without its ending.
+    """The name and the path in NAME=PATH. PATH alone has the name of the file, and a report.json that of its folder.
 
-    >>> split_name("svhn=ood.npz"), split_name("runs/lr=0.1/noise.csv.gz")
-    (('svhn', 'ood.npz'), ('noise', 'runs/lr=0.1/noise.csv.gz'))
+    >>> split_name("svhn=ood.npz"), split_name("runs/lr=0.1/noise.csv.gz"), split_name("vit/report.json")
+    (('svhn', 'ood.npz'), ('noise', 'runs/lr=0.1/noise.csv.gz'), ('vit', 'vit/report.json'))
     """
     name, equals, source = value.partition("=")
     if not equals or "/" in name or os.sep in name or Path(value).exists():
-        return printable(PurePosixPath(value.removesuffix(".gz").replace(os.sep, "/")).stem), value
+        path = PurePosixPath(value.removesuffix(".gz").replace(os.sep, "/"))
+        return printable(path.parent.name or path.stem if path.name == "report.json" else path.stem), value
     if not name or not source:
         raise ValueError(f"expected NAME=PATH or PATH, got {value!r}")
     return printable(name), source
 
 
 def class_names(value: str) -> list[str]:
-    """The names in a text with commas between them, in the lines of a file, or in JSON: a list or `id2label`.
+    """The names in a text with commas between them, in the lines of a file, or in `id2label` of the config of a model.
 
     >>> class_names("cat, dog")
     ['cat', 'dog']
@@ -78,10 +84,9 @@ def class_names(value: str) -> list[str]:
         text = Path(value).read_text(encoding="utf-8-sig")
         if not value.lower().endswith(".json"):
             return [line.strip() for line in text.splitlines() if line.strip()]
-        names = json.loads(text)
-        names = names.get("id2label", names) if isinstance(names, dict) else names
-        return check_class_names([names[str(i)] for i in range(len(names))] if isinstance(names, dict) else names)
+        names = json.loads(text)["id2label"]
+        return [names[str(i)] for i in range(len(names))]
     except (ValueError, KeyError, TypeError):
         raise ValueError(
-            f"{printable(value)}: expected the name of a class in each line, or JSON: a list or id2label"
+            f"{printable(value)}: expected the name of a class in each line, or JSON with id2label"
         ) from None

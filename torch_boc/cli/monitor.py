@@ -2,15 +2,15 @@
 
 import os
 from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import typer
 
-from ..data.atomic import check_file
 from . import options as o
 from .output import working
 
 ALARM = 4
-EVERY = 1000
 
 
 def monitor(
@@ -23,7 +23,7 @@ def monitor(
     groups: o.Groups = None,
     kept: o.KeptTest = None,
     state: o.State = None,
-    every: o.Every = None,
+    every: o.Every = 10_000,
     until_alarm: o.UntilAlarm = False,
     probabilities: o.Probabilities = False,
     classes: o.Classes = None,
@@ -44,9 +44,9 @@ def monitor(
     array of JSON, and is read as it comes. A bad line is an error that names it; the samples before it count. Rows with
     NaN or +inf are skipped, and do not count as samples.
 
-    With --state the stream is saved after each batch, and continued if the file is there: a file of logits whose
-    content was taken before is left out, and --calibration need not be given again. What comes from standard input is
-    always taken as new. Delete the file to begin again. A second monitor with the same state is refused.
+    With --state the stream is saved after each batch, and continued if the file is there: a file whose logits were
+    taken before is left out, and --calibration need not be given again. What comes from standard input is always taken
+    as new. Delete the file to begin again. A second monitor with the same state is refused.
 
     Examples:
         torch-boc monitor day1.npz day2.npz --calibration val.npz
@@ -54,27 +54,23 @@ def monitor(
         torch-boc monitor --calibration val.npz --until-alarm < logits.csv
         torch-boc monitor --calibration val.npz --run-length 100000 < logits.csv
     """
-    from ..functional.checks import check_share
     from ..inference.part_files import one_writer
     from .conformal import ready_test
     from .inputs import Files
     from .stream import Stream
 
-    if alpha is not None:
-        check_share("--alpha", alpha)
-    with one_writer(check_file(state)) if state is not None and os.name == "posix" else nullcontext():
+    with one_writer(Path(state)) if state is not None and os.name == "posix" else nullcontext():
         with working("reading") as tell:
             files = Files(probabilities, classes, tell)
-            how = {"score": score, "temperature": temperature, "groups": groups}
-            known = state is not None and check_file(state).exists()
-            given = any(x is not None for x in (calibration, kept, *how.values()))
-            ready = None if known and not given else ready_test(files, calibration, kept, **how)
-        sources = paths or ["-"]
-        every = every or (EVERY if "-" in sources else None)
-        limits = {"alpha": alpha, "run_length": run_length}
-        stream = Stream(files._replace(tell=lambda message: None), ready, limits, state, every, until_alarm, json)
-        for path in sources:
-            stream.take(path)
-        stream.end()
+            how: dict[str, Any] = {"score": score, "temperature": temperature, "groups": groups}
+            how |= {"calibration": calibration, "kept": kept}
+            known = state is not None and Path(state).exists()
+            ready = None if known and {*how.values()} == {None} else ready_test(files, **how)
+        stream = Stream(files._replace(tell=lambda message: None), state, every, until_alarm, json)
+        stream.begin(ready, alpha=alpha, run_length=run_length)
+        for path in paths or ["-"]:
+            if not stream.ended:
+                stream.take(path)
+        stream.say("end", stream.now())
     if bool(stream.monitor.alarm):
         raise typer.Exit(ALARM)

@@ -1,37 +1,48 @@
 """All options: each has one name, one meaning and one line, in every command that has it."""
 
+import pathlib
 from typing import Annotated, Any
 
 import typer
+
+from .. import __version__
 
 # The endings of files that can be read.
 ENDINGS = ".npz, .npy, .safetensors, .pt, .pth, .parquet, .csv, .tsv or .csv.gz"
 FILES = f"Logits: {ENDINGS}; a folder, pattern or URI of Parquet. NAME=PATH gives it a name."
 SCORE = "gen"
 FOLDER = "boc-report"
-DTYPES = ("auto", "float32", "float16", "bfloat16")
+EXISTING: dict[str, Any] = {"exists": True, "dir_okay": False}
 
 Str = str | None
 Strs = list[str] | None
 Int = int | None
 Float = float | None
+File = pathlib.Path | None
 
 
 def _o(names: str, metavar: str, text: str, **how: Any) -> Any:
     return typer.Option(*names.split(), metavar=metavar, help=text, **how)
 
 
-def _arg(metavar: str, text: str) -> Any:
-    return typer.Argument(metavar=metavar, help=text)
+def _arg(metavar: str, text: str, **how: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=text, **how)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"torch-boc {__version__}")
+        raise typer.Exit()
+
+
+Version = Annotated[bool, _o("--version", "", "Print the version and exit.", callback=_print_version, is_eager=True)]
 # Files.
 Path = Annotated[str, _arg("PATH", FILES)]
 Paths = Annotated[list[str], _arg("PATH...", FILES)]
 Stream = Annotated[Strs, _arg("PATH...", f"{FILES} - or none is standard input.")]
 Models = Annotated[list[str], _arg("PATH...", "A report.json or a file of logits, for each model.")]
 Entry = Annotated[Str, _arg("NAME", "The whole report on one model, such as resnet20-cifar10.")]
-Texts = Annotated[list[str], _arg("FILE...", "Texts in UTF-8.")]
+Texts = Annotated[list[pathlib.Path], _arg("FILE...", "Texts in UTF-8.", **EXISTING)]
 Ood = Annotated[Strs, _o("--ood", "[NAME=]PATH", "Out-of-distribution logits; may be repeated.")]
 OodFiles = Annotated[Strs, _o("--ood", "NAME=PATH,PATH...", "A file for each model; may be repeated.")]
 Splits = Annotated[Strs, _o("--calibration", "[NAME=]PATH", "Held-out logits with targets; may be repeated.")]
@@ -65,7 +76,7 @@ Fdr = Annotated[Float, _o("--fdr", "F", "Find samples, of which this share may b
 Score = Annotated[Str, _o("--score", "NAME", "What is compared: low is unfamiliar.", show_default=SCORE)]
 Temperature = Annotated[Float, _o("--temperature", "T", "Logits are divided by it first.", show_default="1")]
 Groups = Annotated[Str, _o("--groups", "KIND", "Compare within groups: prediction or confidence.")]
-Every = Annotated[Int, _o("--every", "N", "Print a line after N samples.", min=1, show_default="1000 for -")]
+Every = Annotated[int, _o("--every", "N", "Print a line after about N samples.", min=1)]
 UntilAlarm = Annotated[bool, _o("--until-alarm", "", "Stop at the alarm.")]
 # Language models.
 Model = Annotated[str, _o("--model", "FOLDER", "A causal model for transformers, or a .gguf file.")]
@@ -73,11 +84,9 @@ SomeModel = Annotated[Str, _o("--model", "FOLDER", "A causal model for transform
 Context = Annotated[Int, _o("--context", "N", "Tokens that are read together.", show_default="the model's, up to 4096")]
 Stride = Annotated[Int, _o("--stride", "N", "Tokens from window to window.", show_default="half of it")]
 Bos = Annotated[bool | None, typer.Option("--bos/--no-bos", help="A first token before each text.")]
-Dtype = Annotated[str, _o("--dtype", "NAME", f"{', '.join(DTYPES)}.")]
 Prompt = Annotated[Str, _o("--prompt", "TEXT", "What to continue; - reads it from stdin.")]
 Limit = Annotated[int, _o("--max-new-tokens", "N", "Generate at most N.", min=1)]
-Sample = Annotated[bool, _o("--sample", "", "Draw tokens instead of the likeliest.")]
+Drawn = Annotated[Float, _o("--temperature", "T", "Draw tokens at it instead of the likeliest.")]
 Chat = Annotated[bool, _o("--chat", "", "The prompt is a message to an assistant.")]
-Response = Annotated[Str, _o("--response", "PATH", "A saved API response (JSON) instead of --model.")]
+Response = Annotated[File, _o("--response", "PATH", "A saved API response (JSON) instead of --model.", **EXISTING)]
 NumClasses = Annotated[Int, _o("--num-classes", "N", "Vocabulary size, for --response.", min=2)]
-Quantity = Annotated[str, _o("--quantity", "NAME", "What tokens are tinted by, such as rank.")]

@@ -3,15 +3,16 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.filesize import decimal
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..data.atomic import check_file, check_folder, printable, replacing
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 WIDTH = 80
-# Short titles of the table of one row for each model, and what they mean.
-GLANCE = ["", "right", "points off", "caught", "accepted", "alarm after"]
-GLANCE_SAYS = (
-    "Points off in its confidence, as it is → calibrated; unfamiliar samples caught at 5 % false alarms; accepted at "
-    "1 % error, to go out unseen; samples to an alarm."
-)
 # Symbols of the report in plain letters; symbols of two characters come first.
 LETTERS = {
     **{"q̄": "q_bar", "p̂": "p_hat", "Δ": "Delta", "ρ": "rho", "²": "^2", "×": "x", "∞": "inf", "≥": ">=", "≤": "<="},
@@ -49,15 +44,16 @@ def spell(text: str, encoding: str) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def terminal(out: str | None = None) -> Console:
-    """The console for text and tables: stdout, or stderr if `out` is stdout. In a pipe it is 80 columns wide."""
-    return Console(highlight=False, markup=False, emoji=False, stderr=out == STDOUT)
+class Terminal(Console):
+    """A console for names that users give: it escapes control characters and characters that it cannot show."""
 
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, stderr=stderr)
 
-def put(console: Console, text: str, style: str = "", **options: Any) -> None:
-    """Print text that may hold names given by users. Control characters and unknown characters are escaped."""
-    lines = "\n".join(map(printable, text.split("\n")))
-    console.print(spell(lines, console.encoding), style=style, **options)
+    def render_str(self, text: str, **options: Any) -> Text:
+        """All text passes here on its way to the screen, that of tables too."""
+        lines = "\n".join(map(printable, text.split("\n")))
+        return super().render_str(spell(lines, self.encoding), **options)
 
 
 def say(message: str) -> None:
@@ -67,30 +63,20 @@ def say(message: str) -> None:
     sys.stderr.flush()
 
 
-def print_json(content: str | Mapping[str, Any], **options: Any) -> None:
-    """Print JSON, or an object as JSON, in which NaN and infinity are null; other letters as the encoding allows."""
-    console = terminal()
-    plain = not console.encoding.startswith("utf")
-    if isinstance(content, str):
-        text = json.dumps(json.loads(content), indent=2) + "\n" if plain else content
-    else:
-        from ..report.report import strict
+def print_json(content: Mapping[str, Any], **options: Any) -> None:
+    """Print an object as JSON in ASCII, in which NaN and infinity are null."""
+    from ..report.report import strict
 
-        text = json.dumps(strict(content), allow_nan=False, ensure_ascii=plain, **options) + "\n"
-    console.file.write(text)
-    console.file.flush()
+    typer.echo(json.dumps(strict(content), allow_nan=False, **options))
 
 
 @contextmanager
 def working(begin: str) -> Iterator[Callable[[str], None]]:
     """A spinner on stderr with a text, which can be changed; nothing if stderr is not a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda message: None
-        return
+    console = Terminal(stderr=True)
     spinner = "dots" if console.encoding.startswith("utf") else "line"
-    with console.status(Text(printable(begin)), spinner=spinner) as status:
-        yield lambda message: status.update(Text(spell(printable(message), console.encoding)))
+    with console.status(console.render_str(begin), spinner=spinner) as status:
+        yield lambda message: status.update(console.render_str(message))
 
 
 def choose_folder(out: str | None, *, json: bool, files: Iterable[str]) -> Path | None:
@@ -102,47 +88,19 @@ def list_files(paths: Iterable[str | Path | None], console: Console) -> None:
     """Print the files that were written, with their sizes; of each folder the first, and how many more."""
     written = [Path(path) for path in paths if path is not None and path != STDOUT]
     if written:
-        put(console, "\nWrote", "bold")
+        console.print("\nWrote", style="bold")
     for _, group in groupby(written, key=lambda path: path.parent):
         inside = list(group)
         more = f" and {len(inside) - 1} more" if len(inside) > 1 else ""
-        put(console, f"{size(sum(x.stat().st_size for x in inside)):>9}  {inside[0]}{more}", soft_wrap=True)
+        size = decimal(sum(path.stat().st_size for path in inside))
+        console.print(f"{size:>9}  {inside[0]}{more}", soft_wrap=True)
 
 
-def size(count: float) -> str:
-    """A number of bytes, in a suitable unit.
-
-    >>> size(812), size(20_480), size(3_500_000)
-    ('812 B', '20.5 kB', '3.5 MB')
-    """
-    units = ["B", "kB", "MB", "GB"]
-    while count >= 1000 and len(units) > 1:
-        count, units = count / 1000, units[1:]
-    return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
-
-
-def show_report(report: Any, console: Console) -> None:
-    """Print the main numbers, what is wrong with the samples, and what to do. Sentences and tables are in its files."""
-    show_pairs(((value, f"{what}: {small}") for value, what, small in report.story.numbers), console)
-    show_pairs((("!", warning) for warning in report.story.warnings), console)
-    put(console, "\nDo this", "bold")
-    show_pairs((("-", " ".join(step)) for step in report.story.actions), console)
-
-
-def show_comparison(comparison: Any, console: Console) -> None:
-    """Print a line for each model, and what the paired differences say. The rest is on the page."""
-    rows = comparison.glance().rows
-    show_table([GLANCE, *([cell.text for cell in row] for row in rows)], console)
-    put(console, GLANCE_SAYS, "dim")
-    for sentence in comparison.conclusions():
-        put(console, sentence)
-
-
-def show_table(rows: list[list[str]], console: Console) -> None:
+def show_table(rows: list[list[Any]], console: Console) -> None:
     """Print a table. The first row has the titles, and the first column names."""
     table = Table(box=SIMPLE_HEAD if console.encoding.startswith("utf") else None, padding=(0, 1, 0, 0))
-    first, *rest = [[spell(printable(text), console.encoding) for text in row] for row in rows]
-    for place, title in enumerate(first):
+    titles, *rest = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in row] for row in rows]
+    for place, title in enumerate(titles):
         number = not any(letter.isalpha() for row in rest for letter in row[place])
         table.add_column(title, justify="right" if place else "left", overflow="fold", no_wrap=number)
     for row in rest:
@@ -152,9 +110,9 @@ def show_table(rows: list[list[str]], console: Console) -> None:
 
 def show_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
     """Print names or marks with a text beside each, in two columns."""
-    grid = Table.grid(padding=(0, 1))
+    grid = Table.grid(Column(overflow="fold"), Column(overflow="fold"), padding=(0, 1))
     for pair in pairs:
-        grid.add_row(*(Text(spell(printable(text), console.encoding), overflow="fold") for text in pair))
+        grid.add_row(*pair)
     console.print(grid, width=min(console.width, WIDTH))
 
 
@@ -175,25 +133,22 @@ def sample_file(out: str | None) -> Iterator[Callable[[Mapping[str, "Tensor | li
 
     It does nothing if `out` is None, and "-" is CSV on stdout.
     """
-    if out is None:
-        yield lambda columns: None
-        return
     from .._optional import require_pyarrow
     from ..data.parquet import ParquetFile
 
-    if out.lower().endswith(".parquet"):
-        with ParquetFile(out) as parquet:
-            yield parquet.write
-        return
-    arrow, headers = require_pyarrow(), [True]
+    with ExitStack() as stack:
+        if out is None:
+            yield lambda columns: None
+        elif out.lower().endswith(".parquet"):
+            yield stack.enter_context(ParquetFile(out)).write
+        else:
+            # Arrow would refuse a path that is not UTF-8; therefore it gets an open file.
+            printed = out == STDOUT
+            file = sys.stdout.buffer if printed else stack.enter_context(stack.enter_context(replacing(out)).open("wb"))
+            arrow, headers = require_pyarrow(), [True]
 
-    def write(columns: Mapping[str, Any], file: Any) -> None:
-        table = arrow.table({name: x if isinstance(x, list) else x.numpy() for name, x in columns.items()})
-        arrow.csv.write_csv(table, file, arrow.csv.WriteOptions(include_header=bool(headers) and headers.pop()))
+            def write(columns: Mapping[str, Any]) -> None:
+                table = arrow.table({name: x if isinstance(x, list) else x.numpy() for name, x in columns.items()})
+                arrow.csv.write_csv(table, file, arrow.csv.WriteOptions(include_header=bool(headers) and headers.pop()))
 
-    if out == STDOUT:
-        yield partial(write, file=sys.stdout.buffer)
-        return
-    # Arrow would refuse a path that is not UTF-8; therefore it gets an open file.
-    with replacing(out) as temporary, temporary.open("wb") as file:
-        yield partial(write, file=file)
+            yield write

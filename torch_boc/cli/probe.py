@@ -3,7 +3,7 @@
 import math
 
 from . import options as o
-from .output import check_output, list_files, print_json, put, sample_file, terminal, working
+from .output import STDOUT, Terminal, check_output, list_files, print_json, sample_file, working
 
 SHOWN = {
     "accuracy": "accuracy",
@@ -61,10 +61,10 @@ def probe(
     if json:
         print_json({"name": data.name, "classes": data.num_classes, **summary, "output": out})
         return
-    console = terminal(out)
-    put(console, f"{data.name}: {data.rows:,} samples, {data.num_classes} classes", "bold", soft_wrap=True)
+    console = Terminal(stderr=out == STDOUT)
+    console.print(f"{data.name}: {data.rows:,} samples, {data.num_classes} classes", style="bold", soft_wrap=True)
     for key, title in SHOWN.items():
         if not math.isnan(summary[key]):
-            put(console, f"{title:<30} {summary[key]:.4f}")
-    put(console, "The paper's test does not hold its level of 5 %; torch-boc screen has a test that does.", "dim")
+            console.print(f"{title:<30} {summary[key]:.4f}")
+    console.print("The paper's test does not hold its level; torch-boc screen has one that does.", style="dim")
     list_files([out], console)

@@ -1,18 +1,17 @@
 """`torch-boc screen`: which samples should a person look at, at a false-alarm rate that holds?"""
 
-import math
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
-from ..data.atomic import check_file, replacing
+from ..data.atomic import check_file
 from . import options as o
-from .output import check_output, list_files, print_json, put, sample_file, show_table, terminal, working
+from .output import STDOUT, Terminal, check_output, list_files, print_json, sample_file, show_pairs, show_table, working
 
 # The range of the false-alarm rate leaves out this share at each end.
 TAIL = 0.05
 FIRST = 5  # so many samples of each file are printed
 SURE = 0.95  # the chance with which an error is kept
+DECISIONS = ("review", "discovery", "accepted")  # columns that are counted
 
 
 def screen(
@@ -30,7 +29,6 @@ def screen(
     kept: o.KeptTest = None,
     probabilities: o.Probabilities = False,
     classes: o.Classes = None,
-    trials: o.Trials = 100,
     json: o.Json = False,
 ) -> None:
     """Flags the samples that a person should look at, and says which predictions may go out without a person.
@@ -53,19 +51,14 @@ def screen(
         torch-boc screen a.npz b.npz --calibration val.npz --save-test test.pt
         torch-boc screen new.csv --test test.pt --confidence 0.99 --json
     """
-    import torch
-
+    from ..calibration import OverlapWarning, overlap_test
+    from ..calibration.leaks import overlap_message
     from ..data.files import some_rows
-    from ..functional.checks import check_share
     from ..functional.columns import sample_columns
-    from ..functional.conformal import adjusted_p_values
-    from .conformal import ready_test
+    from ..report.words import percent
+    from .conformal import KIND, ready_test
     from .inputs import Files
 
-    asked = {"alpha": alpha, "confidence": confidence, "fdr": fdr, "error": error}
-    for name, share in asked.items():
-        if share is not None:
-            check_share(f"--{name}", share)
     check_output(out, [*paths, calibration])
     if save is not None:
         check_file(save)
@@ -73,109 +66,77 @@ def screen(
     with working("reading") as tell, sample_file(out) as write:
         files = Files(probabilities, classes, tell)
         ready = ready_test(files, calibration, kept, score=score, temperature=temperature, groups=groups)
-        accept, promise = (None if error is None else ready.accepting()), (error or 0, confidence or SURE)
+        test, held = ready.test, ready.data
+        accept, sure = (None if error is None else ready.accept), confidence or SURE
+        if error is not None and accept is None:
+            raise ValueError(f"{ready.name}: expected held-out samples with targets for --error, got none")
+        threshold = test.threshold(alpha, confidence=confidence)
         readers = [ready.open(files, path) for path in paths]
         shared = [name for name in readers[0].notes if all(name in reader.notes for reader in readers)]
         for reader in readers:
             tell(f"testing {reader.name}")
             new = reader.whole()
-            ready.warn_of_samples(reader.name, new)
-            columns: dict[str, Any] = {"file": [reader.name] * len(new.row_numbers)} if len(readers) > 1 else {}
-            columns |= {"index": new.row_numbers, **{name: new.notes[name] for name in shared}}
-            numbers = sample_columns(new.logits, trials=trials, columns=["prediction", "confidence", "p_value"])
+            if held is not None and (same := overlap_test(new.logits, held.logits)).suspicious:
+                names = {"test": repr(reader.name), "other": repr(held.name)}
+                message = overlap_message("held-out", same.shared, len(new.logits), **names)
+                warnings.warn(message.rstrip("."), OverlapWarning, stacklevel=2)
+            numbers = sample_columns(new.logits, columns=["prediction", "confidence", "p_value"])
             paper = numbers.pop("p_value") <= alpha
+            columns: dict[str, Any] = {"file": [reader.name] * len(paper)} if len(readers) > 1 else {}
+            columns |= {"index": new.row_numbers, **{name: new.notes[name] for name in shared}}
             if reader.classes:
                 columns["class"] = [reader.classes[i] for i in numbers["prediction"].tolist()]
-            p, review = ready.test(new.logits), ready.test.flag(new.logits, alpha, confidence=confidence)
+            p, review = test(new.logits), test.flag(new.logits, alpha, confidence=confidence)
             columns |= {**numbers, "p_in_distribution": p, "review": review}
-            counts: dict[str, Any] = {"name": reader.name, "samples": len(p), "review": int(review.sum())}
             if fdr is not None:
-                columns["discovery"] = adjusted_p_values(p) <= fdr
-                counts["discoveries"] = int(columns["discovery"].sum())
-            if accept is not None:
-                columns["accepted"] = accept.accept(new.logits, *promise)
-                counts["accepted"] = int(columns["accepted"].sum())
+                columns["discovery"] = test.discoveries(new.logits, fdr)
+            if error is not None and accept is not None:
+                columns["accepted"] = accept.accept(new.logits, error, sure)
             columns = some_rows(columns, p.nan_to_num(-1).argsort(stable=True))
             write(columns)
-            first = some_rows(columns, torch.arange(min(FIRST, counts["review"])))
+            counts = {name: int(columns[name].sum()) for name in DECISIONS if name in columns}
+            first = {k: x[: min(FIRST, counts["review"])] for k, x in columns.items() if k not in ("file", "review")}
             rows = zip(*(x if isinstance(x, list) else x.tolist() for x in first.values()), strict=True)
-            flagged = [dict(zip(first, row, strict=True)) for row in rows]
-            found.append({**counts, "paper": int(paper.sum()), "first": flagged})
+            flagged = {"first": [dict(zip(first, row, strict=True)) for row in rows]}
+            found.append({"name": reader.name, "samples": len(p), **counts, "paper": int(paper.sum()), **flagged})
         if save is not None:
-            with replacing(save) as temporary:
-                torch.save(ready.packed(accept), temporary)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # `flag` has said it
-        threshold = ready.test.threshold(alpha, confidence=confidence)
-        accepted = None if accept is None else accept.threshold(promise[0], confidence=promise[1])
-    grouped = ready.test.scoring.groups is not None  # a range for each of many groups would take long
+            accepting = None if ready.accept is None else ready.accept.state_dict()
+            ready.save(save, KIND, files, test=test.state_dict(), accept=accepting)
+    grouped = test.scoring.groups is not None  # a range for each of many groups would take long
     content = {
         "held_out": ready.name,
-        "held_out_samples": int(ready.test.samples.sum()),
-        **ready.test.scoring._asdict(),
-        **asked,
+        "held_out_samples": int(test.samples.sum()),
+        **test.scoring._asdict(),
+        **{"alpha": alpha, "confidence": confidence, "fdr": fdr, "error": error},
         "threshold": threshold.score.tolist(),
         "group_samples": threshold.samples.tolist() if grouped else None,
         "expected_rate": threshold.expected_rate.tolist(),
         "rate_low": None if grouped else threshold.rate_quantile(TAIL).tolist(),
         "rate_high": None if grouped else threshold.rate_quantile(1 - TAIL).tolist(),
-        "error_confidence": None if accepted is None else promise[1],
-        "accepted_from": None if accepted is None else accepted.score.tolist(),
-        "accepted_held_out": None if accepted is None else accepted.coverage.tolist(),
         "sets": found,
         "output": out,
     }
+    if error is not None and accept is not None:
+        least, coverage, _ = accept.threshold(error, confidence=sure)
+        content |= {"error_confidence": sure, "accepted_from": least.tolist(), "accepted_held_out": coverage.tolist()}
     if json:
         print_json(content)
         return
-    console = terminal(out)
-    for title, text in _lines(content):
-        put(console, f"{title:<30} {text}" if text else title, "" if text else "bold", soft_wrap=True)
+    console = Terminal(stderr=out == STDOUT)
+    titles = {"review": "flagged for review", "discovery": f"discoveries at FDR {percent(fdr or 0)}"}
+    titles["accepted"] = f"go out unseen, with a chance of {percent(sure)} at most {percent(error or 0)} wrong"
+    titles["paper"] = "the paper's test would flag"
     for part in found:
-        if part["first"]:
-            put(console, f"\n{part['name']}: the first of the {part['review']:,} to look at", "bold")
-            shown = [[k for k in part["first"][0] if k not in ("file", "review")]]
-            show_table([*shown, *([_short(row[k]) for k in shown[0]] for row in part["first"])], console)
+        console.print(f"{part['name']}: {part['samples']:,} samples", style="bold", soft_wrap=True)
+        counted = {title: part[key] for key, title in titles.items() if key in part}
+        show_pairs(((title, f"{x:,} ({percent(x / part['samples'])})") for title, x in counted.items()), console)
+        if first := part["first"]:
+            console.print(f"the first of the {part['review']:,} to look at:")
+            show_table([[*first[0]], *([*row.values()] for row in first)], console)
+    within = f" in each group by {test.scoring.groups}"
+    if not grouped:
+        within = f" (with a chance of 90 %: {percent(content['rate_low'])} to {percent(content['rate_high'])})"
+    rate = f"at most {percent(float(threshold.expected_rate.max()))}{within}"
+    against = f"{content['held_out_samples']:,} held-out samples of {ready.name} by {test.scoring.score}"
+    console.print(f"expected false alarms: {rate}, against {against}")
     list_files([out, save], console)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The lines of a short table: titles and values."""
-    from ..report.words import percent, short_percent
-
-    yield f"Tested against {content['held_out_samples']:,} held-out samples of {content['held_out']}", ""
-    tempered = f" at temperature {content['temperature']:g}" if content["temperature"] != 1 else ""
-    yield "score", f"{content['score']}{tempered}"
-    sure = f", kept with a chance of {percent(content['confidence'])}" if content["confidence"] else ""
-    yield "level", f"{short_percent(content['alpha'])}{sure}"
-    if content["groups"]:
-        sizes = [size for size in content["group_samples"] if size]
-        within = f"{len(sizes)} with held-out samples, {min(sizes):,} to {max(sizes):,} in each"
-        yield f"groups by {content['groups']}", within
-        yield "expected false alarms", f"at most {percent(max(content['expected_rate']))} in each group"
-    else:
-        chance = f"with a chance of 90 %: {percent(content['rate_low'])} to {percent(content['rate_high'])}"
-        yield "flagged if the score is below", f"{content['threshold']:.4g}"
-        yield "expected false alarms", f"at most {percent(content['expected_rate'])} ({chance})"
-        yield "smallest p-value possible", f"{1 / (content['held_out_samples'] + 1):.2g}"
-    for part in content["sets"]:
-        total = part["samples"]
-        counted = [x for x in ("review", "discoveries", "accepted", "paper") if x in part]
-        shares = {x: f"{part[x]:,} ({percent(part[x] / total)})" for x in counted}
-        yield f"\n{part['name']}: {total:,} samples", ""
-        yield "flagged for review", shares["review"]
-        if content["fdr"] is not None:
-            # No p-value is below 1 / (n + 1), so that a discovery takes several samples at once.
-            largest = max(content["group_samples"] or [content["held_out_samples"]])
-            needed = math.ceil(total / (content["fdr"] * (largest + 1)))
-            few = needed > 1 and not part["discoveries"]
-            more = f"; it takes {needed:,} or more at once, with so few held-out samples" if few else ""
-            yield f"discoveries at FDR {percent(content['fdr'])}", f"{shares['discoveries']}{more}"
-        if content["error"] is not None:
-            most, kept = short_percent(content["error"]), short_percent(content["error_confidence"])
-            yield "go out unseen", f"{shares['accepted']}, of which at most {most} are wrong, with a chance of {kept}"
-        yield "the paper's test would flag", shares["paper"]

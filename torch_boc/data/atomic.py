@@ -20,7 +20,6 @@ LONGEST_NAME = 255  # bytes, in the usual file systems
 HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
 URI = re.compile("[a-zA-Z][a-zA-Z0-9+.-]+:/")  # a single letter is a drive; `Path` has made one / of two
-SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
@@ -32,13 +31,6 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     IsADirectoryError: expected the path of a file, got the folder .; add a file name to it
     """
     path = _local(path)
-    if "\0" in str(path):
-        raise ValueError(f"expected a path without the character 0, got {str(path)!r}")
-    longest = max(map(len, map(os.fsencode, path.parts)), default=0)
-    if longest > LONGEST_NAME:
-        raise ValueError(
-            f"expected a name of at most {LONGEST_NAME} bytes, got {longest} in {path}; choose a shorter one"
-        )
     if path.is_dir():
         raise IsADirectoryError(f"expected the path of a file, got the folder {path}; add a file name to it")
     if path.exists() and not path.is_file():
@@ -76,14 +68,7 @@ def printable(text: str) -> str:
     >>> print(printable("\x1b[31mred"))
     \x1b[31mred
     """
-    return HIDDEN.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte that is not UTF-8
-        code -= 0xDC00
-    return SHORT.get(match[0]) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+    return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def temporary_name(path: Path) -> Path:

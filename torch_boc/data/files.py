@@ -29,21 +29,8 @@ from . import sets
 from .atomic import printable
 from .finding import TARGET_NAMES
 from .sets import IGNORED_CLASS, ColumnSet, LogitSet
-from .sheets import (
-    NUMBER,
-    NUMBERS,
-    TEXT,
-    Arrays,
-    ContentError,
-    ParquetSheet,
-    Sheet,
-    TextSheet,
-    as_tensor,
-    numpy,
-    reading,
-)
+from .sheets import NUMBER, NUMBERS, TEXT, Arrays, ContentError, ParquetSheet, as_tensor, numpy, read_text, reading
 
-PICKLES = (".pkl", ".pickle", ".joblib")
 REFUSAL = (
     "pickles are refused, because opening one can run any code; "
     "save arrays instead: numpy.savez(path, logits=..., target=...) or safetensors"
@@ -95,10 +82,9 @@ class LogitReader:
             Parquet is read by row groups, and `.npy`, `.pt` and `.safetensors` are mapped into memory. Text and `.npz`
             are read as a whole.
         name: the name of the set in tables and messages; by default the name of the file without its ending.
-        from_probabilities: whether the file holds probabilities instead of logits; see `read_logits`. They may be
-            called "probabilities" or prob_0, prob_1, ... as well.
-        classes: names of the classes in their order. Columns of a table may have these names, with or without
-            "logit_" in front, and targets may be names instead of numbers.
+        from_probabilities: whether the file holds probabilities in place of logits; see `read_logits`.
+        classes: names of the classes in their order. Columns of a table may have these names, and targets may be names
+            instead of numbers.
         targets: whether the targets are used. Otherwise they are not checked, and are among the notes.
 
     Raises:
@@ -125,11 +111,13 @@ class LogitReader:
         self.from_probabilities = from_probabilities
         self.name = printable(PurePosixPath(self._path.removesuffix(".gz")).stem if name is None else name)
         with reading(self._path):
-            self.classes = None if classes is None else check_class_names(classes)
+            names = None if classes is None else list(classes)
+            if names is not None and (isinstance(classes, str) or len({*names}) < max(2, len(names))):
+                raise ContentError(f"expected a list of at least two different names of classes, got {classes!r}")
+            self.classes: list[str] | None = names
             self._content = source if isinstance(source, Arrays) else _open(self._path)
             self.rows = self._content.rows
-            self._logits = self._class_columns()
-            self._choose_others(targets)
+            self._choose_columns(targets)
             if self.rows == 0:
                 raise ContentError("expected at least one row of logits, got none")
             self.num_classes = len(self._logits)
@@ -140,56 +128,37 @@ class LogitReader:
                 wanted = f"{len(self.classes)} classes, one for each name" if self.classes else "at least 2 classes"
                 raise ContentError(f"expected logits of {wanted}, got {self.num_classes}")
 
-    def _class_columns(self) -> list[str]:
-        """The columns of the classes in their order, or the one column of all classes."""
-        kinds, classes = self._content.kinds, self.classes or []
-        known = {name.lower(): name for name in kinds}
-        if self.from_probabilities:
-            known = {re.sub(r"^prob(abilitie)?(?=s$|_\d)", "logit", name): known[name] for name in known}
-        columns = [name for x in classes for name in (x, f"logit_{x}") if name in kinds]
-        if 0 < len(columns) != len(classes):
-            missing = [x for x in classes if x not in kinds and f"logit_{x}" not in kinds]
-            wrong = f"none for {missing[0]!r}" if missing else "two for one of them"
-            raise ContentError(f"expected a column for every class, got {wrong}")
-        if not columns:
-            wanted = [f"logit_{i}" for i in range(sum(bool(re.fullmatch(r"logit_\d+", name)) for name in known))]
-            if missing := [x for x in wanted if x not in known]:
-                raise ContentError(f"expected columns {wanted[0]} to {wanted[-1]}, got no {missing[0]}")
-            columns = [known[x] for x in wanted]
-        if columns and "logits" in known:
-            raise ContentError(f"expected a column for each class or {known['logits']!r}, got both; leave one out")
-        kind = NUMBER if columns else NUMBERS
-        columns = columns or [known[x] for x in ("logits",) if x in known]
-        for name in columns:
-            if kinds[name] != kind:
-                raise ContentError(f"expected {kind} in {name!r}, got {kinds[name]}")
-        return columns
-
-    def _choose_others(self, targets: bool) -> None:
-        """Choose the target, the scores, the notes, and, if a predictor wrote the table, its columns."""
+    def _choose_columns(self, targets: bool) -> None:
+        """Choose the columns of the classes, the target, the scores, the notes, and those that a predictor wrote."""
         kinds = self._content.kinds
+        numbered = [name for name in kinds if re.fullmatch(r"(logit|prob)_\d+", name)]
+        columns = [f"logit_{i}" for i in range(sum(name.startswith("logit") for name in numbered))]
+        self._logits = ["logits"] if "logits" in kinds else columns or [*(self.classes or ())]
+        if not {*self._logits} & {*kinds}:
+            self._logits = []
         predicted = not self._logits and {*COINS} <= {*kinds}
         if not self._logits and not predicted:
             got = f"{', '.join([*kinds][:8])}{', ...' * (len(kinds) > 8)}"
             raise ContentError(f"expected {CONTRACT}, got {got}; if columns have the names of the classes, {NAMING}")
-        taken = {*self._logits}
-        others = [name for name in kinds if name not in taken]
-        found = [name for name in others if name.lower() in TARGET_NAMES]
+        wanted = NUMBERS if self._logits == ["logits"] else NUMBER
+        for name in self._logits:
+            if kinds.get(name) != wanted:
+                raise ContentError(f"expected {wanted} in {name!r}, got {kinds.get(name, 'no such column')}")
+        self._more = [x for x in COLUMNS if predicted and x in kinds]
+        rest = [x for x in kinds if x not in {*self._logits, *self._more} and x.lower() not in NO_SCORES]
+        found = [name for name in rest if name.lower() in TARGET_NAMES]
         if len(found) > 1:
             raise ContentError(f"expected one of {', '.join(TARGET_NAMES)}, got {' and '.join(found)}")
-        target = found[0] if found else None
-        if targets and kinds.get(target or "", NUMBER) not in (NUMBER, NUMBERS, TEXT):
-            raise ContentError(f"expected one class a row in {target!r}, got {kinds[found[0]]}")
-        self._target, self._more = target if targets else None, [x for x in COLUMNS if predicted and x in kinds]
-        rest = [x for x in others if x not in (*self._more, target) and x.lower() not in NO_SCORES]
-        numbered = [name for name in rest if re.fullmatch(r"(logit|prob)_\d+", name.lower())]
-        self._scores = [name for name in rest if kinds[name] == NUMBER and name not in numbered]
-        self.notes = [name for name in rest if kinds[name] == TEXT]
-        if left := [name for name in rest if name not in (*self._scores, *self.notes)]:
+        if targets and found and kinds[found[0]] not in (NUMBER, TEXT):
+            raise ContentError(f"expected one class a row in {found[0]!r}, got {kinds[found[0]]}")
+        self._target = found[0] if found and targets else None
+        self._scores = [x for x in rest if kinds[x] == NUMBER and x not in (*numbered, *found)]
+        self.notes = [x for x in rest if kinds[x] == TEXT and x not in found]
+        if left := [name for name in rest if name not in (*self._scores, *self.notes, *found)]:
             shown = f"{', '.join(left[:8])}{f' and {len(left) - 8} more' * (len(left) > 8)}"
             message = f"{printable(self._path)}: left out {printable(shown)}: neither one number nor one text a row"
             warnings.warn(message, stacklevel=3)
-        self.notes += [target] if target is not None and not targets and kinds[target] in (NUMBER, TEXT) else []
+        self.notes += [x for x in found if not targets and kinds[x] in (NUMBER, TEXT)]
 
     def __iter__(self) -> Iterator[LogitBlock]:
         return self.blocks()
@@ -202,15 +171,14 @@ class LogitReader:
         """
         if not self._logits:
             raise ValueError(f"{printable(self._path)}: expected logits, got the columns of a predictor")
-        looked = False
-        for index, batch in self._batches(size, chosen):
+        for number, (index, batch) in enumerate(self._batches(size, chosen)):
             with sets.naming(printable(self._path)):
                 start, parts = int(index[0]), [batch[name] for name in self._logits]
                 logits = sets.floating(parts[0] if parts[0].ndim == 2 else torch.hstack([x[:, None] for x in parts]))
                 logits = sets.logarithms(logits, start) if self.from_probabilities else logits
-                if not looked:
+                if number == 0:
                     sets.refuse_probabilities(logits)
-                looked, target = True, self._class_indices(batch, start)
+                target = self._class_indices(batch, start)
                 if target is not None:
                     target = sets.check_classes(target, len(logits), self.num_classes, ignored=True)
                 columns = sets.printable_keys({name: sets.floating(batch[name]) for name in self._scores})
@@ -245,7 +213,6 @@ class LogitReader:
                 stacklevel=2,
             )
             data = LogitBlock(*(some_rows(part, (~bad).nonzero().flatten()) for part in data))
-        sets.warn_of_shares(data.logits, self.name)
         index, logits, target, columns, notes = data
         kept = None if len(index) == self.rows else index
         kind = self.from_probabilities
@@ -283,20 +250,14 @@ class LogitReader:
         """Class indices, from numbers or from names of classes."""
         if self._target is None:
             return None
-        values, names = batch[self._target], self.classes or []
-        if not isinstance(values, Tensor):
-            if not names:
-                raise ContentError(f"expected numbers of classes in the targets, got {values[0]!r}; {NAMING}")
-            places = {name: i for i, name in enumerate(names)}
-            if unknown := [f"{x!r} in row {row}" for row, x in enumerate(values, start) if x not in places]:
-                raise ContentError(f"expected names of classes in the targets, got {unknown[0]}")
-            return torch.tensor([places[x] for x in values])
-        if any(name.isdigit() and name != str(i) for i, name in enumerate(names)):
+        values, places = batch[self._target], {name: i for i, name in enumerate(self.classes or ())}
+        if isinstance(values, Tensor):
+            return sets.class_indices(values)
+        if unknown := [f"{x!r} in row {row}" for row, x in enumerate(values, start) if x not in places]:
             raise ContentError(
-                "expected names of classes that are not numbers, got some that are: the numbers in the targets "
-                "could be names or indices of classes; rename the classes, or leave the names out"
+                f"expected class indices or known names of classes as targets, got {unknown[0]}; {NAMING}"
             )
-        return sets.class_indices(values.squeeze(1) if values.shape[1:] == (1,) else values)
+        return torch.tensor([places[x] for x in values])
 
 
 def _joined(parts: Sequence[Any]) -> Any:
@@ -340,41 +301,23 @@ def read_logits(
     if not isinstance(source, str | os.PathLike):
         name = "logits" if name is None else name
         with sets.naming(printable(name)):
-            source = Arrays(_arrays_of(source))
+            source = Arrays({key: sets.as_numbers(x, key) for key, x in _by_name(source).items()})
     return LogitReader(source, name, **how).read(max_rows, seed)
 
 
-def _arrays_of(source: Any) -> dict[str, Any]:
-    """Tensors by name, of a tensor, a pair or a mapping."""
+def _by_name(source: Any) -> dict[str, Any]:
+    """What a single array, a pair or a mapping holds, by name."""
     if isinstance(source, tuple) and len(source) == 2:
         source = dict(zip(("logits", "target"), source, strict=True))
     given = source if isinstance(source, Mapping) else {"logits": source}
-    if wrong := [name for name in given if not isinstance(name, str)]:
-        raise ContentError(f"expected names of columns as strings, got {wrong[0]!r}")
-    return {name: sets.as_numbers(x, name) for name, x in given.items() if x is not None}
+    return {str(name): x for name, x in given.items() if x is not None}
 
 
-def check_class_names(classes: Sequence[str]) -> list[str]:
-    """Names of classes, or an error."""
-    names = [classes] if isinstance(classes, str) else list(classes)
-    if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
-        raise ContentError(f"expected at least two names of classes as strings, got {', '.join(map(repr, names))}")
-    if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ContentError(f"expected classes with different names, got {twice!r} twice")
-    return names
-
-
-def _open(source: str) -> Sheet | Arrays:
+def _open(source: str) -> ParquetSheet | Arrays:
     """The content of a file, or of many Parquet files."""
     path = Path(source).expanduser()
     if "://" in source or path.is_dir() or (has_magic(source) and not path.exists()):
         return ParquetSheet(_find(source))
-    suffix = "".join(path.suffixes[-2:]).lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    if suffix in PICKLES:
-        raise ContentError(REFUSAL)
-    if suffix not in READERS:
-        raise ContentError(f"expected a file that ends in {', '.join(READERS)}, got {suffix or 'no ending'!r}")
     if not path.exists():
         raise FileNotFoundError(f"{printable(source)}: no such file")
     with path.open("rb") as file:
@@ -382,7 +325,10 @@ def _open(source: str) -> Sheet | Arrays:
     if not start:
         raise ContentError("expected logits, got an empty file")
     if start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):  # and so is the old format of torch.save
-        raise ContentError(f"it is a pickle, whatever its name says; {REFUSAL}")
+        raise ContentError(REFUSAL)
+    suffix = "".join(path.suffixes[-2:]).lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+    if suffix not in READERS:
+        raise ContentError(f"expected a file that ends in {', '.join(READERS)}, got {suffix or 'no ending'!r}")
     return READERS[suffix](path)
 
 
@@ -403,8 +349,6 @@ def _find(source: str) -> Mapping[str, Callable[[], Any]]:
         found = sorted(glob(base))  # noqa: PTH207
     elif system.get_file_info(base).is_file:
         found = [base]
-        if not base.endswith(".parquet"):
-            raise ContentError("expected Parquet at a URI, got a file of another kind; copy it to this machine first")
     else:
         inside = system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
         found = sorted(x.path for x in inside if x.is_file and not re.search(r"/[._]", x.path[len(base.rstrip("/")) :]))
@@ -414,60 +358,45 @@ def _find(source: str) -> Mapping[str, Callable[[], Any]]:
     return {name: partial(system.open_input_file, name) for name in found}
 
 
-def _read_parquet(path: Path) -> Sheet:
-    return ParquetSheet({str(path): partial(path.open, "rb")})
-
-
 def _read_numpy(path: Path) -> Arrays:
     """The arrays of an `.npz` file, or the one of an `.npy` file, which is mapped into memory."""
-    zipped, load = path.suffix.lower() == ".npz", numpy().load
-    with path.open("rb") as file:
-        if not file.read(6).startswith(b"PK" if zipped else b"\x93NUMPY"):
-            raise ValueError(f"it does not begin like a file of numpy.save{'z' * zipped}")
-        file.seek(0)
-        try:
+    load, zipped = numpy().load, path.suffix.lower() == ".npz"
+    try:
+        with path.open("rb") as file:
             found = {**load(file)} if zipped else {"logits": load(path, mmap_mode="c")}
-        except ValueError as error:
-            if "bject" in str(error):  # NumPy's word for an array that is a pickle
-                raise ContentError(f"an array holds Python objects; {REFUSAL}") from None
-            raise
-    return Arrays({name: as_tensor(x) for name, x in found.items() if not isinstance(x, bytes)})
+    except ValueError as error:
+        if "bject" in str(error):  # NumPy's word for what is a pickle, or nothing that it knows
+            raise ContentError(
+                f"expected arrays of numbers that NumPy has saved, got another file; {REFUSAL}"
+            ) from None
+        raise
+    arrays = {name: as_tensor(x) for name, x in found.items() if not isinstance(x, bytes)}
+    texts = {name: x.tolist() for name, x in arrays.items() if not isinstance(x, Tensor) and x.dtype.kind == "U"}
+    return Arrays(arrays | texts)
 
 
 def _read_safetensors(path: Path) -> Arrays:
-    library = require("safetensors", "torch", purpose="reading it needs").torch
-    return Arrays(library.load_file(path) if _has_plain_name(path) else library.load(path.read_bytes()))
+    return Arrays(require("safetensors", "torch", purpose="reading it needs").torch.load_file(path))
 
 
 def _read_torch(path: Path) -> Arrays:
     """A tensor, a pair or a mapping of tensors saved with `torch.save`."""
     if not zipfile.is_zipfile(path):
         raise ValueError("it was not written by torch.save, or its end is missing")
-    mapped = _has_plain_name(path)
     try:
-        with path.open("rb") as file:
-            content = torch.load(path if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
         raise ContentError(
             "expected only tensors, got other objects; reading these can run any code, so they are refused; "
             "save tensors: torch.save({'logits': ..., 'target': ...}, path)"
         ) from error
-    if isinstance(content, Mapping):
-        return Arrays({str(name): x.detach() if isinstance(x, Tensor) else x for name, x in content.items()})
-    if isinstance(content, list):
-        raise ContentError("expected a tensor, a pair (logits, target) or a mapping with 'logits', got a list")
-    return Arrays(_arrays_of(content))
+    return Arrays({name: x.detach() if isinstance(x, Tensor) else x for name, x in _by_name(content).items()})
 
 
-def _has_plain_name(path: Path) -> bool:
-    """Whether the path is valid UTF-8, which libraries need that open the file themselves."""
-    return printable(str(path)) == str(path)
-
-
-READERS: Mapping[str, Callable[[Path], Sheet | Arrays]] = {
+READERS: Mapping[str, Callable[[Path], ParquetSheet | Arrays]] = {
     **dict.fromkeys((".npz", ".npy"), _read_numpy),
     ".safetensors": _read_safetensors,
     **dict.fromkeys((".pt", ".pth"), _read_torch),
-    ".parquet": _read_parquet,
-    **dict.fromkeys((".csv", ".tsv", ".csv.gz"), TextSheet),
+    ".parquet": lambda path: ParquetSheet({str(path): partial(path.open, "rb")}),
+    **dict.fromkeys((".csv", ".tsv", ".csv.gz"), read_text),
 }

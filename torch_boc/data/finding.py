@@ -24,9 +24,13 @@ def find_logits(output: Any) -> Tensor:
     """
     if isinstance(output, Tensor):
         return output
-    found = _named_logits(output)
+    named = output if isinstance(output, Mapping) else {name: getattr(output, name, None) for name in LOGIT_NAMES}
+    found = {f"{name!r}": named[name] for name in LOGIT_NAMES if isinstance(named.get(name), Tensor)}
     if not found and isinstance(output, tuple | list):
-        found = _placed_logits(output)
+        for place, x in enumerate(output):  # tuples, lists and mappings inside of it count too: they may hold logits
+            nested = isinstance(x, tuple | list | Mapping) and len(x) > 0
+            if nested or (isinstance(x, Tensor) and x.ndim > 1 and x.is_floating_point()):
+                found[f"[{place}]"] = x
     first = next(iter(found.values()), None)
     if len(found) == 1 and isinstance(first, Tensor):
         return first
@@ -82,16 +86,16 @@ def find_target(
     size, shape = logits.ndim, tuple(logits.shape)
     axes = {1, size - 1} if dim is None else {dim % size}
     shapes = {(*shape[:axis], *shape[axis + 1 :]) for axis in axes}
-    places = {f"[{place}]": x for place, x in enumerate(batch)} if isinstance(batch, tuple | list) else {}
-    for found in (*(named_targets(x) for x in (outputs, batch) if isinstance(x, Mapping)), dict([*places.items()][1:])):
+    groups = [named_targets(x) for x in (outputs, batch) if isinstance(x, Mapping)]
+    groups += [{f"[{place}]": x for place, x in enumerate(batch) if place}] if isinstance(batch, tuple | list) else []
+    for found in groups:
         tensors = {name: x for name, x in found.items() if isinstance(x, Tensor)}
         fitting = {name: x for name, x in tensors.items() if _are_classes(x, shapes, binary)}
-        if found.keys() <= places.keys() and len(places) > 2:
+        if "[2]" in found:  # it is no pair
             if fitting:
-                raise ValueError(
-                    f"expected a batch (x, target) or a mapping, got a {type(batch).__name__} of {len(places)}, in "
-                    f"which {' or '.join(fitting)} may be the target"
-                )
+                kind, places = f"a {type(batch).__name__} of {len(batch)}", " or ".join(fitting)
+                got = f"{kind}, in which {places} may be the target"
+                raise ValueError(f"expected a batch (x, target) or a mapping, got {got}")
         elif fitting:
             target: Tensor = _only(fitting)
             return target
@@ -122,32 +126,12 @@ def _kind(value: Any) -> str:
     return f"{type(value).__name__} {tuple(shape)}" if isinstance(shape, tuple) else type(value).__name__
 
 
-def _named_logits(output: Any) -> dict[str, Any]:
-    if isinstance(output, Mapping):
-        named = {name: output[name] for name in LOGIT_NAMES if name in output}
-    else:
-        named = {name: getattr(output, name, None) for name in LOGIT_NAMES}
-    return {f"{name!r}": x for name, x in named.items() if isinstance(x, Tensor)}
-
-
-def _placed_logits(output: tuple[Any, ...] | list[Any]) -> dict[str, Any]:
-    """The tensors of a tuple that may be logits. Nested tuples, lists and mappings count too: they may hold logits."""
-    found = {}
-    for place, x in enumerate(output):
-        nested = isinstance(x, tuple | list | Mapping) and len(x) > 0
-        if nested or (isinstance(x, Tensor) and x.ndim > 1 and x.is_floating_point()):
-            found[f"[{place}]"] = x
-    return found
-
-
 def _only(found: dict[str, Any]) -> Any:
     """The one target that was found, or None. The same object under two names is one target."""
     different = {id(x): x for x in found.values()}
     if len(different) > 1:
-        raise ValueError(
-            f"expected one target, under {', '.join(TARGET_NAMES[:-1])} or {TARGET_NAMES[-1]}, "
-            f"got {' and '.join(map(repr, found))}; rename the one that is not the target"
-        )
+        got = " and ".join(map(repr, found))
+        raise ValueError(f"expected one target, got {got}; rename the one that is not the target")
     return next(iter(different.values()), None)
 
 

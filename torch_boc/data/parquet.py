@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from torch import Tensor
@@ -47,27 +46,30 @@ class ParquetFile:
 
     def write(self, columns: Mapping[str, Column]) -> None:
         """Append one batch of tensors and lists of strings; the first batch sets the columns and their types."""
-        arrow, arrays = require_pyarrow(), {}
-        for name, column in columns.items():
-            if isinstance(column, Tensor):
-                arrays[name] = column.detach().cpu().numpy()
-            else:  # strings, also if the list is empty
-                arrays[name] = arrow.array(column, arrow.string())
-        self.write_table(arrow.table(arrays))
+        arrow = require_pyarrow()
+        self.write_table(
+            arrow.table(
+                {
+                    name: x.detach().cpu().numpy() if isinstance(x, Tensor) else arrow.array(x, arrow.string())
+                    for name, x in columns.items()
+                }
+            )
+        )
 
     def write_table(self, table: Any) -> None:
         """Append a pyarrow table."""
         table = table.replace_schema_metadata(self._metadata)
         if self._writer is None:
             self._temporary.parent.mkdir(parents=True, exist_ok=True)
-            writer = require_pyarrow().parquet.ParquetWriter
-            options = {"compression": "zstd", "write_page_checksum": True}
+            how = {"compression": "zstd", "write_page_checksum": True}
             remove_abandoned(self._temporary)
             self._file = self._temporary.open("wb")  # Arrow would refuse a path that is not UTF-8
             lock(self._file)  # so that nobody takes it for abandoned
-            self._writer = writer(self._file, table.schema, **options)
+            self._writer = require_pyarrow().parquet.ParquetWriter(self._file, table.schema, **how)
         if table.schema != self._writer.schema:
-            raise ValueError(f"expected columns {_signature(self._writer.schema)}, got {_signature(table.schema)}")
+            schemas = (self._writer.schema, table.schema)
+            expected, got = (str(schema.remove_metadata()).replace("\n", ", ") for schema in schemas)
+            raise ValueError(f"expected columns {expected}, got {got}")
         self._waiting.append(table)
         self.rows += table.num_rows
         if self.rows - self._written >= GROUP_ROWS:
@@ -106,14 +108,8 @@ class ParquetFile:
     def __enter__(self) -> "ParquetFile":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
             self.discard()
-
-
-def _signature(schema: Any) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

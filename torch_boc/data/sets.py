@@ -1,6 +1,5 @@
 """`LogitSet`: logits with their targets and scores; the checks of its rows; probabilities in place of logits."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -143,19 +142,15 @@ class ColumnSet:
 def check_columns(columns: Mapping[str, Tensor], rows: int) -> None:
     """Raise unless all scores are finite, one for each row."""
     for name, values in columns.items():
-        finite = bool(values.isfinite().all())
-        if values.shape != (rows,) or not finite:
-            raise ValueError(
-                f"expected column {name!r} as {rows} finite numbers, got shape {tuple(values.shape)}"
-                + ("" if finite else " with NaN or inf")
-            )
+        if values.shape != (rows,) or not bool(values.isfinite().all()):
+            got = f"shape {tuple(values.shape)}, or NaN or inf"
+            raise ValueError(f"expected column {name!r} as {rows} finite numbers, got {got}")
 
 
 def check_classes(target: Tensor, rows: int, num_classes: int, *, ignored: bool = False) -> Tensor:
     """The targets in int64, or an error. With `ignored`, they may be `IGNORED_CLASS`."""
     target = check_target(target, torch.Size([rows]))
-    bad = ~is_class(target, num_classes)
-    outside = target[bad & (target != IGNORED_CLASS)] if ignored else target[bad]
+    outside = target[~is_class(target, num_classes) & ~((target == IGNORED_CLASS) & ignored)]
     if len(outside):
         raise ValueError(
             f"expected targets in [0, {num_classes}), got {len(outside)} outside, such as {int(outside[0])}; leave "
@@ -190,18 +185,6 @@ def _slack(probabilities: Tensor) -> float:
     return SUM_TOLERANCE
 
 
-def warn_of_shares(logits: Tensor, name: str) -> None:
-    """Warn if all logits lie in [0, 1] and are not all equal: the logits of a network hardly ever do so."""
-    low, high = (float(x) for x in logits.aminmax())
-    if 0 <= low < high <= 1:
-        sums = logits.sum(1, dtype=torch.float64)
-        warnings.warn(
-            f"{name}: every value lies in [0, 1], as probabilities do, but the rows sum to {float(sums.min()):.4g} up "
-            f"to {float(sums.max()):.4g}, so they are used as logits; if they are not, give the logits instead",
-            stacklevel=4,
-        )
-
-
 def logarithms(probabilities: Tensor, first: int = 0) -> Tensor:
     """Logits of probabilities of shape (N, C): their logarithms, at least in float32.
 
@@ -211,17 +194,15 @@ def logarithms(probabilities: Tensor, first: int = 0) -> Tensor:
     >>> logarithms(torch.tensor([[0.5, 0.5, 0.0]]))
     tensor([[ -0.6931,  -0.6931, -69.0776]])
     """
-    if probabilities.ndim == 2 and len(probabilities):
-        low, total = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64)
-        slack = _slack(probabilities)
-        bad = ((low < 0) | ((total - 1).abs() > slack)) & ~total.isnan()  # NaN stays NaN
-        if bool(bad.any()):
-            row = int(bad.nonzero()[0])
-            raise ValueError(
-                f"expected probabilities, not negative and of sum 1 within {slack:g} in every row, got something else "
-                f"in {int(bad.sum())} of {len(bad)} rows, first in row {first + row} (smallest {low[row]:.4g}, sum "
-                f"{total[row]:.4g}); for logits, leave out from_probabilities=True (--probabilities)"
-            )
+    low, total, slack = probabilities.amin(1), probabilities.sum(1, dtype=torch.float64), _slack(probabilities)
+    bad = ((low < 0) | ((total - 1).abs() > slack)) & ~total.isnan()  # NaN stays NaN
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise ValueError(
+            f"expected probabilities, not negative and of sum 1 within {slack:g} in every row, got something else in "
+            f"{int(bad.sum())} of {len(bad)} rows, first in row {first + row} (smallest {low[row]:.4g}, sum "
+            f"{total[row]:.4g}); for logits, leave out from_probabilities=True (--probabilities)"
+        )
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     return wide.clamp_min(SMALLEST).log()
 
@@ -237,10 +218,7 @@ def naming(name: str) -> Iterator[None]:
 
 def printable_keys(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The columns, with control characters in their names written as escapes."""
-    result = {printable(name): column for name, column in columns.items()}
-    if len(result) < len(columns):
-        raise ValueError(f"expected columns whose names differ when they are printed, got {', '.join(result)}")
-    return result
+    return {printable(name): column for name, column in columns.items()}
 
 
 def floating(tensor: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ Parquet files are read some rows at a time through Arrow, text files as a whole;
 
 import csv
 import gzip
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +36,7 @@ class FileError(ValueError):
 @contextmanager
 def reading(path: str) -> Iterator[None]:
     """Turns what goes wrong with a file into errors of one line that begin with its path."""
-    said, file = printable(path), Path(path)
+    said = printable(path)
     try:
         yield
     except Exception as error:  # libraries raise all kinds of errors on damaged files
@@ -45,155 +44,108 @@ def reading(path: str) -> Iterator[None]:
         system = isinstance(error, OSError) and error.errno is not None and not is_memory_error(error)
         if isinstance(error, FileError | Warning) or text.startswith(said) or system:
             raise
-        if isinstance(error, ImportError):
-            raise ImportError(f"{said}: {error}") from error
         if is_memory_error(error):
-            size = f" ({file.stat().st_size / 1e6:,.1f} MB on disk)" if file.is_file() else ""
             raise MemoryError(
-                f"{said}: too little memory to read it{size}; the file may be whole. Use a machine with more memory, "
-                "fewer rows, or float32 or float16 instead of float64"
+                f"{said}: too little memory to read it; use a machine with more memory, or fewer rows"
             ) from error
-        if isinstance(error, ContentError):
-            raise FileError(f"{said}: {text}") from None
-        kind, reason = file.suffix.lower() or "Parquet", text or type(error).__name__
+        if isinstance(error, ImportError | ContentError):
+            raise (FileError if isinstance(error, ContentError) else ImportError)(f"{said}: {text}") from None
+        kind, reason = Path(path).suffix.lower() or "Parquet", text or type(error).__name__
         raise FileError(f"{said}: expected a whole {kind} file, got one that seems damaged: {reason}") from error
 
 
 class Arrays:
-    """Arrays of a file by name, with the attributes and the method of `Sheet`."""
-
-    def __init__(self, content: Mapping[str, Any]) -> None:
-        self._content = content
-        self.kinds = {name: _array_kind(x) for name, x in content.items()}
-        self.rows = next(
-            (len(content[name]) for kind in (NUMBERS, NUMBER) for name in content if self.kinds[name] == kind), 0
-        )
-
-    def batches(self, names: Sequence[str], size: int) -> Iterator[Batch]:
-        """See `Sheet`."""
-        for name in names:
-            if len(self._content[name]) != self.rows:
-                raise ContentError(f"expected {name!r} with {self.rows} rows, got {len(self._content[name])}")
-        for start in range(0, self.rows, size):
-            parts = {name: self._content[name][start : start + size] for name in names}
-            yield {name: x if isinstance(x, Tensor) else list(map(str, x)) for name, x in parts.items()}
-
-
-def _array_kind(x: Any) -> str:
-    if isinstance(x, Tensor) and x.ndim in (1, 2) and x.layout == torch.strided:
-        if not x.is_complex() and x.dtype != torch.bool:
-            return NUMBER if x.ndim == 1 else NUMBERS
-    elif getattr(getattr(x, "dtype", None), "kind", "") == "U" and x.ndim == 1:
-        return TEXT
-    return f"{getattr(x, 'dtype', type(x).__name__)} of shape {tuple(getattr(x, 'shape', ()))}"
-
-
-class Sheet:
-    """Rows of a table, from Arrow.
+    """Columns in memory, or mapped into it: tensors, and lists of strings.
 
     Attributes:
         kinds: the kind of each column by its name: `NUMBER`, `NUMBERS`, `TEXT`, or a word for a message.
         rows: the number of rows.
     """
 
-    def __init__(self, schema: Any, rows: int) -> None:
-        self.rows, self.kinds = rows, {field.name: _column_kind(field.type) for field in schema}
-        if len(self.kinds) < len(schema):
-            twice = next(name for name, times in Counter(schema.names).items() if times > 1)
-            raise ContentError(f"expected columns with different names, got {twice!r} twice; rename one")
-
-    def tables(self, names: Sequence[str], size: int) -> Iterator[Any]:
-        """The rows as Arrow tables or batches."""
-        raise NotImplementedError
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._content, self.kinds = content, {name: _array_kind(x) for name, x in content.items()}
+        self.rows = next(
+            (len(content[name]) for kind in (NUMBERS, NUMBER) for name in content if self.kinds[name] == kind), 0
+        )
 
     def batches(self, names: Sequence[str], size: int) -> Iterator[Batch]:
         """The rows of some columns, at most `size` at a time."""
-        for table in self.tables(names, size):
-            columns = dict(zip(table.column_names, table.columns, strict=True))
-            if table.num_rows:
-                yield {name: self._converted(name, columns[name]) for name in names}
-
-    def _converted(self, name: str, column: Any) -> Tensor | list[str]:
-        if self.kinds[name] == TEXT:
-            return ["" if x is None else str(x) for x in column.to_pylist()]
-        if self.kinds[name] == NUMBER:
-            return _numbers(column)
-        compute = require_pyarrow().compute
-        lengths = compute.unique(compute.list_value_length(column)).to_pylist()
-        if len(lengths) != 1 or None in lengths:
-            shown = ", ".join("none" if n is None else str(n) for n in lengths[:5])
-            raise ContentError(f"expected lists of one length in column {name!r}, got lists of length {shown}")
-        return _numbers(compute.list_flatten(column)).reshape(len(column), lengths[0])
+        for name in names:
+            if len(self._content[name]) != self.rows:
+                raise ContentError(f"expected {name!r} with {self.rows} rows, got {len(self._content[name])}")
+        for start in range(0, self.rows, size):
+            yield {name: self._content[name][start : start + size] for name in names}
 
 
-class ParquetSheet(Sheet):
-    """The rows of Parquet files, of which a few are in memory at a time. `files` has a function that opens each."""
+def _array_kind(x: Any) -> str:
+    if isinstance(x, Tensor) and x.ndim in (1, 2) and x.layout == torch.strided:
+        if not x.is_complex() and x.dtype != torch.bool:
+            return NUMBER if x.ndim == 1 else NUMBERS
+    elif isinstance(x, list) and all(isinstance(text, str) for text in x):
+        return TEXT
+    kind = getattr(x, "dtype", None) or getattr(x, "type", type(x).__name__)  # of NumPy and torch, or of Arrow
+    return f"{kind} of shape {tuple(getattr(x, 'shape', ()))}"
+
+
+class ParquetSheet:
+    """The rows of Parquet files, of which a few are in memory at a time, with the attributes and method of `Arrays`.
+
+    `files` has a function that opens each.
+    """
 
     def __init__(self, files: Mapping[str, Callable[[], Any]]) -> None:
-        self._files, rows, schemas = files, 0, []
+        self._files, self.rows, schemas = files, 0, []
         for path, opened in files.items():
             with reading(path), opened() as stream, require_pyarrow().parquet.ParquetFile(stream) as file:
-                rows += file.metadata.num_rows
+                self.rows += file.metadata.num_rows
                 schemas.append(file.schema_arrow)
-        super().__init__(schemas[0], rows)
+        self.kinds = column_kinds(schemas[0])
         for path, schema in zip(files, schemas, strict=True):
             if missing := {*self.kinds} - {*schema.names}:
                 raise FileError(f"{path}: expected the columns of {next(iter(files))}, got none for {min(missing)!r}")
 
-    def tables(self, names: Sequence[str], size: int) -> Iterator[Any]:
-        """See `Sheet`."""
+    def batches(self, names: Sequence[str], size: int) -> Iterator[Batch]:
+        """See `Arrays`."""
         # Without pre_buffer=False, Arrow would read all of a row group at once, which may be all of the file.
         ahead = max(COLUMN_AHEAD_BYTES, AHEAD_BYTES // len(names))
         how = {"buffer_size": ahead, "pre_buffer": False, "page_checksum_verification": True}
         for path, opened in self._files.items():
             with reading(path), opened() as stream, require_pyarrow().parquet.ParquetFile(stream, **how) as file:
-                yield from file.iter_batches(batch_size=size, columns=names)
+                for table in file.iter_batches(batch_size=size, columns=names):
+                    if table.num_rows:
+                        yield {name: _values(name, table.column(name), self.kinds[name]) for name in names}
 
 
-class TextSheet(Sheet):
-    """The rows of a text file, which are all in memory.
+def read_text(path: Path) -> Arrays:
+    """The rows of a text file.
 
     Commas, semicolons, tabs or bars are between the columns, and the first line has their names. If the first line has
     numbers only, every column is that of a class.
     """
-
-    def __init__(self, path: Path) -> None:
-        arrow, opened = require_pyarrow(), gzip.open if path.suffix.lower() == ".gz" else open
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            try:
-                line = file.readline()
-            except UnicodeDecodeError:
-                raise ContentError("expected text in UTF-8, got something else; save it as CSV in UTF-8") from None
-        mark = next((mark for mark in ",\t;|" if mark in line), ",")
-        names = next(csv.reader([line], delimiter=mark), [])
-        bare = all(map(_is_number, names))
-        names = [f"logit_{i}" for i in range(len(names))] if bare else names
-        with opened(path, "rb") as file:
-            size = max(CSV_BLOCK_BYTES, CSV_COLUMN_BYTES * len(names))
-            self._table = arrow.csv.read_csv(
-                file,
-                arrow.csv.ReadOptions(block_size=size, column_names=names if bare else None),
-                arrow.csv.ParseOptions(delimiter=mark, newlines_in_values=True),
-                arrow.csv.ConvertOptions(strings_can_be_null=True),
-            )
-        names = [name.strip() for name in names]
-        self._table = self._table.rename_columns(names)
-        super().__init__(self._table.schema, self._table.num_rows)
-        *rest, last = [(x := _numbers(self._table[name])).equal(x.round()) for name in names] if bare else [False]
-        if last and not all(rest):
-            raise ContentError("expected a first line with the names of the columns, as the last looks like a target")
-
-    def tables(self, names: Sequence[str], size: int) -> Iterator[Any]:
-        """See `Sheet`."""
-        return (self._table.slice(start, size) for start in range(0, self.rows, size))
-
-
-def _is_number(text: str) -> bool:
+    arrow, opened = require_pyarrow(), gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        line = file.readline()
+    mark = next((mark for mark in ",\t;|" if mark in line), ",")
+    names = next(csv.reader([line], delimiter=mark), [])
     try:
-        float(text)
+        bare = bool([float(name) for name in names])
     except ValueError:
-        return False
-    return True
+        bare = False
+    with opened(path, "rb") as file:
+        size = max(CSV_BLOCK_BYTES, CSV_COLUMN_BYTES * len(names))
+        table = arrow.csv.read_csv(
+            file,
+            arrow.csv.ReadOptions(block_size=size, autogenerate_column_names=bare),
+            arrow.csv.ParseOptions(delimiter=mark, newlines_in_values=True),
+            arrow.csv.ConvertOptions(strings_can_be_null=True),
+        )
+    table = table.rename_columns([f"logit_{i}" if bare else name.strip() for i, name in enumerate(names)])
+    kinds = column_kinds(table.schema)
+    found = {name: _values(name, table[name], kind) for name, kind in kinds.items()}
+    *rest, last = [x.equal(x.round()) for x in found.values()] if bare else [False]
+    if last and not all(rest):
+        raise ContentError("expected a first line with the names of the columns, as the last looks like a target")
+    return Arrays(found)
 
 
 def numpy() -> Any:
@@ -210,6 +162,15 @@ def as_tensor(array: Any) -> Any:
     return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 
+def column_kinds(schema: Any) -> dict[str, str]:
+    """The kind of each column of Arrow by its name."""
+    kinds = {field.name: _column_kind(field.type) for field in schema}
+    if len(kinds) < len(schema):
+        twice = next(name for name in schema.names if schema.names.count(name) > 1)
+        raise ContentError(f"expected columns with different names, got {twice!r} twice; rename one")
+    return kinds
+
+
 def _column_kind(kind: Any) -> str:
     types = require_pyarrow().types
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
@@ -222,9 +183,20 @@ def _column_kind(kind: Any) -> str:
     return NUMBERS if lists and _column_kind(kind.value_type) == NUMBER else str(kind)
 
 
-def _numbers(column: Any) -> Tensor:
-    """A column of one number per row; a missing value is NaN."""
-    if column.null_count or require_pyarrow().types.is_decimal(column.type):
+def _values(name: str, column: Any, kind: str) -> Any:
+    """A column of Arrow as a tensor, in which a missing value is NaN, or as a list of strings; others as they are."""
+    if kind == TEXT:
+        return ["" if x is None else str(x) for x in column.to_pylist()]
+    if kind == NUMBERS:
+        compute = require_pyarrow().compute
+        lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+        if len(lengths) != 1 or None in lengths:
+            shown = ", ".join("none" if n is None else str(n) for n in lengths[:5])
+            raise ContentError(f"expected lists of one length in column {name!r}, got lists of length {shown}")
+        return _values(name, compute.list_flatten(column), NUMBER).reshape(len(column), lengths[0])
+    if kind != NUMBER:
+        return column
+    types = require_pyarrow().types
+    if column.null_count or types.is_decimal(column.type) or types.is_null(column.type):
         column = column.cast("float64")
-    tensor: Tensor = as_tensor(numpy().array(column.to_numpy(zero_copy_only=False)))
-    return tensor
+    return as_tensor(numpy().array(column.to_numpy(zero_copy_only=False)))
