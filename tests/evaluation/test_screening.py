@@ -12,11 +12,17 @@ from tests.evaluation.cases import rows_of
 from torch_boc import zoo
 from torch_boc.evaluation import LogitSet, evaluate
 from torch_boc.evaluation.samples import probe_set
-from torch_boc.evaluation.screening import STREAM_KNOWN, acceptance_rows, arrange, screening_tables
+from torch_boc.evaluation.screening import (
+    STREAM_KNOWN,
+    TESTED_LEVELS,
+    TESTED_SCORES,
+    acceptance_rows,
+    arrange,
+    screening_tables,
+)
 from torch_boc.functional import compute_scores
 from torch_boc.functional.conformal import excess_chance, threshold_rank
 from torch_boc.nn import Acceptance, ConformalTest, DriftMonitor
-from torch_boc.report.words import TESTED_LEVELS, TESTED_SCORES
 
 FAST = {"replicates": 10, "trial_counts": (20,), "methods": []}
 

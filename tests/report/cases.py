@@ -139,10 +139,10 @@ def gaps(ood: tuple[str, ...]) -> pd.DataFrame:
 def trials(ood: tuple[str, ...], targets: bool) -> pd.DataFrame:
     rows = [
         (variant, k, 0.079 + shift if targets else NAN, name, 0.1094 + 8 * shift if name else NAN)
-        for name in ood or ("",)
         for variant, scale in (("deterministic", 0.0), ("Monte Carlo", 0.02))
         for k in (20, 50, 100, 200)
         for shift in (scale / k**0.5,)
+        for name in ood or ("",)
     ]
     return pd.DataFrame(rows, columns=["variant", "trials", "ece", "ood", "auroc"])
 

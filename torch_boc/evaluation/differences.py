@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ..core.tally import equal_bin
-from ..report.comparison import Comparison
+from ..report.comparison import COMPARED_SCORES, Comparison
 from ..report.report import Report, read_report
 from ..report.tables import frame
-from ..report.words import COMPARED_SCORES
 from .evaluate import evaluate
 from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate, sparse_interval
 from .reliability import Judged, error_difference

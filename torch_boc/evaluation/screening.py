@@ -16,10 +16,14 @@ from ..functional.screening import Placing
 from ..nn.acceptance import Acceptance
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
-from ..report.words import TESTED_LEVELS, TESTED_SCORES
+from ..report.words import LEVEL
 from .intervals import LEVELS, binomial_interval
 from .samples import AnySet, ProbedSet, ordered
 
+# What the conformal test compares, and the levels at which shares are measured. None of these scores may depend on the
+# number of coin flips.
+TESTED_SCORES = ("gen", "log_odds", "energy", "tempered_dominance")
+TESTED_LEVELS = (LEVEL, 0.01)
 THRESHOLD_LEVELS = (0.1, 0.05, 0.01, 0.001)
 # The chance with which a guaranteed threshold keeps the level.
 CONFIDENCE = 0.99

@@ -7,7 +7,7 @@ from ..plots import FEW_SAMPLES
 from .parts import Cell, Section, Table, cells, make_table
 from .svg import BLUE, COLOURS, GREEN, GREY, ORANGE, Chart
 from .tables import Results, where
-from .words import listed, number, off_by, over, p_text, percent, quoted, shown, small_number
+from .words import listed, number, off_by, over, p_text, percent, shown, small_number
 
 MSP = Uncalibrated.name
 LEAKING, SHARING = "easier than the test set", "has test samples"
@@ -48,7 +48,7 @@ def split_marks(results: Results) -> dict[str, str]:
 def method_text(row: Any) -> str:
     """A calibration method and the split that it was fitted on."""
     name = CALLED.get(row["method"], row["method"])
-    return f"{name} fitted on {quoted(row['split'])}" if row["split"] else str(name)
+    return f"{name} fitted on “{row['split']}”" if row["split"] else str(name)
 
 
 def repair(results: Results) -> Repair | None:
@@ -87,7 +87,7 @@ def honest(results: Results) -> Section:
     """Does a confidence of 80 % mean that 80 % are right?"""
     title, found = "Is its confidence honest?", repair(results)
     if found is None:
-        return Section(title, [f"{quoted(results.known)} has no targets, so nothing is said of calibration."])
+        return Section(title, [f"“{results.known}” has no targets, so nothing is said of calibration."])
     plain, best = found.plain, found.best
     says = f"It says {percent(results.gaps.iloc[0]['confidence'])} on average and is right {percent(plain['accuracy'])}"
     how = f"chance alone makes {100 * plain['ece_chance']:.1f} points, so that it may be perfect"
@@ -194,7 +194,7 @@ def leak_sentences(results: Results) -> list[str]:
                 f"A temperature fitted there, {value}, is below 1 and makes it more sure: off by {off_by(fit.iloc[0])}."
             )
         found.append(
-            f"Do not fit on {quoted(row['split'])}. The network is right on {percent(row['accuracy'])} there and on "
+            f"Do not fit on “{row['split']}”. The network is right on {percent(row['accuracy'])} there and on "
             f"{percent(row['test_accuracy'])} of the test set (p {p_text(row['p_value'])}). It is easier than "
             f"the test set: training data, or another mix of classes. {fault}"
         )

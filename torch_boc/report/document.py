@@ -73,6 +73,7 @@ def environment(folder: Path) -> Environment:
 
 
 PAGES = environment(TEMPLATES)
+PAGES.globals["glossary"] = GLOSSARY.items()
 
 
 def page(results: Results, story: Story, up: str | None = None) -> str:
@@ -84,7 +85,6 @@ def page(results: Results, story: Story, up: str | None = None) -> str:
         up=up,
         story=story,
         drawn={name: Markup(drawn) for name, drawn in story.figures.items()},
-        glossary=GLOSSARY.items(),
         review=review_data(results),
     )
 

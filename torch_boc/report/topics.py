@@ -15,7 +15,7 @@ from .errors import look, mistakes
 from .parts import Section
 from .screening import alarm_of, change, knee, review, reviewed
 from .tables import Results, where
-from .words import interval_text, listed, number, percent, quoted, short_percent
+from .words import interval_text, listed, number, percent, short_percent
 
 TOPICS = (honest, review, unfamiliar, change, coherence, mistakes, look)
 # The intervals of a set with fewer samples than this are too narrow.
@@ -102,19 +102,19 @@ def warnings_of(results: Results) -> list[str]:
             f"{MISFIT.capitalize()}: {percent(right)} of the predictions are right, and guessing would give {guess}. "
             f"Labels may be counted from 1, or the classes may be in another order.{from_one}"
         )
-    small = [f"{quoted(name)} has {size}" for name, size in sizes.items() if size < SMALL_SET]
+    small = [f"“{name}” has {size}" for name, size in sizes.items() if size < SMALL_SET]
     if small:
         found.append(
             f"With fewer than {SMALL_SET} samples numbers are rough and intervals too narrow: {listed(small)}."
         )
     for _, row in where(results.overlaps, suspicious=True).iterrows():
-        names = {"test": quoted(results.known), "other": quoted(row["set"])}
+        names = {"test": f"“{results.known}”", "other": f"“{row['set']}”"}
         found.append(overlap_message(row["kind"], row["shared"], sizes[results.known], **names))
     found += leak_sentences(results)
     if settings.get("from_columns"):
         left = listed(settings["left_out"])
         found.append(f"The tables hold the columns of a predictor, not logits, so these parts are left out: {left}.")
-    drawn = [f"{sizes[x]:,} of the {total:,} rows of {quoted(x)}" for x, total in settings.get("sampled", {}).items()]
+    drawn = [f"{sizes[x]:,} of the {total:,} rows of “{x}”" for x, total in settings.get("sampled", {}).items()]
     if drawn:
         found.append(f"A random sample was read: {listed(drawn)}. All numbers and intervals are those of the sample.")
     return found
