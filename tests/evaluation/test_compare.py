@@ -124,11 +124,11 @@ def test_arguments():
     models, ood = pair(50)
     with pytest.raises(ValueError, match="at least two models to compare, got 1"):
         compare({"one": models["one"]})
-    with pytest.raises(ValueError, match="far: expected models among one, two, got 'three'"):
+    with pytest.raises(ValueError, match="far: expected models that are given as logits \\(one, two\\), got 'three'"):
         compare(models, {"far": {"three": ood["far"]["one"]}})
     with pytest.raises(TypeError, match="far: expected a mapping from models to logits, got Tensor"):
         compare(models, {"far": ood["far"]["one"]})
-    with pytest.raises(ValueError, match="given as logits, got some for 'one'"):
+    with pytest.raises(ValueError, match="given as logits \\(two\\), got 'one'"):
         compare({**models, "one": Report(make_results())}, ood)
 
 

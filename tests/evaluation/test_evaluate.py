@@ -169,7 +169,7 @@ def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
         ({"ood": {"id": unfamiliar(9)}}, "a different name for each set, got 'id' twice"),
         ({"ood": {"": unfamiliar(9)}}, "ood: expected names of sets as strings, got ''"),
         ({"ood": {"a": unfamiliar(9)}, "calibration": {"a": labelled(9)}}, "got 'a' twice"),
-        ({"trials": 0}, "trials as an integer of at least 1, got 0"),
+        ({"trials": 0}, "trials as a positive integer, got 0"),
         ({"trials": 10**8}, "expected at most 1,000,000 trials, got 100,000,000"),
         ({"trial_counts": [10, 10**8]}, "expected at most 1,000,000 trials, got 100,000,000"),
         ({"bins": 1.5}, "bins as an integer of at least 1, got 1.5"),

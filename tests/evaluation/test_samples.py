@@ -72,8 +72,8 @@ def test_classes_and_confusions_are_counts(sets):
         assert classes["samples"][i] == mine.sum()
         assert classes["right"][i].item() == pytest.approx((target[mine] == name).double().mean().item())
         assert classes["calibrated"][i].item() == pytest.approx(classes["confidence"][i].item() / 2)
-    for wrong, said, times in zip(*(column.tolist() for column in confusions.values()), strict=True):
+    for wrong, said, times in confusions.itertuples(index=False):
         assert times == int(((target == wrong) & (prediction == said)).sum())
         assert wrong != said
     assert confusions["samples"].tolist() == sorted(confusions["samples"].tolist(), reverse=True)
-    assert class_rows(sets[1], None) == ({}, {})
+    assert class_rows(sets[1], None) == ((), ())

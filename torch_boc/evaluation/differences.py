@@ -76,7 +76,14 @@ def compare(
         name: read_report(x) if isinstance(x, str | os.PathLike) and Path(x).suffix.lower() == ".json" else x
         for name, x in models.items()
     }
-    _check_ood(ood, models, [name for name, x in given.items() if not isinstance(x, Report)])
+    logits = [name for name, x in given.items() if not isinstance(x, Report)]
+    for name, part in ood.items():
+        if not isinstance(part, Mapping):
+            raise TypeError(f"{name}: expected a mapping from models to logits, got {type(part).__name__}")
+        for model in part:
+            if model not in logits:
+                known = ", ".join(logits) or "none"
+                raise ValueError(f"{name}: expected models that are given as logits ({known}), got {model!r}")
     reports, sets = {}, []
     for name, source in given.items():
         if isinstance(source, Report):
@@ -92,18 +99,6 @@ def compare(
         sets.append(Model(name, probe_set(test, trials), probed))
     rows = [row for other in sets[1:] for row in _differences(sets[0], other, bins, replicates, seed)]
     return Comparison(reports, differences=frame("differences", rows))
-
-
-def _check_ood(ood: Mapping[str, Any], models: Mapping[str, Any], logits: list[str]) -> None:
-    """Raise unless each OOD set is a mapping from names of models that are given as logits."""
-    for name, part in ood.items():
-        if not isinstance(part, Mapping):
-            raise TypeError(f"{name}: expected a mapping from models to logits, got {type(part).__name__}")
-        for model in part:
-            if model not in models:
-                raise ValueError(f"{name}: expected models among {', '.join(models)}, got {model!r}")
-            if model not in logits:
-                raise ValueError(f"{name}: expected logits of models that are given as logits, got some for {model!r}")
 
 
 def _differences(base: Model, other: Model, bins: int, replicates: int, seed: int) -> Iterator[tuple[Any, ...]]:

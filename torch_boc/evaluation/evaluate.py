@@ -13,7 +13,7 @@ from .._optional import require
 from ..calibration import CALIBRATORS, LeakWarning, OverlapWarning, TemperatureScaling, leak_test, overlap_test
 from ..calibration.leaks import overlap_message
 from ..data.atomic import printable
-from ..data.sets import ColumnSet, LogitSet
+from ..data.sets import ColumnSet
 from ..functional.checks import check_trials
 from ..functional.coins import bag_of_coins
 from ..functional.registry import scores
@@ -21,18 +21,7 @@ from ..report.report import Report
 from ..report.tables import Results, frame
 from .gaps import coherence_rows, gap_rows, trial_rows
 from .reliability import calibration_tables
-from .samples import (
-    MAX_ROWS,
-    TEST,
-    AnySet,
-    ProbedSet,
-    check_integers,
-    check_sets,
-    labelled,
-    probe_set,
-    several_sets,
-    single_set,
-)
+from .samples import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, probe_set, read_sets
 from .screening import acceptance_rows, arrange, class_rows, review_rows, screening_tables
 from .separation import collect_scores, detection_tables
 
@@ -98,9 +87,8 @@ def evaluate(
     """
     require("pandas", purpose="evaluation needs")  # an error comes before the work
     say = progress or (lambda message: None)
-    whole = check_integers(1, trials=trials, bins=bins, replicates=replicates, max_rows=max_rows)
-    trials, bins, replicates, max_rows = whole
-    trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
+    bins, replicates, max_rows = check_integers(1, bins=bins, replicates=replicates, max_rows=max_rows)
+    trials, *trial_counts = map(check_trials, (trials, *trial_counts))
     (seed,) = check_integers(0, seed=seed)
     known = [method.name for method in CALIBRATORS if method.needs_fit]
     methods = known if methods is None else methods
@@ -108,11 +96,7 @@ def evaluate(
     if unknown:
         raise ValueError(f"expected methods as a list of names among {', '.join(known)}, got {unknown[0]!r}")
     kind: dict[str, Any] = {"from_probabilities": from_probabilities, "max_rows": max_rows, "seed": seed}
-    test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind, targets=False)
-    splits = several_sets(calibration, "calibration", **kind)
-    training = {} if train is None else {"train": single_set(train, "train", **kind)}
-    check_sets(test, oods, splits, training)
-    names = test.classes if isinstance(test, LogitSet) else None
+    test, oods, splits, training = read_sets(id, ood, calibration, train, **kind)
     bare = [data.name for data in (test, *oods.values()) if isinstance(data, ColumnSet)]
     if bare and (train is not None or detectors):
         raise ValueError(f"{bare[0]}: expected logits for detectors and Mahalanobis, got the columns of a predictor")
@@ -159,7 +143,7 @@ def evaluate(
         "replicates": replicates,
         "seed": seed,
         "classes": test.num_classes,
-        "class_names": None if names is None else [printable(str(name)) for name in names],
+        "class_names": None if test.classes is None else [printable(str(name)) for name in test.classes],
         "samples": {data.name: len(data) for data in everything},
         "accuracy": float("nan"),
         "from_probabilities": test.from_probabilities,

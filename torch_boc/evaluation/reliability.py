@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..calibration import CALIBRATORS, Calibrator, StructuredScaling, TemperatureScaling
 from ..core.tally import equal_bin, log_loss
-from ..data.sets import ColumnSet, LogitSet
+from ..data.sets import ColumnSet
 from ..functional.evidence import gather
 from ..functional.histogram import count
 from ..functional.summary import error_of_bins
@@ -147,18 +147,14 @@ def _apply(method: Calibrator, test: ProbedSet) -> Judged:
     confidence = method.of_coins(test.coins)
     if confidence is not None:  # it learns nothing, and the coins are known
         return Judged(confidence, test.correct, test.nll)
-    assert isinstance(test.data, LogitSet)
-    parts, start = [], 0
-    for logits, target in row_blocks(test.data):
-        assert target is not None
+    parts = []
+    for logits, target, nll in row_blocks(*labelled(test.data), test.nll):
         result = method.calibrate(logits)
-        nll = test.nll[start : start + len(logits)]
         if result.logits is not None:
             evidence = gather(result.logits, target)
             assert evidence.distance is not None
             nll = log_loss(evidence.coins.odds, evidence.distance)
         parts.append(Judged(result.confidence.double(), result.prediction == target, nll))
-        start += len(logits)
     return Judged(*map(torch.cat, zip(*parts, strict=True)))
 
 

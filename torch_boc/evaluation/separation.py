@@ -81,7 +81,16 @@ def collect_scores(
     if detectors is not None and not isinstance(detectors, Mapping):
         raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
     detectors = {printable(k) if isinstance(k, str) else k: x for k, x in (detectors or {}).items()}
-    _check_names(sets, train, detectors)
+    columns = dict.fromkeys(name for data in sets for name in data.data.columns)
+    taken = dict.fromkeys(scores, "score") | ({} if train is None else {MAHALANOBIS: "detector"})
+    for kind, names in (("detector", detectors), ("column", columns)):
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"expected names of {kind}s as strings, got {name!r}")
+            if name in taken:
+                got = f"{name!r}, which is the name of a {taken[name]}"
+                raise ValueError(f"expected a new name for a {kind}, got {got}; rename it")
+        taken |= dict.fromkeys(names, kind)
     found = []
     for name in sets[0].scores:
         values = {x.name: x.scores[name] for x in sets if name in x.scores}
@@ -105,26 +114,6 @@ def collect_scores(
         values = {x.name: x.data.columns[name].double() for x in sets if name in x.data.columns}
         found.append(ScoredSets(name, "column", values))
     return found
-
-
-def _check_names(sets: Sequence[ProbedSet], train: AnySet | None, detectors: Mapping[str, Any]) -> None:
-    """Raise unless detectors and columns have names that no other score has."""
-    taken = dict.fromkeys(scores, "score") | ({} if train is None else {MAHALANOBIS: "detector"})
-    for name in detectors:
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"expected names of detectors as strings, got {name!r}")
-        if name in taken:
-            raise ValueError(
-                f"expected a new name for a detector, got {name!r}, which is the name of a {taken[name]}; rename it"
-            )
-    taken |= dict.fromkeys(detectors, "detector")
-    for data in sets:
-        for name in data.data.columns:
-            if name in taken:
-                raise ValueError(
-                    f"{data.name}: expected columns under new names, got {name!r}, which is the name of a "
-                    f"{taken[name]}; rename the column or leave it out"
-                )
 
 
 def detection_tables(
