@@ -5,7 +5,7 @@ import torch
 
 from tests.evaluation.cases import make_set, rows_of
 from torch_boc.evaluation.samples import probe_set
-from torch_boc.evaluation.screening import SUSPICIOUS, arrange, class_rows, review_rows, screening_tables
+from torch_boc.evaluation.screening import SUSPICIOUS, arrange, class_tables, review_rows, screening_tables
 from torch_boc.functional import bag_of_coins
 from torch_boc.nn import ConformalTest
 
@@ -65,7 +65,7 @@ def test_a_person_who_sees_a_share_finds_what_is_below_the_threshold(sets):
 
 
 def test_classes_and_confusions_are_counts(sets):
-    classes, confusions = class_rows(sets[0], sets[0].coins.confidence / 2)
+    classes, confusions = class_tables(sets[0], sets[0].coins.confidence / 2).values()
     prediction, target = sets[0].coins.prediction, sets[0].data.target
     for i, name in enumerate(classes["prediction"].tolist()):
         mine = prediction == name
@@ -76,4 +76,4 @@ def test_classes_and_confusions_are_counts(sets):
         assert times == int(((target == wrong) & (prediction == said)).sum())
         assert wrong != said
     assert confusions["samples"].tolist() == sorted(confusions["samples"].tolist(), reverse=True)
-    assert class_rows(sets[1], None) == ((), ())
+    assert class_tables(sets[1], None) == {"classes": (), "confusions": ()}

@@ -19,10 +19,10 @@ from ..functional.coins import bag_of_coins
 from ..functional.registry import scores
 from ..report.report import Report
 from ..report.tables import Results, frame
-from .gaps import coherence_rows, gap_rows, trial_rows
+from .gaps import gap_tables, trial_rows
 from .reliability import calibration_tables
 from .samples import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, probe_set, read_sets
-from .screening import acceptance_rows, arrange, class_rows, review_rows, screening_tables
+from .screening import acceptance_rows, arrange, class_tables, review_rows, screening_tables
 from .separation import collect_scores, detection_tables
 
 # With fewer products than this in a step of vector scaling, several threads cost more than they save.
@@ -112,29 +112,21 @@ def evaluate(
         leaks = _leak_rows(sets[0], splits)
         how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
         seen = [row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"]
-        calibrated, curves, kept = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
-        detected, roc = detection_tables(found, **how)
+        calibrated, kept = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
         honest = [row["split"] for row in leaks if not row["suspicious"] and row["split"] not in seen]
         arranged = arrange(test, {name: splits[name] for name in honest}, seed)
-        coherence, histograms = coherence_rows(sets, bins)
         scaled = kept.get((arranged.name, TemperatureScaling.name))
-        classes, confusions = class_rows(sets[0], None if scaled is None else scaled.confidence)
         tables: dict[str, Any] = {
-            "calibration": calibrated,
-            "ood": detected,
             "leaks": leaks,
             "overlaps": shared,
-            "gaps": gap_rows(sets),
+            **calibrated,
+            **detection_tables(found, **how),
+            **gap_tables(sets, bins),
             "trials": trial_rows(sets, trial_counts, bins=bins, seed=seed, progress=say),
-            "coherence": coherence,
-            "reliability": curves,
-            "roc": roc,
-            "histograms": histograms,
             **screening_tables(sets, arranged, seed=seed, progress=say),
             "acceptance": list(acceptance_rows(sets[0], arranged)),
             "review": review_rows(sets),
-            "classes": classes,
-            "confusions": confusions,
+            **class_tables(sets[0], None if scaled is None else scaled.confidence),
         }
     settings: dict[str, Any] = {
         "title": printable(str(title)),
@@ -156,7 +148,11 @@ def evaluate(
     drawn = {data.name: data.total for data in everything if data.total is not None}
     settings |= {"sampled": drawn} if drawn else {}
     if bare:
-        settings |= {"from_columns": True, "left_out": _left_out(sets)}
+        left_out = ["the search for samples in several sets"]
+        missing = [score.symbol for name, score in scores.items() if any(name not in data.scores for data in sets)]
+        left_out += [f"the scores {', '.join(missing)}"] if missing else []
+        left_out += ["the NLL", "fitted calibrators"] if test.target is not None and test.name in bare else []
+        settings |= {"from_columns": True, "left_out": left_out}
     return Report(Results(settings, **{name: frame(name, rows) for name, rows in tables.items()}))
 
 
@@ -170,16 +166,6 @@ def few_threads(products: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _left_out(sets: Sequence[ProbedSet]) -> list[str]:
-    """What a report on columns cannot have, in words."""
-    words = ["the search for samples in several sets"]
-    missing = [score.symbol for name, score in scores.items() if any(name not in data.scores for data in sets)]
-    words += [f"the scores {', '.join(missing)}"] if missing else []
-    if sets[0].correct is not None and isinstance(sets[0].data, ColumnSet):
-        words += ["the NLL", "fitted calibrators"]
-    return words
 
 
 def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> list[dict[str, Any]]:

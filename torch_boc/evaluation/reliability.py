@@ -80,7 +80,7 @@ def calibration_tables(
     replicates: int,
     seed: int,
     progress: Callable[[str], object],
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[tuple[str, str], Judged]]:
+) -> tuple[dict[str, list[dict[str, Any]]], dict[tuple[str, str], Judged]]:
     """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then the others.
 
     Also the confidences, by split and method. The splits in `seen` share samples with the test set, so a method that is
@@ -90,7 +90,7 @@ def calibration_tables(
     curves: list[dict[str, Any]] = []
     kept: dict[tuple[str, str], Judged] = {}
     if test.correct is None:
-        return table, curves, kept
+        return {"calibration": [], "reliability": []}, kept
     first, *rest = [("", method()) for method in CALIBRATORS if not method.needs_fit]
     usable = {} if isinstance(test.data, ColumnSet) else splits
     fitted = [(split, method()) for split in usable for method in CALIBRATORS if method.name in methods]
@@ -120,7 +120,7 @@ def calibration_tables(
             numbers = random_numbers(seed, "difference", *ours, *theirs)
             found = error_difference(kept[ours], kept[theirs], bins, replicates, numbers)
             row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
-    return table, curves, kept
+    return {"calibration": table, "reliability": curves}, kept
 
 
 def fold_loss(kind: type[Calibrator], logits: Tensor, target: Tensor, seed: int) -> float:

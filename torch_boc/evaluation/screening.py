@@ -218,10 +218,10 @@ def review_rows(sets: Sequence[ProbedSet]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def class_rows(test: ProbedSet, calibrated: Tensor | None) -> tuple[Any, Any]:
+def class_tables(test: ProbedSet, calibrated: Tensor | None) -> dict[str, Any]:
     """The tables `classes` and `confusions`; the most frequent errors come first."""
     if test.correct is None:
-        return (), ()
+        return {"classes": (), "confusions": ()}
     columns = {"prediction": test.coins.prediction, "target": test.data.target, "right": test.correct.double()}
     columns |= {"confidence": test.coins.confidence}
     columns["calibrated"] = torch.full_like(test.coins.odds, torch.nan) if calibrated is None else calibrated
@@ -229,4 +229,5 @@ def class_rows(test: ProbedSet, calibrated: Tensor | None) -> tuple[Any, Any]:
     classes = samples.groupby("prediction").mean().reset_index()
     classes["samples"] = samples.groupby("prediction").size().to_numpy()
     wrong = samples[samples["right"] == 0].groupby(["target", "prediction"]).size().reset_index(name="samples")
-    return classes, wrong.sort_values("samples", ascending=False, kind="stable")[:CONFUSIONS].reset_index(drop=True)
+    most = wrong.sort_values("samples", ascending=False, kind="stable")[:CONFUSIONS]
+    return {"classes": classes, "confusions": most.reset_index(drop=True)}

@@ -118,10 +118,9 @@ def collect_scores(
 
 def detection_tables(
     found: Sequence[ScoredSets], *, replicates: int, seed: int, progress: Callable[[str], object]
-) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
+) -> dict[str, list[Any]]:
     """Rows of the tables `ood` and `roc`, ordered by set and then by score. The first score is the baseline."""
-    table: list[dict[str, Any]] = []
-    curves: list[tuple[Any, ...]] = []
+    tables: dict[str, list[Any]] = {"ood": [], "roc": []}
     known: dict[str, Ranked] = {}
     for name in list(found[0].sets)[1:]:
         baseline: Separation | None = None
@@ -139,10 +138,10 @@ def detection_tables(
             intervals = separation_intervals(result, *pair, replicates, numbers) | {"versus_msp": (low, high)}
             row: dict[str, Any] = {"ood": name, "score": score.name, "kind": score.kind}
             row["upside_down"] = score.kind == "score" and scores[score.name].upside_down
-            table.append(row | with_intervals(result._asdict() | {"versus_msp": difference}, intervals))
+            tables["ood"].append(row | with_intervals(result._asdict() | {"versus_msp": difference}, intervals))
             curve = zip(*(axis.tolist() for axis in roc_curve(pair[0].values, pair[1].values)), strict=True)
-            curves += [(name, score.name, *point) for point in curve]
-    return table, curves
+            tables["roc"] += [(name, score.name, *point) for point in curve]
+    return tables
 
 
 def rank_scores(scores: Tensor) -> Ranked:
