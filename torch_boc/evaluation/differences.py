@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ..core.tally import equal_bin
 from ..report.comparison import COMPARED_SCORES, Comparison
@@ -112,9 +113,10 @@ def _differences(base: Model, other: Model, bins: int, replicates: int, seed: in
         warnings.warn(message, UserWarning, stacklevel=3)
         return
     about, numbers = (other.name, base.name), random_numbers(seed, "models", other.name, base.name)
-    yield *about, "accuracy", "", *accuracy_difference(other.test, base.test, replicates, numbers)
-    tests = [(x.coins, x.coins.prediction.eq(labelled(x.data)[1])) for x in (other.test, base.test)]
-    ours, theirs = (Judged(coins.confidence, correct, coins.odds[:0]) for coins, correct in tests)
+    target = labelled(base.test.data)[1]
+    coins = other.test.coins, base.test.coins
+    ours, theirs = (Judged(x.confidence, x.prediction == target, x.odds[:0]) for x in coins)
+    yield *about, "accuracy", "", *accuracy_difference(ours.correct, theirs.correct, replicates, numbers)
     yield *about, "ECE", "", *model_error_difference(ours, theirs, bins, replicates, numbers)
     for ood in (name for name in base.ood if name in other.ood):
         sizes = [len(x.ood[ood].data) for x in (base, other)]
@@ -152,11 +154,9 @@ def area_difference(one: Separation, two: Separation) -> tuple[float, float, flo
     return value, *sparse_interval((low, high), value, torch.cat([x * (pairs / len(x)) for x in sets]), pairs)
 
 
-def accuracy_difference(one: ProbedSet, two: ProbedSet, replicates: int, numbers: Any) -> tuple[float, float, float]:
-    """The difference of the shares of right predictions, with a paired interval."""
-    assert one.correct is not None
-    assert two.correct is not None
-    differences = one.correct.double() - two.correct.double()
+def accuracy_difference(one: Tensor, two: Tensor, replicates: int, numbers: Any) -> tuple[float, float, float]:
+    """The difference of the shares of right predictions, with a paired interval; (N,) which are right of each model."""
+    differences = one.double() - two.double()
     kinds = differences.new_tensor([-1.0, 0.0, 1.0])
     counts = (differences.unsqueeze(1) == kinds).sum(0)
     drawn = replicate(lambda drawn: drawn @ kinds / len(differences), [counts], replicates, numbers)

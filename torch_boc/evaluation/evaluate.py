@@ -1,8 +1,7 @@
 """The paper's protocol in one function: from logits to all tables of a report."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -105,7 +104,10 @@ def evaluate(
     for data in (test, *oods.values()):
         say(f"probing {data.name}")
         sets.append(probe_set(data, trials))
-    with few_threads(max(map(len, everything)) * test.num_classes**2):
+    threads = torch.get_num_threads()
+    # For small sets, waiting of threads for each other takes most of the time.
+    torch.set_num_threads(threads if max(map(len, everything)) * test.num_classes**2 >= MANY_PRODUCTS else 1)
+    try:
         found = collect_scores(sets, training.get("train"), detectors)
         say("looking for samples in several sets")
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
@@ -128,6 +130,8 @@ def evaluate(
             "review": review_rows(sets),
             **class_tables(sets[0], None if scaled is None else scaled.confidence),
         }
+    finally:
+        torch.set_num_threads(threads)
     settings: dict[str, Any] = {
         "title": printable(str(title)),
         "trials": trials,
@@ -154,18 +158,6 @@ def evaluate(
         left_out += ["the NLL", "fitted calibrators"] if test.target is not None and test.name in bare else []
         settings |= {"from_columns": True, "left_out": left_out}
     return Report(Results(settings, **{name: frame(name, rows) for name, rows in tables.items()}))
-
-
-@contextmanager
-def few_threads(products: int) -> Iterator[None]:
-    """One thread of torch for small sets, for which waiting of threads for each other takes most of the time."""
-    before = torch.get_num_threads()
-    try:
-        if products < MANY_PRODUCTS:
-            torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> list[dict[str, Any]]:

@@ -19,22 +19,10 @@ from .confidence import CALLED, LEAKING, split_marks
 from .document import PAGES, notebook
 from .parts import NOTHING, Cell, Table, cells
 from .report import FILES, Report, strict, write
-from .screening import alarm_of
+from .screening import alarm_of, flagged
 from .svg import BELOW, BLUE, ORANGE, Chart
 from .tables import Results, frame, where
-from .words import (
-    LEVEL,
-    PERCENT,
-    UPSIDE_DOWN,
-    between,
-    called,
-    listed,
-    number,
-    percent,
-    short_percent,
-    shown,
-    value_text,
-)
+from .words import PERCENT, UPSIDE_DOWN, between, called, listed, number, percent, short_percent, shown, value_text
 
 TITLE = "Can you act on what your classifier says?"
 INDEX = "index.html"
@@ -199,11 +187,6 @@ class Comparison:
         return notebook(TITLE, said, [self.glance(), self.table(), *self.tables()], [])
 
 
-def flagged(results: Results) -> Any:
-    """What the first conformal test flags at the first level: the rows of the test set and of the first OOD set."""
-    return where(results.screening, test="conformal", alpha=LEVEL).dropna(subset="flagged").drop_duplicates("kind")
-
-
 def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     """The questions that all models are asked, each with its answer and a picture, as far as there are numbers."""
     honest, tested, alarms, forced, silent = (dict[str, Any]() for _ in range(5))
@@ -235,9 +218,7 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
         said = f"What it says, minus how often it is right: {most} points."
         made.append(("Is its confidence honest?", said, drawn))
     if tested:
-        said = (
-            f"Asked for {short_percent(LEVEL)}, a test flags {between(shares['id'], percent)} of the familiar samples"
-        )
+        said = f"Asked for 5 %, a test flags {between(shares['id'], percent)} of the familiar samples"
         said += f", and {between(shares['ood'], percent)} of the unfamiliar." if shares["ood"] else "."
         drawn = bars("flagged", tested, {"familiar": BLUE, "unfamiliar": ORANGE}, 0, 1)
         made.append(("Which need a second look?", said, drawn))
@@ -300,11 +281,10 @@ def contrast(results: Results) -> dict[Cell, Cell]:
     for score in COMPARED_SCORES:
         rows = where(results.ood, score=score)
         add(f"AUROC, {called(score)}", rows, "auroc", UPSIDE_DOWN if rows["upside_down"].any() else "")
-    at_level, level = where(results.screening, alpha=LEVEL), short_percent(LEVEL)
     for kind, title in (("id", "ID"), ("ood", "OOD")):
-        add(f"flagged at {level}, {title}", where(at_level, test="conformal", kind=kind), "flagged", **PERCENT)
+        add(f"flagged at 5 %, {title}", where(flagged(results), kind=kind), "flagged", **PERCENT)
     add("accepted at 1 % error", results.accepted, "accepted", **PERCENT)
-    add(f"paper’s test at {level}, ID", where(at_level, test="paper", kind="id"), "flagged", **PERCENT)
+    add("paper’s test at 5 %, ID", where(results.screening, test="paper", kind="id"), "flagged", **PERCENT)
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         rows = where(results.gaps, kind=kind)
         add(f"mean Δ, {title}", rows, "gap")

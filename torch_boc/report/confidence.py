@@ -26,7 +26,7 @@ class Repair(NamedTuple):
         ties: the other methods that are not shown to be worse than the best.
         comparisons: the number of methods that are compared with plain confidence.
         advised: the row of the method to use: of temperature and structured scaling, as far as they are the best or as
-            good, the one with the lower loss on held-out halves of the split. None if neither is.
+            good, the one with the lower loss on held-out halves of the split; the best if neither is.
         fitted: whether a method was fitted on samples that are not those of the test set.
     """
 
@@ -64,7 +64,7 @@ def repair(results: Results) -> Repair | None:
     better, ties = others[shown(others, "ece_versus_msp") < 0], others[shown(others, "ece_versus_best") == 0]
     best = advised = None
     if len(better):
-        best = better.loc[better["ece"].idxmin()]
+        best = advised = better.loc[better["ece"].idxmin()]
         ties = ties.drop(index=best.name, errors="ignore")
         usable = better[better["fold_nll"].notna() & better.index.isin([best.name, *ties.index])]
         if len(usable):

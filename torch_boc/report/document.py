@@ -3,7 +3,6 @@
 All texts that are put into a page or into Markdown are escaped.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,8 +19,6 @@ from .topics import Story
 from .words import GLOSSARY
 
 TEMPLATES = Path(__file__).with_name("templates")
-# What could end a script, or a string in it: JSON may have each of these characters as an escape.
-UNSAFE = {"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "\u2028": r"\u2028", "\u2029": r"\u2029"}
 # So many rows of a long table are in the Markdown text.
 MARKDOWN_ROWS = 10
 
@@ -34,18 +31,6 @@ def html_text(text: str) -> Markup:
     """
     safe = str(escape(text)).replace(" %", "&nbsp;%")
     return Markup(re.sub(r"\([^()]* to [^()]*\)|\(corrected [^()]*\)", r"<small>\g<0></small>", safe))
-
-
-def json_text(content: Any) -> Markup:
-    r"""Content as JSON for a script element of a page: no text in it can end the element.
-
-    >>> print(json_text(["</script><b>"]))
-    ["\u003c/script\u003e\u003cb\u003e"]
-    """
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character, code in UNSAFE.items():
-        text = text.replace(character, code)
-    return Markup(text.encode("utf-8", "replace").decode())
 
 
 def markdown_text(text: str) -> str:
@@ -68,7 +53,8 @@ def environment(folder: Path) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters.update(text=html_text, json=json_text)
+    made.filters["text"] = html_text
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 
 
@@ -119,7 +105,7 @@ def markdown(story: Story, links: Mapping[str, str] | None = None) -> str:
         folded |= section.more
     for title, tables in folded.items():
         lines += [f"## {markdown_text(title)}", *map(table_text, tables)]
-    for title, pairs in (("How it was measured", story.measured), ("Words", GLOSSARY.items())):
+    for title, pairs in (("How it was measured", story.measured.items()), ("Words", GLOSSARY.items())):
         lines += [f"## {title}", bullets(f"**{markdown_text(name)}**: {markdown_text(text)}" for name, text in pairs)]
     return "\n\n".join(filter(None, lines)) + "\n"
 

@@ -107,9 +107,14 @@ def held_out_text(results: Results, row: Any) -> str:
     return f"{row['held_out_samples']:,} samples, {name}"
 
 
+def flagged(results: Results) -> Any:
+    """What the first conformal test flags at the first level: the rows of the test set and of the first OOD set."""
+    return where(results.screening, test="conformal", alpha=LEVEL).dropna(subset="flagged").drop_duplicates("kind")
+
+
 def flagged_sentences(results: Results) -> list[str]:
     """What the conformal test of the first score flags at the first level, and whether its promise is kept."""
-    table, level = where(results.screening, test="conformal"), short_percent(LEVEL)
+    table = where(results.screening, test="conformal")
     if not len(table):
         return []
     score = table.iloc[0]["score"]
@@ -126,9 +131,9 @@ def flagged_sentences(results: Results) -> list[str]:
     said += [span(told, others["flagged"], percent)] if told else []
     but = f"; it keeps its promise, but {span(missed, 1 - others['flagged'], percent)} pass" if missed else ""
     but += f", and {listed(blind)} are not shown to be flagged more often than familiar samples" if blind else ""
-    found = [f"At {level} false alarms the conformal test of {called(score)} flags {listed(said)}{but}."]
+    found = [f"At 5 % false alarms the conformal test of {called(score)} flags {listed(said)}{but}."]
     if math.isnan(known["flagged"]):
-        found = [f"With {known['held_out_samples']:,} held-out samples nothing can be flagged at {level} false alarms."]
+        found = [f"With {known['held_out_samples']:,} held-out samples nothing can be flagged at 5 % false alarms."]
     # Two random halves of one set are alike: what is flagged of them beyond the level is chance.
     table = where(table, kind="id").dropna(subset="chance").query("held_out != ''")
     if len(table) and table["chance"].min() * len(table) < LEVEL:
