@@ -1,6 +1,5 @@
 """Detectors: equal to pytorch-ood and to their formulas, with the sign turned; and the errors."""
 
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -176,9 +175,3 @@ def test_errors(case):
         assert caught.value.__notes__ == ["in detector 'mine', on logits of shape (4, 5)"]
     if case in ("not fitted", "features"):
         assert caught.value.__notes__[1].startswith("a detector must be fitted before, and on logits; for one of feat")
-
-
-def test_odin_names_the_extra_without_pytorch_ood(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pytorch_ood", None)
-    with pytest.raises(ImportError, match=r"ODIN needs pytorch-ood: pip install 'torch-boc\[eval\]'"):
-        odin_scores(network(), [images()])
