@@ -7,7 +7,7 @@ import unicodedata
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -45,6 +45,16 @@ GLANCE = {
     "accepted at 1 % error": "accepted at 1 % error",
     "to an alarm,": "samples to an alarm",
 }
+
+
+class Bar(NamedTuple):
+    """A bar of a model in a chart, with words beside it."""
+
+    name: str
+    start: float
+    end: float
+    colour: str
+    words: str
 
 
 class Comparison:
@@ -189,45 +199,44 @@ class Comparison:
 
 def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     """The questions that all models are asked, each with its answer and a picture, as far as there are numbers."""
-    honest, tested, alarms, forced, silent = (dict[str, Any]() for _ in range(5))
-    shares: dict[str, list[float]] = {"id": [], "ood": [], "alpha": []}
+    honest, tested, alarms = (list[Bar]() for _ in range(3))
+    silent, alphas, forced, made = list[str](), list[float](), dict[str, float](), []
     for name, report in reports.items():
         results = report.results
         says, right = results.gaps.iloc[0]["confidence"], results.settings["accuracy"]
         if right == right:
-            honest[name] = [((right, says), ORANGE, number(says - right, 1, 100, sign=True))]
+            honest.append(Bar(name, right, says, ORANGE, number(says - right, 1, 100, sign=True)))
         for _, row in flagged(results).iterrows():
-            bar = (0.0, row["flagged"]), BLUE if row["kind"] == "id" else ORANGE, percent(row["flagged"])
-            tested.setdefault(name, []).append(bar)
-            shares[row["kind"]].append(row["flagged"])
+            colour = BLUE if row["kind"] == "id" else ORANGE
+            tested.append(Bar(name, 0.0, row["flagged"], colour, percent(row["flagged"])))
         for _, rows in list(results.stream.groupby("ood", sort=False))[:1]:
             alarm = alarm_of(rows)
-            shares["alpha"].append(rows["alpha"].iloc[0])
+            alphas.append(rows["alpha"].iloc[0])
             if alarm and alarm[1]:
-                alarms[name] = [((0.0, alarm[0]), ORANGE, f"{alarm[0]:,}")]
+                alarms.append(Bar(name, 0.0, alarm[0], ORANGE, f"{alarm[0]:,}"))
             else:
-                silent[name] = alarm
+                silent.append(name)
         table = results.gaps[results.gaps["gap"] > 0]
         if "coherence" in report.story.figures and len(table):
             forced[name] = (table["forced_gap"] / table["gap"]).min()
-    made = []
     if honest:
-        ends = [bar[0] for (bar,) in honest.values()]
-        most = between([says - right for right, says in ends], lambda x: number(x, 1, 100, sign=True))
-        drawn = bars("share", honest, {"is right": BLUE, "says it is right": ORANGE}, min(map(min, ends)) - 0.02, 1)
+        most = between([bar.end - bar.start for bar in honest], lambda x: number(x, 1, 100, sign=True))
+        low = min(min(bar.start, bar.end) for bar in honest) - 0.02
+        drawn = bars("share", honest, {"is right": BLUE, "says it is right": ORANGE}, (low, 1))
         said = f"What it says, minus how often it is right: {most} points."
         made.append(("Is its confidence honest?", said, drawn))
     if tested:
-        said = f"Asked for 5 %, a test flags {between(shares['id'], percent)} of the familiar samples"
-        said += f", and {between(shares['ood'], percent)} of the unfamiliar." if shares["ood"] else "."
-        drawn = bars("flagged", tested, {"familiar": BLUE, "unfamiliar": ORANGE}, 0, 1)
+        known, others = ([bar.end for bar in tested if bar.colour == colour] for colour in (BLUE, ORANGE))
+        said = f"Asked for 5 %, a test flags {between(known, percent)} of the familiar samples"
+        said += f", and {between(others, percent)} of the unfamiliar." if others else "."
+        drawn = bars("flagged", tested, {"familiar": BLUE, "unfamiliar": ORANGE}, (0, 1))
         made.append(("Which need a second look?", said, drawn))
     if alarms:
-        delays = [bar[0][1] for (bar,) in alarms.values()]
+        delays = [bar.end for bar in alarms]
         said = f"An alarm after {between(delays, '{:,}'.format)} unfamiliar samples"
-        said += f", but none, or a false one, for {listed(list(silent))}. " if silent else ". "
-        said += f"The chance of a false one is at most {short_percent(max(shares['alpha']))}, however long the stream."
-        made.append(("Has the input changed?", said, bars("samples to an alarm", alarms, {}, 0, max(delays), "")))
+        said += f", but none, or a false one, for {listed(silent)}. " if silent else ". "
+        said += f"The chance of a false one is at most {short_percent(max(alphas))}, however long the stream."
+        made.append(("Has the input changed?", said, bars("samples to an alarm", alarms, {}, (0, max(delays)), "")))
     if forced:
         least = min(forced, key=forced.__getitem__)
         said = f"Confidence alone forces at least {percent(forced[least])} of the mean coherence gap. Here {least}:"
@@ -237,22 +246,24 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
 
 
 def bars(
-    xlabel: str, rows: Mapping[str, Any], kinds: Mapping[str, str], low: float, high: float, percent: str = "x"
+    xlabel: str, rows: list[Bar], kinds: Mapping[str, str], ends: tuple[float, float], percent: str = "x"
 ) -> Markup:
     """A chart with the bars of each model under its name; a bar that does not begin at 0 has a dot at both ends."""
-    height, down, told = sum(ROW * (1 + len(row)) for row in rows.values()), 0.0, []
-    chart = Chart(xlabel, "", (low, high), (height, 0), percent=percent, height=height + BELOW)
+    names, down, told = dict.fromkeys(bar.name for bar in rows), 0.0, []
+    height = ROW * (len(rows) + len(names))
+    chart = Chart(xlabel, "", ends, (height, 0), percent=percent, height=height + BELOW)
     for kind, colour in kinds.items():
         chart.name(kind, f'<circle cx="8" cy="-4" r="4" fill="{colour}"/>')
-    for name, row in rows.items():
+    for name in names:
+        own = [bar for bar in rows if bar.name == name]
+        told.append(f"{name}: {', '.join(bar.words for bar in own)}")
         chart.head(down + ROW / 2, name)
-        told.append(f"{name}: {', '.join(words for *_, words in row)}")
-        for place, (ends, colour, words) in enumerate(row):
-            y = down + ROW * (place + 1.3)
-            chart.bar(y, ends, colour, told[-1], words)
-            if ends[0]:
-                chart.dot(ends[0], y, BLUE, told[-1])
-        down += ROW * (1 + len(row))
+        for bar in own:
+            down += ROW
+            chart.bar(down + 0.3 * ROW, (bar.start, bar.end), bar.colour, told[-1], bar.words)
+            if bar.start:
+                chart.dot(bar.start, down + 0.3 * ROW, BLUE, told[-1])
+        down += ROW
     return Markup(chart.svg(f"{xlabel}. {'; '.join(told)}."))
 
 
@@ -283,7 +294,7 @@ def contrast(results: Results) -> dict[Cell, Cell]:
         add(f"AUROC, {called(score)}", rows, "auroc", UPSIDE_DOWN if rows["upside_down"].any() else "")
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         add(f"flagged at 5 %, {title}", where(flagged(results), kind=kind), "flagged", **PERCENT)
-    add("accepted at 1 % error", results.accepted, "accepted", **PERCENT)
+    add("accepted at 1 % error", results.acceptance, "accepted", **PERCENT)
     add("paper’s test at 5 %, ID", where(results.screening, test="paper", kind="id"), "flagged", **PERCENT)
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         rows = where(results.gaps, kind=kind)

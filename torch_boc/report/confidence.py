@@ -96,21 +96,16 @@ def honest(results: Results) -> Section:
         close = [method_text(row) for _, row in found.ties.iterrows()]
         verb, many = "are" if len(close) > 1 else "is", f"{results.settings['samples'][results.known]:,} samples"
         doubt = ", though that split is easier than the test set" if split_marks(results).get(best["split"]) else ""
-        sentences.append(
-            f"Best calibrated is {method_text(best)}{doubt}: off by {off_by(best)}{over(found.comparisons)}."
-            + (f" {listed(close)} {verb} as good, as far as {many} can tell." if close else "")
-        )
+        also = f" {listed(close)} {verb} as good, as far as {many} can tell." if close else ""
+        lead = f"Best calibrated is {method_text(best)}{doubt}: off by {off_by(best)}"
+        sentences.append(f"{lead}{over(found.comparisons)}.{also}")
     else:
         none = "No method is" if found.fitted else "Nothing was fitted on other samples, and dominance q̄ is not"
         sentences.append(f"{none} shown to be better than plain confidence{over(found.comparisons)}.")
-    return Section(
-        title,
-        sentences,
-        reliability_chart(results),
-        more={"All calibration methods": [error_table(results), split_table(results)]},
-        note="Dots: how often predictions of a given confidence are right, in bins with "
-        f"{FEW_SAMPLES} samples or more, with 95 % intervals. On the dotted line it is honest.",
-    )
+    dots = f"Dots: how often predictions of a given confidence are right, in bins with {FEW_SAMPLES} samples or more"
+    note = f"{dots}, with 95 % intervals. On the dotted line it is honest."
+    more = {"All calibration methods": [error_table(results), split_table(results)]}
+    return Section(title, sentences, reliability_chart(results), more=more, note=note)
 
 
 def reliability_chart(results: Results) -> dict[str, tuple[Chart, str]]:
@@ -189,10 +184,8 @@ def leak_sentences(results: Results) -> list[str]:
         fits = where(results.calibration, split=row["split"])
         fit, fault = fits[fits["temperature"] < 1], "What is fitted there does not hold for other samples."
         if len(fit):
-            value = number(fit.iloc[0]["temperature"], 3)
-            fault = (
-                f"A temperature fitted there, {value}, is below 1 and makes it more sure: off by {off_by(fit.iloc[0])}."
-            )
+            value, off = number(fit.iloc[0]["temperature"], 3), off_by(fit.iloc[0])
+            fault = f"A temperature fitted there, {value}, is below 1 and makes it more sure: off by {off}."
         found.append(
             f"Do not fit on “{row['split']}”. The network is right on {percent(row['accuracy'])} there and on "
             f"{percent(row['test_accuracy'])} of the test set (p {p_text(row['p_value'])}). It is easier than "

@@ -61,7 +61,7 @@ def review_chart(results: Results) -> dict[str, tuple[Chart, str]]:
     chart = Chart("coverage: go out unseen", "risk: wrong, of these", (0, 1), (0, most), height=280)
     chart.line(coverage, risk, BLUE, results.known)
     alt = f"Risk against coverage: {percent(float(risk.iloc[0]))} are wrong if all go out"
-    for _, row in results.accepted.iterrows():
+    for _, row in results.acceptance[:1].iterrows():
         said = f"accepted at {short_percent(row['error'])} error: {percent(row['accepted'])}"
         alt += f"; {said}"
         chart.rule((0, 1), (row["error"], row["error"]))

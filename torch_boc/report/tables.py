@@ -127,11 +127,6 @@ class Results:
         """The name of the in-distribution set."""
         return str(next(iter(self.settings["samples"]), "test"))
 
-    @property
-    def accepted(self) -> Any:
-        """The row of `acceptance` for the first error, if there is one."""
-        return self.acceptance[:1]
-
     def class_name(self, index: int) -> str:
         """The name of a class, or its number."""
         names = self.settings.get("class_names")

@@ -150,7 +150,7 @@ def numbers(results: Results) -> list[tuple[str, str, str]]:
             value += f" → {number(100 * found.best['ece'], 1)}"
             small += f"; {found.best['method']} {interval_text(found.best, 'ece', 1, 100)}"
         tiles.append((value, "points off in its confidence", f"{small} (95 %)"))
-    for _, row in results.accepted.iterrows():
+    for _, row in results.acceptance[:1].iterrows():
         error, sure = short_percent(row["error"]), short_percent(row["confidence"])
         promise = f"may go out unseen: at most {error} wrong, {sure} sure"
         tiles.append((percent(row["accepted"]), f"accepted at {error} error", promise))
@@ -178,7 +178,7 @@ def actions(results: Results) -> list[tuple[str, str]]:
     elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
         said = "Repair the confidence with held-out samples."
         steps.append((said, "torch-boc report test.npz --calibration val.npz"))
-    goes_out = results.accepted[results.accepted["accepted"] > 0]
+    goes_out = results.acceptance[:1].query("accepted > 0")
     for _, row in goes_out.iterrows():
         surest, error = percent(row["accepted"]), short_percent(row["error"])
         said = f"Let the surest {surest} go out unseen: at most {error} are wrong."
