@@ -106,10 +106,9 @@ def collect_scores(
     test, *others = sets
     for other in others:
         for owner, lacking in ((test, other), (other, test)):
-            for name in owner.data.columns:
-                if name not in lacking.data.columns:
-                    left = f"column {name!r} of {owner.name!r} is left out"
-                    warnings.warn(f"{left}: {lacking.name!r} has no column of that name", stacklevel=3)
+            for name in [x for x in owner.data.columns if x not in lacking.data.columns]:
+                left = f"column {name!r} of {owner.name!r} is left out"
+                warnings.warn(f"{left}: {lacking.name!r} has no column of that name", stacklevel=3)
     for name in test.data.columns:
         values = {x.name: x.data.columns[name].double() for x in sets if name in x.data.columns}
         found.append(ScoredSets(name, "column", values))

@@ -11,11 +11,8 @@ from typing import Annotated, Any
 
 from .._optional import require
 
-# The columns that hold names; all others hold numbers.
-NAMES = (
-    *("split", "method", "ood", "score", "set", "kind", "variant", "test"),
-    *("held_out", "name", "model", "than", "what"),
-)
+# The columns of a report that hold names; all others hold numbers.
+NAMES = ("split", "method", "ood", "score", "set", "kind", "variant", "test", "held_out", "name")
 
 
 def frame(table: str, rows: Sequence[Any] | Mapping[str, Any] = ()) -> Any:

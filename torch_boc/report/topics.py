@@ -22,10 +22,6 @@ TOPICS = (honest, review, unfamiliar, change, coherence, mistakes, look)
 SMALL_SET = 100
 # Labels are called wrong if the accuracy is so many standard errors below that of guessing.
 BELOW_CHANCE = 4.0
-COMPARISONS = (
-    "what a sentence calls “shown” is corrected for all comparisons of the same kind, by Holm’s method, at the level "
-    "of 5 %; the intervals in the tables are not corrected"
-)
 INTERVALS = (
     "for the lower end of the ECE, what chance adds is subtracted; for AUROC vs confidence by DeLong’s method; wider, "
     "as for binomial counts, if few samples are on one side; for shares of flagged samples by Clopper and Pearson"
@@ -201,7 +197,8 @@ def measured_how(results: Results) -> dict[str, str]:
         "calibration error": f"{settings['bins']} bins of equal width, closed on the right",
         "coin flips": f"k = {settings['trials']}",
         "intervals": bootstrap,
-        "several comparisons": COMPARISONS,
+        "several comparisons": "what a sentence calls “shown” is corrected for all comparisons of the same kind, by "
+        "Holm’s method, at the level of 5 %; the intervals in the tables are not corrected",
         "random rows": f"{', '.join(sampled)} rows, drawn uniformly, seed {settings['seed']}" if sampled else "",
         "left out": "; ".join(settings.get("left_out", ())),
         "date": str(settings.get("date", "")),
