@@ -3,6 +3,7 @@
 import warnings
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from io import BytesIO
 from itertools import cycle
@@ -32,7 +33,7 @@ NOTEBOOK_STYLE = f"<style>\n{Path(__file__).with_name('notebook.css').read_text(
 def new_axes(count: int, ax: Any) -> tuple[Any, list[Any]]:
     """The figure and the axes to draw in: the given axes, or the axes of a new figure."""
     if ax is not None:
-        axes = list(ax.flat) if hasattr(ax, "flat") else list(ax) if isinstance(ax, Sequence) else [ax]
+        axes = list(getattr(ax, "flat", ax if isinstance(ax, Sequence) else [ax]))
         if len(axes) != count:
             raise ValueError(f"expected {count} axes for this plot, got {len(axes)}; `kind` chooses a single one")
         return axes[0].figure, axes
@@ -62,15 +63,11 @@ def notebook(body: str, draw: Callable[[], tuple[Any, str] | None]) -> str:
         body: HTML.
         draw: returns the figure, and what it shows in words; or None if there is nothing to draw.
     """
-    try:
-        drawn = draw()
-        content = b"" if drawn is None else image(drawn[0], "png")
-    except ImportError:
-        drawn = None
-    if drawn is not None:
-        source, width = b64encode(content).decode(), 86 * drawn[0].get_size_inches()[0]
-        alt = escape(drawn[1])
-        body += f"\n<figure><img src='data:image/png;base64,{source}' alt='{alt}' width='{width:.0f}'></figure>"
+    with suppress(ImportError):
+        if (drawn := draw()) is not None:
+            source, width = b64encode(image(drawn[0], "png")).decode(), 86 * drawn[0].get_size_inches()[0]
+            alt = escape(drawn[1])
+            body += f"\n<figure><img src='data:image/png;base64,{source}' alt='{alt}' width='{width:.0f}'></figure>"
     return f"{NOTEBOOK_STYLE}\n<div class='boc-note'>\n{body}\n</div>"
 
 
@@ -83,7 +80,7 @@ def draw_tally(total: Tally, num_classes: int | None, ax: Any = None, kind: str 
     total = Tally(*(x.cpu() for x in total))
     for axis, name in zip(axes, kinds, strict=True):
         if name == "gap":
-            draw_gaps(axis, {"samples": total.gap_histogram})
+            draw_gaps(axis, total.gap_histogram)
         elif name == "coherence":
             draw_coherence(axis, total, num_classes)
         else:
@@ -92,32 +89,26 @@ def draw_tally(total: Tally, num_classes: int | None, ax: Any = None, kind: str 
     return figure, axes[0] if len(axes) == 1 else axes
 
 
-def draw_gaps(axis: Any, histograms: Mapping[str, Tensor]) -> None:
-    """Histograms of the gap on a logarithmic scale, as shares of the samples. Decades without samples are not shown."""
-    edges = torch.tensor(gap_edges()[1:], dtype=torch.float64)
-    for (label, counts), colour in zip(histograms.items(), CYCLE, strict=False):
-        shares = counts.double() / counts.sum().clamp_min(1)
-        merged = _bins_to_a_bar(counts[1:])
-        axis.stairs(shares[1:].reshape(-1, merged).sum(-1), edges[::merged], fill=True, alpha=0.5, color=colour)
-        axis.plot([], [], color=colour, alpha=0.5, linewidth=6, label=label)
-        if shares[0] > 0:
-            axis.plot([], [], " ", label=f"below 1e-12: {shares[0]:.1%}")
-    everything = torch.stack([*histograms.values()]).sum(0)
-    decades = everything[1:].reshape(-1, BINS_PER_DECADE).sum(-1).nonzero()
+def draw_gaps(axis: Any, counts: Tensor) -> None:
+    """A histogram of the gap on a logarithmic scale, as shares of the samples. Decades without samples are not shown.
+
+    A bar has the fewest bins with which it has 5 samples on average, and at most a decade.
+    """
+    edges, shares = torch.tensor(gap_edges()[1:], dtype=torch.float64), counts.double() / counts.sum().clamp_min(1)
+    for merged in (5, 10, 25, BINS_PER_DECADE):
+        bars = counts[1:].reshape(-1, merged).sum(-1)
+        if int(bars.sum()) >= 5 * int((bars > 0).sum()):
+            break
+    axis.stairs(shares[1:].reshape(-1, merged).sum(-1), edges[::merged], fill=True, alpha=0.5, color=BLUE)
+    axis.plot([], [], color=BLUE, alpha=0.5, linewidth=6, label="samples")
+    if shares[0] > 0:
+        axis.plot([], [], " ", label=f"below 1e-12: {shares[0]:.1%}")
+    decades = counts[1:].reshape(-1, BINS_PER_DECADE).sum(-1).nonzero()
     lowest, highest = (int(decades.min()), int(decades.max()) + 1) if len(decades) else (0, -LOWEST_DECADE)
     axis.set(xscale="log", xlabel="coherence gap Δ", ylabel="share of samples", title="Coherence gap")
     axis.set_xlim(10 ** (LOWEST_DECADE + lowest - 0.05), 10 ** (LOWEST_DECADE + highest + 0.05))
     axis.set_ylim(bottom=0, top=None if len(decades) else 1)
     axis.legend(fontsize=9)
-
-
-def _bins_to_a_bar(counts: Tensor) -> int:
-    """How many bins of the gap make a bar: the fewest with which a bar has 5 samples on average, at most a decade."""
-    for merged in (5, 10, 25):
-        bars = counts.reshape(-1, merged).sum(-1)
-        if int(bars.sum()) >= 5 * int((bars > 0).sum()):
-            return merged
-    return BINS_PER_DECADE
 
 
 def draw_coherence(axis: Any, total: Tally, num_classes: int | None) -> None:
@@ -174,14 +165,9 @@ def draw_course(results: Sequence[Mapping[str, Tensor]], ax: Any, keys: Sequence
 
 def draw_values(values: Sequence[Tensor], ax: Any = None) -> tuple[Any, Any]:
     """The mean gap over the steps, with a line for each class if there are several."""
-    figure, (axis,) = new_axes(1, ax)
     lines = torch.stack([value.detach().cpu().reshape(-1) for value in values])
-    axis.plot(lines, "o-", markersize=4)
-    if lines.shape[1] > 1:
-        axis.legend([str(i) for i in range(lines.shape[1])], title="class", fontsize=8, ncols=2)
-    axis.set(xlabel="step", ylabel="coherence gap Δ")
-    axis.grid(alpha=0.3)
-    return figure, axis
+    names = [f"class {i}" for i in range(lines.shape[1])] if lines.shape[1] > 1 else ["coherence gap Δ"]
+    return draw_course([dict(zip(names, step, strict=True)) for step in lines], ax, names)
 
 
 def draw_separation(metric: Any, score: str, ax: Any = None) -> tuple[Any, Any]:

@@ -1,7 +1,6 @@
 """Several models side by side: paired differences where samples are shared, and reports that are read again."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -55,8 +54,7 @@ def test_the_differences_are_those_of_the_numbers(comparison):
 
 def changed(kinds, replicates, seed=0):
     """The interval of two models, from how they differ on each sample: 1, 0 or -1. Both are wrong where it is 0."""
-    one, two = (SimpleNamespace(correct=kinds == kind) for kind in (1, -1))
-    return accuracy_difference(one, two, replicates, random_numbers(seed))[1:]
+    return accuracy_difference(kinds == 1, kinds == -1, replicates, random_numbers(seed))[1:]
 
 
 def counted(gained, lost, total):
@@ -124,11 +122,11 @@ def test_arguments():
     models, ood = pair(50)
     with pytest.raises(ValueError, match="at least two models to compare, got 1"):
         compare({"one": models["one"]})
-    with pytest.raises(ValueError, match="far: expected models among one, two, got 'three'"):
+    with pytest.raises(ValueError, match="far: expected models that are given as logits \\(one, two\\), got 'three'"):
         compare(models, {"far": {"three": ood["far"]["one"]}})
     with pytest.raises(TypeError, match="far: expected a mapping from models to logits, got Tensor"):
         compare(models, {"far": ood["far"]["one"]})
-    with pytest.raises(ValueError, match="given as logits, got some for 'one'"):
+    with pytest.raises(ValueError, match="given as logits \\(two\\), got 'one'"):
         compare({**models, "one": Report(make_results())}, ood)
 
 

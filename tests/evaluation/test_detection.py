@@ -175,8 +175,8 @@ Z = unfamiliar(30)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"id": {"logits": Z, "msp": Z[:, 0]}}, "id: expected columns under new names, got 'msp', .* name of a score"),
-        ({"ood": {"logits": Z, "top": Z[:, 0]}, "detectors": {"top": len}}, "ood: .* 'top', .* name of a detector"),
+        ({"id": {"logits": Z, "msp": Z[:, 0]}}, "expected a new name for a column, got 'msp', .* name of a score"),
+        ({"ood": {"logits": Z, "top": Z[:, 0]}, "detectors": {"top": len}}, "column, got 'top', .* name of a detector"),
         ({"detectors": {"energy": len}}, "expected a new name for a detector, got 'energy', which is the name of a sc"),
         ({"train": labelled(), "detectors": {"mahalanobis": len}}, "'mahalanobis', which is the name of a detector"),
         ({"detectors": {3: len}}, "expected names of detectors as strings, got 3"),

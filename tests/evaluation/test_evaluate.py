@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.data.cases import labelled, logit_sets, unfamiliar
+from tests.report.cases import LEAK, SCORES, calibration
 from torch_boc import zoo
 from torch_boc.calibration import LeakWarning
 from torch_boc.evaluation import LogitSet, evaluate
@@ -47,14 +48,8 @@ def test_the_order_of_samples_does_not_matter():
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
     turned = LogitSet(test.logits[order], test.target[order])
     pair = [evaluate(x, y, **FAST) for x, y in ((test, ood), (turned, LogitSet(ood.logits.flip(0))))]
-    drawn = [
-        "trials",
-        "screening",
-        "thresholds",
-        "stream",
-        "acceptance",
-        "samples",
-    ]  # by the seed and the places of the samples
+    # By the seed and the places of the samples.
+    drawn = ["trials", "screening", "thresholds", "stream", "acceptance", "samples"]
     assert_same(*pair, leave_out=drawn, rtol=1e-6)  # the sums of a row in float32 depend on where it stands
     deterministic = [report.results.trials.query("variant == 'deterministic'") for report in pair]
     pd.testing.assert_frame_equal(*deterministic, rtol=1e-6)
@@ -77,10 +72,10 @@ def test_tables_have_their_columns_and_settings_are_told(monkeypatch):
         assert list(table) == list(frame(name))
         assert len(table)
     settings = report.results.settings
-    assert (settings["trials"], settings["bins"], settings["replicates"], settings["seed"]) == (100, 10, 30, 42)
-    assert settings["classes"] == 5
-    assert settings["samples"] == {"id": 600, "ood": 600, "calibration": 100}
-    assert settings["accuracy"] == (test.logits.argmax(1) == test.target).double().mean().item()
+    expected = {"trials": 100, "bins": 10, "replicates": 30, "seed": 42, "classes": 5}
+    expected["samples"] = {"id": 600, "ood": 600, "calibration": 100}
+    expected["accuracy"] = (test.logits.argmax(1) == test.target).double().mean().item()
+    assert settings == settings | expected
     assert set(settings["versions"]) == {"torch_boc", "torch"}
     assert "probing ood" in said
     assert "calibration: temperature on calibration" in said
@@ -169,21 +164,13 @@ def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
         ({"ood": {"id": unfamiliar(9)}}, "a different name for each set, got 'id' twice"),
         ({"ood": {"": unfamiliar(9)}}, "ood: expected names of sets as strings, got ''"),
         ({"ood": {"a": unfamiliar(9)}, "calibration": {"a": labelled(9)}}, "got 'a' twice"),
-        ({"trials": 0}, "trials as an integer of at least 1, got 0"),
-        ({"trials": 10**8}, "expected at most 1,000,000 trials, got 100,000,000"),
+        ({"trials": 0}, "trials as a positive integer, got 0"),
         ({"trial_counts": [10, 10**8]}, "expected at most 1,000,000 trials, got 100,000,000"),
         ({"bins": 1.5}, "bins as an integer of at least 1, got 1.5"),
         ({"replicates": True}, "replicates as an integer of at least 1, got True"),
         ({"seed": -1}, "seed as an integer of at least 0, got -1"),
-        (
-            {"methods": ["platt"]},
-            "methods as a list of names among temperature, isotonic, vector scaling, structured scaling, got 'platt'",
-        ),
-        (
-            {"methods": "isotonic"},
-            "methods as a list of names among temperature, isotonic, vector scaling, structured scaling, got 'isoto",
-        ),
-        ({"trial_counts": [0]}, "trials as a positive integer, got 0"),
+        ({"methods": ["platt"]}, "methods as a list of names among temperature, .*, structured scaling, got 'platt'"),
+        ({"methods": "isotonic"}, "methods as a list of names among temperature, .*, got 'isotonic'"),
     ],
 )
 def test_errors_name_what_came(arguments, message):
@@ -200,40 +187,17 @@ def test_rows_without_a_finite_logit_are_left_out_and_labels_of_ood_sets_are_not
     assert report.results.settings["samples"] == {"id": 20, "ood": 19}
 
 
-@pytest.fixture(scope="module")
-def resnet():
-    """ResNet-20 on CIFAR-10 against SVHN; the numbers below are those of an independent float64 implementation."""
+def test_the_numbers_of_a_public_network():
+    """ResNet-20 on CIFAR-10 against SVHN; the expected numbers are those of an independent float64 implementation."""
     entry = zoo.load("resnet20-cifar10")
     with pytest.warns(LeakWarning, match="'training samples' is easier than the test.*accuracy 0.9976 on it, 0.9173"):
-        return evaluate(entry.id, entry.ood, calibration=entry.calibration, replicates=100)
-
-
-class TestResNet:
-    def test_calibration(self, resnet):
-        assert resnet.results.settings["accuracy"] == pytest.approx(0.9173, abs=0.002)
-        table = resnet.calibration.set_index("method")
-        expected = {
-            "MSP": (0.0532, 0.3727, 0.0627),
-            "temperature": (0.0644, 0.5551, 0.0683),
-            "isotonic": (0.0658, 0.3727, 0.0695),
-            "BoC": (0.0790, 0.3727, 0.0791),
-        }
-        for method, values in expected.items():
-            assert table.loc[method, ["ece", "nll", "brier"]].tolist() == pytest.approx(values, abs=0.002), method
-        assert table.loc["temperature", "temperature"] == pytest.approx(0.631, abs=0.002)
-        assert resnet.results.leaks["suspicious"].tolist() == [True]
-
-    def test_detection(self, resnet):
-        table = resnet.ood[resnet.ood["ood"] == "svhn"].set_index("score")
-        expected = {
-            "msp": (0.8907, 0.7207),
-            "energy": (0.8800, 0.6927),
-            "max_logit": (0.8813, 0.6858),
-            "logit_gap": (0.8812, 0.6858),
-            "structural_score": (0.1094, 1.0000),
-            "log_p_value": (0.8906, 0.7210),
-            "gap": (0.8907, 0.7217),
-            "dominance": (0.8908, 0.7185),
-        }
-        for score, values in expected.items():
-            assert table.loc[score, ["auroc", "fpr95"]].tolist() == pytest.approx(values, abs=0.002), score
+        resnet = evaluate(entry.id, entry.ood, calibration=entry.calibration, replicates=10)
+    assert resnet.results.settings["accuracy"] == pytest.approx(0.9173, abs=0.002)
+    errors, areas = resnet.calibration.set_index("method"), resnet.ood.set_index("score")
+    for _, method, *values in calibration((LEAK,)):
+        if "scaling" not in method:
+            assert errors.loc[method, ["ece", "nll", "brier"]].tolist() == pytest.approx(values[:3], abs=0.002), method
+    assert errors.loc["temperature", "temperature"] == pytest.approx(0.631, abs=0.002)
+    assert resnet.results.leaks["suspicious"].tolist() == [True]
+    for score in SCORES.keys() - {"entropy", "concentration"}:
+        assert areas.loc[score, ["auroc", "fpr95"]].tolist() == pytest.approx(SCORES[score], abs=0.002), score

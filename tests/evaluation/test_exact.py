@@ -35,10 +35,7 @@ def test_extreme_areas_are_widened_and_mirror_each_other(auroc):
 def test_thresholds_are_order_statistics():
     """Of 200 samples the 5 % quantile lies between the 4th and the 17th; nothing else moves where no rate is left."""
     assert (binom.ppf(0.025, 200, 0.05), binom.ppf(0.975, 200, 0.05)) == (4, 16)
-    positive, negative = (
-        torch.arange(200).double(),
-        torch.cat([torch.full((95,), -9.0), torch.full((5,), 7.5)]).double(),
-    )
+    positive, negative = torch.arange(200).double(), torch.tensor([-9.0] * 95 + [7.5] * 5).double()
     assert separate(rank_scores(positive), rank_scores(negative)).fpr95 == 0
     low, high = fpr_interval((0.0, 0.0), 0.0, positive, negative, 0.95)
     assert (low, high) == pytest.approx((0, math.hypot(binomial_interval(0, 100)[1], 0.05)))

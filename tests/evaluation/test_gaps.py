@@ -10,7 +10,7 @@ from tests import reference
 from tests.data.cases import labelled, logit_sets, unfamiliar
 from tests.evaluation.cases import rows_of
 from torch_boc.evaluation import LogitSet
-from torch_boc.evaluation.gaps import coherence_rows, explained_share, gap_rows, trial_rows
+from torch_boc.evaluation.gaps import explained_share, gap_tables, trial_rows
 from torch_boc.evaluation.samples import probe_set
 from torch_boc.functional import auroc, bag_of_coins, boc_summary, p_value, scores
 
@@ -25,7 +25,7 @@ def quiet(message):
 
 
 def test_means_are_those_of_the_summary(sets):
-    rows = rows_of("gaps", gap_rows(sets))
+    rows = rows_of("gaps", gap_tables(sets, 15)["gaps"])
     assert [(row.set, row.kind) for row in rows] == [("id", "id"), ("ood", "ood")]
     for row, data in zip(rows, sets, strict=True):
         summary = boc_summary(data.data.logits)
@@ -41,7 +41,7 @@ def test_explained_share_of_what_does_not_vary():
 
 
 def test_coherence_averages_to_the_means(sets):
-    rows, means = rows_of("coherence", coherence_rows(sets, 15)[0]), rows_of("gaps", gap_rows(sets))
+    rows, means = (rows_of(name, gap_tables(sets, 15)[name]) for name in ("coherence", "gaps"))
     assert len(rows) == 30
     for mean in means:
         filled = [row for row in rows if row.set == mean.set and row.samples]

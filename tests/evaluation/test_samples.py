@@ -5,7 +5,7 @@ import torch
 
 from tests.evaluation.cases import make_set, rows_of
 from torch_boc.evaluation.samples import probe_set
-from torch_boc.evaluation.screening import SUSPICIOUS, arrange, class_rows, review_rows, screening_tables
+from torch_boc.evaluation.screening import SUSPICIOUS, arrange, class_tables, review_rows, screening_tables
 from torch_boc.functional import bag_of_coins
 from torch_boc.nn import ConformalTest
 
@@ -65,15 +65,15 @@ def test_a_person_who_sees_a_share_finds_what_is_below_the_threshold(sets):
 
 
 def test_classes_and_confusions_are_counts(sets):
-    classes, confusions = class_rows(sets[0], sets[0].coins.confidence / 2)
+    classes, confusions = class_tables(sets[0], sets[0].coins.confidence / 2).values()
     prediction, target = sets[0].coins.prediction, sets[0].data.target
     for i, name in enumerate(classes["prediction"].tolist()):
         mine = prediction == name
         assert classes["samples"][i] == mine.sum()
         assert classes["right"][i].item() == pytest.approx((target[mine] == name).double().mean().item())
         assert classes["calibrated"][i].item() == pytest.approx(classes["confidence"][i].item() / 2)
-    for wrong, said, times in zip(*(column.tolist() for column in confusions.values()), strict=True):
+    for wrong, said, times in confusions.itertuples(index=False):
         assert times == int(((target == wrong) & (prediction == said)).sum())
         assert wrong != said
     assert confusions["samples"].tolist() == sorted(confusions["samples"].tolist(), reverse=True)
-    assert class_rows(sets[1], None) == ({}, {})
+    assert class_tables(sets[1], None) == {"classes": (), "confusions": ()}

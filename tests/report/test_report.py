@@ -15,7 +15,7 @@ from torch_boc.report import Report
 from torch_boc.report.comparison import Comparison
 from torch_boc.report.document import TEMPLATES
 from torch_boc.report.report import FIGURES, FILES, read_report, strict
-from torch_boc.report.svg import Chart, ticks
+from torch_boc.report.svg import COLOURS, Chart, ticks
 from torch_boc.report.tables import TABLES, frame
 
 EVIL = "' onload='x\" {{ 7 + 7 }} <b>x</b>|*y*"
@@ -125,6 +125,8 @@ def test_figures_are_svg_that_tell_their_numbers(splits, ood):
         assert not re.search(r"\bnan\b", figure)
     rows = results.reliability.query("samples >= 10 and method in ['MSP', 'temperature', 'BoC']")
     assert figures["reliability"].count("<title>") == len(rows)
+    filled = results.coherence.query("samples > 0").groupby("set", sort=False).size()
+    assert figures["coherence"].count("<title>") == filled[: len(COLOURS)].sum()
 
 
 def test_points_are_where_they_belong():

@@ -146,12 +146,7 @@ def test_the_alarm_of_a_stream(evidence, words):
         ((HELD_OUT,), [STRUCTURED], "Too sure by 5 points; structured scaling fitted on", "Calibrate by structured sc"),
         ((HELD_OUT,), [calibrated("MSP", 0.0532, ece_low=0.0)], "Its confidence is honest, as far as 10,000", ""),
         (((),), [("gaps", "kind == 'id'", {"confidence": 0.92})], "Off by 5 points, too sure", "Repair the conf"),
-        (
-            (HELD_OUT,),
-            [ALL_WORSE],
-            "Too sure by 5 points",
-            "Let the surest 69.8 % go out unseen: at most 1 % are wrong.",
-        ),
+        ((HELD_OUT,), [ALL_WORSE], "Too sure by 5 points", "Let the surest 69.8 % go out unseen: at most 1 % are wr"),
         ((HELD_OUT,), [ALL_WORSE, NOTHING], "Too sure by 5 points", "Let a person see the least sure 15 %."),
         (((), (), False), [], "Confidence is not checked, because there are no targets", "Watch"),
         ((), [COUNTED_FROM_1], "The labels do not seem to fit the logits", "Check the order of the classes"),

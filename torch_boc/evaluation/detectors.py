@@ -1,18 +1,18 @@
 """The scores of other people's detectors. All have the same sign: higher = more in-distribution."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .._optional import require
-from ..core.blocks import block_elements, blockwise
+from ..core.blocks import blockwise
 from ..core.precision import accumulator, widen
 from ..data.finding import find_logits
 from ..data.sets import LogitSet
 from ..inference.device import device_of, evaluating
 from ..inference.order import as_loader
+from .samples import row_blocks
 
 BATCH_SIZE = 128
 COLUMN = (
@@ -58,7 +58,7 @@ def odin_scores(
     model = model if device is None else model.to(device)
     place = device_of(model)
     library = require("pytorch_ood", "detector", purpose="ODIN needs").detector
-    detector = library.ODIN(_WideLogits(model), eps=epsilon, temperature=temperature)
+    detector = library.ODIN(lambda x: widen(find_logits(model(x))), eps=epsilon, temperature=temperature)
     parts = []
     # pytorch-ood warns in inference mode, and needs gradients.
     with evaluating(model), torch.inference_mode(False):
@@ -71,17 +71,6 @@ def odin_scores(
                 )
             parts.append(_checked(-detector.predict(inputs.to(place)), len(inputs), "ODIN"))
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
-
-
-class _WideLogits(nn.Module):
-    """The logits of a model in float64."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        return widen(find_logits(self.model(x)))
 
 
 def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> Tensor:
@@ -114,14 +103,8 @@ def detector_scores(detector: Any, logits: Tensor, name: str | None = None) -> T
             found = detector(logits.to(accumulator(logits.dtype))) if predict is None else -predict(logits.float())
     except Exception as error:
         error.add_note(f"in detector {name!r}, on logits of shape {tuple(logits.shape)}")
-        if type(error).__name__ == "RequiresFittingException":
-            raise ValueError(f"expected a fitted detector, got {name}; fit it on training logits first") from error
-        on_features = predict is not None and not hasattr(detector, "predict_logits")
-        if on_features and isinstance(error, RuntimeError | TypeError | ValueError):
-            raise ValueError(
-                f"expected a detector fitted on logits, here of shape {tuple(logits.shape)}, got {name}, which cannot "
-                f"take them for its features ({error}); {COLUMN}"
-            ) from error
+        if predict is not None:
+            error.add_note(f"a detector must be fitted before, and on logits; for one of features or inputs, {COLUMN}")
         raise
     return _checked(found, len(logits), name)
 
@@ -168,19 +151,13 @@ def mahalanobis_scores(train: LogitSet, *sets: Tensor) -> list[Tensor]:
         raise ValueError(f"{train.name}: expected training logits with targets, got none; give (logits, target)")
     _check_finite(train.logits, train.name)
     classes, target = train.num_classes, train.target.cpu().long()
-
-    def pieces() -> Iterator[tuple[Tensor, Tensor]]:
-        size = max(1, block_elements(torch.device("cpu")) // classes)
-        for rows, labels in zip(train.logits.split(size), target.split(size), strict=True):
-            yield _wide(rows), labels
-
     means = torch.zeros(classes, classes, dtype=torch.float64)
-    for rows, labels in pieces():
-        means.index_add_(0, labels, rows)
+    for rows, labels in row_blocks(train.logits, target):
+        means.index_add_(0, labels, _wide(rows))
     means /= torch.bincount(target, minlength=classes).unsqueeze(1)  # NaN for a class without samples
     scatter = torch.zeros_like(means)
-    for rows, labels in pieces():
-        centred = rows - means[labels]
+    for rows, labels in row_blocks(train.logits, target):
+        centred = _wide(rows) - means[labels]
         scatter += centred.T @ centred
     variance, directions = torch.linalg.eigh(scatter)
     if variance.amax() <= 0:

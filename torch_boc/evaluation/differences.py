@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ..core.tally import equal_bin
-from ..report.comparison import Comparison
+from ..report.comparison import COMPARED_SCORES, Comparison
 from ..report.report import Report, read_report
 from ..report.tables import frame
-from ..report.words import COMPARED_SCORES
 from .evaluate import evaluate
 from .intervals import bootstrap_interval, paired_interval, random_numbers, replicate, sparse_interval
 from .reliability import Judged, error_difference
@@ -77,7 +77,14 @@ def compare(
         name: read_report(x) if isinstance(x, str | os.PathLike) and Path(x).suffix.lower() == ".json" else x
         for name, x in models.items()
     }
-    _check_ood(ood, models, [name for name, x in given.items() if not isinstance(x, Report)])
+    logits = [name for name, x in given.items() if not isinstance(x, Report)]
+    for name, part in ood.items():
+        if not isinstance(part, Mapping):
+            raise TypeError(f"{name}: expected a mapping from models to logits, got {type(part).__name__}")
+        for model in part:
+            if model not in logits:
+                known = ", ".join(logits) or "none"
+                raise ValueError(f"{name}: expected models that are given as logits ({known}), got {model!r}")
     reports, sets = {}, []
     for name, source in given.items():
         if isinstance(source, Report):
@@ -95,18 +102,6 @@ def compare(
     return Comparison(reports, differences=frame("differences", rows))
 
 
-def _check_ood(ood: Mapping[str, Any], models: Mapping[str, Any], logits: list[str]) -> None:
-    """Raise unless each OOD set is a mapping from names of models that are given as logits."""
-    for name, part in ood.items():
-        if not isinstance(part, Mapping):
-            raise TypeError(f"{name}: expected a mapping from models to logits, got {type(part).__name__}")
-        for model in part:
-            if model not in models:
-                raise ValueError(f"{name}: expected models among {', '.join(models)}, got {model!r}")
-            if model not in logits:
-                raise ValueError(f"{name}: expected logits of models that are given as logits, got some for {model!r}")
-
-
 def _differences(base: Model, other: Model, bins: int, replicates: int, seed: int) -> Iterator[tuple[Any, ...]]:
     """`other` minus `base`, if both have the same targets; otherwise a warning says why there are none."""
     lacking = [repr(x.name) for x in (base, other) if x.test.data.target is None]
@@ -118,9 +113,10 @@ def _differences(base: Model, other: Model, bins: int, replicates: int, seed: in
         warnings.warn(message, UserWarning, stacklevel=3)
         return
     about, numbers = (other.name, base.name), random_numbers(seed, "models", other.name, base.name)
-    yield *about, "accuracy", "", *accuracy_difference(other.test, base.test, replicates, numbers)
-    tests = [(x.coins, x.coins.prediction.eq(labelled(x.data)[1])) for x in (other.test, base.test)]
-    ours, theirs = (Judged(coins.confidence, correct, coins.odds[:0]) for coins, correct in tests)
+    target = labelled(base.test.data)[1]
+    coins = other.test.coins, base.test.coins
+    ours, theirs = (Judged(x.confidence, x.prediction == target, x.odds[:0]) for x in coins)
+    yield *about, "accuracy", "", *accuracy_difference(ours.correct, theirs.correct, replicates, numbers)
     yield *about, "ECE", "", *model_error_difference(ours, theirs, bins, replicates, numbers)
     for ood in (name for name in base.ood if name in other.ood):
         sizes = [len(x.ood[ood].data) for x in (base, other)]
@@ -158,11 +154,9 @@ def area_difference(one: Separation, two: Separation) -> tuple[float, float, flo
     return value, *sparse_interval((low, high), value, torch.cat([x * (pairs / len(x)) for x in sets]), pairs)
 
 
-def accuracy_difference(one: ProbedSet, two: ProbedSet, replicates: int, numbers: Any) -> tuple[float, float, float]:
-    """The difference of the shares of right predictions, with a paired interval."""
-    assert one.correct is not None
-    assert two.correct is not None
-    differences = one.correct.double() - two.correct.double()
+def accuracy_difference(one: Tensor, two: Tensor, replicates: int, numbers: Any) -> tuple[float, float, float]:
+    """The difference of the shares of right predictions, with a paired interval; (N,) which are right of each model."""
+    differences = one.double() - two.double()
     kinds = differences.new_tensor([-1.0, 0.0, 1.0])
     counts = (differences.unsqueeze(1) == kinds).sum(0)
     drawn = replicate(lambda drawn: drawn @ kinds / len(differences), [counts], replicates, numbers)

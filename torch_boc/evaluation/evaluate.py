@@ -1,8 +1,7 @@
 """The paper's protocol in one function: from logits to all tables of a report."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -13,27 +12,16 @@ from .._optional import require
 from ..calibration import CALIBRATORS, LeakWarning, OverlapWarning, TemperatureScaling, leak_test, overlap_test
 from ..calibration.leaks import overlap_message
 from ..data.atomic import printable
-from ..data.sets import ColumnSet, LogitSet
+from ..data.sets import ColumnSet
 from ..functional.checks import check_trials
 from ..functional.coins import bag_of_coins
 from ..functional.registry import scores
 from ..report.report import Report
 from ..report.tables import Results, frame
-from .gaps import coherence_rows, gap_rows, trial_rows
+from .gaps import gap_tables, trial_rows
 from .reliability import calibration_tables
-from .samples import (
-    MAX_ROWS,
-    TEST,
-    AnySet,
-    ProbedSet,
-    check_integers,
-    check_sets,
-    labelled,
-    probe_set,
-    several_sets,
-    single_set,
-)
-from .screening import acceptance_rows, arrange, class_rows, review_rows, screening_tables
+from .samples import MAX_ROWS, AnySet, ProbedSet, check_integers, labelled, probe_set, read_sets
+from .screening import acceptance_rows, arrange, class_tables, review_rows, screening_tables
 from .separation import collect_scores, detection_tables
 
 # With fewer products than this in a step of vector scaling, several threads cost more than they save.
@@ -98,9 +86,8 @@ def evaluate(
     """
     require("pandas", purpose="evaluation needs")  # an error comes before the work
     say = progress or (lambda message: None)
-    whole = check_integers(1, trials=trials, bins=bins, replicates=replicates, max_rows=max_rows)
-    trials, bins, replicates, max_rows = whole
-    trials, trial_counts = check_trials(trials), [check_trials(count) for count in trial_counts]
+    bins, replicates, max_rows = check_integers(1, bins=bins, replicates=replicates, max_rows=max_rows)
+    trials, *trial_counts = map(check_trials, (trials, *trial_counts))
     (seed,) = check_integers(0, seed=seed)
     known = [method.name for method in CALIBRATORS if method.needs_fit]
     methods = known if methods is None else methods
@@ -108,11 +95,7 @@ def evaluate(
     if unknown:
         raise ValueError(f"expected methods as a list of names among {', '.join(known)}, got {unknown[0]!r}")
     kind: dict[str, Any] = {"from_probabilities": from_probabilities, "max_rows": max_rows, "seed": seed}
-    test, oods = single_set(id, TEST, **kind), several_sets(ood, "ood", **kind, targets=False)
-    splits = several_sets(calibration, "calibration", **kind)
-    training = {} if train is None else {"train": single_set(train, "train", **kind)}
-    check_sets(test, oods, splits, training)
-    names = test.classes if isinstance(test, LogitSet) else None
+    test, oods, splits, training = read_sets(id, ood, calibration, train, **kind)
     bare = [data.name for data in (test, *oods.values()) if isinstance(data, ColumnSet)]
     if bare and (train is not None or detectors):
         raise ValueError(f"{bare[0]}: expected logits for detectors and Mahalanobis, got the columns of a predictor")
@@ -121,37 +104,34 @@ def evaluate(
     for data in (test, *oods.values()):
         say(f"probing {data.name}")
         sets.append(probe_set(data, trials))
-    with few_threads(max(map(len, everything)) * test.num_classes**2):
+    threads = torch.get_num_threads()
+    # For small sets, waiting of threads for each other takes most of the time.
+    torch.set_num_threads(threads if max(map(len, everything)) * test.num_classes**2 >= MANY_PRODUCTS else 1)
+    try:
         found = collect_scores(sets, training.get("train"), detectors)
         say("looking for samples in several sets")
         shared = _overlap_rows(test, {"calibration": splits, "ood": oods, "train": training})
         leaks = _leak_rows(sets[0], splits)
         how: dict[str, Any] = {"replicates": replicates, "seed": seed, "progress": say}
         seen = [row["set"] for row in shared if row["suspicious"] and row["kind"] == "calibration"]
-        calibrated, curves, kept = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
-        detected, roc = detection_tables(found, **how)
+        calibrated, kept = calibration_tables(sets[0], splits, seen=seen, methods=methods, bins=bins, **how)
         honest = [row["split"] for row in leaks if not row["suspicious"] and row["split"] not in seen]
         arranged = arrange(test, {name: splits[name] for name in honest}, seed)
-        coherence, histograms = coherence_rows(sets, bins)
         scaled = kept.get((arranged.name, TemperatureScaling.name))
-        classes, confusions = class_rows(sets[0], None if scaled is None else scaled.confidence)
         tables: dict[str, Any] = {
-            "calibration": calibrated,
-            "ood": detected,
             "leaks": leaks,
             "overlaps": shared,
-            "gaps": gap_rows(sets),
+            **calibrated,
+            **detection_tables(found, **how),
+            **gap_tables(sets, bins),
             "trials": trial_rows(sets, trial_counts, bins=bins, seed=seed, progress=say),
-            "coherence": coherence,
-            "reliability": curves,
-            "roc": roc,
-            "histograms": histograms,
             **screening_tables(sets, arranged, seed=seed, progress=say),
             "acceptance": list(acceptance_rows(sets[0], arranged)),
             "review": review_rows(sets),
-            "classes": classes,
-            "confusions": confusions,
+            **class_tables(sets[0], None if scaled is None else scaled.confidence),
         }
+    finally:
+        torch.set_num_threads(threads)
     settings: dict[str, Any] = {
         "title": printable(str(title)),
         "trials": trials,
@@ -159,7 +139,7 @@ def evaluate(
         "replicates": replicates,
         "seed": seed,
         "classes": test.num_classes,
-        "class_names": None if names is None else [printable(str(name)) for name in names],
+        "class_names": None if test.classes is None else [printable(str(name)) for name in test.classes],
         "samples": {data.name: len(data) for data in everything},
         "accuracy": float("nan"),
         "from_probabilities": test.from_probabilities,
@@ -172,30 +152,12 @@ def evaluate(
     drawn = {data.name: data.total for data in everything if data.total is not None}
     settings |= {"sampled": drawn} if drawn else {}
     if bare:
-        settings |= {"from_columns": True, "left_out": _left_out(sets)}
+        left_out = ["the search for samples in several sets"]
+        missing = [score.symbol for name, score in scores.items() if any(name not in data.scores for data in sets)]
+        left_out += [f"the scores {', '.join(missing)}"] if missing else []
+        left_out += ["the NLL", "fitted calibrators"] if test.target is not None and test.name in bare else []
+        settings |= {"from_columns": True, "left_out": left_out}
     return Report(Results(settings, **{name: frame(name, rows) for name, rows in tables.items()}))
-
-
-@contextmanager
-def few_threads(products: int) -> Iterator[None]:
-    """One thread of torch for small sets, for which waiting of threads for each other takes most of the time."""
-    before = torch.get_num_threads()
-    try:
-        if products < MANY_PRODUCTS:
-            torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _left_out(sets: Sequence[ProbedSet]) -> list[str]:
-    """What a report on columns cannot have, in words."""
-    words = ["the search for samples in several sets"]
-    missing = [score.symbol for name, score in scores.items() if any(name not in data.scores for data in sets)]
-    words += [f"the scores {', '.join(missing)}"] if missing else []
-    if sets[0].correct is not None and isinstance(sets[0].data, ColumnSet):
-        words += ["the NLL", "fitted calibrators"]
-    return words
 
 
 def _overlap_rows(test: AnySet, groups: Mapping[str, Mapping[str, AnySet]]) -> list[dict[str, Any]]:

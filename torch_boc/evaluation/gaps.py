@@ -20,27 +20,30 @@ VARIANTS = ("deterministic", "Monte Carlo")
 HISTOGRAM_BINS = 50
 
 
-def gap_rows(sets: Sequence[ProbedSet]) -> list[dict[str, Any]]:
-    """The means over each set. The test set is first."""
-    rows: list[dict[str, Any]] = []
+def gap_tables(sets: Sequence[ProbedSet], bins: int) -> dict[str, list[Any]]:
+    """Rows of the tables `gaps`, `coherence` and `histograms`. The test set is first.
+
+    These are the means over each set; the means in equal bins of confidence, NaN without samples; and the share of each
+    set in bins of the gap, which are the same for every set.
+    """
+    found: dict[str, list[Any]] = {"gaps": [], "coherence": [], "histograms": []}
+    highest = max(1e-12, *[float(data.coins.gap.max()) for data in sets])
+    step = highest / HISTOGRAM_BINS
     for data in sets:
         coins, classes = data.coins, data.data.num_classes
-        forced, p_value = forced_gap(coins.odds, classes), data.scores["log_p_value"].exp()
-        columns = {
-            "confidence": coins.confidence,
-            "dominance": coins.dominance,
-            "gap": coins.gap,
-            "forced_gap": forced,
-            "free_gap": free_gap(coins.odds, coins.concentration, classes),
-            "concentration": coins.concentration,
-            "rejection_rate": (p_value <= ALPHA).double(),
-            "p_value": p_value,
-        }
-        row: dict[str, Any] = dict(zip(columns, torch.stack([*columns.values()]).mean(1).tolist(), strict=True))
-        row |= {"set": data.name, "kind": "ood" if rows else "id", "samples": len(data.data)}
-        row["r2"] = explained_share(coins.gap, forced)
-        rows.append(row)
-    return rows
+        confidence, gap, forced = coins.confidence, coins.gap, forced_gap(coins.odds, classes)
+        p_value, free = data.scores["log_p_value"].exp(), free_gap(coins.odds, coins.concentration, classes)
+        columns = [confidence, coins.dominance, gap, forced, free, coins.concentration, (p_value <= ALPHA).double()]
+        *means, rejected, p = torch.stack([*columns, p_value]).mean(1).tolist()
+        known = data.name, "ood" if found["gaps"] else "id", len(gap)
+        found["gaps"].append((*known, *means, explained_share(gap, forced), rejected, p))
+        inside = torch.stack([torch.ones_like(gap), confidence, gap, forced])
+        samples, *sums = count(equal_bin(confidence, bins).expand(4, -1), inside, bins)
+        rows = zip(samples.long().tolist(), *(torch.stack(sums) / samples).tolist(), strict=True)
+        found["coherence"] += [(data.name, i / bins, (i + 1) / bins, *values) for i, values in enumerate(rows)]
+        shares = torch.histc(gap.double(), HISTOGRAM_BINS, 0.0, highest) / len(gap)
+        found["histograms"] += [(data.name, i * step, (i + 1) * step, x) for i, x in enumerate(shares.tolist())]
+    return found
 
 
 def explained_share(values: Tensor, part: Tensor) -> float:
@@ -55,25 +58,6 @@ def explained_share(values: Tensor, part: Tensor) -> float:
     spread = total.var(correction=0)
     rounding = (1e-14 * total.abs().amax()).square()
     return float(1 - rest.var(correction=0) / spread) if spread > rounding else math.nan
-
-
-def coherence_rows(sets: Sequence[ProbedSet], bins: int) -> tuple[list[Any], list[Any]]:
-    """The mean gap of each set in equal bins of confidence, NaN without samples; and the share of each set in bins of
-    the gap, which are the same for every set.
-    """
-    rows, histograms = [], []
-    highest = max(1e-12, *[float(data.coins.gap.max()) for data in sets])
-    for data in sets:
-        confidence, gap = data.coins.confidence, data.coins.gap
-        place, columns = equal_bin(confidence, bins), [torch.ones_like(confidence), confidence, gap]
-        columns.append(forced_gap(data.coins.odds, data.data.num_classes))
-        samples, *sums = count(place.expand(4, -1), torch.stack(columns), bins)
-        means = zip(samples.long().tolist(), *(torch.stack(sums) / samples).tolist(), strict=True)
-        rows += [(data.name, i / bins, (i + 1) / bins, *values) for i, values in enumerate(means)]
-        shares = torch.histc(gap.double(), HISTOGRAM_BINS, 0.0, highest) / len(gap)
-        step = highest / HISTOGRAM_BINS
-        histograms += [(data.name, i * step, (i + 1) * step, share) for i, share in enumerate(shares.tolist())]
-    return rows, histograms
 
 
 def trial_rows(

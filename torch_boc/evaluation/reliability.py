@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..calibration import CALIBRATORS, Calibrator, StructuredScaling, TemperatureScaling
 from ..core.tally import equal_bin, log_loss
-from ..data.sets import ColumnSet, LogitSet
+from ..data.sets import ColumnSet
 from ..functional.evidence import gather
 from ..functional.histogram import count
 from ..functional.summary import error_of_bins
@@ -80,7 +80,7 @@ def calibration_tables(
     replicates: int,
     seed: int,
     progress: Callable[[str], object],
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[tuple[str, str], Judged]]:
+) -> tuple[dict[str, list[dict[str, Any]]], dict[tuple[str, str], Judged]]:
     """Rows of the tables `calibration` and `reliability`: MSP, then the fitted methods by split, then the others.
 
     Also the confidences, by split and method. The splits in `seen` share samples with the test set, so a method that is
@@ -90,7 +90,7 @@ def calibration_tables(
     curves: list[dict[str, Any]] = []
     kept: dict[tuple[str, str], Judged] = {}
     if test.correct is None:
-        return table, curves, kept
+        return {"calibration": [], "reliability": []}, kept
     first, *rest = [("", method()) for method in CALIBRATORS if not method.needs_fit]
     usable = {} if isinstance(test.data, ColumnSet) else splits
     fitted = [(split, method()) for split in usable for method in CALIBRATORS if method.name in methods]
@@ -120,7 +120,7 @@ def calibration_tables(
             numbers = random_numbers(seed, "difference", *ours, *theirs)
             found = error_difference(kept[ours], kept[theirs], bins, replicates, numbers)
             row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
-    return table, curves, kept
+    return {"calibration": table, "reliability": curves}, kept
 
 
 def fold_loss(kind: type[Calibrator], logits: Tensor, target: Tensor, seed: int) -> float:
@@ -147,18 +147,14 @@ def _apply(method: Calibrator, test: ProbedSet) -> Judged:
     confidence = method.of_coins(test.coins)
     if confidence is not None:  # it learns nothing, and the coins are known
         return Judged(confidence, test.correct, test.nll)
-    assert isinstance(test.data, LogitSet)
-    parts, start = [], 0
-    for logits, target in row_blocks(test.data):
-        assert target is not None
+    parts = []
+    for logits, target, nll in row_blocks(*labelled(test.data), test.nll):
         result = method.calibrate(logits)
-        nll = test.nll[start : start + len(logits)]
         if result.logits is not None:
             evidence = gather(result.logits, target)
             assert evidence.distance is not None
             nll = log_loss(evidence.coins.odds, evidence.distance)
         parts.append(Judged(result.confidence.double(), result.prediction == target, nll))
-        start += len(logits)
     return Judged(*map(torch.cat, zip(*parts, strict=True)))
 
 

@@ -86,16 +86,14 @@ def _evidence(data: AnySet, trials: int) -> Iterator[Evidence]:
     if isinstance(data, ColumnSet):
         yield data.evidence._replace(trials=trials, distance=None)  # the loss of a wrong prediction is not known
         return
-    for logits, target in row_blocks(data):
-        yield gather(logits, target, trials=trials, extras=True)
+    for rows in row_blocks(data.logits, *([] if data.target is None else [data.target])):
+        yield gather(*rows, trials=trials, extras=True)
 
 
-def row_blocks(data: LogitSet) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Logits and targets of `data`, in pieces of bounded size."""
-    size = max(1, BLOCK_ELEMENTS // data.num_classes)
-    for start in range(0, len(data), size):
-        rows = slice(start, start + size)
-        yield data.logits[rows], None if data.target is None else data.target[rows]
+def row_blocks(logits: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The rows of the logits, and those of other tensors beside them, in pieces of bounded size."""
+    size = max(1, BLOCK_ELEMENTS // logits.shape[1])
+    return zip(*(rows.split(size) for rows in (logits, *others)), strict=True)
 
 
 def ordered(values: Tensor) -> Tensor:
@@ -111,9 +109,8 @@ def single_set(source: Any, name: str, **how: Any) -> AnySet:
         warn_of_gaps(source)
     if not isinstance(source, LogitSet):
         return read_logits(source, name, **how)
-    target, columns = None if source.target is None else source.target.cpu(), {}
-    for key, column in source.columns.items():
-        columns[key] = column.detach().cpu()
+    target = None if source.target is None else source.target.cpu()
+    columns = {key: column.detach().cpu() for key, column in source.columns.items()}
     return read_logits(replace(source, logits=source.logits.detach().cpu(), target=target, columns=columns), name)
 
 
@@ -148,32 +145,35 @@ def several_sets(source: Any, name: str, **how: Any) -> dict[str, AnySet]:
     return found
 
 
-def check_sets(test: AnySet, *groups: Mapping[str, AnySet]) -> None:
-    """Raise unless all sets have different names and as many classes as the test set, and the needed targets.
+def read_sets(
+    id: Any, ood: Any, calibration: Any, train: Any, **how: Any
+) -> tuple[AnySet, dict[str, AnySet], dict[str, AnySet], dict[str, AnySet]]:
+    """The test set, and by their names the OOD sets, the calibration splits and the training set.
 
-    Args:
-        test: the test set.
-        groups: the OOD sets, and then groups of sets that must have targets.
+    All have different names and as many classes as the test set, and the splits and the training set have targets.
     """
+    test, oods = single_set(id, TEST, **how), several_sets(ood, "ood", **how, targets=False)
+    splits = several_sets(calibration, "calibration", **how)
+    training = {} if train is None else {"train": single_set(train, "train", **how)}
     names = [TEST]
-    for group in groups:
-        for name, data in group.items():
-            if name in names:
-                raise ValueError(f"expected a different name for each set, got {name!r} twice; rename one")
-            names.append(name)
-            if data.num_classes != test.num_classes:
-                raise ValueError(
-                    f"expected the same number of classes in every set, got {test.num_classes} in {TEST!r} and "
-                    f"{data.num_classes} in {name!r}"
-                )
-            if data.from_probabilities != test.from_probabilities:
-                kinds = ["probabilities" if x.from_probabilities else "logits" for x in (test, data)]
-                raise ValueError(
-                    f"expected all sets as logits or all as probabilities, got {kinds[0]} in {TEST!r} and {kinds[1]} "
-                    f"in {name!r}; a softmax changes what scores of several sets are compared by"
-                )
-            if group is not groups[0] and (data.target is None or isinstance(data, ColumnSet)):
-                raise ValueError(f"{name}: expected logits with targets, got none; give (logits, target)")
+    for name, data in (*oods.items(), *splits.items(), *training.items()):
+        if name in names:
+            raise ValueError(f"expected a different name for each set, got {name!r} twice; rename one")
+        names.append(name)
+        if data.num_classes != test.num_classes:
+            raise ValueError(
+                f"expected the same number of classes in every set, got {test.num_classes} in {TEST!r} and "
+                f"{data.num_classes} in {name!r}"
+            )
+        if data.from_probabilities != test.from_probabilities:
+            kinds = ["probabilities" if x.from_probabilities else "logits" for x in (test, data)]
+            raise ValueError(
+                f"expected all sets as logits or all as probabilities, got {kinds[0]} in {TEST!r} and {kinds[1]} "
+                f"in {name!r}; a softmax changes what scores of several sets are compared by"
+            )
+        if name not in oods and (data.target is None or isinstance(data, ColumnSet)):
+            raise ValueError(f"{name}: expected logits with targets, got none; give (logits, target)")
+    return test, oods, splits, training
 
 
 def labelled(data: AnySet) -> tuple[Tensor, Tensor]:

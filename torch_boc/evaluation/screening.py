@@ -11,15 +11,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._optional import require
 from ..functional.conformal import excess_chance, rate_quantile, score_place, threshold_rank
 from ..functional.screening import Placing
 from ..nn.acceptance import Acceptance
 from ..nn.conformal import ConformalTest
 from ..nn.drift import DriftMonitor
-from ..report.words import TESTED_LEVELS, TESTED_SCORES
+from ..report.words import LEVEL
 from .intervals import LEVELS, binomial_interval
 from .samples import AnySet, ProbedSet, ordered
 
+# What the conformal test compares, and the levels at which shares are measured. None of these scores may depend on the
+# number of coin flips.
+TESTED_SCORES = ("gen", "log_odds", "energy", "tempered_dominance")
+TESTED_LEVELS = (LEVEL, 0.01)
 THRESHOLD_LEVELS = (0.1, 0.05, 0.01, 0.001)
 # The chance with which a guaranteed threshold keeps the level.
 CONFIDENCE = 0.99
@@ -80,10 +85,9 @@ def screening_tables(
 ) -> dict[str, list[Any]]:
     """The rows of the tables `screening`, `thresholds`, `stream` and `samples`, for the test set and the OOD sets."""
     found: dict[str, list[Any]] = {"screening": [], "thresholds": [], "stream": [], "samples": []}
-    ranks: list[Tensor] = [torch.full((len(data.data),), torch.nan, dtype=torch.float64) for data in sets]
+    ranks = [torch.full_like(data.coins.odds, torch.nan) for data in sets]
     if arranged.samples and len(arranged.known):
-        rejected = [data.scores["log_p_value"].exp() for data in sets]
-        found["screening"] += _screen_rows(sets, arranged, "", rejected)
+        found["screening"] += _screen_rows(sets, arranged, "", [data.scores["log_p_value"].exp() for data in sets])
         tested = [score for score in TESTED_SCORES if all(score in data.scores for data in sets)]
         for score in tested:
             progress(f"conformal test, {score}")
@@ -125,25 +129,23 @@ def acceptance_rows(test: ProbedSet, arranged: Arranged) -> Iterator[tuple[Any, 
 
 def _screen_rows(
     sets: Sequence[ProbedSet], arranged: Arranged, score: str, p_values: Sequence[Tensor]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[tuple[Any, ...]]:
     """What a test flags at each level: the conformal test of a score, or the paper's test without one.
 
     Of the test set, only the samples that the test was not calibrated on count.
     """
-    known: dict[str, Any] = {"test": "conformal" if score else "paper", "score": score}
-    known |= {"held_out": arranged.name, "held_out_samples": arranged.samples}
     for alpha in TESTED_LEVELS:
         rank = threshold_rank(arranged.samples, alpha)
         for place, (data, p) in enumerate(zip(sets, p_values, strict=True)):
             p = p if place else p[arranged.known]
             flagged, chance = int((p <= alpha).sum()), math.nan
-            share, (low, high) = flagged / len(p), binomial_interval(flagged, len(p))
+            shares = flagged / len(p), *binomial_interval(flagged, len(p))
             if score and rank == 0:
-                share = low = high = math.nan
+                shares = (math.nan, math.nan, math.nan)
             elif score:
                 chance = excess_chance(flagged, len(p), rank, arranged.samples)
-            row = known | {"alpha": alpha, "set": data.name, "kind": "ood" if place else "id", "samples": len(p)}
-            yield row | {"flagged": share, "flagged_low": low, "flagged_high": high, "chance": chance}
+            test = "conformal" if score else "paper", score, alpha, arranged.name, arranged.samples
+            yield *test, data.name, "ood" if place else "id", len(p), *shares, chance
 
 
 def threshold_rows(test: ConformalTest, score: str) -> Iterator[tuple[Any, ...]]:
@@ -216,20 +218,16 @@ def review_rows(sets: Sequence[ProbedSet]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def class_rows(test: ProbedSet, calibrated: Tensor | None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Columns of the tables `classes` and `confusions`; the most frequent errors come first."""
-    if test.correct is None or test.data.target is None:
-        return {}, {}
-    prediction, classes = test.coins.prediction, test.data.num_classes
-    samples = prediction.bincount(minlength=classes)
-    some = samples.nonzero().flatten()
-    table = {"prediction": some, "samples": samples[some]}
-    columns = {"right": test.correct.double(), "confidence": test.coins.confidence}
-    columns["calibrated"] = torch.full_like(columns["right"], torch.nan) if calibrated is None else calibrated
-    for name, values in columns.items():
-        table[name] = (prediction.bincount(values, minlength=classes) / samples)[some]
-    wrong = (test.data.target * classes + prediction)[~test.correct]
-    pairs, times = wrong.unique(return_counts=True)
-    most = times.argsort(descending=True, stable=True)[:CONFUSIONS]
-    confusions = {"target": pairs[most] // classes, "prediction": pairs[most] % classes, "samples": times[most]}
-    return table, confusions
+def class_tables(test: ProbedSet, calibrated: Tensor | None) -> dict[str, Any]:
+    """The tables `classes` and `confusions`; the most frequent errors come first."""
+    if test.correct is None:
+        return {"classes": (), "confusions": ()}
+    columns = {"prediction": test.coins.prediction, "target": test.data.target, "right": test.correct.double()}
+    columns |= {"confidence": test.coins.confidence}
+    columns["calibrated"] = torch.full_like(test.coins.odds, torch.nan) if calibrated is None else calibrated
+    samples = require("pandas", purpose="evaluation needs").DataFrame(columns)
+    classes = samples.groupby("prediction").mean().reset_index()
+    classes["samples"] = samples.groupby("prediction").size().to_numpy()
+    wrong = samples[samples["right"] == 0].groupby(["target", "prediction"]).size().reset_index(name="samples")
+    most = wrong.sort_values("samples", ascending=False, kind="stable")[:CONFUSIONS]
+    return {"classes": classes, "confusions": most.reset_index(drop=True)}

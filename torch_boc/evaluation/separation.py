@@ -81,7 +81,16 @@ def collect_scores(
     if detectors is not None and not isinstance(detectors, Mapping):
         raise TypeError(f"expected detectors as a mapping from names to callables, got {type(detectors).__name__}")
     detectors = {printable(k) if isinstance(k, str) else k: x for k, x in (detectors or {}).items()}
-    _check_names(sets, train, detectors)
+    columns = dict.fromkeys(name for data in sets for name in data.data.columns)
+    taken = dict.fromkeys(scores, "score") | ({} if train is None else {MAHALANOBIS: "detector"})
+    for kind, names in (("detector", detectors), ("column", columns)):
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"expected names of {kind}s as strings, got {name!r}")
+            if name in taken:
+                got = f"{name!r}, which is the name of a {taken[name]}"
+                raise ValueError(f"expected a new name for a {kind}, got {got}; rename it")
+        taken |= dict.fromkeys(names, kind)
     found = []
     for name in sets[0].scores:
         values = {x.name: x.scores[name] for x in sets if name in x.scores}
@@ -97,42 +106,20 @@ def collect_scores(
     test, *others = sets
     for other in others:
         for owner, lacking in ((test, other), (other, test)):
-            for name in owner.data.columns:
-                if name not in lacking.data.columns:
-                    left = f"column {name!r} of {owner.name!r} is left out"
-                    warnings.warn(f"{left}: {lacking.name!r} has no column of that name", stacklevel=3)
+            for name in [x for x in owner.data.columns if x not in lacking.data.columns]:
+                left = f"column {name!r} of {owner.name!r} is left out"
+                warnings.warn(f"{left}: {lacking.name!r} has no column of that name", stacklevel=3)
     for name in test.data.columns:
         values = {x.name: x.data.columns[name].double() for x in sets if name in x.data.columns}
         found.append(ScoredSets(name, "column", values))
     return found
 
 
-def _check_names(sets: Sequence[ProbedSet], train: AnySet | None, detectors: Mapping[str, Any]) -> None:
-    """Raise unless detectors and columns have names that no other score has."""
-    taken = dict.fromkeys(scores, "score") | ({} if train is None else {MAHALANOBIS: "detector"})
-    for name in detectors:
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"expected names of detectors as strings, got {name!r}")
-        if name in taken:
-            raise ValueError(
-                f"expected a new name for a detector, got {name!r}, which is the name of a {taken[name]}; rename it"
-            )
-    taken |= dict.fromkeys(detectors, "detector")
-    for data in sets:
-        for name in data.data.columns:
-            if name in taken:
-                raise ValueError(
-                    f"{data.name}: expected columns under new names, got {name!r}, which is the name of a "
-                    f"{taken[name]}; rename the column or leave it out"
-                )
-
-
 def detection_tables(
     found: Sequence[ScoredSets], *, replicates: int, seed: int, progress: Callable[[str], object]
-) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
+) -> dict[str, list[Any]]:
     """Rows of the tables `ood` and `roc`, ordered by set and then by score. The first score is the baseline."""
-    table: list[dict[str, Any]] = []
-    curves: list[tuple[Any, ...]] = []
+    tables: dict[str, list[Any]] = {"ood": [], "roc": []}
     known: dict[str, Ranked] = {}
     for name in list(found[0].sets)[1:]:
         baseline: Separation | None = None
@@ -150,10 +137,10 @@ def detection_tables(
             intervals = separation_intervals(result, *pair, replicates, numbers) | {"versus_msp": (low, high)}
             row: dict[str, Any] = {"ood": name, "score": score.name, "kind": score.kind}
             row["upside_down"] = score.kind == "score" and scores[score.name].upside_down
-            table.append(row | with_intervals(result._asdict() | {"versus_msp": difference}, intervals))
+            tables["ood"].append(row | with_intervals(result._asdict() | {"versus_msp": difference}, intervals))
             curve = zip(*(axis.tolist() for axis in roc_curve(pair[0].values, pair[1].values)), strict=True)
-            curves += [(name, score.name, *point) for point in curve]
-    return table, curves
+            tables["roc"] += [(name, score.name, *point) for point in curve]
+    return tables
 
 
 def rank_scores(scores: Tensor) -> Ranked:

@@ -10,20 +10,7 @@ from ..functional.bounds import dominance_bounds, forced_gap
 from .parts import Cell, Section, Table, cells, make_table
 from .svg import COLOURS, SKY, Chart
 from .tables import Results, where
-from .words import (
-    FEW,
-    TESTED_LEVELS,
-    distinct_names,
-    listed,
-    number,
-    off_by,
-    over,
-    percent,
-    quoted,
-    shown,
-    span,
-    value_text,
-)
+from .words import FEW, LEVEL, listed, number, off_by, over, percent, shown, span, value_text
 
 # If an interval reaches further than this, the samples are too few to say that two AUROC are the same.
 TELLING = 0.02
@@ -63,41 +50,40 @@ def gap_sentences(results: Results) -> list[str]:
     With equal rivals q̄ rises with confidence, so that the difference is due to the geometry of the logits. −Δ does not
     rise with confidence everywhere, see `paper_sentences`.
     """
+    if results.settings["classes"] == 2:
+        return [TWO_CLASSES]
     table = results.gaps[results.gaps["gap"] > 0]
-    if results.settings["classes"] == 2 or not len(table):
-        return [TWO_CLASSES] if results.settings["classes"] == 2 else []
+    if not len(table):
+        return []
     shares, parts = table["forced_gap"] / table["gap"], []
-    for share, (_, row) in zip(shares, table.iterrows(), strict=True):
-        explained = f" (R² {number(row['r2'], 3)})" if row["r2"] == row["r2"] else ""
-        parts.append(f"{percent(share)} on {quoted(row['set'])}{explained}")
+    for share, name, r2 in zip(shares, table["set"], table["r2"], strict=True):
+        parts.append(f"{percent(share)} on “{name}”" + (f" (R² {number(r2, 3)})" if r2 == r2 else ""))
     most = "most" if shares.min() > 0.5 else "part"
     found = [f"Confidence alone forces {most} of the coherence gap Δ: {span(parts, shares, percent, FEW + 1)}."]
-    rows = where(results.ood, score="dominance")
-    rows = rows[rows["versus_msp"].notna()]
+    rows = where(results.ood, score="dominance").dropna(subset="versus_msp")
     if not len(rows):
         return found
-    signs, several = shown(rows, "versus_msp"), len(rows) > 1
-    differences, said = [], []
+    signs, several, differences, said = shown(rows, "versus_msp"), len(rows) > 1, [], []
     for _, row in rows.iterrows():
-        where_ = f" on {quoted(row['ood'])}" if several else ""
-        differences.append(value_text(row, "versus_msp", sign=True) + where_)
+        differences.append(value_text(row, "versus_msp", sign=True) + (f" on “{row['ood']}”" if several else ""))
     for sign, words in ((1, "the geometry of the logits adds something to confidence"), (-1, "the geometry misleads")):
-        sets = [quoted(name) for name in rows[signs == sign]["ood"]]
+        sets = [f"“{name}”" for name in rows[signs == sign]["ood"]]
         said += [f"{words} on {listed(sets)}" if several else words] if sets else []
     if not said and not rows[["versus_msp_low", "versus_msp_high"]].abs().max(axis=None, skipna=False) <= TELLING:
         said = ["there are too few samples to tell whether it adds anything"]
     elif not said:
-        highest = number(max(float(rows["versus_msp_high"].max()), 0.0001))
+        highest = number(max(rows["versus_msp_high"].max(), 0.0001))
         said = [f"it is not shown to add anything to confidence: at most {highest}"]
     by = span(differences, rows["versus_msp"], lambda value: number(value, sign=True))
-    meaning = f"{listed(said)}{over(len(rows))}"
-    return [*found, f"The AUROC of dominance q̄ differs from that of confidence by {by}, so {meaning}."]
+    return [
+        *found,
+        f"The AUROC of dominance q̄ differs from that of confidence by {by}, so {listed(said)}{over(len(rows))}.",
+    ]
 
 
 def dominance_sentence(results: Results) -> list[str]:
     """Whether dominance is better calibrated than confidence."""
-    rows = where(results.calibration, method=DominanceConfidence.name)
-    rows = rows[rows["ece"].notna()]
+    rows = where(results.calibration, method=DominanceConfidence.name).dropna(subset="ece")
     if not len(rows) or results.settings["classes"] == 2:
         return []
     row, (sign,) = rows.iloc[0], shown(rows, "ece_versus_msp")
@@ -105,7 +91,7 @@ def dominance_sentence(results: Results) -> list[str]:
     verdict = "calibrated about as well as confidence itself" if alike else "not shown to be better or worse calibrated"
     if sign:
         verdict = "worse calibrated" if sign > 0 else "better calibrated, because confidence itself is too low"
-    mean, right, rest = results.gaps.iloc[0]["dominance"], float(results.settings["accuracy"]), ""
+    mean, right, rest = results.gaps.iloc[0]["dominance"], results.settings["accuracy"], ""
     # With many classes q̄ is close to 1 for every sample, and that may be most of its error.
     if sign < 0 and mean - right > row["ece"] / 2:
         rest = f" But q̄ itself is too high: it is {percent(mean)} on average, and {percent(right)} are right."
@@ -119,27 +105,21 @@ def paper_sentences(results: Results) -> list[str]:
     falls above. So −Δ and p*, which are nearly functions of confidence, rank as confidence does only above.
     """
     classes, found = int(results.settings["classes"]), []
-    for _, row in where(results.screening, test="paper", alpha=TESTED_LEVELS[0], kind="id").iterrows():
-        why = "its null hypothesis is false for three classes or more" if classes > 2 else "the gap is then always 0"
-        found.append(
-            f"The paper’s test rejects {percent(row['flagged'])} of {quoted(row['set'])} at the 5 % level, which it "
-            f"does not hold: {why}."
-        )
-    table = where(results.ood, upside_down=True)
-    table = table[table["auroc"].notna()]
+    why = "its null hypothesis is false for three classes or more" if classes > 2 else "the gap is then always 0"
+    for _, row in where(results.screening, test="paper", alpha=LEVEL, kind="id").iterrows():
+        rejects = f"The paper’s test rejects {percent(row['flagged'])} of “{row['set']}”"
+        found.append(f"{rejects} at the 5 % level, which it does not hold: {why}.")
+    table = where(results.ood, upside_down=True).dropna(subset="auroc")
     signs = shown(table, "auroc", 0.5)
     for sign, words in PAPER_SCORE_SAID.items():
         rows = table[signs == sign]
-        areas = [f"{number(row['auroc'])} on {quoted(row['ood'])}" for _, row in rows.iterrows()]
-        if areas:
-            found.append(
-                f"The paper’s score s_BoC {words.format(span(areas, rows['auroc'], number), over(len(table)))}"
-            )
+        if len(rows):
+            areas = [f"{number(area)} on “{name}”" for area, name in zip(rows["auroc"], rows["ood"], strict=True)]
+            said = words.format(span(areas, rows["auroc"], number), over(len(table)))
+            found.append(f"The paper’s score s_BoC {said}")
     if len(table) and classes > 2:
-        found.append(
-            f"−Δ and p* rank as confidence does only where it is above {percent(1 / (1 + math.sqrt(classes - 1)))}. "
-            "Below that, the gap that confidence forces rises with confidence."
-        )
+        above = f"−Δ and p* rank as confidence does only where it is above {percent(1 / (1 + math.sqrt(classes - 1)))}."
+        found.append(f"{above} Below that, the gap that confidence forces rises with confidence.")
     return found
 
 
@@ -157,12 +137,10 @@ def gap_table(results: Results) -> Table:
 def trial_tables(results: Results) -> list[Table]:
     """The ECE of BoC and the AUROC of the paper's score for each number of flips."""
     columns: dict[str, Any] = {}
-    for variant, rows in results.trials.groupby("variant", sort=False):
-        first = rows.drop_duplicates("trials")
-        columns["k"] = list(map(str, first["trials"]))
-        columns |= {f"ECE, {variant}": cells(first, "ece")} if first["ece"].notna().any() else {}
-        for name in distinct_names(rows["ood"]):
-            columns[f"AUROC on {name}, {variant}"] = cells(where(rows, ood=name), "auroc")
+    for (variant, ood), rows in results.trials.groupby(["variant", "ood"], sort=False):
+        columns["k"] = list(map(str, rows["trials"]))
+        columns |= {f"ECE, {variant}": cells(rows, "ece")} if rows["ece"].notna().any() else {}
+        columns |= {f"AUROC on {ood}, {variant}": cells(rows, "auroc")} if ood else {}
     if len(columns) < 2:
         return []
     caption = "Number of flips k: ECE of BoC and AUROC of the paper’s score (upside down), with the expected wins"

@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import unicodedata
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from .._optional import require
 from ..calibration import CALIBRATORS
 from ..data.atomic import check_folder, printable
 from .coherence import forced_share
@@ -17,31 +19,21 @@ from .confidence import CALLED, LEAKING, split_marks
 from .document import PAGES, notebook
 from .parts import NOTHING, Cell, Table, cells
 from .report import FILES, Report, strict, write
-from .screening import alarm_of
+from .screening import alarm_of, flagged
 from .svg import BELOW, BLUE, ORANGE, Chart
 from .tables import Results, frame, where
-from .words import (
-    COMPARED_SCORES,
-    GLOSSARY,
-    PAPER_SCORE,
-    PERCENT,
-    TESTED_LEVELS,
-    UPSIDE_DOWN,
-    called,
-    distinct_names,
-    listed,
-    number,
-    percent,
-    short_percent,
-    shown,
-    value_text,
-)
+from .words import PERCENT, UPSIDE_DOWN, between, called, listed, number, percent, short_percent, shown, value_text
 
 TITLE = "Can you act on what your classifier says?"
 INDEX = "index.html"
 # Names that no folder of a report may have: that of the page of all models, and the names of devices in Windows.
 RESERVED_FOLDERS = (INDEX, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)))
 LONGEST_SLUG = 150  # bytes
+# The scores that are compared between models.
+COMPARED_SCORES = (
+    *("msp", "energy", "gen", "logit_gap", "tempered_dominance", "log_p_value", "gap", "concentration"),
+    *("structural_score", "odin", "mahalanobis"),
+)
 # Drawn by examples/live_digits.py; the page shows it if it lies beside it.
 LIVE = "live_digits.png"
 ROW = 22  # the height of a name or a bar
@@ -53,6 +45,16 @@ GLANCE = {
     "accepted at 1 % error": "accepted at 1 % error",
     "to an alarm,": "samples to an alarm",
 }
+
+
+class Bar(NamedTuple):
+    """A bar of a model in a chart, with words beside it."""
+
+    name: str
+    start: float
+    end: float
+    colour: str
+    words: str
 
 
 class Comparison:
@@ -94,21 +96,37 @@ class Comparison:
         for title in dict.fromkeys(title for model in models for title in model):
             found = [model.get(title, NOTHING) for model in models]
             rows += [[title, *found]] if any(cell.text != "–" for cell in found) else []
-        return Table(self._caption(), ["", *self.reports], rows)
-
-    def _caption(self) -> str:
-        """What the table of all models says of their test sets. Models with paired differences share their samples."""
-        sharing = {*self.differences["model"], *self.differences["than"]}
+        sharing = {*self.differences["model"], *self.differences["than"]}  # models that share their samples
+        caption = "All models on the same test set, each against its first OOD set"
         if not sharing:
-            return "Each model on its own test set, against its own OOD set"
-        if all(name in sharing for name in self.reports):
-            return "All models on the same test set, each against its first OOD set"
-        names = listed([name for name in self.reports if name in sharing])
-        return f"Each model on its test set, against its first OOD set; {names} share their test set"
+            caption = "Each model on its own test set, against its own OOD set"
+        elif not sharing >= {*self.reports}:
+            names = listed([name for name in self.reports if name in sharing])
+            caption = f"Each model on its test set, against its first OOD set; {names} share their test set"
+        return Table(caption, ["", *self.reports], rows)
 
     def tables(self) -> list[Table]:
-        """Further tables: paired differences, and the AUROC on every OOD set if a model has several."""
-        return [*difference_tables(self.differences), *ood_contrast(self.reports)]
+        """Further tables: paired differences, and the AUROC on every OOD set if a model has several.
+
+        A difference is emphasised if its interval is beyond 0.
+        """
+        found, areas = [], []
+        for ood, table in self.differences.groupby("ood", sort=False):
+            sure = (table["difference_low"] > 0) | (table["difference_high"] < 0)
+            about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
+            minus = f"{about}: each model minus {table.iloc[0]['than']}"
+            caption = f"{minus}, on the same samples, with 95 % intervals; bold if beyond 0"
+            names = "score" if ood else "number", table["model"].unique(), table.assign(sure=sure)
+            found.append(model_table(caption, *names, "difference", table["what"].unique(), sign=True))
+        for name, report in self.reports.items():
+            areas.append(report.ood.assign(model=name, what=report.ood["score"], sure=False))
+        if max(table["ood"].nunique() for table in areas) > 1:
+            everything = require("pandas", purpose="evaluation needs").concat([table for table in areas if len(table)])
+            for ood, table in everything.groupby("ood", sort=False):
+                what = dict.fromkeys((*COMPARED_SCORES, *table[table["kind"] != "score"]["score"]))
+                caption = f"AUROC against {ood}, with 95 % intervals"
+                found.append(model_table(caption, "score", self.reports, table, "auroc", what))
+        return found
 
     def glance(self) -> Table:
         """The main numbers: a row for each model."""
@@ -165,7 +183,6 @@ class Comparison:
             live=b64encode(live.read_bytes()).decode() if live.is_file() else "",
             tables=[self.table(), *self.tables()],
             models=[(name, places[name], report.story) for name, report in self.reports.items()],
-            glossary=GLOSSARY.items(),
         )
         return [write(folder / INDEX, page.encode()), *paths]
 
@@ -180,60 +197,46 @@ class Comparison:
         return notebook(TITLE, said, [self.glance(), self.table(), *self.tables()], [])
 
 
-def first_set(table: Any) -> Any:
-    """The rows of the first OOD set of a table."""
-    return table[table["ood"] == table["ood"].iloc[0]] if len(table) else table
-
-
-def flagged(results: Results) -> Any:
-    """What the first conformal test flags at the first level: the rows of the test set and of the first OOD set."""
-    rows = where(results.screening, test="conformal", alpha=TESTED_LEVELS[0]).dropna(subset="flagged")
-    return rows.drop_duplicates("kind")
-
-
 def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     """The questions that all models are asked, each with its answer and a picture, as far as there are numbers."""
-    honest, tested, alarms, forced, silent = (dict[str, Any]() for _ in range(5))
-    shares: dict[str, list[float]] = {"id": [], "ood": [], "alpha": []}
+    honest, tested, alarms = (list[Bar]() for _ in range(3))
+    silent, alphas, forced, made = list[str](), list[float](), dict[str, float](), []
     for name, report in reports.items():
         results = report.results
-        says, right = float(results.gaps.iloc[0]["confidence"]), float(results.settings["accuracy"])
+        says, right = results.gaps.iloc[0]["confidence"], results.settings["accuracy"]
         if right == right:
-            honest[name] = [((right, says), ORANGE, number(100 * (says - right), 1, sign=True))]
+            honest.append(Bar(name, right, says, ORANGE, number(says - right, 1, 100, sign=True)))
         for _, row in flagged(results).iterrows():
-            bar = (0.0, row["flagged"]), BLUE if row["kind"] == "id" else ORANGE, percent(row["flagged"])
-            tested.setdefault(name, []).append(bar)
-            shares[row["kind"]].append(row["flagged"])
-        if len(rows := first_set(results.stream)):
+            colour = BLUE if row["kind"] == "id" else ORANGE
+            tested.append(Bar(name, 0.0, row["flagged"], colour, percent(row["flagged"])))
+        for _, rows in list(results.stream.groupby("ood", sort=False))[:1]:
             alarm = alarm_of(rows)
-            shares["alpha"].append(rows["alpha"].iloc[0])
+            alphas.append(rows["alpha"].iloc[0])
             if alarm and alarm[1]:
-                alarms[name] = [((0.0, alarm[0]), ORANGE, f"{alarm[0]:,}")]
+                alarms.append(Bar(name, 0.0, alarm[0], ORANGE, f"{alarm[0]:,}"))
             else:
-                silent[name] = alarm
+                silent.append(name)
         table = results.gaps[results.gaps["gap"] > 0]
         if "coherence" in report.story.figures and len(table):
-            forced[name] = float((table["forced_gap"] / table["gap"]).min())
-    made = []
+            forced[name] = (table["forced_gap"] / table["gap"]).min()
     if honest:
-        ends = [bar[0] for (bar,) in honest.values()]
-        most = between([100 * (says - right) for right, says in ends], lambda x: number(x, 1, sign=True))
-        drawn = bars("share", honest, {"is right": BLUE, "says it is right": ORANGE}, min(map(min, ends)) - 0.02, 1)
+        most = between([bar.end - bar.start for bar in honest], lambda x: number(x, 1, 100, sign=True))
+        low = min(min(bar.start, bar.end) for bar in honest) - 0.02
+        drawn = bars("share", honest, {"is right": BLUE, "says it is right": ORANGE}, (low, 1))
         said = f"What it says, minus how often it is right: {most} points."
         made.append(("Is its confidence honest?", said, drawn))
     if tested:
-        level = short_percent(TESTED_LEVELS[0])
-        said = f"Asked for {level}, a test flags {between(shares['id'], percent)} of the familiar samples"
-        said += f", and {between(shares['ood'], percent)} of the unfamiliar." if shares["ood"] else "."
-        drawn = bars("flagged", tested, {"familiar": BLUE, "unfamiliar": ORANGE}, 0, 1)
+        known, others = ([bar.end for bar in tested if bar.colour == colour] for colour in (BLUE, ORANGE))
+        said = f"Asked for 5 %, a test flags {between(known, percent)} of the familiar samples"
+        said += f", and {between(others, percent)} of the unfamiliar." if others else "."
+        drawn = bars("flagged", tested, {"familiar": BLUE, "unfamiliar": ORANGE}, (0, 1))
         made.append(("Which need a second look?", said, drawn))
     if alarms:
-        delays = [bar[0][1] for (bar,) in alarms.values()]
+        delays = [bar.end for bar in alarms]
         said = f"An alarm after {between(delays, '{:,}'.format)} unfamiliar samples"
-        said += f", but none, or a false one, for {listed(list(silent))}. " if silent else ". "
-        said += f"The chance of a false one is at most {short_percent(max(shares['alpha']))}, however long the stream."
-        drawn = bars("samples to an alarm", alarms, {}, 0, max(delays), "")
-        made.append(("Has the input changed?", said, drawn))
+        said += f", but none, or a false one, for {listed(silent)}. " if silent else ". "
+        said += f"The chance of a false one is at most {short_percent(max(alphas))}, however long the stream."
+        made.append(("Has the input changed?", said, bars("samples to an alarm", alarms, {}, (0, max(delays)), "")))
     if forced:
         least = min(forced, key=forced.__getitem__)
         said = f"Confidence alone forces at least {percent(forced[least])} of the mean coherence gap. Here {least}:"
@@ -242,39 +245,35 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     return made
 
 
-def between(values: Iterable[float], form: Callable[[float], str]) -> str:
-    """The lowest and the highest value, or the only one."""
-    ordered = sorted(values)
-    return " to ".join(dict.fromkeys([form(ordered[0]), form(ordered[-1])]))
-
-
 def bars(
-    xlabel: str, rows: Mapping[str, Any], kinds: Mapping[str, str], low: float, high: float, percent: str = "x"
+    xlabel: str, rows: list[Bar], kinds: Mapping[str, str], ends: tuple[float, float], percent: str = "x"
 ) -> Markup:
     """A chart with the bars of each model under its name; a bar that does not begin at 0 has a dot at both ends."""
-    height, down, told = sum(ROW * (1 + len(row)) for row in rows.values()), 0.0, []
-    chart = Chart(xlabel, "", (low, high), (height, 0), percent=percent, height=height + BELOW)
+    names, down, told = dict.fromkeys(bar.name for bar in rows), 0.0, []
+    height = ROW * (len(rows) + len(names))
+    chart = Chart(xlabel, "", ends, (height, 0), percent=percent, height=height + BELOW)
     for kind, colour in kinds.items():
         chart.name(kind, f'<circle cx="8" cy="-4" r="4" fill="{colour}"/>')
-    for name, row in rows.items():
+    for name in names:
+        own = [bar for bar in rows if bar.name == name]
+        told.append(f"{name}: {', '.join(bar.words for bar in own)}")
         chart.head(down + ROW / 2, name)
-        told.append(f"{name}: {', '.join(words for *_, words in row)}")
-        for place, (ends, colour, words) in enumerate(row):
-            y = down + ROW * (place + 1.3)
-            chart.bar(y, ends, colour, told[-1], words)
-            if ends[0]:
-                chart.dot(ends[0], y, BLUE, told[-1])
-        down += ROW * (1 + len(row))
+        for bar in own:
+            down += ROW
+            chart.bar(down + 0.3 * ROW, (bar.start, bar.end), bar.colour, told[-1], bar.words)
+            if bar.start:
+                chart.dot(bar.start, down + 0.3 * ROW, BLUE, told[-1])
+        down += ROW
     return Markup(chart.svg(f"{xlabel}. {'; '.join(told)}."))
 
 
 def contrast(results: Results) -> dict[Cell, Cell]:
     """The column of a model in the table of all models: cells by the names of their rows."""
-    marks, splits = split_marks(results), distinct_names(results.calibration["split"])
+    marks, splits = split_marks(results), [x for x in results.calibration["split"].unique() if x]
     # The first split that nothing is wrong with, or the first; and the first that something is wrong with.
     good = next((x for x in splits if x not in marks), splits[0] if splits else "")
     bad = next((x for x in splits if x in marks and x != good), "")
-    ood = next(iter(distinct_names(results.ood["ood"])), "")
+    ood = next(iter(results.ood["ood"]), "")
     found = {
         Cell("classes"): Cell(str(results.settings["classes"])),
         Cell("OOD set"): Cell(ood) if ood else NOTHING,
@@ -293,11 +292,10 @@ def contrast(results: Results) -> dict[Cell, Cell]:
     for score in COMPARED_SCORES:
         rows = where(results.ood, score=score)
         add(f"AUROC, {called(score)}", rows, "auroc", UPSIDE_DOWN if rows["upside_down"].any() else "")
-    at_level, level = where(results.screening, alpha=TESTED_LEVELS[0]), short_percent(TESTED_LEVELS[0])
     for kind, title in (("id", "ID"), ("ood", "OOD")):
-        add(f"flagged at {level}, {title}", where(at_level, test="conformal", kind=kind), "flagged", **PERCENT)
-    add("accepted at 1 % error", results.accepted, "accepted", **PERCENT)
-    add(f"paper’s test at {level}, ID", where(at_level, test="paper", kind="id"), "flagged", **PERCENT)
+        add(f"flagged at 5 %, {title}", where(flagged(results), kind=kind), "flagged", **PERCENT)
+    add("accepted at 1 % error", results.acceptance, "accepted", **PERCENT)
+    add("paper’s test at 5 %, ID", where(results.screening, test="paper", kind="id"), "flagged", **PERCENT)
     for kind, title in (("id", "ID"), ("ood", "OOD")):
         rows = where(results.gaps, kind=kind)
         add(f"mean Δ, {title}", rows, "gap")
@@ -307,16 +305,19 @@ def contrast(results: Results) -> dict[Cell, Cell]:
 
 
 def slugs(names: Iterable[str]) -> dict[str, str]:
-    """A different folder for each name.
+    """A different folder for each name, in characters that every file system and every link allows, and not too long.
 
     >>> slugs(["a b", "a-b", "A/B", "..", "index.html"])
     {'a b': 'a-b', 'a-b': 'a-b-2', 'A/B': 'A-B-3', '..': 'report', 'index.html': 'index.html-2'}
     """
-    taken, found = {_alike(name) for name in RESERVED_FOLDERS}, {}
+    taken, found = set(map(_alike, RESERVED_FOLDERS)), {}
     for name in names:
-        slug, number = _slug(name), 1
-        while _alike(place := slug if number == 1 else f"{slug}-{number}") in taken:
+        text = re.sub(r"[^\w.-]", "-", unicodedata.normalize("NFC", name))
+        place = slug = text.encode()[:LONGEST_SLUG].decode(errors="ignore").strip(".") or "report"
+        number = 1
+        while _alike(place) in taken:
             number += 1
+            place = f"{slug}-{number}"
         found[name] = place
         taken.add(_alike(place))
     return found
@@ -327,54 +328,22 @@ def comparison_files(names: Iterable[str]) -> list[str]:
     return [INDEX, *(f"{place}/{file}" for place in slugs(names).values() for file in FILES)]
 
 
-def _slug(name: str) -> str:
-    """The name in characters that every file system and every link allows, and not too long."""
-    text = "".join(char if char.isalnum() or char in "-._" else "-" for char in unicodedata.normalize("NFC", name))
-    return text.encode()[:LONGEST_SLUG].decode(errors="ignore").strip(".") or "report"
-
-
 def _alike(name: str) -> str:
     """A text that is equal for two names if some file systems cannot hold both."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
-def ood_contrast(reports: Mapping[str, Report]) -> list[Table]:
-    """A table of AUROC for each OOD set, if a model has more than one; the table of all models has the first set."""
-    tables = {name: report.results.ood for name, report in reports.items()}
-    if all(table["ood"].nunique() < 2 for table in tables.values()):
-        return []
-    found = []
-    for ood in distinct_names(name for table in tables.values() for name in table["ood"]):
-        parts = [where(table, ood=ood) for table in tables.values()]
-        own = distinct_names(score for part in parts for score in part[part["kind"] != "score"]["score"])
-        rows = []
-        for score in dict.fromkeys((*COMPARED_SCORES, *own)):
-            row = [next(iter(cells(where(part, score=score), "auroc")), NOTHING) for part in parts]
-            rows += [[_score_name(score), *row]] if any(cell != NOTHING for cell in row) else []
-        found.append(Table(f"AUROC against {ood}, with 95 % intervals", ["score", *tables], rows))
-    return found
+def model_table(caption: str, title: str, models: Any, table: Any, column: str, what: Any, **how: Any) -> Table:
+    """A table with a row for each score, or other number, in `what`, and a column for each model.
 
-
-def _score_name(score: str) -> Cell:
-    return Cell(called(score), mark=UPSIDE_DOWN if score == PAPER_SCORE else "")
-
-
-def difference_tables(differences: Any) -> list[Table]:
-    """The paired differences from the first model: a table for accuracy and ECE, and one for each OOD set.
-
-    A difference is emphasised if its interval is beyond 0.
+    `table` is a DataFrame with the columns `model`, `what`, `column`, and `sure`: whether a value is emphasised.
     """
-    found = []
-    for ood, table in differences.groupby("ood", sort=False):
-        models, rows = distinct_names(table["model"]), []
-        for what, part in table.groupby("what", sort=False):
-            sure = (part["difference_low"] > 0) | (part["difference_high"] < 0)
-            made = {}
-            for name, cell, best in zip(part["model"], cells(part, "difference", sign=True), sure, strict=True):
-                made[name] = cell._replace(best=bool(best))
-            rows.append([_score_name(str(what)), *(made.get(model, NOTHING) for model in models)])
-        about = f"AUROC against {ood}" if ood else "Accuracy (higher is better) and ECE (lower is better)"
-        minus = f"{about}: each model minus {table.iloc[0]['than']}"
-        caption = f"{minus}, on the same samples, with 95 % intervals; bold if beyond 0"
-        found.append(Table(caption, ["score" if ood else "number", *models], rows))
-    return found
+    rows = []
+    for name in what:
+        part, found = where(table, what=name), {}
+        for model, cell, sure in zip(part["model"], cells(part, column, **how), part["sure"], strict=True):
+            found[model] = cell._replace(best=bool(sure))
+        if any(cell != NOTHING for cell in found.values()):
+            mark = UPSIDE_DOWN if name == "structural_score" else ""
+            rows.append([Cell(called(name), mark=mark), *(found.get(model, NOTHING) for model in models)])
+    return Table(caption, [title, *models], rows)

@@ -7,7 +7,7 @@ from ..plots import FEW_SAMPLES
 from .parts import Cell, Section, Table, cells, make_table
 from .svg import BLUE, COLOURS, GREEN, GREY, ORANGE, Chart
 from .tables import Results, where
-from .words import listed, number, off_by, over, p_text, percent, quoted, shown, small_number
+from .words import listed, number, off_by, over, p_text, percent, shown, small_number
 
 MSP = Uncalibrated.name
 LEAKING, SHARING = "easier than the test set", "has test samples"
@@ -26,7 +26,7 @@ class Repair(NamedTuple):
         ties: the other methods that are not shown to be worse than the best.
         comparisons: the number of methods that are compared with plain confidence.
         advised: the row of the method to use: of temperature and structured scaling, as far as they are the best or as
-            good, the one with the lower loss on held-out halves of the split. None if neither is.
+            good, the one with the lower loss on held-out halves of the split; the best if neither is.
         fitted: whether a method was fitted on samples that are not those of the test set.
     """
 
@@ -48,7 +48,7 @@ def split_marks(results: Results) -> dict[str, str]:
 def method_text(row: Any) -> str:
     """A calibration method and the split that it was fitted on."""
     name = CALLED.get(row["method"], row["method"])
-    return f"{name} fitted on {quoted(row['split'])}" if row["split"] else str(name)
+    return f"{name} fitted on “{row['split']}”" if row["split"] else str(name)
 
 
 def repair(results: Results) -> Repair | None:
@@ -64,7 +64,7 @@ def repair(results: Results) -> Repair | None:
     better, ties = others[shown(others, "ece_versus_msp") < 0], others[shown(others, "ece_versus_best") == 0]
     best = advised = None
     if len(better):
-        best = better.loc[better["ece"].idxmin()]
+        best = advised = better.loc[better["ece"].idxmin()]
         ties = ties.drop(index=best.name, errors="ignore")
         usable = better[better["fold_nll"].notna() & better.index.isin([best.name, *ties.index])]
         if len(usable):
@@ -87,7 +87,7 @@ def honest(results: Results) -> Section:
     """Does a confidence of 80 % mean that 80 % are right?"""
     title, found = "Is its confidence honest?", repair(results)
     if found is None:
-        return Section(title, [f"{quoted(results.known)} has no targets, so nothing is said of calibration."])
+        return Section(title, [f"“{results.known}” has no targets, so nothing is said of calibration."])
     plain, best = found.plain, found.best
     says = f"It says {percent(results.gaps.iloc[0]['confidence'])} on average and is right {percent(plain['accuracy'])}"
     how = f"chance alone makes {100 * plain['ece_chance']:.1f} points, so that it may be perfect"
@@ -96,21 +96,16 @@ def honest(results: Results) -> Section:
         close = [method_text(row) for _, row in found.ties.iterrows()]
         verb, many = "are" if len(close) > 1 else "is", f"{results.settings['samples'][results.known]:,} samples"
         doubt = ", though that split is easier than the test set" if split_marks(results).get(best["split"]) else ""
-        sentences.append(
-            f"Best calibrated is {method_text(best)}{doubt}: off by {off_by(best)}{over(found.comparisons)}."
-            + (f" {listed(close)} {verb} as good, as far as {many} can tell." if close else "")
-        )
+        also = f" {listed(close)} {verb} as good, as far as {many} can tell." if close else ""
+        lead = f"Best calibrated is {method_text(best)}{doubt}: off by {off_by(best)}"
+        sentences.append(f"{lead}{over(found.comparisons)}.{also}")
     else:
         none = "No method is" if found.fitted else "Nothing was fitted on other samples, and dominance q̄ is not"
         sentences.append(f"{none} shown to be better than plain confidence{over(found.comparisons)}.")
-    return Section(
-        title,
-        sentences,
-        reliability_chart(results),
-        more={"All calibration methods": [error_table(results), split_table(results)]},
-        note="Dots: how often predictions of a given confidence are right, in bins with "
-        f"{FEW_SAMPLES} samples or more, with 95 % intervals. On the dotted line it is honest.",
-    )
+    dots = f"Dots: how often predictions of a given confidence are right, in bins with {FEW_SAMPLES} samples or more"
+    note = f"{dots}, with 95 % intervals. On the dotted line it is honest."
+    more = {"All calibration methods": [error_table(results), split_table(results)]}
+    return Section(title, sentences, reliability_chart(results), more=more, note=note)
 
 
 def reliability_chart(results: Results) -> dict[str, tuple[Chart, str]]:
@@ -189,12 +184,10 @@ def leak_sentences(results: Results) -> list[str]:
         fits = where(results.calibration, split=row["split"])
         fit, fault = fits[fits["temperature"] < 1], "What is fitted there does not hold for other samples."
         if len(fit):
-            value = number(fit.iloc[0]["temperature"], 3)
-            fault = (
-                f"A temperature fitted there, {value}, is below 1 and makes it more sure: off by {off_by(fit.iloc[0])}."
-            )
+            value, off = number(fit.iloc[0]["temperature"], 3), off_by(fit.iloc[0])
+            fault = f"A temperature fitted there, {value}, is below 1 and makes it more sure: off by {off}."
         found.append(
-            f"Do not fit on {quoted(row['split'])}. The network is right on {percent(row['accuracy'])} there and on "
+            f"Do not fit on “{row['split']}”. The network is right on {percent(row['accuracy'])} there and on "
             f"{percent(row['test_accuracy'])} of the test set (p {p_text(row['p_value'])}). It is easier than "
             f"the test set: training data, or another mix of classes. {fault}"
         )

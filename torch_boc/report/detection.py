@@ -1,28 +1,19 @@
 """Which score finds the unfamiliar: what each score catches, and which one to use."""
 
+from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 from .parts import NOTHING, Cell, Section, Table, cells, make_table
 from .svg import COLOURS, SETS, Chart
 from .tables import Results, where
-from .words import (
-    BASELINE,
-    FEW,
-    MAIN_SCORES,
-    ROC_SCORES,
-    SIMPLE,
-    UPSIDE_DOWN,
-    called,
-    distinct_names,
-    listed,
-    number,
-    over,
-    percent,
-    quoted,
-    shown,
-    value_text,
-)
+from .words import BASELINE, FEW, PERCENT, UPSIDE_DOWN, called, listed, number, over, percent, shown, value_text
 
+# Simple scores, in the order of preference. Another score is recommended only if it is shown to be better.
+SIMPLE = (BASELINE, "energy", "max_logit", "entropy")
+# What the first table and the ROC curves show; the tables behind a click have every score.
+MAIN_SCORES = (BASELINE, "energy", "gen", "tempered_dominance", "gap")
+ROC_SCORES = (BASELINE, "energy", "log_p_value", "structural_score")
 # A score that is less simple than the baseline is recommended if its AUROC is higher by more than this.
 WORTH = 0.01
 # How many scores of users, that is of detectors and columns, are in the first table and among the ROC curves.
@@ -31,8 +22,8 @@ OWN = 3
 
 def unfamiliar(results: Results) -> Section:
     """How well each score tells the test set from each OOD set."""
-    title, sets = "Which score finds the unfamiliar?", distinct_names(results.ood["ood"])
-    if not sets:
+    title, sets = "Which score finds the unfamiliar?", results.ood["ood"].unique()
+    if not len(sets):
         return Section(title, ["No out-of-distribution set was given, so nothing is said of detection."])
     table = claimed(results)
     of_all, of_rivals = over(len(table)), over(int((table["score"] != BASELINE).sum()))
@@ -40,14 +31,21 @@ def unfamiliar(results: Results) -> Section:
     sentences, charts, tables, more = [], {}, [], {}
     for place, name in enumerate(sets):
         rows, whole = where(table, ood=name), where(results.ood, ood=name)
+        own = whole[whole["kind"] != "score"].sort_values("auroc", ascending=False, kind="stable")["score"][:OWN]
         helps = (rows["above"] > 0).any()
-        groups.setdefault(choose(rows)["score"] if helps else "", []).append(quoted(name))
+        groups.setdefault(choose(rows)["score"] if helps else "", []).append(f"“{name}”")
         sentences += advice(name, rows, of_all, of_rivals) if len(sets) <= FEW and len(rows) else []
-        main = whole[whole["score"].isin([*MAIN_SCORES, *own_scores(whole)])].sort_values("fpr95", kind="stable")
-        tables.append(caught_table(main, f"{results.known} against {name}"))
+        main = whole[whole["score"].isin([*MAIN_SCORES, *own])].sort_values("fpr95", kind="stable")
+        areas = [cell._replace(small="") for cell in cells(main, "auroc", 3)]
+        columns = {
+            "score": score_names(main),
+            "caught at 5 % false alarms": caught_cells(main, bars=True),
+            "AUROC": areas,
+        }
+        tables.append(make_table(f"{results.known} against {name}", columns, "bars"))
         more[f"All {len(whole)} scores on {name}, with intervals"] = [score_table(results, name, whole)]
         if place < SETS:
-            charts["roc" if not place else f"roc-{place + 1}"] = roc_chart(results, name, whole)
+            charts["roc" if not place else f"roc-{place + 1}"] = roc_chart(results, whole, (*ROC_SCORES, *own))
     if len(sets) > FEW:
         hopeless = groups.pop("", [])
         choices = "; ".join(f"{called(score)} on {listed(group)}" for score, group in groups.items())
@@ -56,12 +54,6 @@ def unfamiliar(results: Results) -> Section:
         if hopeless:
             sentences.append(f"On {listed(hopeless)} no score is shown to do better than chance{of_all}.")
     return Section(title, sentences, charts, tables, more)
-
-
-def own_scores(table: Any) -> list[str]:
-    """The best of the scores that users add, on one OOD set."""
-    own = table[table["kind"] != "score"].sort_values("auroc", ascending=False, kind="stable")
-    return list(own["score"][:OWN])
 
 
 def claimed(results: Results) -> Any:
@@ -105,47 +97,33 @@ def advice(name: str, table: Any, of_all: str, of_rivals: str) -> list[str]:
     best, chosen, plain = table.loc[table["auroc"].idxmax()], choose(table), where(table, score=BASELINE)
     first = called(best["score"])
     if not (table["above"] > 0).any():
-        return [
-            f"On {quoted(name)} no score is shown to do better than chance{of_all}: {first} has {caught_text(best)}."
-        ]
-    use = f"On {quoted(name)} use {called(chosen['score'])}: it catches {caught_text(chosen)}."
-    if chosen["score"] == best["score"]:
-        beaten = [f"Confidence catches {caught_text(plain.iloc[0])}{of_rivals}."] if len(plain) else []
-        return [use, *beaten] if best["score"] != BASELINE else [use]
-    if chosen["score"] == BASELINE and best["better"] > 0:
+        return [f"On “{name}” no score is shown to do better than chance{of_all}: {first} has {caught_text(best)}."]
+    said = [f"On “{name}” use {called(chosen['score'])}: it catches {caught_text(chosen)}."]
+    if chosen["score"] != best["score"] and not (chosen["score"] == BASELINE and best["better"] > 0):
+        said.append(f"No score is shown to do better{of_rivals}; the highest is {first}, {caught_text(best)}.")
+    elif chosen["score"] != best["score"]:
         difference = value_text(best, "versus_msp", sign=True)
-        return [
-            use,
-            f"The AUROC of {first} is higher by {difference}, which is more than chance{of_rivals} but little.",
-        ]
-    return [use, f"No score is shown to do better{of_rivals}; the highest is {first}, {caught_text(best)}."]
+        said.append(f"The AUROC of {first} is higher by {difference}, which is more than chance{of_rivals} but little.")
+    elif best["score"] != BASELINE and len(plain):
+        said.append(f"Confidence catches {caught_text(plain.iloc[0])}{of_rivals}.")
+    return said
 
 
 def score_names(table: Any) -> list[Cell]:
     """The names of scores, with their keys."""
     found = []
-    for _, row in table.iterrows():
-        name, key = called(row["score"]), row["score"]
-        small = "" if name.casefold() == key.casefold().replace("_", " ") else key
-        found.append(Cell(name, small, mark=UPSIDE_DOWN if row["upside_down"] else ""))
+    for key, turned in zip(table["score"], table["upside_down"], strict=True):
+        small = "" if called(key).casefold() == key.casefold().replace("_", " ") else key
+        found.append(Cell(called(key), small, mark=UPSIDE_DOWN if turned else ""))
     return found
 
 
 def caught_cells(table: Any, *, bars: bool = False) -> list[Cell]:
     """What is caught at 5 % false alarms; the best is emphasised."""
-    turned = table.assign(
-        caught=1 - table["fpr95"], caught_low=1 - table["fpr95_high"], caught_high=1 - table["fpr95_low"]
-    )
-    found = cells(turned, "caught", 1, scale=100, unit=" %", best=turned["caught"].max())
-    return [cell._replace(bar=share) for cell, share in zip(found, turned["caught"], strict=True)] if bars else found
-
-
-def caught_table(table: Any, caption: str) -> Table:
-    """What the main scores catch."""
-    columns = {"score": score_names(table), "caught at 5 % false alarms": caught_cells(table, bars=True)}
-    areas = cells(table, "auroc", 3)
-    columns["AUROC"] = [cell._replace(small="") for cell in areas]
-    return make_table(caption, columns, "bars")
+    caught, low, high = (1 - table[f"fpr95{end}"] for end in ("", "_high", "_low"))
+    turned = table.assign(caught=caught, caught_low=low, caught_high=high)
+    found = cells(turned, "caught", best=caught.max(), **PERCENT)
+    return [cell._replace(bar=share) for cell, share in zip(found, caught, strict=True)] if bars else found
 
 
 def score_table(results: Results, name: str, table: Any) -> Table:
@@ -166,16 +144,16 @@ def score_table(results: Results, name: str, table: Any) -> Table:
     )
 
 
-def roc_chart(results: Results, name: str, table: Any) -> tuple[Chart, str]:
-    """ROC curves of the main scores; the curve of p* often lies on that of confidence, so it is dashed."""
+def roc_chart(results: Results, table: Any, scores: Sequence[str]) -> tuple[Chart, str]:
+    """ROC curves of some scores on one OOD set; that of p* often lies on that of confidence, so it is dashed."""
+    name, parts = table.iloc[0]["ood"], []
     chart = Chart(f"{name} kept", f"{results.known} kept")
     chart.rule((0, 1), (0, 1))
-    parts = []
-    for place, score in enumerate((*ROC_SCORES, *own_scores(table))):
+    for score, colour in zip(scores, cycle(COLOURS), strict=False):
         curve, row = where(results.roc, ood=name, score=score), where(table, score=score)
         if len(curve):
             mark = f", {UPSIDE_DOWN}" if row.iloc[0]["upside_down"] else ""
             parts.append(f"{called(score)} {number(row.iloc[0]['auroc'], 3)}{mark}")
             style = 'stroke-dasharray="5 4"' if score == "log_p_value" else ""
-            chart.line(curve["fpr"], curve["tpr"], COLOURS[place % len(COLOURS)], parts[-1], style)
+            chart.line(curve["fpr"], curve["tpr"], colour, parts[-1], style)
     return chart, f"ROC curves, {results.known} against {name}: AUROC {', '.join(parts)}."

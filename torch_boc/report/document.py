@@ -3,7 +3,6 @@
 All texts that are put into a page or into Markdown are escaped.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,10 +19,6 @@ from .topics import Story
 from .words import GLOSSARY
 
 TEMPLATES = Path(__file__).with_name("templates")
-# What could end a script, or a string in it: JSON may have each of these characters as an escape.
-UNSAFE = {"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "\u2028": r"\u2028", "\u2029": r"\u2029"}
-# So many rows of a long table are in the Markdown text.
-MARKDOWN_ROWS = 10
 
 
 def html_text(text: str) -> Markup:
@@ -36,26 +31,14 @@ def html_text(text: str) -> Markup:
     return Markup(re.sub(r"\([^()]* to [^()]*\)|\(corrected [^()]*\)", r"<small>\g<0></small>", safe))
 
 
-def json_text(content: Any) -> Markup:
-    r"""Content as JSON for a script element of a page: no text in it can end the element.
-
-    >>> print(json_text(["</script><b>"]))
-    ["\u003c/script\u003e\u003cb\u003e"]
-    """
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character, code in UNSAFE.items():
-        text = text.replace(character, code)
-    return Markup(text.encode("utf-8", "replace").decode())
-
-
-def markdown_text(text: str) -> str:
+def markdown_text(text: str) -> Markup:
     r"""Text in one line, with escapes for all characters that have a meaning in Markdown or HTML.
 
     >>> print(markdown_text("a|b <i>*x*"))
     a\|b &lt;i>\*x\*
     """
     text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\|*`\[\]_~$])", r"\\\1", text)
+    return Markup(re.sub(r"([\\|*`\[\]_~$])", r"\\\1", text))
 
 
 def environment(folder: Path) -> Environment:
@@ -68,11 +51,13 @@ def environment(folder: Path) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters.update(text=html_text, json=json_text)
+    made.filters.update(text=html_text, md=markdown_text)
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 
 
 PAGES = environment(TEMPLATES)
+PAGES.globals["glossary"] = GLOSSARY.items()
 
 
 def page(results: Results, story: Story, up: str | None = None) -> str:
@@ -84,7 +69,6 @@ def page(results: Results, story: Story, up: str | None = None) -> str:
         up=up,
         story=story,
         drawn={name: Markup(drawn) for name, drawn in story.figures.items()},
-        glossary=GLOSSARY.items(),
         review=review_data(results),
     )
 
@@ -103,45 +87,7 @@ def review_data(results: Results) -> dict[str, Any]:
 
 def markdown(story: Story, links: Mapping[str, str] | None = None) -> str:
     """The report in Markdown. `links` are those of the figures by name; without them there are no figures."""
-    tiles, steps = [], []
-    folded: dict[str, Any] = {}
-    for value, what, small in story.numbers:
-        tiles.append(f"**{markdown_text(value)}** {markdown_text(f'{what} ({small})')}")
-    for text, command in story.actions:
-        steps.append(markdown_text(text) + (f" `{command}`" if command else ""))
-    lines = [f"# {markdown_text(story.finding)}", markdown_text(story.headline), bullets(tiles)]
-    lines += ["## Do this", bullets(steps), *(f"> {markdown_text(warning)}" for warning in story.warnings)]
-    for section in story.sections:
-        lines += [f"## {markdown_text(section.title)}", bullets(map(markdown_text, section.sentences))]
-        for name, (_, alt) in section.charts.items():
-            lines += [f"![{markdown_text(alt)}]({links[name]})"] if links else []
-        lines += map(table_text, section.tables)
-        folded |= section.more
-    for title, tables in folded.items():
-        lines += [f"## {markdown_text(title)}", *map(table_text, tables)]
-    for title, pairs in (("How it was measured", story.measured), ("Words", GLOSSARY.items())):
-        lines += [f"## {title}", bullets(f"**{markdown_text(name)}**: {markdown_text(text)}" for name, text in pairs)]
-    return "\n\n".join(filter(None, lines)) + "\n"
-
-
-def bullets(texts: Any) -> str:
-    """A list in Markdown."""
-    return "\n".join(f"- {text}" for text in texts)
-
-
-def table_text(table: Table) -> str:
-    """A caption and a Markdown table, in which names are aligned to the left and numbers to the right."""
-    rows = [table.columns, [":--", *["--:"] * (len(table.columns) - 1)]]
-    rows[0] = [markdown_text(title) for title in table.columns]
-    for row in table.rows[: MARKDOWN_ROWS if table.kind == "sortable" else None]:
-        texts = []
-        for cell in row:
-            text = markdown_text(cell.text)
-            text = f"**{text}**" if cell.best else text
-            text += f" ({markdown_text(cell.small)})" if cell.small else ""
-            texts.append(f"{text} *{markdown_text(cell.mark)}*" if cell.mark else text)
-        rows.append(texts)
-    return f"*{markdown_text(table.caption)}*\n\n" + "\n".join(f"| {' | '.join(texts)} |" for texts in rows)
+    return PAGES.get_template("report.md.jinja").render(story=story, links=links)
 
 
 def notebook(title: str, models: Mapping[str, list[str]], tables: list[Table], figures: list[str]) -> str:

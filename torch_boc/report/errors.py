@@ -21,11 +21,8 @@ def mistakes(results: Results) -> Section | None:
         said.append(f"{row['target']} is taken for {row['prediction']} {row['samples']:,} times")
     lead = f"Of {wrong:,} errors, {listed(said)}." if said else "No prediction is wrong."
     worst = table[table["samples"] >= FEWEST].sort_values("right", kind="stable")[:WORST]
-    frequent = {
-        "truth": list(pairs["target"]),
-        "it says": list(pairs["prediction"]),
-        "times": cells(pairs, "samples", 0),
-    }
+    frequent = {"truth": list(pairs["target"]), "it says": list(pairs["prediction"])}
+    frequent |= {"times": cells(pairs, "samples", 0)}
     folded = [class_table(results, table, "All classes"), make_table("The most frequent confusions", frequent)]
     more = {f"All {len(table):,} classes, and the most frequent confusions": folded}
     return Section("Where is it wrong?", [lead], tables=[class_table(results, worst, "The worst classes")], more=more)

@@ -50,41 +50,24 @@ def make_table(caption: str, columns: Mapping[str, Sequence[Cell | str]], kind: 
     """A table from its columns, by title: cells, or texts that become cells."""
     rows = []
     for values in zip(*columns.values(), strict=True):
-        row = []
-        for value in values:
-            row.append(Cell(value) if isinstance(value, str) else value)
-        rows.append(row)
+        rows.append([Cell(value) if isinstance(value, str) else value for value in values])
     return Table(caption, list(columns), rows, kind)
 
 
-def cells(
-    table: Any,
-    column: str,
-    digits: int = 4,
-    *,
-    scale: float = 1.0,
-    unit: str = "",
-    sign: bool = False,
-    best: float = math.nan,
-) -> list[Cell]:
+def cells(table: Any, column: str, digits: int = 4, *, best: float = math.nan, **how: Any) -> list[Cell]:
     """The values of a column with their intervals; those that look like the best one are emphasised.
 
     Args:
         table: a DataFrame.
         column: one of its columns.
         digits: the number of decimals.
-        scale: what values are multiplied by, 100 for percentages.
-        unit: stands after the value, " %" for percentages.
-        sign: whether positive numbers have a plus sign.
         best: the best of all values, if one is to be emphasised.
+        how: further arguments of `number`.
     """
-    best, found = round(scale * best, digits), []
+    found = []
     for _, row in table.iterrows():
-        value, around = scale * row[column], interval_text(row, column, digits, scale, sign=sign)
-        text = Cell(
-            number(value, digits, sign=sign) + unit, around + unit if around else "", round(value, digits) == best
-        )
-        found.append(NOTHING if math.isnan(value) else text)
+        text, around = number(row[column], digits, **how), interval_text(row, column, digits, **how)
+        found.append(NOTHING if text == NOTHING.text else Cell(text, around, text == number(best, digits, **how)))
     return found
 
 

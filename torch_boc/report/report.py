@@ -81,7 +81,7 @@ class Report:
         """
         plain, found = where(self.calibration, method=MSP), {"accuracy": self.results.settings["accuracy"]}
         found |= {name: x for name in ("ece", "nll", "brier") for x in plain[name]}
-        found["accepted"] = self.results.accepted["accepted"].max()
+        found["accepted"] = self.results.acceptance["accepted"][:1].max()
         rows = where(self.ood, score=BASELINE)
         found |= {"auroc": rows["auroc"].min(), "fpr95": rows["fpr95"].max()}
         found |= {f"{x}_{ood}": y for x in ("auroc", "fpr95") for ood, y in zip(rows["ood"], rows[x], strict=True)}
@@ -177,10 +177,9 @@ def read_report(path: str | os.PathLike[str]) -> Report:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: expected the JSON of a report, got a file that is not JSON ({error})") from None
-    tables = content.get("tables") if isinstance(content, dict) else None
-    settings = content.get("settings") if isinstance(content, dict) else None
-    if not isinstance(tables, dict) or not isinstance(settings, dict) or not {"samples", "classes"} <= set(settings):
+    if not isinstance(content, dict) or not {"samples", "classes"} <= set(content.get("settings", ())):
         raise ValueError(f"{path}: expected the JSON of one report, with settings and tables; got something else")
+    settings, tables = content["settings"], content.get("tables", {})
     read = {}
     for name in TABLES:
         columns, wanted = tables.get(name, {}), list(frame(name))

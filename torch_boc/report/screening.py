@@ -6,20 +6,7 @@ from typing import Any
 from .parts import Cell, Section, Table, cells, make_table
 from .svg import BLUE, COLOURS, ORANGE, SETS, Chart
 from .tables import Results, where
-from .words import (
-    FEW,
-    LEVEL,
-    PERCENT,
-    TESTED_LEVELS,
-    listed,
-    p_text,
-    percent,
-    quoted,
-    short_percent,
-    span,
-    symbol,
-    value_text,
-)
+from .words import FEW, LEVEL, PERCENT, between, called, listed, p_text, percent, short_percent, span, value_text
 
 # The largest share of the test set in the figure; the slider goes further.
 MOST_REVIEWED = 0.3
@@ -28,7 +15,7 @@ PAPER = "paper’s test"
 
 def knee(results: Results) -> float:
     """The share for a person to see, beyond which more effort finds less: of the errors, or of the first OOD set."""
-    table = results.review[results.review["caught"].notna() & (results.review["share"] <= MOST_REVIEWED)]
+    table = results.review[results.review["share"] <= MOST_REVIEWED].dropna(subset="caught")
     if not len(table):
         return math.nan
     table = where(table, set=table.iloc[0]["set"])
@@ -39,28 +26,28 @@ def knee(results: Results) -> float:
 def reviewed(results: Results, share: float) -> tuple[float, str]:
     """The accuracy of what is left if a person sees a share of the test set, and what is caught, in words."""
     rows, caught = where(results.review, share=share), []
-    for _, row in rows[rows["caught"].notna()].head(1 + FEW).iterrows():
-        caught.append(f"{percent(row['caught'])} of {'the errors' if row['kind'] == 'id' else quoted(row['set'])}")
+    for _, row in rows.dropna(subset="caught").head(1 + FEW).iterrows():
+        caught.append(f"{percent(row['caught'])} of " + ("the errors" if row["kind"] == "id" else f"“{row['set']}”"))
     return float(rows["right"].iloc[0]), listed(caught)
 
 
 def review(results: Results) -> Section:
     """Risk against coverage, what the conformal test flags, and thresholds."""
-    share, sentences, more = knee(results), flagged_sentences(results), dict[str, Any]()
+    share, sentences, more = knee(results), [], dict[str, Any]()
+    note = "Risk against coverage: how many of the predictions that go out, the surest first, are wrong. "
+    if len(results.acceptance):
+        sentences.append(accepted_sentence(results))
+        more["What may go out unseen at 1, 2 and 5 % error"] = [acceptance_table(results)]
+        note += "The dot is what may go out with the promise."
     if share == share:
         right, caught = reviewed(results, share)
         rest = f"the rest is right {percent(right)} of the time, and " if right == right else ""
-        lead = f"If a person sees the least sure {short_percent(share)}, {rest}{caught} are caught."
-        sentences = [lead, *sentences]
-    if len(results.acceptance):
-        sentences = [accepted_sentence(results), *sentences]
-        more["What may go out unseen at 1, 2 and 5 % error"] = [acceptance_table(results)]
+        sentences.append(f"If a person sees the least sure {short_percent(share)}, {rest}{caught} are caught.")
     if len(results.screening):
-        flagged = [flagged_table(results, alpha) for alpha in TESTED_LEVELS]
-        more["Flagged at 5 % and 1 % false alarms, by score"] = flagged
+        sentences += flagged_sentences(results)
+        levels = results.screening["alpha"].unique()
+        more["Flagged at 5 % and 1 % false alarms, by score"] = [flagged_table(results, alpha) for alpha in levels]
         more["Thresholds for 10, 5, 1 and 0.1 % false alarms"] = [threshold_table(results)]
-    note = "Risk against coverage: how many of the predictions that go out, the surest first, are wrong. "
-    note += "The dot is what may go out with the promise." if len(results.acceptance) else ""
     return Section("How much should a person see?", sentences, review_chart(results), more=more, note=note)
 
 
@@ -74,7 +61,7 @@ def review_chart(results: Results) -> dict[str, tuple[Chart, str]]:
     chart = Chart("coverage: go out unseen", "risk: wrong, of these", (0, 1), (0, most), height=280)
     chart.line(coverage, risk, BLUE, results.known)
     alt = f"Risk against coverage: {percent(float(risk.iloc[0]))} are wrong if all go out"
-    for _, row in results.accepted.iterrows():
+    for _, row in results.acceptance[:1].iterrows():
         said = f"accepted at {short_percent(row['error'])} error: {percent(row['accepted'])}"
         alt += f"; {said}"
         chart.rule((0, 1), (row["error"], row["error"]))
@@ -92,9 +79,9 @@ def accepted_sentence(results: Results) -> str:
     if not row["accepted"]:
         many = f"{row['held_out_samples']:,} held-out samples"
         return f"Nothing may go out unseen at {error} error: too few of {many}, or too many of their mistakes are sure."
-    many = f"{value_text(row, 'accepted', **PERCENT)} may go out unseen"
+    promise = f"with a chance of {chance} at most {error} of these are wrong"
     return (
-        f"{many}: with a chance of {chance} at most {error} of these are wrong, and here {percent(row['wrong'])} are."
+        f"{value_text(row, 'accepted', **PERCENT)} may go out unseen: {promise}, and here {percent(row['wrong'])} are."
     )
 
 
@@ -116,39 +103,45 @@ def acceptance_table(results: Results) -> Table:
 
 def held_out_text(results: Results, row: Any) -> str:
     """The held-out samples of a row, in words."""
-    half = f"a random half of {quoted(results.known)}"
-    return f"{row['held_out_samples']:,} samples, {quoted(row['held_out']) if row['held_out'] else half}"
+    name = f"“{row['held_out']}”" if row["held_out"] else f"a random half of “{results.known}”"
+    return f"{row['held_out_samples']:,} samples, {name}"
+
+
+def flagged(results: Results) -> Any:
+    """What the first conformal test flags at the first level: the rows of the test set and of the first OOD set."""
+    return where(results.screening, test="conformal", alpha=LEVEL).dropna(subset="flagged").drop_duplicates("kind")
 
 
 def flagged_sentences(results: Results) -> list[str]:
     """What the conformal test of the first score flags at the first level, and whether its promise is kept."""
-    table, alpha = where(results.screening, test="conformal"), TESTED_LEVELS[0]
+    table = where(results.screening, test="conformal")
     if not len(table):
         return []
-    score, level = table.iloc[0]["score"], short_percent(alpha)
-    rows = where(table, score=score, alpha=alpha)
+    score = table.iloc[0]["score"]
+    rows = where(table, score=score, alpha=LEVEL)
     known, others = rows.iloc[0], rows.iloc[1:]
     told, missed, blind = [], [], []
     for _, row in others.iterrows():
-        told.append(f"{value_text(row, 'flagged', **PERCENT)} of {quoted(row['set'])}")
-        missed += [f"{percent(1 - row['flagged'])} of {quoted(row['set'])}"] if row["flagged_high"] < 0.5 else []
+        name = f"“{row['set']}”"
+        told.append(f"{value_text(row, 'flagged', **PERCENT)} of {name}")
+        missed += [f"{percent(1 - row['flagged'])} of {name}"] if row["flagged_high"] < 0.5 else []
         # The interval does not know how the held-out samples vary, and with them the threshold.
-        blind += [quoted(row["set"])] if row["chance"] * len(others) > LEVEL else []
-    said = [f"{value_text(known, 'flagged', **PERCENT)} of {quoted(known['set'])}"]
+        blind += [name] if row["chance"] * len(others) > LEVEL else []
+    said = [f"{value_text(known, 'flagged', **PERCENT)} of “{known['set']}”"]
     said += [span(told, others["flagged"], percent)] if told else []
     but = f"; it keeps its promise, but {span(missed, 1 - others['flagged'], percent)} pass" if missed else ""
     but += f", and {listed(blind)} are not shown to be flagged more often than familiar samples" if blind else ""
-    found = [f"At {level} false alarms the conformal test of {symbol(score)} flags {listed(said)}{but}."]
+    found = [f"At 5 % false alarms the conformal test of {called(score)} flags {listed(said)}{but}."]
     if math.isnan(known["flagged"]):
-        found = [f"With {known['held_out_samples']:,} held-out samples nothing can be flagged at {level} false alarms."]
+        found = [f"With {known['held_out_samples']:,} held-out samples nothing can be flagged at 5 % false alarms."]
     # Two random halves of one set are alike: what is flagged of them beyond the level is chance.
-    table = table[table["chance"].notna() & (table["kind"] == "id") & (table["held_out"] != "")]
+    table = where(table, kind="id").dropna(subset="chance").query("held_out != ''")
     if len(table) and table["chance"].min() * len(table) < LEVEL:
         row = table.loc[table["chance"].idxmin()]
         found.append(
             f"The promise is not kept: at {short_percent(row['alpha'])} false alarms the conformal test of "
-            f"{symbol(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of {quoted(row['set'])}, more than "
-            f"chance explains (p {p_text(row['chance'] * len(table))}). The held-out samples {quoted(row['held_out'])} "
+            f"{called(row['score'])} flags {value_text(row, 'flagged', **PERCENT)} of “{row['set']}”, more than "
+            f"chance explains (p {p_text(row['chance'] * len(table))}). The held-out samples “{row['held_out']}” "
             "are not like it."
         )
     return found
@@ -159,12 +152,12 @@ def flagged_table(results: Results, alpha: float) -> Table:
     table, columns = where(results.screening, alpha=alpha), {}
     for score, rows in table.groupby("score", sort=False):
         columns["set"] = [Cell(name, f"n = {n:,}") for name, n in zip(rows["set"], rows["samples"], strict=True)]
-        columns[symbol(score) if score else PAPER] = cells(rows, "flagged", **PERCENT)
+        columns[called(score) if score else PAPER] = cells(rows, "flagged", **PERCENT)
     columns[PAPER] = columns.pop(PAPER)
-    row, level = table.iloc[0], short_percent(alpha)
     return make_table(
-        f"Share of samples that the conformal test of each score flags at level {level}, with 95 % intervals. It is "
-        f"calibrated on {held_out_text(results, row)}. The paper’s test does not hold its level",
+        f"Share of samples that the conformal test of each score flags at level {short_percent(alpha)}, with 95 % "
+        f"intervals. It is calibrated on {held_out_text(results, table.iloc[0])}. The paper’s test does not hold its "
+        "level",
         columns,
     )
 
@@ -173,12 +166,9 @@ def threshold_table(results: Results) -> Table:
     """The thresholds of the log odds, also as confidences."""
     table = where(results.thresholds, score="log_odds")
     table = table.assign(below=1 / (1 + (-table["threshold"]).map(math.exp)))
-    columns: dict[str, Any] = {}
-    chance = short_percent(float(table["confidence"].max()))
-    for name, rows in (
-        ("", table[table["confidence"].isna()]),
-        (f", {chance} sure", table[table["confidence"].notna()]),
-    ):
+    columns, chance = dict[str, Any](), short_percent(table["confidence"].max())
+    for sure, rows in table.groupby(table["confidence"].notna()):
+        name = f", {chance} sure" if sure else ""
         columns["level"] = list(map(short_percent, rows["alpha"]))
         columns[f"confidence below{name}"] = cells(rows, "below", 3)
         columns[f"log odds below{name}"] = cells(rows, "threshold", 3)
@@ -220,17 +210,16 @@ def change(results: Results) -> Section | None:
     for (name, rows), colour in zip(streams, COLOURS[:SETS], strict=False):
         places = where(drawn, ood=name).index
         chart.line(rows["sample"].loc[places], evidence.loc[places], colour, name)
-        said = f"No alarm within the {len(rows) - known:,} samples after {quoted(name)} begins"
+        said = f"No alarm within the {len(rows) - known:,} samples after “{name}” begins"
         if (alarm := alarm_of(rows)) is not None:
             at, late = alarm
             delays += [at] if late else []
-            said = f"A false alarm at sample {at:,}, before {quoted(name)} begins"
-            said = f"Alarm {at:,} {'sample' if at == 1 else 'samples'} after {quoted(name)} begins" if late else said
+            said = f"A false alarm at sample {at:,}, before “{name}” begins"
+            said = f"Alarm {at:,} {'sample' if at == 1 else 'samples'} after “{name}” begins" if late else said
             chart.dot(at + late * known, limit, colour, said)
         sentences.append(f"{said} {promise}.")
     if len(sentences) > FEW:
-        later = f", {' to '.join(dict.fromkeys(map(str, sorted(delays)[:: len(delays) - 1 or 1])))} samples later"
-        said = f"Alarm in {len(delays)} of {len(sentences)} streams that turn unfamiliar"
-        sentences = [f"{said}{later if delays else ''} {promise}."]
-    note = f"The evidence of a monitor over a stream that turns from {quoted(results.known)} to unfamiliar samples."
+        later = f", {between(delays, str)} samples later" if delays else ""
+        sentences = [f"Alarm in {len(delays)} of {len(sentences)} streams that turn unfamiliar{later} {promise}."]
+    note = f"The evidence of a monitor over a stream that turns from “{results.known}” to unfamiliar samples."
     return Section("Has the input changed?", sentences, {"stream": (chart, " ".join(sentences))}, note=note)

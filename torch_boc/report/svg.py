@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
+Ends = tuple[float, float]
+UNIT = (0.0, 1.0)
 # Figures show at most as many sets as there are colours; the tables have all of them.
 COLOURS = (*("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"), *("#8C6BB1", "#666666"))
 BLUE, ORANGE, GREEN, GREY, SKY = *COLOURS[:3], COLOURS[-1], "#56B4E9"
@@ -30,14 +32,7 @@ class Chart:
     """
 
     def __init__(
-        self,
-        xlabel: str,
-        ylabel: str,
-        x: tuple[float, float] = (0.0, 1.0),
-        y: tuple[float, float] = (0.0, 1.0),
-        *,
-        percent: str = "xy",
-        height: int = 300,
+        self, xlabel: str, ylabel: str, x: Ends = UNIT, y: Ends = UNIT, *, percent: str = "xy", height: int = 300
     ) -> None:
         self.labels, self.ends, self.percent, self.height = (xlabel, ylabel), (x, y), percent, height
         self._drawn: list[str] = []
@@ -66,7 +61,7 @@ class Chart:
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(self.place, xs, ys))
         self._drawn.append(f'<path d="M{points}" {style}/>')
 
-    def dot(self, x: float, y: float, colour: str, told: str, ends: tuple[float, float] | None = None) -> None:
+    def dot(self, x: float, y: float, colour: str, told: str, ends: Ends | None = None) -> None:
         """A dot, what it tells under the pointer, and its interval."""
         across, up = self.place(x, y)
         if ends is not None and not math.isnan(ends[0]):
@@ -80,7 +75,7 @@ class Chart:
         across, up = self.place(x[0], y[0])
         self._drawn.append(text(name, across + 4, up - 6))
 
-    def bar(self, y: float, ends: tuple[float, float], colour: str, told: str, words: str) -> None:
+    def bar(self, y: float, ends: Ends, colour: str, told: str, words: str) -> None:
         """A bar from the first end to a dot at the other, and words to the left of it."""
         self._path(ends, (y, y), f'stroke="{colour}" stroke-width="8" stroke-opacity=".45"')
         self.dot(ends[1], y, colour, told)

@@ -7,38 +7,12 @@ Shares and scores are fractions, not percentages. The ends of the 95 % interval 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from .._optional import require
 
-# The columns of each table. One with ± has an interval.
-COLUMNS = {
-    "calibration": "split method ece± nll± brier± ece_chance ece_chance_most ece_versus_msp± ece_versus_best± accuracy "
-    "temperature fold_nll",
-    "ood": "ood score auroc± fpr95± aupr± versus_msp± kind upside_down",
-    "leaks": "split samples accuracy test_accuracy p_value suspicious",
-    "overlaps": "set kind samples shared exact share suspicious",
-    "gaps": "set kind samples confidence dominance gap forced_gap free_gap concentration r2 rejection_rate p_value",
-    "trials": "variant trials ece ood auroc",
-    "coherence": "set bin_low bin_high samples confidence gap forced_gap",
-    "reliability": "split method bin_low bin_high samples confidence accuracy±",
-    "roc": "ood score fpr tpr",
-    "histograms": "set bin_low bin_high share",
-    "screening": "test score alpha held_out held_out_samples set kind samples flagged± chance",
-    "thresholds": "score alpha confidence held_out_samples threshold rate±",
-    "stream": "ood score alpha sample kind evidence",
-    "acceptance": "error confidence held_out held_out_samples threshold samples accepted± wrong±",
-    "review": "set kind share threshold caught right",
-    "classes": "prediction samples right confidence calibrated",
-    "confusions": "target prediction samples",
-    "samples": "set kind row name prediction target confidence gap log_odds p_value",
-    "differences": "model than what ood difference±",
-}
-# The columns that hold names; all others hold numbers.
-NAMES = (
-    *("split", "method", "ood", "score", "set", "kind", "variant", "test"),
-    *("held_out", "name", "model", "than", "what"),
-)
+# The columns of a report that hold names; all others hold numbers.
+NAMES = ("split", "method", "ood", "score", "set", "kind", "variant", "test", "held_out", "name")
 
 
 def frame(table: str, rows: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
@@ -66,7 +40,8 @@ def where(table: Any, **values: Any) -> Any:
 class Results:
     """The settings and the tables of an evaluation.
 
-    Tables are pandas DataFrames, and their rows are in the order in which they are shown.
+    Tables are pandas DataFrames, and their rows are in the order in which they are shown. The annotation of a table
+    names its columns; one with ± has an interval.
 
     Attributes:
         settings: title, trials, bins, replicates, seed, classes, class_names (a list, or None), samples (a dict by
@@ -119,34 +94,35 @@ class Results:
     """
 
     settings: Mapping[str, Any]
-    calibration: Any
-    ood: Any
-    leaks: Any
-    overlaps: Any
-    gaps: Any
-    trials: Any
-    coherence: Any
-    reliability: Any
-    roc: Any
-    histograms: Any
-    screening: Any
-    thresholds: Any
-    stream: Any
-    acceptance: Any
-    review: Any
-    classes: Any
-    confusions: Any
-    samples: Any
+    calibration: Annotated[
+        Any,
+        "split method ece± nll± brier± ece_chance ece_chance_most ece_versus_msp± ece_versus_best± accuracy "
+        "temperature fold_nll",
+    ]
+    ood: Annotated[Any, "ood score auroc± fpr95± aupr± versus_msp± kind upside_down"]
+    leaks: Annotated[Any, "split samples accuracy test_accuracy p_value suspicious"]
+    overlaps: Annotated[Any, "set kind samples shared exact share suspicious"]
+    gaps: Annotated[
+        Any, "set kind samples confidence dominance gap forced_gap free_gap concentration r2 rejection_rate p_value"
+    ]
+    trials: Annotated[Any, "variant trials ece ood auroc"]
+    coherence: Annotated[Any, "set bin_low bin_high samples confidence gap forced_gap"]
+    reliability: Annotated[Any, "split method bin_low bin_high samples confidence accuracy±"]
+    roc: Annotated[Any, "ood score fpr tpr"]
+    histograms: Annotated[Any, "set bin_low bin_high share"]
+    screening: Annotated[Any, "test score alpha held_out held_out_samples set kind samples flagged± chance"]
+    thresholds: Annotated[Any, "score alpha confidence held_out_samples threshold rate±"]
+    stream: Annotated[Any, "ood score alpha sample kind evidence"]
+    acceptance: Annotated[Any, "error confidence held_out held_out_samples threshold samples accepted± wrong±"]
+    review: Annotated[Any, "set kind share threshold caught right"]
+    classes: Annotated[Any, "prediction samples right confidence calibrated"]
+    confusions: Annotated[Any, "target prediction samples"]
+    samples: Annotated[Any, "set kind row name prediction target confidence gap log_odds p_value"]
 
     @property
     def known(self) -> str:
         """The name of the in-distribution set."""
         return str(next(iter(self.settings["samples"]), "test"))
-
-    @property
-    def accepted(self) -> Any:
-        """The row of `acceptance` for the first error, if there is one."""
-        return self.acceptance[:1]
 
     def class_name(self, index: int) -> str:
         """The name of a class, or its number."""
@@ -154,4 +130,5 @@ class Results:
         return "–" if index < 0 else str(names[index]) if names else f"class {index}"
 
 
-TABLES = [name for name in COLUMNS if name in Results.__annotations__]
+TABLES = {name: kind.__metadata__[0] for name, kind in Results.__annotations__.items() if name != "settings"}
+COLUMNS = TABLES | {"differences": "model than what ood difference±"}

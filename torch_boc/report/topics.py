@@ -15,17 +15,13 @@ from .errors import look, mistakes
 from .parts import Section
 from .screening import alarm_of, change, knee, review, reviewed
 from .tables import Results, where
-from .words import interval_text, listed, number, percent, quoted, short_percent
+from .words import interval_text, listed, number, percent, short_percent
 
 TOPICS = (honest, review, unfamiliar, change, coherence, mistakes, look)
 # The intervals of a set with fewer samples than this are too narrow.
 SMALL_SET = 100
 # Labels are called wrong if the accuracy is so many standard errors below that of guessing.
 BELOW_CHANCE = 4.0
-COMPARISONS = (
-    "what a sentence calls “shown” is corrected for all comparisons of the same kind, by Holm’s method, at the level "
-    "of 5 %; the intervals in the tables are not corrected"
-)
 INTERVALS = (
     "for the lower end of the ECE, what chance adds is subtracted; for AUROC vs confidence by DeLong’s method; wider, "
     "as for binomial counts, if few samples are on one side; for shares of flagged samples by Clopper and Pearson"
@@ -48,7 +44,7 @@ class Story(NamedTuple):
         warnings: what is wrong with the samples.
         sections: the questions and their answers.
         figures: the figures as SVG, by name.
-        measured: how it was measured, as pairs.
+        measured: how it was measured: the settings, by their names.
     """
 
     finding: str
@@ -58,7 +54,7 @@ class Story(NamedTuple):
     warnings: list[str]
     sections: list[Section]
     figures: dict[str, str]
-    measured: list[tuple[str, str]]
+    measured: dict[str, str]
 
     @property
     def verdict(self) -> list[str]:
@@ -80,8 +76,10 @@ def tell(results: Results) -> Story:
                 figures[name] = chart.svg(alt)
     name, found = str(results.settings.get("title", "")).partition(": ")[0], finding(results)
     title = f"{name}: {found}" if name else found[0].upper() + found[1:]
-    said = title, headline(results), numbers(results), actions(results), warnings_of(results)
-    return Story(*said, sections, figures, measured_how(results))
+    measured, right = measured_how(results), results.settings["accuracy"]
+    parts = [measured["samples"], f"{percent(right)} right" if right == right else "", f"{measured['classes']} classes"]
+    said = title, " · ".join(filter(None, parts)), numbers(results), actions(results), warnings_of(results)
+    return Story(*said, sections, figures, measured)
 
 
 def labels_fit(results: Results) -> bool:
@@ -98,23 +96,20 @@ def warnings_of(results: Results) -> list[str]:
     if not labels_fit(results):
         guess, shifted = percent(1 / settings["classes"]), settings.get("shifted_accuracy", 0.0)
         from_one = f" With each label lower by one, {percent(shifted)} would be right." if shifted > right else ""
-        found.append(
-            f"{MISFIT.capitalize()}: {percent(right)} of the predictions are right, and guessing would give {guess}. "
-            f"Labels may be counted from 1, or the classes may be in another order.{from_one}"
-        )
-    small = [f"{quoted(name)} has {size}" for name, size in sizes.items() if size < SMALL_SET]
+        lead = f"{MISFIT.capitalize()}: {percent(right)} of the predictions are right, and guessing would give {guess}."
+        found.append(f"{lead} Labels may be counted from 1, or the classes may be in another order.{from_one}")
+    small = [f"“{name}” has {size}" for name, size in sizes.items() if size < SMALL_SET]
     if small:
-        found.append(
-            f"With fewer than {SMALL_SET} samples numbers are rough and intervals too narrow: {listed(small)}."
-        )
+        few = f"With fewer than {SMALL_SET} samples"
+        found.append(f"{few} numbers are rough and intervals too narrow: {listed(small)}.")
     for _, row in where(results.overlaps, suspicious=True).iterrows():
-        names = {"test": quoted(results.known), "other": quoted(row["set"])}
+        names = {"test": f"“{results.known}”", "other": f"“{row['set']}”"}
         found.append(overlap_message(row["kind"], row["shared"], sizes[results.known], **names))
     found += leak_sentences(results)
     if settings.get("from_columns"):
         left = listed(settings["left_out"])
         found.append(f"The tables hold the columns of a predictor, not logits, so these parts are left out: {left}.")
-    drawn = [f"{sizes[x]:,} of the {total:,} rows of {quoted(x)}" for x, total in settings.get("sampled", {}).items()]
+    drawn = [f"{sizes[x]:,} of the {total:,} rows of “{x}”" for x, total in settings.get("sampled", {}).items()]
     if drawn:
         found.append(f"A random sample was read: {listed(drawn)}. All numbers and intervals are those of the sample.")
     return found
@@ -135,8 +130,7 @@ def finding(results: Results) -> str:
     if found.best is None:
         return said
     half = found.best["ece_low"] <= 0 or found.best["ece"] < found.plain["ece"] / 2
-    advised = found.best if found.advised is None else found.advised
-    what = "one number" if math.isfinite(advised["temperature"]) else method_text(advised)
+    what = "one number" if math.isfinite(found.advised["temperature"]) else method_text(found.advised)
     return f"{said}; {what} {'repairs' if half else 'helps'} it"
 
 
@@ -152,11 +146,10 @@ def numbers(results: Results) -> list[tuple[str, str, str]]:
             value += f" → {number(100 * found.best['ece'], 1)}"
             small += f"; {found.best['method']} {interval_text(found.best, 'ece', 1, 100)}"
         tiles.append((value, "points off in its confidence", f"{small} (95 %)"))
-    for _, row in results.accepted.iterrows():
-        small = (
-            f"may go out unseen: at most {short_percent(row['error'])} wrong, {short_percent(row['confidence'])} sure"
-        )
-        tiles.append((percent(row["accepted"]), f"accepted at {short_percent(row['error'])} error", small))
+    for _, row in results.acceptance[:1].iterrows():
+        error, sure = short_percent(row["error"]), short_percent(row["confidence"])
+        promise = f"may go out unseen: at most {error} wrong, {sure} sure"
+        tiles.append((percent(row["accepted"]), f"accepted at {error} error", promise))
     if found is None and share == share:
         tiles.append((short_percent(share), "for a person to see", f"hold {reviewed(results, share)[1]}"))
     for name, rows in list(results.stream.groupby("ood", sort=False))[:1]:
@@ -173,20 +166,18 @@ def actions(results: Results) -> list[tuple[str, str]]:
         return [("Check the order of the classes, and from which number labels are counted; then run this again.", "")]
     steps, tested = [], "new.npz --calibration val.npz"
     if found is not None and found.best is not None:
-        advised = found.best if found.advised is None else found.advised
-        said, how = f"Calibrate by {method_text(advised)}.", "torch_boc.calibration"
-        if math.isfinite(advised["temperature"]):
-            said = f"Divide the logits by {number(advised['temperature'], 2)} before the softmax."
-            how += ".TemperatureScaling"
-        steps.append((said, how))
+        step = f"Calibrate by {method_text(found.advised)}.", "torch_boc.calibration"
+        if math.isfinite(found.advised["temperature"]):
+            said = f"Divide the logits by {number(found.advised['temperature'], 2)} before the softmax."
+            step = said, "torch_boc.calibration.TemperatureScaling"
+        steps.append(step)
     elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
         said = "Repair the confidence with held-out samples."
         steps.append((said, "torch-boc report test.npz --calibration val.npz"))
-    goes_out = results.accepted[results.accepted["accepted"] > 0]
+    goes_out = results.acceptance[:1].query("accepted > 0")
     for _, row in goes_out.iterrows():
-        said = (
-            f"Let the surest {percent(row['accepted'])} go out unseen: at most {short_percent(row['error'])} are wrong."
-        )
+        surest, error = percent(row["accepted"]), short_percent(row["error"])
+        said = f"Let the surest {surest} go out unseen: at most {error} are wrong."
         steps.append((said, f"torch-boc screen {tested} --error {row['error']:g} -o queue.csv"))
     if share == share and not len(goes_out):
         said, how = f"Let a person see the least sure {short_percent(share)}.", f"--score log_odds --alpha {share:g}"
@@ -194,17 +185,8 @@ def actions(results: Results) -> list[tuple[str, str]]:
     return [*steps, ("Watch the stream.", f"torch-boc monitor {tested} --state stream.pt")]
 
 
-def headline(results: Results) -> str:
-    """The sets, their sizes and the most important settings, in one line."""
-    settings = results.settings
-    parts = [", ".join(f"{name} {count:,}" for name, count in settings["samples"].items())]
-    accuracy = float(settings["accuracy"])
-    parts += [] if math.isnan(accuracy) else [f"{percent(accuracy)} right"]
-    return " · ".join([*parts, f"{settings['classes']} classes"])
-
-
-def measured_how(results: Results) -> list[tuple[str, str]]:
-    """The settings, as pairs of a name and a value."""
+def measured_how(results: Results) -> dict[str, str]:
+    """The settings, by their names."""
     settings = results.settings
     bootstrap = f"95 %, bootstrap with {settings['replicates']:,} replicates, seed {settings['seed']}; {INTERVALS}"
     sampled = [f"{name} {settings['samples'][name]:,} of {n:,}" for name, n in settings.get("sampled", {}).items()]
@@ -215,10 +197,11 @@ def measured_how(results: Results) -> list[tuple[str, str]]:
         "calibration error": f"{settings['bins']} bins of equal width, closed on the right",
         "coin flips": f"k = {settings['trials']}",
         "intervals": bootstrap,
-        "several comparisons": COMPARISONS,
+        "several comparisons": "what a sentence calls “shown” is corrected for all comparisons of the same kind, by "
+        "Holm’s method, at the level of 5 %; the intervals in the tables are not corrected",
         "random rows": f"{', '.join(sampled)} rows, drawn uniformly, seed {settings['seed']}" if sampled else "",
         "left out": "; ".join(settings.get("left_out", ())),
         "date": str(settings.get("date", "")),
         "versions": ", ".join(f"{name} {version}" for name, version in settings.get("versions", {}).items()),
     }
-    return [pair for pair in pairs.items() if pair[1]]
+    return {name: value for name, value in pairs.items() if value}

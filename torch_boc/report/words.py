@@ -12,20 +12,7 @@ from ..functional.registry import scores
 
 # All other scores are compared with the first score of the registry: `versus_msp` is the difference from it.
 BASELINE = next(iter(scores))
-PAPER_SCORE = next(name for name, score in scores.items() if score.upside_down)
-# Simple scores, in the order of preference. Another score is recommended only if it is shown to be better.
-SIMPLE = (BASELINE, "energy", "max_logit", "entropy")
-# What the first table, the ROC curves and the comparison of models show; the tables behind a click have every score.
-MAIN_SCORES = (BASELINE, "energy", "gen", "tempered_dominance", "gap")
-ROC_SCORES = (BASELINE, "energy", "log_p_value", PAPER_SCORE)
-COMPARED_SCORES = (
-    *(BASELINE, "energy", "gen", "logit_gap", "tempered_dominance", "log_p_value", "gap", "concentration", PAPER_SCORE),
-    *("odin", "mahalanobis"),
-)
-# What the conformal test compares, and the levels at which shares are measured; sentences are about the first. None
-# of these scores may depend on the number of coin flips.
-TESTED_SCORES = ("gen", "log_odds", "energy", "tempered_dominance")
-TESTED_LEVELS = (0.05, 0.01)
+# The level of the tests that sentences are about, and of all claims.
 LEVEL = 0.05
 # How many standard errors an interval of 95 % reaches to each side.
 NORMAL_QUANTILE = NormalDist().inv_cdf(1 - LEVEL / 2)
@@ -67,16 +54,24 @@ GLOSSARY = {
 }
 
 
-def number(value: float, digits: int = 4, *, sign: bool = False) -> str:
+def number(value: float, digits: int = 4, scale: float = 1.0, *, sign: bool = False, unit: str = "") -> str:
     """A number with a fixed number of decimals and a real minus sign; a dash for NaN.
+
+    Args:
+        value: the number.
+        digits: the number of decimals.
+        scale: what the value is multiplied by, 100 for percentages.
+        sign: whether a positive number has a plus sign.
+        unit: stands after the number, " %" for percentages.
 
     >>> number(0.05321), number(-0.00002), number(0.25, 3, sign=True), number(float("nan"))
     ('0.0532', '0.0000', '+0.250', '–')
     """
+    value *= scale
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
     value = round(value, digits) or 0.0
-    return f"{value:{'+' if sign and value else ''}.{digits}f}".replace("-", "−")
+    return f"{value:{'+' if sign and value else ''}.{digits}f}{unit}".replace("-", "−")
 
 
 def small_number(value: float) -> str:
@@ -96,7 +91,7 @@ def percent(share: float) -> str:
     >>> percent(0.954)
     '95.4 %'
     """
-    return "–" if math.isnan(share) else f"{number(100 * share, 1)} %"
+    return number(share, **PERCENT)
 
 
 def short_percent(share: float) -> str:
@@ -122,20 +117,10 @@ def called(score: str) -> str:
     return "confidence" if score == BASELINE else symbol(score)
 
 
-def distinct_names(column: Any) -> list[str]:
-    """The different names in a column, in their order, without ""."""
-    return list(filter(None, dict.fromkeys(map(str, column))))
-
-
 def p_text(value: float) -> str:
     """A p-value as it stands after the letter p."""
     text = small_number(value)
     return text if text.startswith("<") else f"= {text}"
-
-
-def quoted(name: Any) -> str:
-    """A name that a user gave, in quotation marks."""
-    return f"“{name}”"
 
 
 def listed(parts: list[str]) -> str:
@@ -147,66 +132,49 @@ def listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
+def between(values: Any, form: Any) -> str:
+    """The lowest and the highest value, or the only one."""
+    return " to ".join(dict.fromkeys([form(min(values)), form(max(values))]))
+
+
 def span(parts: list[str], values: Any, form: Any, most: int = FEW) -> str:
     """What holds for each set, in a list; or the range of the values, if there are more sets than `most`."""
-    if len(parts) <= most:
-        return listed(parts)
-    ends = dict.fromkeys([form(float(min(values))), form(float(max(values)))])
-    return f"{' to '.join(ends)} on {len(parts)} sets"
+    return listed(parts) if len(parts) <= most else f"{between(values, form)} on {len(parts)} sets"
 
 
-def interval_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, *, sign: bool = False) -> str:
-    """The 95 % interval of a column, or "" if there is none."""
-    low, high = (scale * float(row.get(f"{column}_{end}", math.nan)) for end in ("low", "high"))
+def interval_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, **how: Any) -> str:
+    """The 95 % interval of a column, or "" if there is none. Further arguments are those of `number`."""
+    low, high = row.get(f"{column}_low", math.nan), row.get(f"{column}_high", math.nan)
     if math.isnan(low) or math.isnan(high):
         return ""
-    return f"{number(low, digits, sign=sign)} to {number(high, digits, sign=sign)}"
+    return f"{number(low, digits, scale, **{**how, 'unit': ''})} to {number(high, digits, scale, **how)}"
 
 
-def value_text(
-    row: Any, column: str, digits: int = 4, scale: float = 1.0, *, sign: bool = False, unit: str = ""
-) -> str:
-    """A value with its interval: "0.0532 (0.0492 to 0.0572)"; `scale=100, digits=1, unit=" %"` for percentages."""
-    value, around = number(scale * row[column], digits, sign=sign), interval_text(row, column, digits, scale, sign=sign)
-    return f"{value}{unit} ({around}{unit})" if around else f"{value}{unit}"
+def value_text(row: Any, column: str, digits: int = 4, scale: float = 1.0, **how: Any) -> str:
+    """A value with its interval, "0.0532 (0.0492 to 0.0572)". Further arguments are those of `number`."""
+    value, around = number(row[column], digits, scale, **how), interval_text(row, column, digits, scale, **how)
+    return f"{value} ({around})" if around else value
 
 
 def off_by(row: Any) -> str:
     """A calibration error in words: "5.1 points (4.3 to 5.8)"."""
-    value, _, around = value_text(row, "ece", 1, 100).partition(" ")
-    return f"{value} points {around}".strip()
-
-
-def interval_p_value(row: Any, column: str, null: float = 0.0) -> float:
-    """The two-sided p-value that belongs to an interval of 95 %, if the value is normal; 1 without an interval.
-
-    >>> round(interval_p_value({"x": 1.96, "x_low": 0.0, "x_high": 4.0}, "x"), 2)
-    0.05
-    """
-    value = float(row[column])
-    width = abs(value - float(row[f"{column}_low" if value > null else f"{column}_high"]))
-    if math.isnan(width) or value == null:
-        return 1.0
-    return math.erfc(NORMAL_QUANTILE * abs(value - null) / width / math.sqrt(2)) if width else 0.0
+    return f"{number(row['ece'], 1, 100)} points ({interval_text(row, 'ece', 1, 100)})"
 
 
 def shown(table: Any, column: str, null: float = 0.0) -> Any:
     """For each row of a DataFrame: 1 if the column is shown to be above `null`, -1 if below, 0 if neither is shown.
 
-    All rows are corrected together: Holm's method takes the p-values in rising order, and stops at the first that is
-    above 0.05 / (the number of rows that are left). If the end of an interval looks like `null` when it is printed,
-    nothing is shown.
+    The p-value of a row is that of its interval of 95 %, if the value is normal. All rows are corrected together:
+    Holm's method takes the p-values in rising order, and stops at the first that is above 0.05 / (the number of rows
+    that are left). If the end of an interval looks like `null` when it is printed, nothing is shown.
     """
-    rows = table.to_dict("records")
-    values = [interval_p_value(row, column, null) for row in rows]
-    signs = [0] * len(rows)
-    for taken, place in enumerate(sorted(range(len(rows)), key=values.__getitem__)):
-        if values[place] > LEVEL / (len(rows) - taken):
-            break
-        above = rows[place][column] > null
-        end = rows[place][f"{column}_low" if above else f"{column}_high"]
-        signs[place] = 0 if round(end, DIGITS) == null else 1 if above else -1
-    return table[column].notna() * signs
+    value, above = table[column], table[column] > null
+    end = table[f"{column}_low"].where(above, table[f"{column}_high"])
+    errors = (value - null).abs() / (value - end).abs()  # 0 / 0 is NaN: a value of exactly `null` shows nothing
+    p_values = (NORMAL_QUANTILE / math.sqrt(2) * errors.fillna(0.0)).map(math.erfc).sort_values(kind="stable")
+    left = range(len(table), 0, -1)
+    passed = (p_values <= [LEVEL / rows for rows in left]).cummin()
+    return (passed.reindex(table.index) & (end.round(DIGITS) != null)) * (2 * above - 1)
 
 
 def over(comparisons: int) -> str:
