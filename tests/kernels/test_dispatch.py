@@ -219,6 +219,12 @@ def test_a_forked_child_has_one_thread(monkeypatch):
     child.join()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_openmp_of_torch_is_among_the_libraries_of_the_process():
+    """It is looked for where its names are not global, as they may not be on ARM."""
+    assert any(Path(path).exists() for path in library._loaded_openmps())
+
+
 def test_the_digest_follows_sources_and_names(tmp_path):
     seen = {variants.digest(tmp_path)}
     assert seen == {""}

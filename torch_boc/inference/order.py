@@ -24,7 +24,7 @@ from .ranks import Rank
 # A process has about this many blocks, of at most so many samples: what is lost when it is killed is one block.
 BLOCKS_PER_RANK, BLOCK_ROWS = 32, 2**17
 SAMPLERS = (SequentialSampler, DistributedSampler)  # whose order is known, if they are no classes of the user's own
-ENDED = "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of the data set ends it"
+ENDED = "expected a batch for all indices of the sampler, got fewer; a StopIteration inside of a data set ends a loader"
 
 
 def as_loader(data: Any, batch_size: int) -> Iterable[Any]:

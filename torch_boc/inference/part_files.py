@@ -70,7 +70,7 @@ def one_writer(path: Path) -> Iterator[None]:
 
 def metadata_of(settings: Settings) -> dict[str, str]:
     """The settings of a run, for the metadata of a Parquet file."""
-    return {KEY: json.dumps(settings, sort_keys=True)}
+    return {KEY: json.dumps(settings)}
 
 
 def read_settings(path: Path, rows: int | None, remedy: str, *, checksums: bool = True) -> tuple[Settings, Any]:
