@@ -107,6 +107,7 @@ def test_what_is_read(server):
     record = Trace.from_response(server(logits, tokens, K), num_classes=CLASSES).records[0]
     torch.testing.assert_close(record.numbers["log_probability"], logits.log_softmax(-1)[range(5), tokens])
     assert (record.rival_log_probabilities.diff(dim=-1) <= 0).all()
+    assert record.finish == ("length" if server is servers.completion else "stop")
     if server is not servers.llama_chat:
         assert "".join(record.texts) == "".join(servers.name(token) for token in tokens.tolist())
     has_ids = server in (servers.vllm_chat_ids, servers.llama_chat, servers.request_output)
