@@ -1,5 +1,8 @@
 """Small random models of the three kinds that users bring, with a batch for each."""
 
+import io
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -55,3 +58,11 @@ def tokens(samples: int, length: int = 7, seed: int = 0) -> dict[str, Tensor]:
     ids = torch.randint(3, 50, (samples, length), generator=generator)
     mask = torch.arange(length) < torch.randint(3, length + 1, (samples, 1), generator=generator)
     return {"input_ids": ids.where(mask, 1), "attention_mask": mask.long()}
+
+
+def saved(state: Any) -> Any:
+    """What comes back from a file."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)

@@ -1,7 +1,6 @@
 """Acceptance as a module: the promise on real logits, the sets, what is refused, and where its state goes."""
 
 import copy
-import io
 import math
 import pickle
 import warnings
@@ -12,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
+from tests.nn.models import saved
 from torch_boc import Acceptance, zoo
 from torch_boc.functional import gather, scores
 
@@ -44,6 +44,13 @@ def test_accepted_are_scores_from_the_threshold_on(options):
     torch.testing.assert_close(threshold.coverage.double().reshape(-1), coverage, rtol=1e-6, atol=0)
     wrong = (logits.argmax(-1) != target).double()
     assert ((members * (wrong * accepted)[:, None]).sum(0) <= 0.1 * (members * accepted[:, None]).sum(0)).all()
+
+
+def test_samples_at_the_threshold_are_accepted():
+    logits = torch.eye(5)[0] * torch.tensor([9.0, 7.0, 1.0]).repeat_interleave(500)[:, None]
+    accept = Acceptance().calibrate(logits, (torch.arange(1500) >= 1000).long())
+    assert accept.threshold().coverage == pytest.approx(2 / 3)
+    assert torch.equal(accept(logits), torch.arange(1500) < 1000)
 
 
 COVERED = {"minilm-clinc150": 0.87, "resnet20-cifar10": 0.69, "roberta-agnews": 0.2, "vit-cifar10": 0.21}
@@ -94,10 +101,7 @@ def test_batches_merged_ones_evidence_and_files_are_one_calibration(options):
         part.update(batch, labels)
         merged.merge(part)
     loaded = Acceptance(**options)
-    file = io.BytesIO()
-    torch.save(whole.state_dict(), file)
-    file.seek(0)
-    loaded.load_state_dict(torch.load(file, weights_only=True))
+    loaded.load_state_dict(saved(whole.state_dict()))
     for other in (by_batch, merged, loaded, copy.deepcopy(whole), pickle.loads(pickle.dumps(whole)), whole.gathered()):
         assert torch.equal(other.counts, whole.counts)
         assert torch.equal(other.accept(logits, 0.1), whole.accept(logits, 0.1))
@@ -137,8 +141,9 @@ def test_it_says_what_would_do_if_nothing_can_be_accepted():
     assert threshold.coverage == 0
     with pytest.warns(match="in [1-5] of 5 groups, of which the largest has"):
         Acceptance("prediction").calibrate(logits, target).accept(logits)
+    few = Acceptance().calibrate(logits[:50], target[:50])
     with pytest.warns(match="sets hold all classes at coverage=0.99, which takes at least 99: 50 held-out"):
-        assert Acceptance().calibrate(logits[:50], target[:50]).sets(logits, 0.99).all()
+        assert few.sets(logits.index_fill(1, torch.tensor(4), -math.inf), 0.99).all()
 
 
 LOGITS, TARGET = samples(100)
@@ -159,6 +164,14 @@ BAD = [
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("name", ["accept", "sets"])
+def test_probabilities_that_no_batch_waited_for_are_refused(name):
+    accept = calibrated()
+    accept._first["held-out"].found = torch.tensor(True)
+    with pytest.raises(ValueError, match="got probabilities"):
+        getattr(accept, name)(LOGITS)
 
 
 @kinds

@@ -1,7 +1,6 @@
 """The conformal test as a module: what it promises, what it refuses, and that its calibration goes where it goes."""
 
 import copy
-import io
 import math
 import pickle
 import warnings
@@ -14,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
+from tests.nn.models import saved
 from torch_boc import ConformalTest, DriftMonitor
 from torch_boc.functional import adjusted_p_values, compute_scores, gather
 from torch_boc.functional.conformal import STRATA
@@ -162,11 +162,8 @@ def test_evidence_in_place_of_logits():
 def test_the_calibration_is_saved_loaded_copied_and_pickled(options):
     test = calibrated(**options)
     model = nn.Sequential(nn.Linear(3, 5), test)
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
     other = nn.Sequential(nn.Linear(3, 5), ConformalTest(**options))
-    other.load_state_dict(torch.load(file, weights_only=True))
+    other.load_state_dict(saved(model.state_dict()))
     x = random_logits(20, 3, dtype=torch.float32)
     assert torch.equal(other(x), model(x))
     for same in (copy.deepcopy(test), pickle.loads(pickle.dumps(test))):

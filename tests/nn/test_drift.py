@@ -1,7 +1,6 @@
 """The alarm on a stream: its level, how soon it comes, and that neither batches nor restarts change it."""
 
 import copy
-import io
 import math
 import pickle
 
@@ -11,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import random_logits
+from tests.nn.models import saved
 from torch_boc import ConformalTest, DriftMonitor, zoo
 from torch_boc.nn import drift
 
@@ -162,11 +162,8 @@ def test_state_dicts_continue_a_stream(options):
     whole, first = DriftMonitor(calibrated(**options)), DriftMonitor(calibrated(**options))
     expected = whole.update(stream())
     first.update(stream()[:110])
-    file = io.BytesIO()
-    torch.save(first.state_dict(), file)
-    file.seek(0)
     second = DriftMonitor(ConformalTest(**options))  # not calibrated: everything comes from the file
-    second.load_state_dict(torch.load(file, weights_only=True))
+    second.load_state_dict(saved(first.state_dict()))
     torch.testing.assert_close(second.update(stream()[110:]), expected[110:], rtol=1e-9, atol=1e-9)
     assert torch.equal(pickle.loads(pickle.dumps(whole)).evidence, whole.evidence)
 
@@ -201,10 +198,7 @@ def test_it_compiles_in_one_graph():
 
 
 BAD = [
-    (
-        lambda: DriftMonitor(alpha=0.1, run_length=100),
-        r"expected alpha, or run_length above 1, got alpha=0\.1 and run_",
-    ),
+    (lambda: DriftMonitor(alpha=0.1, run_length=100), r"expected alpha, or run_length above 1, got alpha=0\.1 and run"),
     (lambda: DriftMonitor(run_length=1), "got alpha=None and run_length=1"),
     (lambda: DriftMonitor(mix=True).update_p_values(torch.rand(3)), "expected logits for a monitor with mix=True"),
     (lambda: DriftMonitor().update(stream()), "expected a monitor with a test, got one without"),

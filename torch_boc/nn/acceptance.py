@@ -45,7 +45,7 @@ class Acceptance(HeldOut):
 
     Args:
         groups: None, or "prediction": the promise then holds for the predictions of each class, and each class needs
-            held-out samples. With C classes, about one of 20 C promises is broken at a confidence of 95 %.
+            held-out samples. Of these C promises, up to one in 20 is broken on average at a confidence of 95 %.
         num_classes: this and the following arguments are as for `ConformalTest`.
 
     >>> confidence = torch.linspace(0, 6, 2000)
