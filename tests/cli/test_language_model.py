@@ -74,6 +74,16 @@ def test_a_short_text_is_one_piece(book):
     assert len(list(command._pieces(book / "short.txt", print))) == 1
 
 
+@pytest.mark.parametrize("mark", ["\n", " "])
+def test_pieces_end_after_lines_or_words(book, monkeypatch, mark):
+    monkeypatch.setattr(command, "PIECE", 20)
+    text = mark.join(["some", "words"] * 30)
+    (book / "long.txt").write_text(text)
+    pieces = list(command._pieces(book / "long.txt", print))
+    assert "".join(pieces) == text
+    assert {piece[-1] for piece in pieces[:-1]} == {mark}
+
+
 def text_of(path):
     return "".join(pandas.read_parquet(path)["text"])
 
