@@ -177,13 +177,10 @@ class TestEncodings:
         assert code == 0
         assert "é\U0001f600" in output.json.loads(out)["settings"]["samples"]
 
-    @pytest.mark.slow
-    def test_as_a_process(self, files):
-        environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "10"}
-        options = ("report", "test.npz", "--ood", "noise.npz", "--replicates", "5", "--out", "out")
-        done = process(files, "from torch_boc.cli import main; main()", *options, **environment)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert (files / "out" / "report.html").exists()
+    @pytest.mark.parametrize("width", ["1", "10"])
+    def test_narrow_terminals(self, run_in, monkeypatch, width):
+        monkeypatch.setenv("COLUMNS", width)
+        assert run_in("ascii", "report", "test.npz", "--ood", "noise.npz", "--replicates", "5")[0] == 0
 
 
 class TestNames:

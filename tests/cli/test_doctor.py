@@ -31,7 +31,6 @@ def test_one_screen_and_json(run):
     found = json.loads(out)
     native, triton = found["paths"]
     assert (native["name"], native["available"], native["trial"]) == ("native", True, "")
-    assert native["details"]["variant"] == library.variant()
     assert (triton["name"], triton["available"]) == ("triton", torch.cuda.is_available())
     assert found["versions"]["torch_boc"] == torch_boc.__version__
     assert [(x["rows"], x["classes"]) for x in found["speed"] if x["device"] == "cpu"] == list(diagnosis.SHAPES)

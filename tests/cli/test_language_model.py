@@ -49,7 +49,7 @@ def test_the_numbers_of_texts(run, folder, book):
     numbers = expected({"book.txt": prose(700), "note.txt": prose(90)})
     rows = [line.split()[:3] for line in out.splitlines()]
     for name, values in numbers.items():
-        assert [name, f"{values['tokens']:,}", f"{values['perplexity']:.4g}"] in rows
+        assert [name, f"{values['tokens']:.0f}", f"{values['perplexity']:.4g}"] in rows
     assert max(map(len, out.splitlines()[1:])) <= 80
     table = pandas.read_csv(book / "found.csv", index_col="text")
     pandas.testing.assert_frame_equal(table, numbers.to_frame(), check_dtype=False, rtol=1e-9)
@@ -72,6 +72,16 @@ def test_a_short_text_is_one_piece(book):
     """Also without an end of its last line: no token may be cut there."""
     (book / "short.txt").write_text("one line\nand " + "words " * 9 + "without an end")
     assert len(list(command._pieces(book / "short.txt", print))) == 1
+
+
+@pytest.mark.parametrize("mark", ["\n", " "])
+def test_pieces_end_after_lines_or_words(book, monkeypatch, mark):
+    monkeypatch.setattr(command, "PIECE", 20)
+    text = mark.join(["some", "words"] * 30)
+    (book / "long.txt").write_text(text)
+    pieces = list(command._pieces(book / "long.txt", print))
+    assert "".join(pieces) == text
+    assert {piece[-1] for piece in pieces[:-1]} == {mark}
 
 
 def text_of(path):

@@ -35,7 +35,7 @@ def turned(files):
 @pytest.fixture
 def reference(files, turned):
     """The monitor of the library after that stream, and where the change began, as it said at its alarm."""
-    monitor = DriftMonitor(ConformalTest().calibrate(torch.from_numpy(read_arrays(files / "val.npz")["logits"])))
+    monitor = DriftMonitor(ConformalTest().calibrate(logits(files / "val.npz").float()))
     for row in turned:
         monitor.update(row[None])
         if monitor.alarm and not hasattr(monitor, "began_between"):
@@ -108,14 +108,14 @@ def test_standard_input_gives_the_same_in_pieces_of_any_size(run, files, feed, t
     assert [event["samples"] for event in events(out) if event["event"] == "progress"] == [100, 200, 300, 400]
 
 
-def test_a_stream_that_never_ends(run, files):
+def test_a_stream_that_never_ends(run, files, turned):
     monitor = DriftMonitor(ConformalTest().calibrate(logits(files / "val.npz")), run_length=5_000)
-    evidence = monitor.update(torch.cat([logits(files / "test.npz"), logits(files / "noise.npz")]))
+    evidence = float(monitor.update(turned)[-1])
     how = (*VAL, "--state", "s.pt", "--json", "--run-length", "5000")
     assert run("monitor", "test.npz", *how).code == 0
     code, out, _ = run("monitor", "noise.npz", *how)
     assert (code, last(out)["alarm_at"]) == (4, int(monitor.alarm_at))
-    assert last(out)["log_evidence"] == pytest.approx(float(evidence[-1]))
+    assert last(out)["log_evidence"] == pytest.approx(evidence)
 
 
 def test_until_the_alarm(run, files, reference, monkeypatch):
@@ -136,20 +136,14 @@ BEGAN = "s.pt: expected the held-out samples, the score and the level with which
 
 class TestState:
     def test_another_day(self, run, files, reference):
+        """It needs no held-out file, and leaves out a file that was taken, under any name."""
         assert run("monitor", "test.npz", *VAL, "--state", "new/s.pt").code == 0
         (files / "val.npz").unlink()
-        code, out, err = run("monitor", "noise.npz", "--state", "new/s.pt", "--json")
-        assert (code, err) == (4, "")
+        (files / "test.npz").rename(files / "again.npz")
+        code, out, err = run("monitor", "again.npz", "noise.npz", "--state", "new/s.pt", "--json")
+        assert (code, err, [x["event"] for x in events(out)][:2]) == (4, "", ["continued", "known"])
         assert last(out)["log_evidence"] == pytest.approx(float(reference.evidence), rel=1e-12)
         assert [path.name for path in (files / "new").iterdir()] == ["s.pt"]
-
-    def test_a_file_that_was_taken_is_left_out_under_any_name(self, run, files, reference):
-        run("monitor", "test.npz", *VAL, "--state", "s.pt")
-        (files / "test.npz").rename(files / "again.npz")
-        code, out, _ = run("monitor", "again.npz", "noise.npz", "--state", "s.pt")
-        assert code == 4
-        assert "again: 200 samples are in the state already" in out
-        assert "400 samples, alarm" in out
 
     @pytest.mark.parametrize("after", [1, 5])
     def test_an_interruption_loses_nothing(self, run, files, monkeypatch, reference, after):
@@ -214,9 +208,7 @@ class TestBadLines:
         [
             ("1,2,x,4", "expected numbers with commas between them, or an array of JSON, got '1,2,x,4'"),
             ("[1, 2, null, 4]", "expected numbers with commas between them, or an array of JSON"),
-            ("[1, 2", "expected 4 numbers, one for each class, got 2"),
             ("[" * 100_000, "expected numbers with commas between them"),
-            ("[true, 1, 2, 3]", "expected numbers with commas between them"),
             ("\x1b[31m", r"expected numbers with commas between them, or an array of JSON, got '\x1b[31m'"),
             ("1,2,3", "expected 4 numbers, one for each class, got 3"),
         ],

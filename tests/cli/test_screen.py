@@ -45,9 +45,8 @@ def test_the_rows_are_those_of_the_library(run, files, kind, groups, error):
     out = f"new/out{kind}"
     levels = ("--alpha", "0.1", "--fdr", "0.2", "--error", error)
     assert run("screen", "noise.npz", *VAL, *levels, *options, "-o", out).code == 0
-    table, new = READ[kind](files / out), logits(files / "noise.npz")
+    table, new, accept = READ[kind](files / out), logits(files / "noise.npz"), held_out(files, groups)
     test = ConformalTest(groups=groups).calibrate(logits(files / "val.npz"))
-    accept = held_out(files, groups)
     expected = {
         "index": torch.arange(200),
         "target": read_arrays(files / "noise.npz")["target"],

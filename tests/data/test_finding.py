@@ -161,3 +161,11 @@ def test_targets_in_the_outputs_come_first():
 def test_only_what_can_be_the_target_is_ambiguous():
     batch = {"label": TARGET, "y": nn.functional.one_hot(TARGET), "target": LOGITS}
     assert find_target(None, batch, LOGITS) is TARGET
+
+
+@pytest.mark.parametrize("target", [torch.ones(4), torch.ones(4, 1), TARGET])
+def test_targets_of_single_logits_have_any_dtype(target):
+    single = torch.zeros(4, 1)
+    assert find_target(None, (single, target), single, binary=True) is target
+    with pytest.raises(ValueError, match="expected targets of shape"):
+        find_target(None, (single, target[:3]), single, binary=True)

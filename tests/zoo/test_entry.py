@@ -101,7 +101,7 @@ def test_what_cannot_be_loaded(monkeypatch):
 
 
 def test_a_new_entry_is_two_files(tmp_path):
-    """Other set names, no columns in some, many classes: nothing is fixed to one model."""
+    """Other set names, no columns in some: nothing is fixed to one model."""
     logits, target = torch.randn(21, 300).half().float(), torch.arange(21) + 279
     sets = {
         "id": [LogitSet(logits, target, {"energy": torch.arange(21.0)}, "news test")],

@@ -13,15 +13,9 @@ from .output import Terminal, list_files, print_json, show_table, working
 
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 PIECE = 2**16  # the characters of a text that are read at once
-# The numbers of a text that are printed: their title, key and format.
-SHOWN = (
-    ("tokens", "tokens", ",d"),
-    ("perplexity", "perplexity", ".4g"),
-    ("bits/byte", "bits_per_byte", ".3f"),
-    ("accuracy", "accuracy", ".3f"),
-    ("ECE", "ece_confidence", ".3f"),
-    ("lost coins", "lost_coins", ".2f"),
-)
+# The titles of the numbers of a text that are printed, and their names.
+SHOWN = {"tokens": "tokens", "perplexity": "perplexity", "bits/byte": "bits_per_byte", "accuracy": "accuracy"}
+SHOWN |= {"ECE": "ece_confidence", "lost coins": "lost_coins"}
 
 
 def text(
@@ -65,8 +59,8 @@ def text(
         return
     console = Terminal()
     console.print(f"{model}: {', '.join(texts)}", style="bold")
-    rows = [[name, *(format(values[key], how) for _, key, how in SHOWN)] for name, values in numbers.items()]
-    show_table([["text", *(title for title, _, _ in SHOWN)], *rows], console)
+    rows = [[name, *map(values.get, SHOWN.values())] for name, values in numbers.items()]
+    show_table([["text", *SHOWN], *rows], console)
     list_files([out], console)
 
 

@@ -73,7 +73,7 @@ def report(
         trained = None if train is None else files.read(train)
         how: dict[str, Any] = {"trials": trials, "replicates": replicates, "seed": seed, "progress": tell}
         result = evaluate(known, others, calibration=splits, train=trained, title=printable(path), **how)
-    _present(result, folder, [result.story.finding, result.story.headline], json=json, quiet=quiet)
+    _present(result, folder, json=json, quiet=quiet)
     summary, held = result.summary(), []
     for text, name, holds in rules:
         if name not in summary:
@@ -136,7 +136,7 @@ def compare(
             read = [files.read(f"{name}={path}", targets=False) for path in paths]
             others[name] = dict(zip(logits, read, strict=True))
         comparison = compare_models(given, others, replicates=replicates, seed=seed, progress=tell)
-    _present(comparison, folder, [f"Bag of coins: {len(given)} models, side by side"], json=json, quiet=quiet)
+    _present(comparison, folder, json=json, quiet=quiet)
 
 
 def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet: o.Quiet = False) -> None:
@@ -167,15 +167,10 @@ def demo(name: o.Entry = None, out: o.Folder = None, json: o.Json = False, quiet
             title = f"{entry.name}: {entry.card['model']}, {entry.card['data']}"
             how: dict[str, Any] = {"title": title, "progress": lambda said, at=entry.name: tell(f"{at}: {said}")}
             reports[entry.name] = evaluate(test, entry.ood, calibration=splits, **how)
-    result: Any = Comparison(reports) if name is None else reports[name]
-    titles = [f"Bag of coins: real logits of {len(reports)} models, side by side"]
-    if name is not None:
-        card = entry.card
-        titles = [result.story.finding, f"{card['model']}; {card['data']}, {card['made_on']}"]
-    _present(result, folder, titles, json=json, quiet=quiet)
+    _present(Comparison(reports) if name is None else reports[name], folder, json=json, quiet=quiet)
 
 
-def _present(result: Any, folder: Path | None, titles: list[str], *, json: bool, quiet: bool) -> None:
+def _present(result: Any, folder: Path | None, *, json: bool, quiet: bool) -> None:
     """Write a report, or several side by side, and print it: as JSON alone, or its main numbers and a list of files.
 
     Sentences and tables are on its page.
@@ -189,15 +184,16 @@ def _present(result: Any, folder: Path | None, titles: list[str], *, json: bool,
     if json or quiet:
         return
     console = Terminal()
-    for line, style in zip(titles, ("bold", "dim"), strict=False):
-        console.print(line, style=style)
     if isinstance(result, Comparison):
+        console.print(f"Bag of coins: {len(result.reports)} models, side by side", style="bold")
         show_table([GLANCE, *([cell.text for cell in row] for row in result.glance().rows)], console)
         console.print(GLANCE_SAYS, style="dim")
         for sentence in result.conclusions():
             console.print(sentence)
         list_files(paths[:1], console)
         return
+    console.print(result.story.finding, style="bold")
+    console.print(result.story.headline, style="dim")
     show_pairs(((value, f"{what}: {small}") for value, what, small in result.story.numbers), console)
     show_pairs((("!", warning) for warning in result.story.warnings), console)
     console.print("\nDo this", style="bold")

@@ -203,9 +203,7 @@ class LogitReader:
         if not self._logits:
             return self._read_columns(chosen, total)
         data = self.whole(chosen)
-        bad = ~data.logits.amax(1).isfinite()
-        if data.target is not None:
-            bad |= data.target == IGNORED_CLASS
+        bad = ~data.logits.amax(1).isfinite() | (False if data.target is None else data.target == IGNORED_CLASS)
         if bool(bad.any()):
             warnings.warn(
                 f"{printable(self._path)}: left out {int(bad.sum()):,} of {len(bad):,} rows: their logits are NaN, "

@@ -45,9 +45,7 @@ def reading(path: str) -> Iterator[None]:
         if isinstance(error, FileError | Warning) or text.startswith(said) or system:
             raise
         if is_memory_error(error):
-            raise MemoryError(
-                f"{said}: too little memory to read it; use a machine with more memory, or fewer rows"
-            ) from error
+            raise MemoryError(f"{said}: too little memory to read it; use a larger machine, or fewer rows") from error
         if isinstance(error, ImportError | ContentError):
             raise (FileError if isinstance(error, ContentError) else ImportError)(f"{said}: {text}") from None
         kind, reason = Path(path).suffix.lower() or "Parquet", text or type(error).__name__
@@ -64,9 +62,8 @@ class Arrays:
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._content, self.kinds = content, {name: _array_kind(x) for name, x in content.items()}
-        self.rows = next(
-            (len(content[name]) for kind in (NUMBERS, NUMBER) for name in content if self.kinds[name] == kind), 0
-        )
+        sized = [len(content[name]) for kind in (NUMBERS, NUMBER) for name in content if self.kinds[name] == kind]
+        self.rows = sized[0] if sized else 0
 
     def batches(self, names: Sequence[str], size: int) -> Iterator[Batch]:
         """The rows of some columns, at most `size` at a time."""
