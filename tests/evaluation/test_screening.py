@@ -118,6 +118,9 @@ def test_the_stream_is_that_of_a_monitor():
     known = test.logits[arrange(test, trusted, 3).known[:STREAM_KNOWN]]
     assert [row.evidence for row in stream[:STREAM_KNOWN]] == pytest.approx(monitor.update(known).tolist())
     assert stream[-1].evidence > math.log(100)
+    # Each stream is counted from 1, also after one of another length.
+    _, _, streams = screened(test, LogitSet(noise.logits[:70], name="few"), noise, trusted=trusted)
+    assert [row.sample for row in streams] == [*range(1, 371), *range(1, 501)]
 
 
 @pytest.mark.parametrize("halves", [False, True])
