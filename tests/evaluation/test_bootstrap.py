@@ -8,7 +8,14 @@ import torch
 
 from torch_boc.evaluation.intervals import CHUNK_ELEMENTS, bootstrap_interval, mean_interval, random_numbers, replicate
 from torch_boc.evaluation.reliability import Judged, judge
-from torch_boc.evaluation.separation import STATISTICS, rank_scores, separate, separation_intervals
+from torch_boc.evaluation.separation import (
+    STATISTICS,
+    cell_statistics,
+    rank_scores,
+    score_cells,
+    separate,
+    separation_intervals,
+)
 from torch_boc.functional.summary import calibration_error
 
 REPLICATES = 800
@@ -46,6 +53,13 @@ def test_separation_agrees_with_the_plain_bootstrap(shift, digits):
             assert set(np.round(ours[name], 2)) <= set(np.round([x + d for x in column for d in (-0.01, 0, 0.01)], 2))
         else:
             assert_same_interval(ours[name], column)
+
+
+def test_few_cells_have_nearly_the_statistics_of_their_samples():
+    pair = rank_scores(normal_scores(4000, 1.0, 0)), rank_scores(normal_scores(3000, 0.0, 1))
+    *counts, atoms = score_cells(*(x.values for x in pair), 64)
+    found = cell_statistics(*(x.double().unsqueeze(0) for x in counts), atoms)[0]
+    assert found.tolist() == pytest.approx(separate(*pair)[:3], abs=2e-3)
 
 
 def test_calibration_agrees_with_the_plain_bootstrap():

@@ -179,10 +179,10 @@ def _stream_rows(
     for data in sets[1:]:
         others = torch.randperm(len(data.data), generator=torch.Generator().manual_seed(seed))[:STREAM_OTHER]
         monitor = DriftMonitor(test, STREAM_ALPHA, seed=seed)
-        for kind, part in (("id", sets[0].data.rows(first)), ("ood", data.data.rows(others))):
-            for value in monitor.update(part).tolist():
-                at = len(rows) % (len(first) + len(others)) + 1
-                rows.append((data.name, score, STREAM_ALPHA, at, kind, value))
+        evidence = [*monitor.update(sets[0].data.rows(first)), *monitor.update(data.data.rows(others))]
+        for at, value in enumerate(evidence, 1):
+            kind = "id" if at <= len(first) else "ood"
+            rows.append((data.name, score, STREAM_ALPHA, at, kind, float(value)))
     return rows
 
 

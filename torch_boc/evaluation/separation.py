@@ -202,7 +202,7 @@ def separation_intervals(
     """
     positive, negative = id_ranked.values, ood_ranked.values
     *counts, atoms = score_cells(positive, negative, cells)
-    observed, drawn = replicate(lambda ours, theirs: _cell_statistics(ours, theirs, atoms), counts, replicates, numbers)
+    observed, drawn = replicate(lambda ours, theirs: cell_statistics(ours, theirs, atoms), counts, replicates, numbers)
     values = {name: getattr(exact, name) for name in STATISTICS}
     found = {name: bootstrap_interval(values[name], observed[i], drawn[:, i]) for i, name in enumerate(STATISTICS)}
     auroc = auroc_interval(found["auroc"], exact.auroc, min(len(positive), len(negative)))
@@ -245,7 +245,7 @@ def score_cells(positive: Tensor, negative: Tensor, cells: int = CELLS) -> tuple
     return counts[0], counts[1], atoms.flip(0)
 
 
-def _cell_statistics(positive: Tensor, negative: Tensor, atoms: Tensor) -> Tensor:
+def cell_statistics(positive: Tensor, negative: Tensor, atoms: Tensor) -> Tensor:
     """From counts (R, cells), the statistics (R, 3). In a cell of several scores, both sets are assumed to be mixed."""
     n, m = positive[0].sum(), negative[0].sum()
     hits, alarms = positive.cumsum(1), negative.cumsum(1)

@@ -59,10 +59,7 @@ class Story(NamedTuple):
     @property
     def verdict(self) -> list[str]:
         """All sentences."""
-        said = list(self.warnings)
-        for section in self.sections:
-            said += section.sentences
-        return said
+        return [*self.warnings, *(said for section in self.sections for said in section.sentences)]
 
 
 def tell(results: Results) -> Story:
