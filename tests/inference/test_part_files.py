@@ -489,3 +489,10 @@ def test_a_damaged_part_is_named_when_a_folder_is_resumed(complete):
     run(complete, [0], 2)
     with pytest.raises(ValueError, match=rf"a whole Parquet file, got .*{part_name(range(20, 40))}.*Delete it"):
         run(complete, [1], 2)
+
+
+def test_others_read_the_folder(complete, whole):
+    pandas, polars, duckdb = (pytest.importorskip(name) for name in ("pandas", "polars", "duckdb"))
+    assert pandas.read_parquet(complete)["path"].tolist() == whole["path"].to_pylist()
+    assert polars.read_parquet(complete)["index"].sort().to_list() == list(range(SAMPLES))
+    assert duckdb.sql(f"select count(distinct path) from '{complete}/*.parquet'").fetchall() == [(SAMPLES,)]

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
     def map(self, function: Callable[[Any], Any]) -> "Batch":
         """A copy with `function` applied to each of the model's arguments."""
-        kwargs = {name: function(x) for name, x in self.kwargs.items()}
+        kwargs = dict(zip(self.kwargs, map(function, self.kwargs.values()), strict=True))
         return self._replace(args=tuple(map(function, self.args)), kwargs=kwargs)
 
     def piece(self, start: int, stop: int) -> "Batch":

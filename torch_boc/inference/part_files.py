@@ -61,7 +61,8 @@ def one_writer(path: Path) -> Iterator[None]:
     with held.open("a") as file:
         # The earlier holder may have deleted the file after it was opened here.
         if lock(file) is False or not held.exists() or not os.path.samestat(held.stat(), os.fstat(file.fileno())):
-            raise BlockingIOError(f"expected that nobody else writes {path}, got another run, which holds {held}; wait")
+            got = f"another run, which holds {held}; wait for it"
+            raise BlockingIOError(f"expected that nobody else writes {path}, got {got}")
         try:
             yield
         finally:

@@ -22,19 +22,18 @@ class Repair(NamedTuple):
 
     Attributes:
         plain: the row of plain confidence.
-        best: the row of the lowest error among the methods that are shown to be better; None if none is.
-        ties: the other methods that are not shown to be worse than the best.
+        best: the row of the method to use, among those that are shown to be better than plain confidence: of
+            temperature and structured scaling the one with the lower loss on held-out halves of the split, or else the
+            method with the lowest error. None if no method is shown to be better.
+        others: the other methods that are not shown to be worse than the lowest error.
         comparisons: the number of methods that are compared with plain confidence.
-        advised: the row of the method to use: of temperature and structured scaling, as far as they are the best or as
-            good, the one with the lower loss on held-out halves of the split; the best if neither is.
         fitted: whether a method was fitted on samples that are not those of the test set.
     """
 
     plain: Any
     best: Any
-    ties: Any
+    others: Any
     comparisons: int
-    advised: Any
     fitted: bool
 
 
@@ -62,16 +61,14 @@ def repair(results: Results) -> Repair | None:
     if not len(plain):
         return None
     better, ties = others[shown(others, "ece_versus_msp") < 0], others[shown(others, "ece_versus_best") == 0]
-    best = advised = None
+    best = None
     if len(better):
-        best = advised = better.loc[better["ece"].idxmin()]
+        usable = better[better["fold_nll"].notna()]
+        usable = where(usable, split=usable["split"].iloc[0]) if len(usable) else better
+        best = better.loc[usable["fold_nll" if usable is not better else "ece"].idxmin()]
         ties = ties.drop(index=best.name, errors="ignore")
-        usable = better[better["fold_nll"].notna() & better.index.isin([best.name, *ties.index])]
-        if len(usable):
-            usable = where(usable, split=usable.iloc[0]["split"])
-            advised = usable.loc[usable["fold_nll"].idxmin()]
     fitted = bool((table["split"] != "").any())
-    return Repair(plain.iloc[0], best, ties, len(others), advised, fitted)
+    return Repair(plain.iloc[0], best, ties, len(others), fitted)
 
 
 def direction(results: Results) -> str:
@@ -93,11 +90,11 @@ def honest(results: Results) -> Section:
     how = f"chance alone makes {100 * plain['ece_chance']:.1f} points, so that it may be perfect"
     sentences = [f"{says} of the time: off by {off_by(plain)}, {direction(results) if plain['ece_low'] > 0 else how}."]
     if best is not None:
-        close = [method_text(row) for _, row in found.ties.iterrows()]
+        close = [method_text(row) for _, row in found.others.iterrows()]
         verb, many = "are" if len(close) > 1 else "is", f"{results.settings['samples'][results.known]:,} samples"
         doubt = ", though that split is easier than the test set" if split_marks(results).get(best["split"]) else ""
         also = f" {listed(close)} {verb} as good, as far as {many} can tell." if close else ""
-        lead = f"Best calibrated is {method_text(best)}{doubt}: off by {off_by(best)}"
+        lead = f"It is repaired by {method_text(best)}{doubt}: off by {off_by(best)}"
         sentences.append(f"{lead}{over(found.comparisons)}.{also}")
     else:
         none = "No method is" if found.fitted else "Nothing was fitted on other samples, and dominance q̄ is not"

@@ -6,6 +6,7 @@ A new section needs a function from `Results` to a `Section`, or to None if ther
 import math
 from typing import NamedTuple
 
+from ..calibration import CALIBRATORS
 from ..calibration.leaks import overlap_message
 from ..data.sets import SMALLEST
 from .coherence import coherence
@@ -127,7 +128,7 @@ def finding(results: Results) -> str:
     if found.best is None:
         return said
     half = found.best["ece_low"] <= 0 or found.best["ece"] < found.plain["ece"] / 2
-    what = "one number" if math.isfinite(found.advised["temperature"]) else method_text(found.advised)
+    what = "one number" if math.isfinite(found.best["temperature"]) else method_text(found.best)
     return f"{said}; {what} {'repairs' if half else 'helps'} it"
 
 
@@ -163,11 +164,11 @@ def actions(results: Results) -> list[tuple[str, str]]:
         return [("Check the order of the classes, and from which number labels are counted; then run this again.", "")]
     steps, tested = [], "new.npz --calibration val.npz"
     if found is not None and found.best is not None:
-        step = f"Calibrate by {method_text(found.advised)}.", "torch_boc.calibration"
-        if math.isfinite(found.advised["temperature"]):
-            said = f"Divide the logits by {number(found.advised['temperature'], 2)} before the softmax."
-            step = said, "torch_boc.calibration.TemperatureScaling"
-        steps.append(step)
+        said = f"Calibrate by {method_text(found.best)}."
+        if math.isfinite(found.best["temperature"]):
+            said = f"Divide the logits by {number(found.best['temperature'], 2)} before the softmax."
+        names = {method.name: method.__name__ for method in CALIBRATORS}
+        steps.append((said, f"torch_boc.calibration.{names[found.best['method']]}"))
     elif found is not None and found.plain["ece_low"] > 0 and not found.fitted:
         said = "Repair the confidence with held-out samples."
         steps.append((said, "torch-boc report test.npz --calibration val.npz"))

@@ -16,11 +16,29 @@ import triton
 import triton.language as tl
 
 from ...core import contract
+from ...core.contract import ALL_SUMS, BinCounts, BinSums, Counts
 from .primitives import log1p
 from .tails import log_p_and_slope
 
-SUMS, P_VALUE = tl.constexpr(len(contract.ALL_SUMS)), tl.constexpr(contract.ALL_SUMS.index("p_value"))
-REJECTED = tl.constexpr(contract.Counts._fields.index("rejected"))
+
+def _places(fields, *names):
+    """The places of these names, as constants."""
+    return [tl.constexpr(fields.index(name)) for name in names]
+
+
+SAMPLES, INVALID, REJECTED = _places(Counts._fields, "samples", "invalid", "rejected")
+LABELLED, CORRECT, BAD_TARGETS = _places(Counts._fields, "labelled", "correct", "bad_targets")
+CONFIDENCE, DOMINANCE, GAP, GAP_SQUARE = _places(ALL_SUMS, "confidence", "dominance", "gap", "gap_square")
+FORCED_GAP, FREE_GAP, CONCENTRATION = _places(ALL_SUMS, "forced_gap", "free_gap", "concentration")
+P_VALUE, NLL, BRIER, BRIER_DOMINANCE = _places(ALL_SUMS, "p_value", "nll", "brier_confidence", "brier_dominance")
+GAP_CORRECT, GAP_WRONG = _places(ALL_SUMS, "gap_correct", "gap_wrong")
+IN_BIN, LABELLED_IN_BIN, CORRECT_IN_BIN = _places(BinCounts._fields, "samples", "labelled", "correct")
+LABELLED_BY_DOMINANCE, CORRECT_BY_DOMINANCE = _places(
+    BinCounts._fields, "labelled_by_dominance", "correct_by_dominance"
+)
+CONFIDENCE_IN_BIN, GAP_IN_BIN = _places(BinSums._fields, "confidence", "gap")
+LABELLED_CONFIDENCE, LABELLED_DOMINANCE = _places(BinSums._fields, "labelled_confidence", "labelled_dominance")
+SUMS = tl.constexpr(len(ALL_SUMS))
 GAP_BINS = tl.constexpr(contract.GAP_BINS)
 GAP_ROOM = tl.constexpr(1024)  # a power of 2
 LOWEST_DECADE = tl.constexpr(float(contract.LOWEST_DECADE))
@@ -64,6 +82,11 @@ def _labels(prediction, target, valid, rivals, place, inside):
 
 
 @triton.jit
+def _add_count(counts, number):
+    tl.atomic_add(counts, tl.sum(number, 0).to(tl.int64), sem="relaxed")
+
+
+@triton.jit
 def _add_counts(counts, numbers, mask):
     tl.atomic_add(counts, numbers.to(tl.int64), mask=mask & (numbers != 0), sem="relaxed")
 
@@ -89,7 +112,7 @@ def _p_values(
         p_value = tl.exp(log_p_and_slope(lost, against, trials, steps)[0])
         total += tl.where(valid, p_value, 0.0)
         rejected += (valid & (p_value <= level)).to(tl.int32)
-    tl.atomic_add(counts + REJECTED, tl.sum(rejected, 0).to(tl.int64), sem="relaxed")
+    _add_count(counts + REJECTED, rejected)
     tl.store(table + P_VALUE * tl.num_programs(0) + tl.program_id(0), tl.sum(total, 0))
 
 
@@ -98,7 +121,7 @@ def _sums(
     prediction, odds, loss, share, free, target, distance, counted, counts, gap_histogram, table,
     size, rivals, turns, block: tl.constexpr
 ):  # fmt: skip
-    """All other sums and counts but those in bins; they are stored in the order of `Counts` and of `ALL_SUMS`."""
+    """All other sums and counts but those in bins."""
     none, zero, histogram = tl.zeros([block], tl.int32), tl.zeros([block], tl.float64), tl.zeros([GAP_ROOM], tl.int32)
     samples, bad, labelled, correct, unlabelled = none, none, none, none, none
     confidences, dominances, gaps, gap_squares = zero, zero, zero, zero
@@ -133,16 +156,26 @@ def _sums(
             dominance_errors += tl.where(has_target, miss * miss, 0.0)
             right_gaps += tl.where(hit, gap, 0.0)
             wrong_gaps += tl.where(has_target & (hit == 0), gap, 0.0)
-    numbers = (samples, bad, labelled, correct, unlabelled)
-    for i in tl.static_range(5):
-        tl.atomic_add(counts + i + (i >= REJECTED), tl.sum(numbers[i], 0).to(tl.int64), sem="relaxed")
+    _add_count(counts + SAMPLES, samples)
+    _add_count(counts + INVALID, bad)
+    _add_count(counts + LABELLED, labelled)
+    _add_count(counts + CORRECT, correct)
+    _add_count(counts + BAD_TARGETS, unlabelled)
     gap_bin = tl.arange(0, GAP_ROOM)
     _add_counts(gap_histogram + gap_bin, histogram, gap_bin < GAP_BINS)
     own, programs = table + tl.program_id(0), tl.num_programs(0)
-    of_all = (confidences, dominances, gaps, gap_squares, forced_gaps, free_gaps, concentrations)
-    sums = of_all + (losses, confidence_errors, dominance_errors, right_gaps, wrong_gaps)  # noqa: RUF005
-    for i in tl.static_range(12):
-        tl.store(own + (i + (i >= P_VALUE)) * programs, tl.sum(sums[i], 0))
+    tl.store(own + CONFIDENCE * programs, tl.sum(confidences, 0))
+    tl.store(own + DOMINANCE * programs, tl.sum(dominances, 0))
+    tl.store(own + GAP * programs, tl.sum(gaps, 0))
+    tl.store(own + GAP_SQUARE * programs, tl.sum(gap_squares, 0))
+    tl.store(own + FORCED_GAP * programs, tl.sum(forced_gaps, 0))
+    tl.store(own + FREE_GAP * programs, tl.sum(free_gaps, 0))
+    tl.store(own + CONCENTRATION * programs, tl.sum(concentrations, 0))
+    tl.store(own + NLL * programs, tl.sum(losses, 0))
+    tl.store(own + BRIER * programs, tl.sum(confidence_errors, 0))
+    tl.store(own + BRIER_DOMINANCE * programs, tl.sum(dominance_errors, 0))
+    tl.store(own + GAP_CORRECT * programs, tl.sum(right_gaps, 0))
+    tl.store(own + GAP_WRONG * programs, tl.sum(wrong_gaps, 0))
 
 
 @triton.jit
@@ -168,7 +201,7 @@ def _bins(
     prediction, odds, loss, share, free, target, counted, bin_counts, table,
     size, rivals, bins, turns, block: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """Counts and sums in `width` bins of confidence and of dominance, in the order of `BinCounts` and of `BinSums`."""
+    """Counts and sums in `width` bins of confidence and of dominance."""
     column = tl.program_id(1) * width + tl.arange(0, width)
     samples, nothing = tl.zeros([width], tl.int32), tl.zeros([width], tl.float64)
     labelled, correct, other_labelled, other_correct = samples, samples, samples, samples
@@ -191,14 +224,20 @@ def _bins(
             other_labelled += _count_in(other, has_target)
             other_correct += _count_in(other, hit)
             dominances += _sum_in(other, tl.where(has_target, dominance, 0.0))
-    real, programs = column < bins, tl.num_programs(0)
-    numbers = (samples, labelled, correct, other_labelled, other_correct)
-    for i in tl.static_range(5):
-        _add_counts(bin_counts + column + i * bins, numbers[i], real)
+    real = column < bins
+    own = bin_counts + column
+    _add_counts(own + IN_BIN * bins, samples, real)
+    _add_counts(own + LABELLED_IN_BIN * bins, labelled, real)
+    _add_counts(own + CORRECT_IN_BIN * bins, correct, real)
+    _add_counts(own + LABELLED_BY_DOMINANCE * bins, other_labelled, real)
+    _add_counts(own + CORRECT_BY_DOMINANCE * bins, other_correct, real)
+    programs = tl.num_programs(0)
     of_sums = table + tl.program_id(0) + (column + SUMS).to(tl.int64) * programs
-    sums = (confidences, gaps, labelled_confidences, dominances)
-    for i in tl.static_range(4):
-        tl.store(of_sums + i * bins.to(tl.int64) * programs, sums[i], mask=real)
+    step = bins.to(tl.int64) * programs
+    tl.store(of_sums + CONFIDENCE_IN_BIN * step, confidences, mask=real)
+    tl.store(of_sums + GAP_IN_BIN * step, gaps, mask=real)
+    tl.store(of_sums + LABELLED_CONFIDENCE * step, labelled_confidences, mask=real)
+    tl.store(of_sums + LABELLED_DOMINANCE * step, dominances, mask=real)
 
 
 # Pointers to what the caller brings are not specialised either: views of larger tensors may begin anywhere.
