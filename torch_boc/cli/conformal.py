@@ -76,7 +76,7 @@ def ready_test(files: Files, calibration: str | None, kept: str | None, **how: A
 
 
 def _acceptance(test: ConformalTest) -> Acceptance:
-    return Acceptance("prediction" if test.scoring.groups == "prediction" else None, validate_args=False)
+    return Acceptance("prediction" if test.scoring.groups == "prediction" else None)
 
 
 def load_content(path: str, kind: str, files: Files) -> tuple[Mapping[str, Any], ConformalTest]:
