@@ -146,7 +146,7 @@ def nearly_equal_study(n: int, repetitions: int) -> list[Row]:
 
 def calibration_sentences(n: int, repetitions: int) -> list[Row]:
     """What is said of a perfect network, whose q̄ is much worse, and of one that is not."""
-    said = {"perfect": ("it may be perfect", "q̄ used as a confidence is worse", "about as well", "Best calibrated")}
+    said = {"perfect": ("it may be perfect", "q̄ used as a confidence is worse", "about as well", "It is repaired by")}
     said["true ECE .028"] = ("it may be perfect", "q̄ used as a confidence is worse", "about as well")
     rows = []
     for case, phrases in said.items():
@@ -175,7 +175,7 @@ def null_sentences(n: int, repetitions: int) -> list[Row]:
         " ".join(tell(dataclasses.replace(results, **null_tables(n, numbers, results.gaps))).verdict)
         for _ in range(repetitions)
     ]
-    phrases = ("adds something", "misleads", "Scores to use", "ranks backwards here", "does not rank backwards")
+    phrases = ("adds something", "misleads", "catches", "ranks backwards here", "does not rank backwards")
     return [_share("ten null sets", phrase, texts) for phrase in phrases]
 
 

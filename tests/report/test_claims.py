@@ -42,13 +42,13 @@ def test_shown_is_holm_s_method():
 
 def test_of_ten_sets_without_a_difference_hardly_any_run_claims_one():
     """The chance of each is at most about 5 %: of 60 runs more than 7 have it in one case of a hundred."""
-    results, numbers, said = make_results(), random_numbers(0, "null"), {"adds something": 0, "Scores to use": 0}
+    results, numbers, said = make_results(), random_numbers(0, "null"), {"adds something": 0, "catches": 0}
     for _ in range(60):
         tables = null_tables(150, numbers, results.gaps, replicates=100)
         text = " ".join(tell(dataclasses.replace(results, **tables)).verdict)
         said = {words: count + (words in text) for words, count in said.items()}
     assert said["adds something"] <= 7
-    assert said["Scores to use"] <= 7
+    assert said["catches"] <= 7
 
 
 def test_of_a_set_like_the_test_set_hardly_any_run_claims_power():

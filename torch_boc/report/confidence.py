@@ -22,10 +22,11 @@ class Repair(NamedTuple):
 
     Attributes:
         plain: the row of plain confidence.
-        best: the row of the method to use, among those that are shown to be better than plain confidence: of
-            temperature and structured scaling the one with the lower loss on held-out halves of the split, or else the
-            method with the lowest error. None if no method is shown to be better.
+        best: the row of the method to use, if any is shown to be better than plain confidence: of temperature and
+            structured scaling, as far as they are better or as good as the best, the one with the lower loss on
+            held-out halves of the split; otherwise the method with the lowest error.
         others: the other methods that are not shown to be worse than the lowest error.
+        tied: whether the best is not shown to be worse, either.
         comparisons: the number of methods that are compared with plain confidence.
         fitted: whether a method was fitted on samples that are not those of the test set.
     """
@@ -33,6 +34,7 @@ class Repair(NamedTuple):
     plain: Any
     best: Any
     others: Any
+    tied: bool
     comparisons: int
     fitted: bool
 
@@ -61,14 +63,15 @@ def repair(results: Results) -> Repair | None:
     if not len(plain):
         return None
     better, ties = others[shown(others, "ece_versus_msp") < 0], others[shown(others, "ece_versus_best") == 0]
-    best = None
+    best, tied = None, False
     if len(better):
-        usable = better[better["fold_nll"].notna()]
+        usable = others[others["fold_nll"].notna() & others.index.isin([*better.index, *ties.index])]
         usable = where(usable, split=usable["split"].iloc[0]) if len(usable) else better
-        best = better.loc[usable["fold_nll" if usable is not better else "ece"].idxmin()]
+        best = others.loc[usable["ece" if usable is better else "fold_nll"].idxmin()]
+        tied = best.name in ties.index
         ties = ties.drop(index=best.name, errors="ignore")
     fitted = bool((table["split"] != "").any())
-    return Repair(plain.iloc[0], best, ties, len(others), fitted)
+    return Repair(plain.iloc[0], best, ties, tied, len(others), fitted)
 
 
 def direction(results: Results) -> str:
@@ -91,9 +94,10 @@ def honest(results: Results) -> Section:
     sentences = [f"{says} of the time: off by {off_by(plain)}, {direction(results) if plain['ece_low'] > 0 else how}."]
     if best is not None:
         close = [method_text(row) for _, row in found.others.iterrows()]
-        verb, many = "are" if len(close) > 1 else "is", f"{results.settings['samples'][results.known]:,} samples"
+        verb = "are" if len(close) > 1 else "is"
+        rank = f"as good, as far as {results.settings['samples'][results.known]:,} samples can tell"
         doubt = ", though that split is easier than the test set" if split_marks(results).get(best["split"]) else ""
-        also = f" {listed(close)} {verb} as good, as far as {many} can tell." if close else ""
+        also = f" {listed(close)} {verb} {rank if found.tied else 'better here'}." if close else ""
         lead = f"It is repaired by {method_text(best)}{doubt}: off by {off_by(best)}"
         sentences.append(f"{lead}{over(found.comparisons)}.{also}")
     else:

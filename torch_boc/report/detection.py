@@ -53,7 +53,7 @@ def unfamiliar(results: Results) -> Section:
 def advice(name: str, table: Any, *, short: bool) -> str:
     """What the default score catches of a set, and beside it confidence and the score that catches most."""
     most = table.loc[table["fpr95"].idxmin()]["score"]
-    said = []
+    said: list[str] = []
     for score in dict.fromkeys([DEFAULT, BASELINE, most]):
         for _, row in where(table, score=score).iterrows():
             caught = f"{called(score)} catches {percent(1 - row['fpr95'])}"
