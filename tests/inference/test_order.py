@@ -181,7 +181,6 @@ def joining(samples):
 @pytest.mark.parametrize(
     "options",
     [{}, {"sampler": distributed(0, 2)}, {"shuffle": True}, {"batch_size": None, "collate_fn": None}],
-    ids=str,
 )
 def test_a_stop_iteration_in_the_data_set_is_an_error(options):
     loader = DataLoader(Ending(*KEYED.tensors), **{"batch_size": 4, "collate_fn": joining, **options})
