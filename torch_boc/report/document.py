@@ -19,6 +19,7 @@ from .topics import Story
 from .words import GLOSSARY
 
 TEMPLATES = Path(__file__).with_name("templates")
+STYLE, SCRIPT = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "report.js"))
 
 
 def html_text(text: str) -> Markup:
@@ -52,6 +53,7 @@ def environment(folder: Path) -> Environment:
         keep_trailing_newline=True,
     )
     made.filters.update(text=html_text, md=markdown_text)
+    made.globals.update(page_css=Markup(STYLE), report_js=Markup(SCRIPT))
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 
