@@ -149,6 +149,6 @@ def test_when_a_run_may_write(tmp_path, monkeypatch):
 def test_a_ray_without_checkpoints_cannot_resume(tmp_path, monkeypatch):
     """As Ray 2.51 is."""
     pytest.importorskip("ray")
-    monkeypatch.setitem(sys.modules, "ray.data.checkpoint", None)
+    monkeypatch.setitem(sys.modules, "ray.data.checkpoint.checkpoint_writer", None)
     with pytest.raises(ImportError, match="resume=True needs a newer Ray"), Run(tmp_path).checkpoints(None, "path"):
         pass
