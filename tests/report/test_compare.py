@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.report.cases import LEAK, Outline, make_results
-from torch_boc.report.comparison import Comparison
+from torch_boc.report.comparison import Comparison, cards
 from torch_boc.report.confidence import LEAKING
 from torch_boc.report.document import html_text
 from torch_boc.report.parts import Cell
@@ -41,6 +41,14 @@ def test_calibrators_of_an_honest_split_and_of_one_that_leaks(comparison):
     assert split == Cell("held out")
     errors = [(mark, first.text) for text, mark, first in rows if text == "ECE, temperature"]
     assert errors == [("", "0.0112"), (LEAKING, "0.0644")]
+
+
+def test_cards_begin_with_the_answer(comparison):
+    said = {title: text for title, text, _ in cards(comparison.reports)}
+    assert said["Is its confidence honest?"] == "Off by 5.3 points, and by 1.1 once calibrated."
+    assert said["Which need a second look?"].endswith("of the familiar samples, and 27.0 % of the unfamiliar.")
+    assert said["Has the input changed?"].startswith("An alarm after 31 unfamiliar samples. The chance of a false one")
+    assert said["Does the confidence agree with the logits?"].startswith("Confidence alone forces at least 95.4 %")
 
 
 def test_differences_belong_to_a_report():

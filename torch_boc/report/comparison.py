@@ -15,7 +15,7 @@ from .._optional import require
 from ..calibration import CALIBRATORS
 from ..data.atomic import check_folder, printable
 from .coherence import forced_share
-from .confidence import CALLED, LEAKING, split_marks
+from .confidence import CALLED, LEAKING, repair, split_marks
 from .document import PAGES, notebook
 from .parts import NOTHING, Cell, Table, cells
 from .report import FILES, Report, strict, write
@@ -201,11 +201,15 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
     """The questions that all models are asked, each with its answer and a picture, as far as there are numbers."""
     honest, tested, alarms = (list[Bar]() for _ in range(3))
     silent, alphas, forced, made = list[str](), list[float](), dict[str, float](), []
+    off, repaired = list[float](), list[float]()
     for name, report in reports.items():
         results = report.results
         says, right = results.gaps.iloc[0]["confidence"], results.settings["accuracy"]
         if right == right:
             honest.append(Bar(name, right, says, ORANGE, number(says - right, 1, 100, sign=True)))
+        if (found := repair(results)) is not None:
+            off.append(100 * found.plain["ece"])
+            repaired += [] if found.best is None else [100 * found.best["ece"]]
         for _, row in flagged(results).iterrows():
             colour = BLUE if row["kind"] == "id" else ORANGE
             tested.append(Bar(name, 0.0, row["flagged"], colour, percent(row["flagged"])))
@@ -220,10 +224,10 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
         if "coherence" in report.story.figures and len(table):
             forced[name] = (table["forced_gap"] / table["gap"]).min()
     if honest:
-        most = between([bar.end - bar.start for bar in honest], lambda x: number(x, 1, 100, sign=True))
         low = min(min(bar.start, bar.end) for bar in honest) - 0.02
         drawn = bars("share", honest, {"is right": BLUE, "says it is right": ORANGE}, (low, 1))
-        said = f"What it says, minus how often it is right: {most} points."
+        said = f"Off by {between(off, '{:.1f}'.format)} points"
+        said += f", and by {between(repaired, '{:.1f}'.format)} once calibrated." if repaired else "."
         made.append(("Is its confidence honest?", said, drawn))
     if tested:
         known, others = ([bar.end for bar in tested if bar.colour == colour] for colour in (BLUE, ORANGE))
