@@ -41,12 +41,6 @@ def confident_logits(classes: int, odds: float, *, seed: int = 0) -> Tensor:
     return row
 
 
-def fields(logits: Tensor, **options: int) -> dict[str, Tensor]:
-    """All floating-point outputs of the probe by name."""
-    coins = bag_of_coins(logits, **options)
-    return {name: getattr(coins, name) for name in FLOAT_FIELDS}
-
-
 def as_dict(coins: Coins) -> dict[str, Tensor]:
     """Fields and properties by name."""
     return {name: getattr(coins, name) for name in ("prediction", *FLOAT_FIELDS)}
@@ -85,13 +79,10 @@ def as_tensor(numbers: list) -> Tensor:
 
 def relative_error(actual: Tensor, expected: list) -> Tensor:
     """|actual - expected| / |expected| of each element, from reference numbers with more digits than float64."""
+    pairs = zip(actual.detach().double().tolist(), expected, strict=True)
     with mp.workdps(40):
-        errors = [abs(mp.mpf(a) - e) / abs(e) if e else abs(mp.mpf(a)) for a, e in _pairs(actual, expected)]
+        errors = [abs(mp.mpf(a) - e) / abs(e) if e else abs(mp.mpf(a)) for a, e in pairs]
         return as_tensor(errors)
-
-
-def _pairs(actual: Tensor, expected: list) -> list[tuple]:
-    return list(zip(actual.detach().double().tolist(), expected, strict=True))
 
 
 @st.composite

@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
-from tests.dispatch import MemoryMeter, NoHostSync, needs_fake_gpu
+from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import FLOAT_FIELDS, as_dict, everything, random_logits
 from tests.kernels.cases import needs_native
 from torch_boc import kernels
@@ -20,7 +20,6 @@ from torch_boc.functional import (
     p_value,
     place_bets,
     scores,
-    tempered_dominance,
 )
 from torch_boc.functional.betting import empty_capital
 from torch_boc.functional.conformal import flagged_share
@@ -178,18 +177,3 @@ def test_everything_stays_on_the_device(shape, dim, dtype):
     narrow = torch.float64 if dtype == torch.float64 else torch.float32
     assert {found[name].dtype for name in FLOAT_FIELDS if name not in scores} == {narrow}
     assert {found[name].dtype for name in scores} == {torch.float64}
-
-
-def test_backward_needs_no_values():
-    """On the meta device there are none: whatever reads one fails."""
-    z = torch.empty(3, 7, 4, device="meta", requires_grad=True)
-    coins = bag_of_coins(z, dim=1)
-    sum(x.double().sum() for x in (*coins[1:5], *compute_scores(z, dim=1, trials=20).values())).backward()
-    assert (z.grad.device.type, z.grad.shape, z.grad.dtype) == ("meta", z.shape, z.dtype)
-
-
-def test_the_memory_of_tempered_coins_is_that_of_a_piece():
-    z = torch.linspace(-30, 30, 128_256).to(torch.bfloat16).expand(128, -1).contiguous().requires_grad_()
-    with kernels.use("torch"), MemoryMeter() as meter:
-        tempered_dominance(z, 4.0).sum().backward()
-    assert meter.peak - z.grad.nbytes < 64e6
