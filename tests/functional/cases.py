@@ -2,11 +2,13 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from mpmath import mp
 from torch import Tensor
 
+from tests.kernels.cases import needs_native
 from torch_boc.functional import (
     Coins,
     bag_of_coins,
@@ -26,6 +28,7 @@ from torch_boc.functional import (
 )
 
 NAN, INF = math.nan, math.inf
+over_paths = pytest.mark.parametrize("path", ["torch", pytest.param("native", marks=needs_native)])
 FLOAT_FIELDS = ("odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap")
 
 

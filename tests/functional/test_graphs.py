@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
-from tests.functional.cases import FLOAT_FIELDS, as_dict, everything, random_logits
+from tests.functional.cases import FLOAT_FIELDS, as_dict, everything, over_paths, random_logits
 from tests.kernels.cases import needs_native
 from torch_boc import kernels
 from torch_boc.functional import (
@@ -24,8 +24,6 @@ from torch_boc.functional import (
 from torch_boc.functional.betting import empty_capital
 from torch_boc.functional.conformal import flagged_share
 from torch_boc.functional.screening import Scoring, place_samples
-
-PATHS = ["torch", pytest.param("native", marks=needs_native)]
 
 
 def of_sets(z):
@@ -107,7 +105,7 @@ def test_vmap_gives_what_a_batch_gives():
     torch.testing.assert_close(nested, bag_of_coins(z).gap, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 def test_gradients_per_sample_and_hessians(path):
     z = random_logits(4, 5)
     with kernels.use(path):
@@ -121,7 +119,7 @@ def test_gradients_per_sample_and_hessians(path):
     torch.testing.assert_close(hessian, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 @pytest.mark.parametrize("classes", [2, 3, 7])
 def test_gradients_are_those_of_finite_differences(classes, path):
     z = random_logits(3, classes, scale=1.5, seed=classes).requires_grad_()
@@ -153,7 +151,7 @@ def test_gradients_of_scores_are_finite_for_every_row_that_has_a_geometry(dtype,
         assert grad.isfinite().all(), name
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 @pytest.mark.parametrize("shape", [(7, 2), (7, 10), (3, 2099)])
 def test_no_value_is_read_back(shape, path):
     z = random_logits(*shape, dtype=torch.float32).requires_grad_()

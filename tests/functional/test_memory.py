@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.dispatch import MemoryMeter
-from tests.kernels.cases import needs_native
+from tests.functional.cases import over_paths
 from torch_boc.functional import bag_of_coins, binomial_log_tail, compute_scores, p_value, tempered_dominance
 from torch_boc.kernels import use
 
@@ -59,7 +59,7 @@ def test_tails_need_no_table_over_samples_and_trials():
     assert meter.peak < 0.05 * samples * trials * 8
 
 
-@pytest.mark.parametrize("path", ["torch", pytest.param("native", marks=needs_native)])
+@over_paths
 @pytest.mark.parametrize("function", [bag_of_coins, lambda z: (p_value(bag_of_coins(z)),)], ids=["coins", "p-values"])
 def test_extra_memory_is_less_than_a_number_per_row(function, path):
     """Beyond the results, which are there twice while pieces are joined: of few classes, these are the most of it."""

@@ -10,8 +10,7 @@ from crepes.base import p_values_batch
 from mpmath import mp
 
 from tests import reference
-from tests.functional.cases import as_tensor, random_logits
-from tests.kernels.cases import needs_native
+from tests.functional.cases import as_tensor, over_paths, random_logits
 from torch_boc import kernels
 from torch_boc.functional import adjusted_p_values, boc_summary, compute_scores, scores
 from torch_boc.functional.conformal import (
@@ -25,8 +24,6 @@ from torch_boc.functional.conformal import (
     threshold_rank,
 )
 from torch_boc.functional.summary import calibration_error
-
-PATHS = ["torch", pytest.param("native", marks=needs_native)]
 
 
 def distances(row):
@@ -76,7 +73,7 @@ SCORES = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 @pytest.mark.parametrize("name", SCORES)
 @pytest.mark.parametrize("classes", [2, 3, 10, 150])
 def test_each_score_is_its_formula(name, classes, path):
@@ -92,7 +89,7 @@ def test_each_score_is_its_formula(name, classes, path):
         torch.testing.assert_close(compute_scores(z)[name], found, rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lead", [0.0, 86.0, 95.0, 740.0, 3000.0])
 def test_the_log_odds_never_saturate(lead, dtype, path):
@@ -106,7 +103,7 @@ def test_the_log_odds_never_saturate(lead, dtype, path):
     torch.testing.assert_close(found, expected, rtol=1e-6 if dtype == torch.float32 else 1e-13, atol=2e-7)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 def test_scores_of_rows_without_a_rival_and_without_a_result(path):
     inf, nan = torch.inf, torch.nan
     z = torch.tensor([[3.0, -inf, -inf], [nan, 0.0, 1.0], [inf, 0.0, 1.0], [-inf, -inf, -inf], [1.0, 1.0, -inf]])
