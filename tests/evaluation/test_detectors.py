@@ -41,22 +41,13 @@ def formula(train, logits, ridge=1e-6):
     return np.array([-0.5 * min((row - mean) @ inverse @ (row - mean) for mean in means.values()) for row in x])
 
 
-class Network(nn.Module):
-    """A small classifier whose modes matter: normalisation and dropout."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6)
-        self.drop, self.head = nn.Dropout(0.5), nn.Linear(6, CLASSES)
-
-    def forward(self, x):
-        return 10 * self.head(self.drop(torch.relu(self.norm(self.conv(x))).mean((2, 3))))
-
-
 def network():
+    """A small classifier whose modes matter: normalisation and dropout."""
     torch.manual_seed(0)
-    model = Network().double()
+    features = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    model = nn.Sequential(*features, nn.Dropout(0.5), nn.Linear(6, CLASSES)).double()
     with torch.no_grad():
+        model[-1].weight.mul_(10)
         model(torch.randn(64, 3, 8, 8, dtype=torch.float64))  # gives the normalisation its statistics
     return model.eval()
 
@@ -108,7 +99,7 @@ def test_odin_is_the_formula_and_pytorch_ood():
 
 def test_odin_takes_every_form_of_batches_and_leaves_the_model_as_it_was():
     model, x = network().train(), images()
-    model.norm.eval()
+    model[1].eval()
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -117,7 +108,7 @@ def test_odin_takes_every_form_of_batches_and_leaves_the_model_as_it_was():
     for batches in (list(x.split(7)), [[x, torch.zeros(len(x))]], DataLoader(TensorDataset(x), batch_size=6)):
         torch.testing.assert_close(odin_scores(model, batches), whole, rtol=1e-9, atol=0)
     assert odin_scores(model, []).shape == (0,)
-    assert (model.training, model.drop.training, model.norm.training) == (True, True, False)
+    assert (model.training, model[5].training, model[1].training) == (True, True, False)
     assert all((parameter.grad == 1).all() for parameter in model.parameters())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -138,12 +129,9 @@ def test_a_callable_keeps_its_sign(result):
     torch.testing.assert_close(detector_scores(result, unseen()), unseen().amax(1), rtol=0, atol=0)
 
 
-def fitted_on_features():
-    return theirs.KNN(None, k=1).fit_features(torch.randn(9, 6), torch.zeros(9))
-
-
 TRAIN, ROWS, BARE = training(), torch.zeros(4, CLASSES), LogitSet(torch.zeros(4, CLASSES), name="t")
 MASKED = ROWS.index_fill(0, torch.tensor(1), -torch.inf)
+FEATURES = theirs.KNN(None, k=1).fit_features(torch.eye(9, 6), torch.zeros(9))
 MAHALANOBIS, ODIN = theirs.Mahalanobis(None), theirs.ODIN(network())
 ERRORS = {
     "no targets": (lambda: mahalanobis_scores(BARE, ROWS), ValueError, "t: expected training logits with targets"),
@@ -161,7 +149,7 @@ ERRORS = {
     "not fitted": (lambda: detector_scores(MAHALANOBIS, ROWS), RequiresFittingException, "fit"),
     "inputs": (lambda: detector_scores(ODIN, ROWS), TypeError, "got ODIN, which needs the model's inputs"),
     "text": (lambda: detector_scores("msp", ROWS), TypeError, "expected a callable on logits .* got str$"),
-    "features": (lambda: detector_scores(fitted_on_features(), ROWS), ValueError, "features"),
+    "features": (lambda: detector_scores(FEATURES, ROWS), ValueError, "features"),
     "its own": (lambda: detector_scores(lambda x: {}[0], ROWS, "mine"), KeyError, "0"),
 }
 

@@ -159,18 +159,15 @@ def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
     ("arguments", "message"),
     [
         ({"ood": {"far": unfamiliar(9, 4)}}, "the same number of classes in every set, got 5 in 'id' and 4 in 'far'"),
-        ({"calibration": labelled(9, 6)}, "of classes in every set, got 5 in 'id' and 6 in 'calibration'"),
         ({"train": unfamiliar(9)}, "train: expected logits with targets, got none"),
         ({"ood": {"id": unfamiliar(9)}}, "a different name for each set, got 'id' twice"),
         ({"ood": {"": unfamiliar(9)}}, "ood: expected names of sets as strings, got ''"),
-        ({"ood": {"a": unfamiliar(9)}, "calibration": {"a": labelled(9)}}, "got 'a' twice"),
         ({"trials": 0}, "trials as a positive integer, got 0"),
         ({"trial_counts": [10, 10**8]}, "expected at most 1,000,000 trials, got 100,000,000"),
         ({"bins": 1.5}, "bins as an integer of at least 1, got 1.5"),
         ({"replicates": True}, "replicates as an integer of at least 1, got True"),
         ({"seed": -1}, "seed as an integer of at least 0, got -1"),
         ({"methods": ["platt"]}, "methods as a list of names among temperature, .*, structured scaling, got 'platt'"),
-        ({"methods": "isotonic"}, "methods as a list of names among temperature, .*, got 'isotonic'"),
     ],
 )
 def test_errors_name_what_came(arguments, message):

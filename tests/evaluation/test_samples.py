@@ -16,16 +16,12 @@ def sets():
     return [probe_set(x) for x in data]
 
 
-@pytest.fixture(scope="module")
-def held_out():
-    return make_set("held out", 500, 3)
-
-
 def sample_rows(sets, arranged):
     return rows_of("samples", screening_tables(sets, arranged)["samples"])
 
 
-def test_samples_are_those_with_the_lowest_log_odds_and_their_numbers_are_right(sets, held_out):
+def test_samples_are_those_with_the_lowest_log_odds_and_their_numbers_are_right(sets):
+    held_out = make_set("held out", 500, 3)
     rows, test = sample_rows(sets, arrange(sets[0].data, {"held out": held_out}, 42)), ConformalTest()
     test.calibrate(held_out.logits)
     for data in sets:

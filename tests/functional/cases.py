@@ -2,11 +2,13 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from mpmath import mp
 from torch import Tensor
 
+from tests.kernels.cases import needs_native
 from torch_boc.functional import (
     Coins,
     bag_of_coins,
@@ -26,6 +28,7 @@ from torch_boc.functional import (
 )
 
 NAN, INF = math.nan, math.inf
+over_paths = pytest.mark.parametrize("path", ["torch", pytest.param("native", marks=needs_native)])
 FLOAT_FIELDS = ("odds", "loss", "concentration", "free_gap", "confidence", "dominance", "gap", "forced_gap")
 
 
@@ -39,12 +42,6 @@ def confident_logits(classes: int, odds: float, *, seed: int = 0) -> Tensor:
     row = random_logits(classes, scale=1.0, seed=seed) + math.log(odds / (classes - 1))
     row[classes // 2] = 0.0
     return row
-
-
-def fields(logits: Tensor, **options: int) -> dict[str, Tensor]:
-    """All floating-point outputs of the probe by name."""
-    coins = bag_of_coins(logits, **options)
-    return {name: getattr(coins, name) for name in FLOAT_FIELDS}
 
 
 def as_dict(coins: Coins) -> dict[str, Tensor]:
@@ -85,13 +82,10 @@ def as_tensor(numbers: list) -> Tensor:
 
 def relative_error(actual: Tensor, expected: list) -> Tensor:
     """|actual - expected| / |expected| of each element, from reference numbers with more digits than float64."""
+    pairs = zip(actual.detach().double().tolist(), expected, strict=True)
     with mp.workdps(40):
-        errors = [abs(mp.mpf(a) - e) / abs(e) if e else abs(mp.mpf(a)) for a, e in _pairs(actual, expected)]
+        errors = [abs(mp.mpf(a) - e) / abs(e) if e else abs(mp.mpf(a)) for a, e in pairs]
         return as_tensor(errors)
-
-
-def _pairs(actual: Tensor, expected: list) -> list[tuple]:
-    return list(zip(actual.detach().double().tolist(), expected, strict=True))
 
 
 @st.composite

@@ -7,8 +7,7 @@ import torch
 from mpmath import mp
 
 from tests import reference
-from tests.functional.cases import confident_logits, random_logits, relative_error
-from tests.kernels.cases import needs_native
+from tests.functional.cases import confident_logits, over_paths, random_logits, relative_error
 from torch_boc.functional import bag_of_coins, boc_summary, compute_scores
 from torch_boc.kernels import use
 
@@ -82,6 +81,7 @@ def test_logits_of_other_dtypes_are_taken_as_exact(classes, scale, dtype):
     assert_accurate(logits, [reference.probe(row) for row in logits.tolist()], LIMIT[wide], SMALLEST[wide])
 
 
+@functools.cache
 def flat_rows(classes, scale):
     """Logits that nearly tie, then some of them far below the others, and one with a class that always loses."""
     logits = random_logits(8, classes, scale=scale, dtype=torch.float32, seed=classes)
@@ -92,20 +92,15 @@ def flat_rows(classes, scale):
     logits[6, 1] = scale
     logits[7] = -scale
     logits[7, 1] = 0.0
-    return logits
+    return logits, [reference.probe(row) for row in logits.tolist()]
 
 
-@functools.cache
-def probes_of_flat_rows(classes, scale):
-    return [reference.probe(row) for row in flat_rows(classes, scale).tolist()]
-
-
-@pytest.mark.parametrize("path", ["torch", pytest.param("native", marks=needs_native)])
+@over_paths
 @pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e-7, 1e-4, 1e-3, 0.1, 0.5])
 @pytest.mark.parametrize("classes", [3, 4, 10, 300])
 def test_the_concentration_of_nearly_tied_logits(classes, scale, path):
     """Of float32 logits, in which the sum of the odds is C - 1 up to rounding."""
-    logits, probes = flat_rows(classes, scale), probes_of_flat_rows(classes, scale)
+    logits, probes = flat_rows(classes, scale)
     with use(path):
         assert_concentration(bag_of_coins(logits), probes, 2e-6, 0.0)
         assert_concentration(bag_of_coins(logits.double()), probes, 1e-12, 0.0)
@@ -123,7 +118,7 @@ def test_the_mean_concentration_of_tiny_logits_is_that_of_float64():
 
 
 @pytest.mark.parametrize("margin", [60.0, 68.0, 71.0, 79.5, 83.0, 86.5, 95.0, 150.0, 300.0])
-@pytest.mark.parametrize("path", ["torch", pytest.param("native", marks=needs_native)])
+@over_paths
 def test_the_concentration_of_a_large_margin_and_its_gradient(margin, path):
     """The gradient of the sum of squares is 1e75 there, which float32 does not hold, and that of the logits is of 1."""
     row = torch.tensor([margin, 0.5, 0.0, -0.25, -3.0])

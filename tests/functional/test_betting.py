@@ -30,8 +30,8 @@ def evidence_by_definition(p, endless):
     return torch.tensor(capital, dtype=torch.float64).log()
 
 
-def many_streams(p):
-    return torch.func.vmap(lambda row: place_bets(row, empty_capital(), NOTHING).evidence)(p)
+def many_streams(p, endless=False):
+    return torch.func.vmap(lambda row: place_bets(row, empty_capital(), NOTHING, endless=endless).evidence)(p)
 
 
 def test_every_betting_function_has_the_integral_one():
@@ -51,9 +51,7 @@ def test_the_capital_is_that_of_the_definition(endless):
 
 def test_false_alarms_of_an_endless_stream_are_as_rare_as_promised():
     """The mean time until a wealth of 200 is at least 200; streams end after 2,000 samples, which lowers the mean."""
-    p = uniform(300, 2000, seed=1)
-    wealth = torch.func.vmap(lambda row: place_bets(row, empty_capital(), NOTHING, endless=True).evidence)(p)
-    reached = wealth >= math.log(200)
+    reached = many_streams(uniform(300, 2000, seed=1), endless=True) >= math.log(200)
     time = torch.where(reached.any(1), reached.int().argmax(1) + 1, 2000).double()
     assert time.mean() > 200
     assert time.mean() < 2000

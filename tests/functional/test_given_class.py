@@ -9,14 +9,10 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from tests import reference
-from tests.functional.cases import as_tensor, random_logits
-from tests.kernels.cases import needs_native
+from tests.functional.cases import INF, NAN, as_tensor, over_paths, random_logits
 from torch_boc.functional import bag_of_coins, token_numbers
 from torch_boc.kernels import use
 
-NAN, INF = math.nan, math.inf
-PATHS = ["torch", pytest.param("native", marks=needs_native)]
-over_paths = pytest.mark.parametrize("path", PATHS)
 LIMIT = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 3e-6, torch.float16: 3e-6}
 NUMBERS = ("odds", "loss", "log_probability")
 

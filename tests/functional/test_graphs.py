@@ -5,8 +5,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
-from tests.dispatch import MemoryMeter, NoHostSync, needs_fake_gpu
-from tests.functional.cases import FLOAT_FIELDS, as_dict, everything, random_logits
+from tests.dispatch import NoHostSync, needs_fake_gpu
+from tests.functional.cases import FLOAT_FIELDS, as_dict, everything, over_paths, random_logits
 from tests.kernels.cases import needs_native
 from torch_boc import kernels
 from torch_boc.functional import (
@@ -20,13 +20,10 @@ from torch_boc.functional import (
     p_value,
     place_bets,
     scores,
-    tempered_dominance,
 )
 from torch_boc.functional.betting import empty_capital
 from torch_boc.functional.conformal import flagged_share
 from torch_boc.functional.screening import Scoring, place_samples
-
-PATHS = ["torch", pytest.param("native", marks=needs_native)]
 
 
 def of_sets(z):
@@ -108,7 +105,7 @@ def test_vmap_gives_what_a_batch_gives():
     torch.testing.assert_close(nested, bag_of_coins(z).gap, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 def test_gradients_per_sample_and_hessians(path):
     z = random_logits(4, 5)
     with kernels.use(path):
@@ -122,7 +119,7 @@ def test_gradients_per_sample_and_hessians(path):
     torch.testing.assert_close(hessian, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 @pytest.mark.parametrize("classes", [2, 3, 7])
 def test_gradients_are_those_of_finite_differences(classes, path):
     z = random_logits(3, classes, scale=1.5, seed=classes).requires_grad_()
@@ -154,7 +151,7 @@ def test_gradients_of_scores_are_finite_for_every_row_that_has_a_geometry(dtype,
         assert grad.isfinite().all(), name
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 @pytest.mark.parametrize("shape", [(7, 2), (7, 10), (3, 2099)])
 def test_no_value_is_read_back(shape, path):
     z = random_logits(*shape, dtype=torch.float32).requires_grad_()
@@ -178,18 +175,3 @@ def test_everything_stays_on_the_device(shape, dim, dtype):
     narrow = torch.float64 if dtype == torch.float64 else torch.float32
     assert {found[name].dtype for name in FLOAT_FIELDS if name not in scores} == {narrow}
     assert {found[name].dtype for name in scores} == {torch.float64}
-
-
-def test_backward_needs_no_values():
-    """On the meta device there are none: whatever reads one fails."""
-    z = torch.empty(3, 7, 4, device="meta", requires_grad=True)
-    coins = bag_of_coins(z, dim=1)
-    sum(x.double().sum() for x in (*coins[1:5], *compute_scores(z, dim=1, trials=20).values())).backward()
-    assert (z.grad.device.type, z.grad.shape, z.grad.dtype) == ("meta", z.shape, z.dtype)
-
-
-def test_the_memory_of_tempered_coins_is_that_of_a_piece():
-    z = torch.linspace(-30, 30, 128_256).to(torch.bfloat16).expand(128, -1).contiguous().requires_grad_()
-    with kernels.use("torch"), MemoryMeter() as meter:
-        tempered_dominance(z, 4.0).sum().backward()
-    assert meter.peak - z.grad.nbytes < 64e6

@@ -1,9 +1,8 @@
-"""Each function against an outside reference: mpmath, SciPy, scikit-learn, torchmetrics, crepes and pytorch-ood."""
+"""Each function against an outside reference: mpmath, SciPy, torchmetrics, crepes and pytorch-ood."""
 
 import numpy as np
 import pytest
 import scipy.stats
-import sklearn.metrics
 import torch
 import torchmetrics
 from crepes import martingales
@@ -11,18 +10,9 @@ from crepes.base import p_values_batch
 from mpmath import mp
 
 from tests import reference
-from tests.functional.cases import as_tensor, random_logits
-from tests.kernels.cases import needs_native
+from tests.functional.cases import as_tensor, over_paths, random_logits
 from torch_boc import kernels
-from torch_boc.functional import (
-    adjusted_p_values,
-    auroc,
-    boc_summary,
-    compute_scores,
-    fpr_at_tpr,
-    scores,
-    tempered_dominance,
-)
+from torch_boc.functional import adjusted_p_values, boc_summary, compute_scores, scores
 from torch_boc.functional.conformal import (
     count_places,
     look_up_ranks,
@@ -34,8 +24,6 @@ from torch_boc.functional.conformal import (
     threshold_rank,
 )
 from torch_boc.functional.summary import calibration_error
-
-PATHS = ["torch", pytest.param("native", marks=needs_native)]
 
 
 def distances(row):
@@ -52,8 +40,8 @@ def gen(row):
     return -mp.fsum((p * q) ** mp.mpf("0.1") for p, q in chances)
 
 
-def tempered(row, temperature=4):
-    found = [1 / (1 + mp.exp(-x / temperature)) for x in distances(row)]
+def tempered(row):
+    found = [1 / (1 + mp.exp(-x / 4)) for x in distances(row)]
     return mp.fsum(found) / len(found)
 
 
@@ -85,7 +73,7 @@ SCORES = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 @pytest.mark.parametrize("name", SCORES)
 @pytest.mark.parametrize("classes", [2, 3, 10, 150])
 def test_each_score_is_its_formula(name, classes, path):
@@ -101,7 +89,7 @@ def test_each_score_is_its_formula(name, classes, path):
         torch.testing.assert_close(compute_scores(z)[name], found, rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lead", [0.0, 86.0, 95.0, 740.0, 3000.0])
 def test_the_log_odds_never_saturate(lead, dtype, path):
@@ -115,7 +103,7 @@ def test_the_log_odds_never_saturate(lead, dtype, path):
     torch.testing.assert_close(found, expected, rtol=1e-6 if dtype == torch.float32 else 1e-13, atol=2e-7)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@over_paths
 def test_scores_of_rows_without_a_rival_and_without_a_result(path):
     inf, nan = torch.inf, torch.nan
     z = torch.tensor([[3.0, -inf, -inf], [nan, 0.0, 1.0], [inf, 0.0, 1.0], [-inf, -inf, -inf], [1.0, 1.0, -inf]])
@@ -126,31 +114,12 @@ def test_scores_of_rows_without_a_rival_and_without_a_result(path):
     assert all(value[1:4].isnan().all() and not value[[0, 4]].isnan().any() for value in found.values())
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("temperature", [0.3, 4.0, 50.0])
-def test_tempered_coins_are_their_formula(temperature, path):
-    z = random_logits(5, 40)
-    expected = as_tensor([tempered(row, temperature) for row in z.tolist()])
-    with kernels.use(path):
-        torch.testing.assert_close(tempered_dominance(z, temperature), expected, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("classes", [10, 300])
 def test_gen_is_that_of_pytorch_ood(classes):
     detectors = pytest.importorskip("pytorch_ood.detector")
     z = random_logits(50, classes, scale=1.0)  # no probability below 1e-7, which theirs clamps
     theirs = detectors.GEN(None, gamma=0.1, M=100).predict_logits(z)  # the mean, not the sum
     torch.testing.assert_close(scores["gen"](z), -min(100, classes) * theirs, rtol=1e-10, atol=0)
-
-
-@pytest.mark.parametrize("decimals", [0, 1, 9])
-def test_separation_is_that_of_scikit_learn(decimals):
-    known, unknown = (random_logits(n, scale=1.0, seed=n).round(decimals=decimals) for n in (300, 200))
-    label, both = [1] * 300 + [0] * 200, torch.cat([known, unknown - 1]).numpy()
-    expected = sklearn.metrics.roc_auc_score(label, both)
-    assert auroc(known, unknown - 1).item() == pytest.approx(expected, abs=1e-12)
-    false, true, _ = sklearn.metrics.roc_curve(label, both, drop_intermediate=False)
-    assert fpr_at_tpr(known, unknown - 1).item() == pytest.approx(false[np.argmax(true >= 0.95)], abs=1e-12)
 
 
 def test_calibration_errors_are_those_of_torchmetrics():

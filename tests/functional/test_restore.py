@@ -4,20 +4,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.functional.cases import random_logits
 from torch_boc.core.contract import COINS
 from torch_boc.functional import gather, restore_evidence, sample_columns
-from torch_boc.functional.columns import COLUMNS, columns_of
-
-
-def some_logits(classes, spread=4.0, rows=40):
-    generator = torch.Generator().manual_seed(classes)
-    return torch.randn(rows, classes, generator=generator, dtype=torch.float64) * spread
+from torch_boc.functional.columns import columns_of
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 50_000])
 @pytest.mark.parametrize("spread", [0.5, 12.0, 60.0])
 def test_columns_and_classes_of_the_restored_evidence_are_those_of_the_columns(classes, spread):
-    logits = some_logits(classes, spread)
+    logits = random_logits(40, classes, scale=spread, seed=classes)
     target = logits.argmax(1)
     target[::3] = (target[::3] + 1) % classes
     table = sample_columns(logits)
@@ -34,14 +30,13 @@ def test_columns_and_classes_of_the_restored_evidence_are_those_of_the_columns(c
 
 @pytest.mark.parametrize("missing", COINS)
 def test_missing_columns_are_named(missing):
-    table = {name: x for name, x in sample_columns(some_logits(4)).items() if name != missing}
+    table = {name: x for name, x in sample_columns(random_logits(40, 4)).items() if name != missing}
     with pytest.raises(ValueError, match=f"got none of the name '{missing}'"):
         restore_evidence(table)
 
 
 def test_rows_that_do_not_tell_the_classes_need_their_number():
-    table = sample_columns(some_logits(4))
-    assert {*COINS} < {*COLUMNS}
+    table = sample_columns(random_logits(40, 4))
     for wrong in ({name: x[:0] for name, x in table.items()}, table | {"free_gap": torch.full((40,), 0.4)}):
         with pytest.raises(ValueError, match="give num_classes"):
             restore_evidence(wrong)
@@ -49,7 +44,7 @@ def test_rows_that_do_not_tell_the_classes_need_their_number():
 
 
 def test_nan_rows_stay_in_their_row():
-    logits = some_logits(4, 1.0, 6)
+    logits = random_logits(6, 4, scale=1.0)
     logits[2, 1] = torch.nan
     restored = restore_evidence(sample_columns(logits))
     assert restored.num_classes == 4

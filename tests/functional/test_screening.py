@@ -3,22 +3,18 @@
 import pytest
 import torch
 
+from tests.functional.cases import random_logits
 from torch_boc import ConformalTest
 from torch_boc.functional import gather
 from torch_boc.functional.conformal import flagged_share, place_starts, score_place
 from torch_boc.functional.evidence import every
 
-GROUPS = [None, "prediction", "confidence"]
 pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged")
 
 
-def logits(rows=300, scale=3.0, seed=0):
-    return scale * torch.randn(rows, 5, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("groups", [None, "prediction", "confidence"])
 def test_the_share_from_counts_is_the_mean_of_the_flags(groups):
-    known, new = logits(500), logits(500, 1.0, seed=1)
+    known, new = random_logits(500, 5), random_logits(500, 5, scale=1.0, seed=1)
     held_out, tested = (ConformalTest(groups=groups).calibrate(x) for x in (known, new))
     for alpha in (0.01, 0.05, 0.5):
         found = flagged_share(held_out.counts, tested.counts, alpha)

@@ -14,7 +14,6 @@ ROWS = {
     "one rival and many that lose": [1.0, 0.9, -4.0, -5.0, -6.0],
     "confident": [4.0, 0.0, 1.0, -1.0, 0.5, 0.2, -2.0],
 }
-over_rows = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
 
 
 def many(row):
@@ -42,7 +41,7 @@ def goodness_of_fit(observed, chance):
     return scipy.stats.chisquare(pairs[0][keep], pairs[1][keep] * observed.sum() / pairs[1][keep].sum()).pvalue
 
 
-@over_rows
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
 @pytest.mark.parametrize("trials", [1, 20, 100])
 @pytest.mark.parametrize("kind", ["sample_wins", "flip_coins"])
 def test_wins_are_binomial_with_the_dominance(kind, trials, row):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.functional.cases import NAN, random_logits
+from tests.functional.cases import INF, NAN, random_logits
 from torch_boc.core.contract import Counts
 from torch_boc.core.tally import empty_tally, equal_bin
 from torch_boc.functional import Coins, bag_of_coins
@@ -48,17 +48,13 @@ def test_a_row_with_nan_in_any_column_is_invalid_and_counts_nowhere_else(name):
     coins = float32_columns(5, 10)
     bad = coins._replace(**{name: getattr(coins, name).clone()})
     getattr(bad, name)[3] = NAN
-    found, expected = summarize(tally(Evidence(bad, 5))), tally(Evidence(coins, 5))
+    found = summarize(tally(Evidence(bad, 5)))
     assert (found["samples"], found["invalid"]) == (9, 1)
     assert not any(found[key].isnan() for key in ("gap", "free_gap", "concentration", "gap_q50", "p_value"))
-    assert summarize(expected)["samples"] == 10
-
-
-ODD = [NAN, torch.inf, -torch.inf, -1.0, -1e-9, -0.5, 0.0, 1e300, 0.5]
 
 
 def test_no_number_makes_an_index_outside_of_the_bins():
-    odd = torch.tensor(ODD, dtype=torch.float64)
+    odd = torch.tensor([NAN, INF, -INF, -1.0, -1e-9, -0.5, 0.0, 1e300, 0.5], dtype=torch.float64)
     assert equal_bin(odd, 15).tolist() == [0, 14, 0, 0, 0, 0, 0, 14, 7]
     columns = torch.cartesian_prod(odd, odd, odd, odd).T
     total = tally(Evidence(Coins(torch.zeros(columns.shape[1], dtype=torch.int64), *columns), 5))

@@ -6,6 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+SMALL["initializer_range"] = 0.5  # for logits that differ
+
 
 def linear(classes: int = 5) -> nn.Module:
     """Three features in, logits of some confidence out."""
@@ -21,11 +24,7 @@ def vit(classes: int = 5) -> nn.Module:
     from transformers import ViTConfig, ViTForImageClassification
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    spread = {"initializer_range": 0.5}  # for logits that differ
-    return ViTForImageClassification(
-        ViTConfig(**sizes, **spread, image_size=16, patch_size=8, num_labels=classes)
-    ).eval()
+    return ViTForImageClassification(ViTConfig(**SMALL, image_size=16, patch_size=8, num_labels=classes)).eval()
 
 
 def roberta(classes: int = 4) -> nn.Module:
@@ -33,9 +32,7 @@ def roberta(classes: int = 4) -> nn.Module:
     from transformers import RobertaConfig, RobertaForSequenceClassification
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    spread = {"initializer_range": 0.5}  # for logits that differ
-    config = RobertaConfig(**sizes, **spread, vocab_size=50, max_position_embeddings=24, num_labels=classes)
+    config = RobertaConfig(**SMALL, vocab_size=50, max_position_embeddings=24, num_labels=classes)
     return RobertaForSequenceClassification(config).eval()
 
 

@@ -118,26 +118,19 @@ def test_classes_that_vanish_are_found():
     assert abs(monitor.began - 500) <= 20
 
 
-def test_samples_that_depend_on_each_other_are_said():
+def test_dependence_is_the_correlation_of_neighbours_and_is_said():
     logits = random_logits(400, 5, seed=3)
-    monitor, twice = DriftMonitor(calibrated()), DriftMonitor(calibrated(), alpha=1e-9)
-    monitor.update(logits)
+    p = torch.rand(400, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) ** 1.1
+    monitor, twice = DriftMonitor(alpha=1e-12), DriftMonitor(calibrated(), alpha=1e-9)
+    for batch in p.split(70):
+        monitor.update_p_values(batch)
     correlation, error = monitor.dependence
-    assert abs(correlation) < 3 * error
+    assert correlation == pytest.approx(torch.corrcoef(torch.stack([p[1:], p[:-1]]))[0, 1].item(), abs=1e-3)
     assert error == pytest.approx(1 / math.sqrt(399))
     twice.update(logits.repeat_interleave(2, 0))
     with pytest.warns(match=r"neighbouring samples depend on each other \(correlation 0\.[45]\d, .*every k-th frame"):
         assert twice.dependence.correlation == pytest.approx(0.5, abs=0.1)
     assert math.isnan(DriftMonitor(calibrated()).dependence.correlation)
-
-
-def test_dependence_is_the_correlation_of_neighbours():
-    p = torch.rand(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) ** 1.1
-    monitor = DriftMonitor(alpha=1e-12)
-    for batch in p.split(70):
-        monitor.update_p_values(batch)
-    expected = torch.corrcoef(torch.stack([p[1:], p[:-1]]))[0, 1].item()
-    assert monitor.dependence.correlation == pytest.approx(expected, abs=1e-3)
 
 
 def test_an_alarm_stays_and_a_reset_forgets():
@@ -166,13 +159,6 @@ def test_state_dicts_continue_a_stream(options):
     second.load_state_dict(saved(first.state_dict()))
     torch.testing.assert_close(second.update(stream()[110:]), expected[110:], rtol=1e-9, atol=1e-9)
     assert torch.equal(pickle.loads(pickle.dumps(whole)).evidence, whole.evidence)
-
-
-def test_nothing_is_read_back():
-    monitor = DriftMonitor(calibrated())
-    monitor.update(stream())  # the first batch is searched for probabilities
-    with NoHostSync():
-        monitor.update(stream())
 
 
 @needs_fake_gpu
@@ -207,8 +193,6 @@ BAD = [
     (lambda: DriftMonitor("log_odds"), r"expected test as a torch_boc\.ConformalTest, got str"),
     (lambda: DriftMonitor().update_p_values(torch.tensor([0.5, -0.5])), r"p-values in \[0, 1\], got -0\.5 to 0\.5"),
     (lambda: DriftMonitor().update_p_values(torch.tensor([1])), r"p-values as a floating-point .*, got torch\.int64"),
-    (lambda: DriftMonitor(calibrated()).update(random_logits(3, 4)), "expected logits with 5 classes, .*, got 4"),
-    (lambda: DriftMonitor(calibrated()).update(stream().view(60, 5, 5)), "expected dim, the class axis"),
     (lambda: DriftMonitor(calibrated()).update(stream()[:9].softmax(-1)), "got probabilities"),
 ]
 

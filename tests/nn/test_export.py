@@ -15,6 +15,7 @@ from torch_boc.nn import BoCOutput, ProbeOutput
 
 NAMES = ("logits", *ProbeOutput._fields)
 BATCH = Dim.DYNAMIC
+pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged")
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,6 @@ GROUPS = pytest.mark.parametrize("groups", [None, "confidence"])
 
 
 @GROUPS
-@pytest.mark.filterwarnings("ignore:nothing can be flagged")
 def test_a_test_is_compiled_with_the_classifier(groups):
     classifier = screened(groups=groups) if groups else screened()
     torch.compiler.reset()
@@ -71,7 +71,6 @@ def test_a_test_is_compiled_with_the_classifier(groups):
 
 
 @GROUPS
-@pytest.mark.filterwarnings("ignore:nothing can be flagged")
 def test_a_test_is_exported_saved_and_loaded(groups):
     classifier, x = screened(groups=groups) if groups else screened(), torch.randn(80, 3)
     file = io.BytesIO()
@@ -86,7 +85,6 @@ def test_a_test_is_exported_saved_and_loaded(groups):
 
 
 @pytest.mark.parametrize("options", [{}, {"groups": "prediction", "temperature": 2.0}, {"groups": "confidence"}])
-@pytest.mark.filterwarnings("ignore:nothing can be flagged")
 def test_onnxruntime_tests_as_eager_does(options, tmp_path):
     classifier = screened(torch.nn.Identity(), **options)
     inputs, names = ((torch.randn(6, 5),), {}), ("logits", *(() if options else ProbeOutput._fields), *VERDICT)

@@ -32,9 +32,8 @@ def test_the_probe_is_the_functional_layer(shape, dtype):
     assert result.log_p_value.dtype == torch.float64
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (3,), (2, 5, 7)])
-def test_chosen_columns_come_as_a_dict_in_their_order(shape):
-    logits = 4 * torch.randn(shape, generator=torch.Generator().manual_seed(1))
+def test_chosen_columns_come_as_a_dict_in_their_order():
+    logits = 4 * torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(1))
     names = ("p_value", "free_gap", "energy", "prediction", "logit_gap")
     result = BoCProbe(trials=30, dim=-1, columns=names)(logits)
     assert tuple(result) == names
@@ -59,7 +58,6 @@ MODELS = {
     "ResNet-18": (resnet, lambda: ((images(3, 32),), {})),
     "ViT": (vit, lambda: ((), {"pixel_values": images(3)})),
     "ViT, positional": (vit, lambda: ((images(3),), {})),
-    "RoBERTa": (roberta, lambda: ((), tokens(3))),
     "RoBERTa with loss": (roberta, lambda: ((), {**tokens(3), "labels": torch.tensor([0, 1, 2])})),
 }
 
@@ -82,8 +80,6 @@ BAD = [
     (lambda: BoCClassifier(lambda x: x), r"expected model as a .*Module, got function"),
     (lambda: BoCClassifier(linear(), trials=0), "expected trials as a positive integer, got 0"),
     (lambda: BoCClassifier(nn.LSTM(3, 4))(torch.ones(1, 2, 3)), r"got a tuple of Tensor \(1, 2, 4\), tuple, .*; wrap "),
-    (lambda: BoCClassifier(nn.Linear(3, 1))(torch.ones(2, 3)), "at least 2 classes"),
-    (lambda: BoCProbe(columns=["gap", "gip"]), "expected columns as a list of names among prediction, .* got "),
 ]
 
 
