@@ -171,16 +171,3 @@ def test_probabilities(run, bare):
     mixed = run("screen", "noise.npz", "--test", "p.pt")
     assert mixed.code == 2
     assert "p.pt: expected probabilities, as at its calibration, got logits; add --probabilities" in mixed.err
-
-
-def test_an_interruption_leaves_what_was_there(run, files, monkeypatch):
-    (files / "out.parquet").write_text("from before")
-    before = sorted(path.name for path in files.iterdir())
-
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("torch_boc.calibration.overlap_test", interrupted)
-    assert run("screen", "test.npz", *VAL, "-o", "out.parquet") == (130, "", "torch-boc: interrupted\n")
-    assert (files / "out.parquet").read_text() == "from before"
-    assert sorted(path.name for path in files.iterdir()) == before

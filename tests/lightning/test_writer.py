@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, SequentialSampler
 
-from tests.lightning.cases import LIBRARIES, QUIET, classifier, loader, logits_of, perceptron, points, trainer
+from tests.lightning.cases import LIBRARIES, QUIET, classifier, loader, logits_of, points, trainer
 from torch_boc import ConformalTest
 from torch_boc.functional.columns import COLUMNS, sample_columns
 from torch_boc.lightning import BoCPredictionWriter
@@ -193,10 +193,3 @@ def test_rows_that_are_no_samples_are_refused(module, tmp_path):
             predict(tmp_path, module, loader(DATA))
     with pytest.raises(ValueError, match=r"expected a batch \(x, target, id\).* the key 'path'"):
         predict(tmp_path, classifier(lightning), loader(DATA), id="path")
-
-
-def test_single_logits(tmp_path):
-    module = classifier(lightning, perceptron(1))
-    found, logits = table(predict(tmp_path, module, loader(DATA), binary=True)), logits_of(module, DATA)[:, 0]
-    assert torch.equal(found["prediction"], (logits > 0).long())
-    torch.testing.assert_close(found["confidence"].float(), logits.abs().sigmoid(), rtol=1e-5, atol=0)
