@@ -23,10 +23,8 @@ BAD = """
 probe none.npz                   | none.npz: no such file
 probe junk.npz                   | junk.npz: expected arrays of numbers that NumPy has saved, got another file
 probe junk.txt                   | junk.txt: expected a file that ends in .npz, .npy,
-probe shares.npz                 | shares.npz: expected logits or log-probabilities, got probabilities
 probe https://host/a.npz         | https://host/a.npz: expected a URI that Arrow can read, such as s3://bucket/fold
 probe test.npz --classes junk.json | junk.json: expected the name of a class in each line, or JSON with id2label
-probe test.npz --probabilities   | test.npz: expected probabilities, not negative and of sum 1 within
 probe test.npz -o out.txt        | out.txt: expected an output that ends in .parquet or .csv, got '.txt'
 probe test.npz -o folder.csv     | expected the path of a file, got the folder folder.csv
 probe test.npz -o test.npz/new/out.csv | expected test.npz/new/out.csv in a folder, got
@@ -34,10 +32,8 @@ probe one.parquet -o one.parquet | one.parquet: expected an output that is not t
 report test.npz --out test.npz   | expected a folder, got the file test.npz; choose another path
 report test.npz --out full       | expected the path of a file, got the folder full/report.json
 demo ../zoo/resnet20-cifar10     | expected an entry among minilm-clinc150,
-report test.npz --ood three.npz  | expected the same number of classes in every set, got 4 in 'id' and 3 in 'three'
 report test.npz --calibration bare.npy | bare: expected logits with targets, got none
 report test.npz --ood noise.npz --ood noise=val.npz | val.npz: expected another name for it, got 'noise' twice; use
-report test.npz --ood id=noise.npz | expected a different name for each set, got 'id' twice; rename one
 report test.npz --ood far=       | expected NAME=PATH or PATH, got 'far='
 compare test.npz                 | expected at least two models to compare, got 1
 compare test.npz test.npz        | test.npz: expected another name for it, got 'test' twice; use NAME=test.npz
@@ -72,7 +68,6 @@ def odd(files, monkeypatch):
     monkeypatch.setattr(sys.modules["torch_boc.evaluation.evaluate"], "probe_set", fail)
     monkeypatch.setattr(Report, "figures", fail)
     np.savez(files / "three.npz", logits=np.arange(12.0).reshape(4, 3), target=np.array([0, 1, 2, 0]))
-    np.savez(files / "shares.npz", logits=np.array([[0.5, 0.5, 0, 0], [0.1, 0.2, 0.3, 0.4]]), target=np.array([0, 1]))
     np.save(files / "bare.npy", np.random.default_rng(0).normal(size=(20, 4)))
     for name in ("junk.npz", "junk.txt", "junk.json"):
         (files / name).write_bytes(b"junk")

@@ -32,13 +32,6 @@ def book(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def response(tmp_path):
-    logits = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
-    (tmp_path / "chat.json").write_text(json.dumps(servers.openai_chat(logits, logits.argmax(-1), 5)))
-    return tmp_path / "chat.json"
-
-
 def expected(given, **options):
     return evaluate_text(byte_model(), byte_tokenizer(), given, **options)
 
@@ -125,12 +118,15 @@ def test_a_prompt_from_stdin_and_a_chat(run, folder, tmp_path, monkeypatch):
     assert text_of(tmp_path / "a.parquet").startswith("User: The sky is\nBot:")
 
 
-def test_a_page_of_a_response(run, response, tmp_path):
+def test_a_page_of_a_response(run, tmp_path):
+    logits = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
+    response = json.dumps(servers.openai_chat(logits, logits.argmax(-1), 5))
+    (tmp_path / "chat.json").write_text(response)
     args = ("--num-classes", 40, "-o", "b.html", "--table", "b.parquet")
-    code, out, err = run("trace", "--response", response, *args)
+    code, out, err = run("trace", "--response", "chat.json", *args)
     assert (code, err) == (0, "")
     assert pandas.read_parquet(tmp_path / "b.parquet")["lost_coins"].notna().all()
-    found = Trace.from_response(response.read_bytes(), num_classes=40)
+    found = Trace.from_response(response, num_classes=40)
     assert (tmp_path / "b.html").read_text(encoding="utf-8") == found.html()
     assert "9 tokens, perplexity" in out
     assert "ended by stop" in out

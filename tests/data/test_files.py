@@ -290,13 +290,11 @@ def raw(content):
 
 BAD = {
     "single.npy": (lambda path: np.save(path, np.ones((5, 1))), "at least 2 classes"),
-    "no_rows.npz": (npz(logits=np.ones((0, 3))), "at least one row"),
     "no_label.npz": (npz(target=np.where(GOOD["target"] == 1, np.nan, 0)), "got nan in 2 of 7 rows; leave"),
     "half.npz": (npz(target=np.full(ROWS, 0.5)), "expected targets that are class indices, got 0.5 in 7 of 7"),
     "short.npz": (npz(target=np.array([0, 1])), "expected 'target' with 7 rows, got 2"),
     "complex.npz": (npz(logits=np.ones((7, 3), complex)), "expected several numbers a row in 'logits', got complex128"),
     "nothing.npz": (lambda path: np.savez(path), "expected 'logits' (in tables: columns logit_0"),
-    "other.npz": (lambda path: np.savez(path, a=LOGITS, b=LOGITS), "got a, b"),
     "two_targets.npz": (npz(y=GOOD["target"]), "got target and y"),
     "onehot.npz": (npz(target=np.eye(3)[GOOD["target"]]), "expected one class a row in 'target', got several"),
     "list.pt": (saved([torch.ones(3)] * 5), "expected several numbers a row in 'logits', got list"),
@@ -316,7 +314,6 @@ BAD = {
     "hole_score.csv": (text("logit_0,logit_1,knn\n1,2,3\n3,4,\n"), "column 'knn' as 2 finite numbers"),
     "ragged.csv": (text("logit_0,logit_1\n1,2\n3\n"), "Expected 2 columns, got 1"),
     "headless.csv": (text("1.5,2.5,0\n3.5,4,1\n"), "expected a first line with the names of the columns"),
-    "decimal.csv": (text("logit_0;logit_1\n1,5;2,5\n"), "expected one number a row in 'logit_0', got text"),
     "gaps.csv": (text("logit_0,logit_2,logit_5\n1,2,3\n"), "in 'logit_1', got no such column"),
     "twice.csv": (text("logit_0,logit_1,logit_1\n1,2,3\n"), "got 'logit_1' twice"),
     "zeros.csv": (text("logit_0,logit_00,logit_1\n1,2,3\n"), "in 'logit_2', got no such column"),
