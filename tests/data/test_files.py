@@ -323,6 +323,7 @@ BAD = {
     "rowless.parquet": (sheet(logits=pa.array([], pa.list_(pa.float64()))), "at least one row of logits, got none"),
     "no_ending": (text("1 2 3"), "got 'no ending'"),
     "folder": (lambda path: path.mkdir(), "expected Parquet files, got none"),
+    "absent-*.parquet": (lambda path: None, "expected Parquet files, got none"),
 }
 
 
