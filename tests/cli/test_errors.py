@@ -39,6 +39,7 @@ compare test.npz                 | expected at least two models to compare, got 
 compare test.npz test.npz        | test.npz: expected another name for it, got 'test' twice; use NAME=test.npz
 compare test.npz val.npz --ood far=a.npz | --ood: expected NAME=PATH,PATH with a file for each
 screen test.npz                  | expected --calibration PATH or --test PATH, which says what to compare with, got none
+screen test.npz --calibration val.npz --fdr 1.5 | expected fdr in (0, 1), got 1.5
 screen test.npz --calibration bare.npy --error 0.1 | bare: expected held-out samples with targets
 screen test.npz --calibration val.npz --score best | expected score among msp,
 screen three.npz --calibration val.npz | three.npz: expected 4 classes, as in val, got 3
