@@ -55,16 +55,14 @@ def test_wrong_results_are_a_fault(run, monkeypatch, options):
     assert "their results are off by" in " ".join(out.split())
 
 
-@pytest.mark.parametrize(
-    ("triton", "why", "found"), [(True, "", ""), (False, "Triton is not installed: pip install triton", None)]
-)
-def test_a_gpu_is_tried_and_timed(monkeypatch, triton, why, found):
+def test_a_gpu_is_tried_and_timed(monkeypatch):
     tried = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr(diagnosis, "HAS_TRITON", triton)
     monkeypatch.setattr(diagnosis, "problem", lambda device: tried.append(device) or "")
     monkeypatch.setattr(diagnosis, "_time_shape", lambda rows, classes, device: tried.append(device))
-    path = diagnosis.diagnose()["paths"][1]
-    assert (path["why_not"], path["trial"]) == (why, found)
-    assert tried.count("cuda") == triton + len(diagnosis.SHAPES)
+    for triton, why, found in ((True, "", ""), (False, "Triton is not installed: pip install triton", None)):
+        monkeypatch.setattr(diagnosis, "HAS_TRITON", triton)
+        path = diagnosis.diagnose()["paths"][1]
+        assert (path["why_not"], path["trial"]) == (why, found)
+    assert tried.count("cuda") == 1 + 2 * len(diagnosis.SHAPES)

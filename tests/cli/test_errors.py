@@ -15,22 +15,16 @@ from torch_boc.report.report import Report
 
 USAGE = """
 prob                               | No such command 'prob'. Did you mean 'probe'?
-probe                              | Missing argument 'PATH'
 probe a.npz --trials 100000000     | Invalid value for '--trials'
-probe a.npz --fast                 | No such option: --fast (see
 probe a.npz --probability          | No such option: --probability (Possible options: --probabilities) (see
-report test.npz --seed -1          | Invalid value for '--seed'
-text --model folder.csv none.txt   | Invalid value for 'FILE...'
 trace --response a --num-classes 9 | Invalid value for '--response'
 """
 BAD = """
 probe none.npz                   | none.npz: no such file
 probe junk.npz                   | junk.npz: expected arrays of numbers that NumPy has saved, got another file
 probe junk.txt                   | junk.txt: expected a file that ends in .npz, .npy,
-probe shares.npz                 | shares.npz: expected logits or log-probabilities, got probabilities
 probe https://host/a.npz         | https://host/a.npz: expected a URI that Arrow can read, such as s3://bucket/fold
 probe test.npz --classes junk.json | junk.json: expected the name of a class in each line, or JSON with id2label
-probe test.npz --probabilities   | test.npz: expected probabilities, not negative and of sum 1 within
 probe test.npz -o out.txt        | out.txt: expected an output that ends in .parquet or .csv, got '.txt'
 probe test.npz -o folder.csv     | expected the path of a file, got the folder folder.csv
 probe test.npz -o test.npz/new/out.csv | expected test.npz/new/out.csv in a folder, got
@@ -38,26 +32,21 @@ probe one.parquet -o one.parquet | one.parquet: expected an output that is not t
 report test.npz --out test.npz   | expected a folder, got the file test.npz; choose another path
 report test.npz --out full       | expected the path of a file, got the folder full/report.json
 demo ../zoo/resnet20-cifar10     | expected an entry among minilm-clinc150,
-report test.npz --ood three.npz  | expected the same number of classes in every set, got 4 in 'id' and 3 in 'three'
 report test.npz --calibration bare.npy | bare: expected logits with targets, got none
 report test.npz --ood noise.npz --ood noise=val.npz | val.npz: expected another name for it, got 'noise' twice; use
-report test.npz --ood id=noise.npz | expected a different name for each set, got 'id' twice; rename one
 report test.npz --ood far=       | expected NAME=PATH or PATH, got 'far='
 compare test.npz                 | expected at least two models to compare, got 1
 compare test.npz test.npz        | test.npz: expected another name for it, got 'test' twice; use NAME=test.npz
 compare test.npz val.npz --ood far=a.npz | --ood: expected NAME=PATH,PATH with a file for each
 screen test.npz                  | expected --calibration PATH or --test PATH, which says what to compare with, got none
-screen test.npz --calibration val.npz --alpha 0 | expected alpha in (0, 1), got 0.0
 screen test.npz --calibration val.npz --fdr 1.5 | expected fdr in (0, 1), got 1.5
 screen test.npz --calibration bare.npy --error 0.1 | bare: expected held-out samples with targets
 screen test.npz --calibration val.npz --score best | expected score among msp,
-screen test.npz --calibration val.npz --groups colour | expected groups as None, 'prediction' or 'confidence'
 screen three.npz --calibration val.npz | three.npz: expected 4 classes, as in val, got 3
 screen test.npz --test none.pt   | none.pt: no such file
 screen test.npz --test junk.npz  | junk.npz: expected a file that torch-boc has written, got something else
 screen test.npz --test other.pt  | other.pt: expected a torch_boc.ConformalTest, got None
 screen test.npz --test t.pt --score msp | expected --score with --calibration, got it with --test
-monitor test.npz --calibration val.npz --alpha 2 | expected alpha in (0, 1), got 2.0
 monitor test.npz --calibration val.npz --alpha 0.1 --run-length 9 | expected alpha, or run_length above 1, got
 trace                            | expected --model FOLDER or --response PATH, got none
 trace --model a                  | expected --prompt TEXT with --model, got none; --prompt - reads it from stdin
@@ -80,7 +69,6 @@ def odd(files, monkeypatch):
     monkeypatch.setattr(sys.modules["torch_boc.evaluation.evaluate"], "probe_set", fail)
     monkeypatch.setattr(Report, "figures", fail)
     np.savez(files / "three.npz", logits=np.arange(12.0).reshape(4, 3), target=np.array([0, 1, 2, 0]))
-    np.savez(files / "shares.npz", logits=np.array([[0.5, 0.5, 0, 0], [0.1, 0.2, 0.3, 0.4]]), target=np.array([0, 1]))
     np.save(files / "bare.npy", np.random.default_rng(0).normal(size=(20, 4)))
     for name in ("junk.npz", "junk.txt", "junk.json"):
         (files / name).write_bytes(b"junk")

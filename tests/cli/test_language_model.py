@@ -32,13 +32,6 @@ def book(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def response(tmp_path):
-    logits = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
-    (tmp_path / "chat.json").write_text(json.dumps(servers.openai_chat(logits, logits.argmax(-1), 5)))
-    return tmp_path / "chat.json"
-
-
 def expected(given, **options):
     return evaluate_text(byte_model(), byte_tokenizer(), given, **options)
 
@@ -68,17 +61,13 @@ def test_json_is_alone_on_stdout_and_a_file_is_read_in_pieces(run, folder, book,
     assert {path.name for path in book.iterdir()} == {"book.txt", "note.txt"}
 
 
-def test_a_short_text_is_one_piece(book):
-    """Also without an end of its last line: no token may be cut there."""
-    (book / "short.txt").write_text("one line\nand " + "words " * 9 + "without an end")
-    assert len(list(command._pieces(book / "short.txt", print))) == 1
-
-
 @pytest.mark.parametrize("mark", ["\n", " "])
 def test_pieces_end_after_lines_or_words(book, monkeypatch, mark):
-    monkeypatch.setattr(command, "PIECE", 20)
+    """A short text is one piece, also without an end of its last line: no token may be cut there."""
     text = mark.join(["some", "words"] * 30)
     (book / "long.txt").write_text(text)
+    assert list(command._pieces(book / "long.txt", print)) == [text]
+    monkeypatch.setattr(command, "PIECE", 20)
     pieces = list(command._pieces(book / "long.txt", print))
     assert "".join(pieces) == text
     assert {piece[-1] for piece in pieces[:-1]} == {mark}
@@ -129,12 +118,15 @@ def test_a_prompt_from_stdin_and_a_chat(run, folder, tmp_path, monkeypatch):
     assert text_of(tmp_path / "a.parquet").startswith("User: The sky is\nBot:")
 
 
-def test_a_page_of_a_response(run, response, tmp_path):
+def test_a_page_of_a_response(run, tmp_path):
+    logits = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
+    response = json.dumps(servers.openai_chat(logits, logits.argmax(-1), 5))
+    (tmp_path / "chat.json").write_text(response)
     args = ("--num-classes", 40, "-o", "b.html", "--table", "b.parquet")
-    code, out, err = run("trace", "--response", response, *args)
+    code, out, err = run("trace", "--response", "chat.json", *args)
     assert (code, err) == (0, "")
     assert pandas.read_parquet(tmp_path / "b.parquet")["lost_coins"].notna().all()
-    found = Trace.from_response(response.read_bytes(), num_classes=40)
+    found = Trace.from_response(response, num_classes=40)
     assert (tmp_path / "b.html").read_text(encoding="utf-8") == found.html()
     assert "9 tokens, perplexity" in out
     assert "ended by stop" in out
@@ -143,21 +135,16 @@ def test_a_page_of_a_response(run, response, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("file", "message"),
     [
-        (["."], "Invalid value for 'FILE...'"),
-        (["empty.txt"], "empty.txt: expected a text of at least two tokens, got an empty text"),
-        (["latin.txt"], "latin.txt: expected a text in UTF-8, got invalid start byte at byte 4"),
-        (
-            ["book.txt", "--context", "65"],
-            "expected a context of at least 2 tokens and at most 64, the context of the model",
-        ),
+        ("empty.txt", "expected a text of at least two tokens, got an empty text"),
+        ("latin.txt", "expected a text in UTF-8, got invalid start byte at byte 4"),
     ],
 )
-def test_texts_that_cannot_be_read(run, folder, book, args, message):
+def test_texts_that_cannot_be_read(run, folder, book, file, message):
     (book / "empty.txt").touch()
     (book / "latin.txt").write_bytes(b"abcd\xffxyz")
-    code, out, err = run("text", "--model", folder, *args)
+    code, out, err = run("text", "--model", folder, file)
     assert (code, out) == (2, "")
-    assert err.startswith(f"torch-boc: error: {message}")
+    assert err.startswith(f"torch-boc: error: {file}: {message}")
     assert err.count("\n") == 1

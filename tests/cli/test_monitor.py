@@ -251,19 +251,15 @@ class TestBadLines:
         assert "standard input, line 401: expected probabilities" in err
 
 
-def start(folder, *args):
-    """A command line as a process of its own, whose input stays open."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(torch_boc.__file__).parents[1])}
-    line = [sys.executable, "-c", "from torch_boc.cli import main; main()", *args]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(line, cwd=folder, env=environment, text=True, **pipes)
-
-
 @unix_only
 @pytest.mark.parametrize(("stop", "code"), [("SIGINT", 130), pytest.param("SIGKILL", -9, marks=pytest.mark.slow)])
 def test_a_live_pipe_that_is_stopped_and_continued(run, files, feed, turned, reference, stop, code):
     """Lines are taken before the input ends. After a stop, the next process goes on with the next line."""
-    process = start(files, "monitor", *VAL, "--state", "s.pt", "--every", "250", "--json")
+    environment = {**os.environ, "PYTHONPATH": str(Path(torch_boc.__file__).parents[1])}
+    line = [sys.executable, "-c", "from torch_boc.cli import main; main()", "monitor", *VAL]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    line += ["--state", "s.pt", "--every", "250", "--json"]
+    process = subprocess.Popen(line, cwd=files, env=environment, text=True, **pipes)
     try:
         process.stdin.write(csv_lines(turned[:250]))
         process.stdin.flush()

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.systems import unix_only
-from torch_boc.data.atomic import check_file, check_folder, printable, replacing
+from torch_boc.data.atomic import check_file, printable, replacing
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -37,33 +37,10 @@ def test_the_longest_names_can_be_written(tmp_path, name):
 
 
 @unix_only
-@pytest.mark.parametrize(
-    ("path", "error", "message"),
-    [
-        ("folder", IsADirectoryError, "expected the path of a file, got the folder .*folder; add a file name"),
-        ("file/a.csv", NotADirectoryError, "got .*file, which is a file"),
-        ("pipe", ValueError, "expected the path of a file, got .*pipe, which is a device or a pipe"),
-    ],
-)
-def test_paths_that_cannot_be_files(tmp_path, path, error, message):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
+def test_a_pipe_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(error, match=message):
-        check_file(tmp_path / path)
-
-
-def test_folders_with_the_files_that_go_there(tmp_path):
-    (tmp_path / "out" / "a.png").mkdir(parents=True)
-    (tmp_path / "file").touch()
-    assert check_folder(tmp_path / "new" / "one", ["a.png"]) == tmp_path / "new" / "one"
-    assert check_folder(tmp_path / "out", ["b.png"]) == tmp_path / "out"
-    assert not (tmp_path / "new").exists()
-    with pytest.raises(IsADirectoryError, match=r"got the folder .*a\.png"):
-        check_folder(tmp_path / "out", ["b.png", "a.png"])
-    for path in ("file", "file/below"):
-        with pytest.raises(NotADirectoryError, match="file"):
-            check_folder(tmp_path / path)
+    with pytest.raises(ValueError, match=r"expected the path of a file, got .*pipe, which is a device or a pipe"):
+        check_file(tmp_path / "pipe")
 
 
 def test_what_a_terminal_would_obey_is_written_out():

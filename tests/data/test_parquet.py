@@ -32,18 +32,6 @@ def test_rows_come_back(tmp_path):
     assert files(path.parent) == ["samples.parquet"]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_error_leaves_what_was_there(tmp_path, error):
-    path = tmp_path / "samples.parquet"
-    path.write_text("from before")
-    file = ParquetFile(path)
-    file.write(columns(0, 3))
-    with pytest.raises(error), file:
-        raise error
-    assert path.read_text() == "from before"
-    assert files(tmp_path) == ["samples.parquet"]
-
-
 def test_a_failure_while_closing_leaves_nothing(tmp_path, monkeypatch):
     file = ParquetFile(tmp_path / "samples.parquet")
     file.write(columns(0, 3))

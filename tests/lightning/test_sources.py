@@ -135,19 +135,12 @@ class TestTokens:
             assert logits.equal(given.movedim(1, -1) if shape == (2, 3, 7) else given)
             assert target is labels
 
-    @pytest.mark.parametrize("kind", ["RobertaForTokenClassification", "GPT2LMHeadModel"])
-    def test_of_transformers(self, kind, tmp_path):
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_of_transformers(self, causal, tmp_path):
         """With its defaults the callback logs the loss of the model itself."""
-        transformers = pytest.importorskip("transformers")
-        torch.manual_seed(0)
-        sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16, "vocab_size": 50}
-        model = getattr(transformers, kind)
-        model = model(model.config_class(**sizes, initializer_range=0.5, num_labels=5, bos_token_id=1, eos_token_id=2))
-        tokens = torch.randint(3, 50, (16, 12))
-        labels = tokens if kind.startswith("GPT2") else torch.randint(5, (16, 12))
-        labels[3:, 7:] = -100
-        data = [{"input_ids": x.clamp_min(3), "labels": y} for x, y in zip(tokens, labels, strict=True)]
-        module = classifier(LIBRARIES["lightning"], model, gives="loss")
+        cases = pytest.importorskip("tests.transformers.cases", exc_type=ModuleNotFoundError)
+        data = DataLoader(cases.tagged(16, None if causal else 7), batch_size=16, collate_fn=cases.collate)
+        module = classifier(LIBRARIES["lightning"], cases.gpt2() if causal else cases.bert_tagger())
         losses = []
 
         def step(batch, batch_idx):
@@ -156,17 +149,16 @@ class TestTokens:
             return {"logits": output.logits}
 
         module.validation_step = step
-        found = validated(tmp_path, module, DataLoader(data, batch_size=16))
+        found = validated(tmp_path, module, data)
         assert found["val/boc/nll"].item() == pytest.approx(losses[0], rel=1e-5)
-
-        def shifted(batch, batch_idx):
-            return {"logits": step(batch, 0)["logits"][:, :-1], "labels": batch["labels"][:, 1:]}
-
-        module.validation_step = shifted
-        if kind.startswith("GPT2"):
+        module.validation_step = lambda batch, batch_idx: {
+            "logits": step(batch, 0)["logits"][:, :-1],
+            "labels": batch["labels"][:, 1:],
+        }
+        if causal:
             with pytest.warns(UserWarning, match="expected causal=True if .* or causal=False if the step has shifted"):
-                found = validated(tmp_path, module, DataLoader(data, batch_size=16))
-            found = validated(tmp_path, module, DataLoader(data, batch_size=16), causal=False)
+                validated(tmp_path, module, data)
+            found = validated(tmp_path, module, data, causal=False)
             assert found["val/boc/nll"].item() == pytest.approx(losses[0], rel=1e-5)
 
 
@@ -178,6 +170,8 @@ def test_single_logits_become_two_classes(shape, convert):
         logits, classes = source.take({"logits": single}, (LOGITS, target), None)
         torch.testing.assert_close(logits.softmax(1)[:, 1], single.flatten().sigmoid(), rtol=1e-6, atol=0)
         assert torch.equal(classes, TARGET % 2)
+    with pytest.raises(ValueError, match="expected targets of shape"):
+        LogitSource(binary=True).take(single, (LOGITS, target[:3]), None)
 
 
 def test_a_target_that_does_not_fit_is_never_dropped():

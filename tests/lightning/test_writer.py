@@ -3,9 +3,9 @@
 import pyarrow.parquet as parquet
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
 
-from tests.lightning.cases import LIBRARIES, QUIET, classifier, loader, logits_of, perceptron, points, trainer
+from tests.lightning.cases import LIBRARIES, QUIET, classifier, loader, logits_of, points, trainer
 from torch_boc import ConformalTest
 from torch_boc.functional.columns import COLUMNS, sample_columns
 from torch_boc.lightning import BoCPredictionWriter
@@ -113,24 +113,12 @@ def test_a_batch_sampler_that_reuses_one_list(module, tmp_path, workers):
     assert not (tmp_path / "out").exists()
 
 
-class Named(Dataset):
-    """Samples with a name, as a tuple or as a mapping."""
-
-    def __init__(self, mapping):
-        self.mapping = mapping
-
-    def __len__(self):
-        return len(DATA)
-
-    def __getitem__(self, i):
-        x, y = DATA[i]
-        return {"x": x, "labels": y, "path": f"image {i}"} if self.mapping else (x, y, f"image {i}")
-
-
 @pytest.mark.parametrize("mapping", [False, True])
 def test_ids_and_shuffled_indices(module, tmp_path, mapping):
     module.predict_step = lambda batch, batch_idx: module(batch["x"] if mapping else batch[0])
-    batches = DataLoader(Named(mapping), batch_size=8, sampler=ORDER)
+    data = [(x, y, f"image {i}") for i, (x, y) in enumerate(DATA)]
+    data = [dict(zip(("x", "labels", "path"), row, strict=True)) for row in data] if mapping else data
+    batches = DataLoader(data, batch_size=8, sampler=ORDER)
     step = lambda outputs, batch, module: (outputs, batch["labels"] if mapping else batch[1])  # noqa: E731
     for place, logits in enumerate((None, step)):
         out = predict(tmp_path / str(place), module, batches, id="path", logits=logits)
@@ -184,19 +172,8 @@ def test_paths_that_cannot_be_written_are_refused_before_the_work(module, tmp_pa
 
 
 def test_rows_that_are_no_samples_are_refused(module, tmp_path):
-    for shape, words in (
-        ((1, 5, 3), r"targets of shape \(16, 3\) or \(16, 5\)"),
-        ((2, 5), r"targets of shape \(32,\)"),
-    ):
-        module.predict_step = lambda batch, batch_idx, shape=shape: torch.zeros(shape[0] * len(batch[0]), *shape[1:])
-        with pytest.raises(ValueError, match=words):
-            predict(tmp_path, module, loader(DATA))
+    module.predict_step = lambda batch, batch_idx: torch.zeros(2 * len(batch[0]), 5)
+    with pytest.raises(ValueError, match=r"targets of shape \(32,\)"):
+        predict(tmp_path, module, loader(DATA))
     with pytest.raises(ValueError, match=r"expected a batch \(x, target, id\).* the key 'path'"):
         predict(tmp_path, classifier(lightning), loader(DATA), id="path")
-
-
-def test_single_logits(tmp_path):
-    module = classifier(lightning, perceptron(1))
-    found, logits = table(predict(tmp_path, module, loader(DATA), binary=True)), logits_of(module, DATA)[:, 0]
-    assert torch.equal(found["prediction"], (logits > 0).long())
-    torch.testing.assert_close(found["confidence"].float(), logits.abs().sigmoid(), rtol=1e-5, atol=0)

@@ -54,14 +54,11 @@ class PeftModelForCausalLM(Wrapper):
     """As peft's, which has this name whatever is inside."""
 
 
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        *((make, True) for make in (gpt2, decoder)),
-        *((make, False) for make in (masked_bert, t5, bart_decoder, xlnet, tagger_from_a_decoder, instruct_blip)),
-        *((make, None) for make in (roberta, lambda: nn.Linear(2, 2))),
-    ],
-)
+KNOWN = [(gpt2, True), (decoder, True), *((make, False) for make in (masked_bert, t5, bart_decoder, xlnet))]
+OTHERS = [(tagger_from_a_decoder, False), (instruct_blip, False), (roberta, None), (lambda: nn.Linear(2, 2), None)]
+
+
+@pytest.mark.parametrize(("make", "expected"), KNOWN + OTHERS)
 def test_the_class_of_a_model_says_whose_label_it_predicts(make, expected):
     """Also inside of wrappers that are known, or that have the config of the model."""
     model = make()
@@ -74,10 +71,7 @@ def test_the_class_of_a_model_says_whose_label_it_predicts(make, expected):
     assert predicts_next(Wrapper(inner=model), VOCABULARY) is None
 
 
-@pytest.mark.parametrize(
-    ("make", "causal"),
-    [(gpt2, True), (decoder, True), (masked_bert, False), (t5, False), (bart_decoder, False), (xlnet, False)],
-)
+@pytest.mark.parametrize(("make", "causal"), KNOWN)
 def test_the_loss_of_transformers_says_the_same(make, causal):
     """The nll with the labels so aligned is the model's own loss; what is stated comes before the class."""
     model = make().eval()

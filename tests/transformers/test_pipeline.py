@@ -7,7 +7,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerFast, pipeline
 from transformers.modeling_outputs import SequenceClassifierOutput
 
@@ -19,25 +19,13 @@ from torch_boc.transformers import BoCGeneration
 TEXTS = ["w5 w9 w12", "w7", "w30 w31 w8 w6 w44", "w3 w3"]
 
 
-def tokenizer(**options):
+def tokenizer():
     words = ["[PAD]", "[UNK]", "[EOS]", "[MASK]", *(f"w{i}" for i in range(4, VOCABULARY))]
     core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[EOS]", "mask_token": "[MASK]"}
     names = ["input_ids", "attention_mask"]
-    return PreTrainedTokenizerFast(tokenizer_object=core, model_input_names=names, **special, **options)
-
-
-def flat(result):
-    """The numbers and texts of nested lists and dicts, in their order."""
-    if isinstance(result, dict):
-        result = list(result.items())
-    return [x for part in result for x in flat(part)] if isinstance(result, list | tuple) else [result]
-
-
-def assert_same(found, expected):
-    for one, other in zip(flat(found), flat(expected), strict=True):
-        assert one == (other if isinstance(other, str | int) else pytest.approx(other, rel=1e-5))
+    return PreTrainedTokenizerFast(tokenizer_object=core, model_input_names=names, **special)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +42,10 @@ def test_pipelines(task, make, texts, options):
     test = ConformalTest().calibrate(torch.randn(99, 5)) if make is roberta else None
     expected = pipeline(task, model=model, tokenizer=tokenizer(), device="cpu")(texts, batch_size=1, **options)
     work = pipeline(task, model=BoCClassifier(model, dim=-1, test=test), tokenizer=tokenizer(), device="cpu")
-    assert_same(work(texts, batch_size=3, **options), expected)
+    (found, form), (wanted, same) = tree_flatten(work(texts, batch_size=3, **options)), tree_flatten(expected)
+    assert form == same
+    for one, other in zip(found, wanted, strict=True):
+        assert one == (other if isinstance(other, str | int) else pytest.approx(other, rel=1e-5))
     assert "Pipeline" in repr(work)  # which asks the model for its modalities
 
 

@@ -31,12 +31,6 @@ def free(model):
     return generated(model)[0]
 
 
-def first_crossing(record, rule):
-    """The number of tokens up to the first crossing, or None."""
-    places = rule.crossed_by(running_means(record.numbers[rule.quantity], rule.window)).nonzero()
-    return int(places[0]) + rule.window if len(places) else None
-
-
 def test_running_means():
     values = torch.randn(3, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = torch.stack([values[:, i : i + 6].mean(1) for i in range(15)], 1)
@@ -50,8 +44,9 @@ def test_a_sequence_is_stopped_at_the_first_crossing(model, free, quantity, side
     extremes = (means.amax(1) if side == "above" else means.amin(1)).sort().values
     rule = Stop(quantity, **{side: float(extremes[1:3].mean())}, window=WINDOW)  # two of four sequences cross it
     stopped, _ = generated(model, rule)
-    ends = [first_crossing(record, rule) for record in free]
-    for record, before, end in zip(stopped, free, ends, strict=True):
+    for record, before, mean in zip(stopped, free, means, strict=True):
+        crossed = rule.crossed_by(mean).nonzero()
+        end = int(crossed[0]) + WINDOW if len(crossed) else None
         assert record.tokens.tolist() == before.tokens[:end].tolist()
         assert record.finish == ("length" if end is None else "stop")
 
