@@ -9,29 +9,24 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.dispatch import NoHostSync
-from tests.inference.cases import Counting, Stream, assert_same, data, expected, joined, predictor, read
-from tests.nn.models import images, linear, roberta, tokens, vit
+from tests.inference.cases import Counting, Loader, Stream, assert_same, data, expected, joined, predictor, read
+from tests.nn.models import linear, roberta, tokens
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
 from torch_boc.functional.checks import FirstBatch
 from torch_boc.functional.columns import COLUMNS
 
-
-def batches(size=5):
-    x, y = data()
-    return list(zip(x.split(size), y.split(size), strict=True))
-
-
+BATCHES = Loader(size=5).batches
 LOADERS = {
     "DataLoader": lambda: DataLoader(TensorDataset(*data()), 5),
     "with workers": lambda: DataLoader(TensorDataset(*data()), 5, num_workers=2),
     "data set": lambda: TensorDataset(*data()),
     "iterable data set": Stream,
-    "list of lists": lambda: [[x, y.tolist()] for x, y in batches()],
-    "generator": lambda: (batch for batch in batches()),
-    "mappings": lambda: [{"x": x, "labels": y} for x, y in batches()],
-    "narrow integers": lambda: [(x, y.to(torch.uint8)) for x, y in batches()],
-    "mapping and target": lambda: [({"x": x}, y) for x, y in batches()],
-    "an empty batch": lambda: [*batches(), (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))],
+    "list of lists": lambda: [[x, y.tolist()] for x, y in BATCHES],
+    "generator": lambda: iter(BATCHES),
+    "mappings": lambda: [{"x": x, "labels": y} for x, y in BATCHES],
+    "narrow integers": lambda: [(x, y.to(torch.uint8)) for x, y in BATCHES],
+    "mapping and target": lambda: [({"x": x}, y) for x, y in BATCHES],
+    "an empty batch": lambda: [*BATCHES, (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))],
 }
 UNLABELLED = {
     "one tensor": lambda: data()[0],
@@ -81,7 +76,7 @@ class LikeHuggingFace:
 
 
 def test_what_hugging_face_gives():
-    from transformers import BatchEncoding, BatchFeature
+    from transformers import BatchEncoding
 
     model = roberta()
     logits = model(**tokens(11)).logits
@@ -89,9 +84,6 @@ def test_what_hugging_face_gives():
         table = joined(predictor(model, batch_size=4).predict(loader))
         assert_same(table, expected(logits, torch.arange(11) % 4))
     assert_same(joined(predictor(model).predict([BatchEncoding(tokens(11))])), expected(logits))
-    model, x = vit(), images(7)
-    loader = [BatchFeature({"pixel_values": part, "labels": torch.ones(len(part)).long()}) for part in x.split(3)]
-    assert_same(joined(predictor(model).predict(loader)), expected(model(pixel_values=x).logits, torch.ones(7).long()))
 
 
 def test_autocast():
@@ -199,7 +191,6 @@ REFUSED = {
     "text": ([(X, ["cat", "dog"])], TypeError, "expected targets as integer class indices, got a list of str"),
     "too many": ([(X, torch.ones(3).long())], ValueError, r"expected target of shape \(2,\)"),
     "no loader": (7, TypeError, "expected a loader, a data set or a tensor, got int"),
-    "the model's own error": ([torch.ones(2, 7)], RuntimeError, "mat1 and mat2"),
     "tokens": ([X], ValueError, r"expected logits of shape \(2, C\) for 2 samples, got .*one row", TOKENS),
     "pooled": ([X], ValueError, r"expected logits of shape \(2, C\) for 2 samples, got .*one row", ONE_ROW),
     "softmax": ([X], ValueError, r"got probabilities .*; remove the softmax from the model", PROBABILITIES),

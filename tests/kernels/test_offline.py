@@ -68,12 +68,6 @@ def assembled(ptx, path):
     raise AssertionError(run.stderr)
 
 
-def longest_load(ptx):
-    """Bytes of the longest load from global memory."""
-    found = re.findall(r"\bld\.global[\w:.]*?(?:\.v(\d))?\.b(\d+)\b", ptx)
-    return max(int(count or 1) * int(bits) // 8 for count, bits in found)
-
-
 def everything(logits, *, extras=True):
     """Launches of all kernels: sums with masses and coins, standing, gradient, tally and tails."""
     index = torch.zeros(logits.shape[:-1], dtype=torch.int64)
@@ -126,6 +120,7 @@ def test_amd_has_no_ptx_and_does_not_spill(compiled):
 def test_logits_are_loaded_in_vectors(logits, size, compiled):
     found = compiled(lambda: launch.columns(logits, ["prediction", "odds"], None, True))
     (ptx,) = [asm["ptx"] for asm in found.values()]
-    assert longest_load(ptx) == size
+    loads = re.findall(r"\bld\.global[\w:.]*?(?:\.v(\d))?\.b(\d+)\b", ptx)
+    assert max(int(count or 1) * int(bits) // 8 for count, bits in loads) == size
     assert "div.full" not in ptx
     assert "rcp.approx.ftz.f32" in ptx
