@@ -169,6 +169,7 @@ class Slow(Counting):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("pinned", [False, True])
 def test_samples_on_a_gpu_while_copies_and_computation_overlap(pinned):
     """One block of memory for all batches, and many batches, so that the device's memory is used again and again."""
