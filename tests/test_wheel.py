@@ -125,7 +125,8 @@ def test_a_wheel_with_native_libraries(try_wheel):
     assert (native["details"]["variant"], native["trial"]) == (found["variant"], "")
 
 
-def test_a_wheel_without_a_compiler(try_wheel, tmp_path):
+def test_a_wheel_without_a_compiler(try_wheel, archive, tmp_path):
+    assert not (archive / "torch_boc" / "kernels" / "cpu" / "lib").exists()
     (tmp_path / "nothing").mkdir()
     name, files, found, native = try_wheel(PATH=str(tmp_path / "nothing"))
     assert name.endswith("-py3-none-any.whl")
