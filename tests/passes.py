@@ -14,15 +14,12 @@ def count_passes(monkeypatch):
     return passes
 
 
-NATIVE = ("columns", "tally", "log_tails")
-
-
 def count_native_calls(monkeypatch):
     """A list that grows with each call of the native library by its name; skips the test where there is none."""
     if not library.variant():
         pytest.skip(library.why_not())
     made = []
-    for name in NATIVE:
+    for name in ("columns", "tally", "log_tails"):
         real = getattr(calls, name)
         monkeypatch.setattr(calls, name, lambda *args, name=name, real=real: made.append(name) or real(*args))
     return made

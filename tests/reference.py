@@ -5,9 +5,9 @@ are sums of binomial masses. Each function works on one row, and returns mpmath 
 """
 
 import math
+from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import scipy.special
@@ -16,19 +16,9 @@ import torch
 from mpmath import mp, mpf
 from torch import Tensor
 
-
-class Probe(NamedTuple):
-    """Every quantity of the probe for one row of logits, under the names of `torch_boc.Coins`."""
-
-    prediction: int
-    confidence: mpf
-    odds: mpf
-    dominance: mpf
-    loss: mpf
-    gap: mpf
-    lower: mpf
-    upper: mpf
-    concentration: mpf
+# Every quantity of one given class of a row, and of the top class, under the names of `torch_boc.functional.Coins`.
+Standing = namedtuple("Standing", "confidence odds dominance loss gap log_probability rank")
+Probe = namedtuple("Probe", "prediction confidence odds dominance loss gap lower upper concentration")
 
 
 def probe(row: Sequence[float]) -> Probe:
@@ -40,18 +30,6 @@ def probe(row: Sequence[float]) -> Probe:
         room = upper - lower
         concentration = (found.dominance - lower) / room if room > mpf(10) ** (8 - mp.dps) else mpf(0)
         return Probe(top, *found[:5], lower, upper, concentration)
-
-
-class Standing(NamedTuple):
-    """Every quantity of one given class of a row, under the names of `torch_boc.functional.Coins`."""
-
-    confidence: mpf
-    odds: mpf
-    dominance: mpf
-    loss: mpf
-    gap: mpf
-    log_probability: mpf
-    rank: int
 
 
 def class_probe(row: Sequence[float], index: int) -> Standing:
@@ -150,17 +128,12 @@ def obvious_probe(logits: Tensor, trials: int = 100) -> dict[str, Tensor]:
 
 
 def summary(logits: np.ndarray, target: np.ndarray, *, trials: int = 100, bins: int = 15) -> dict[str, float]:
-    """The means over a data set, as a NumPy user would take them from float64 probabilities."""
-    rows = np.arange(len(logits))
-    probabilities = scipy.special.softmax(logits, axis=-1)
-    prediction = logits.argmax(-1)
-    confidence = probabilities.max(-1)
-    coins = scipy.special.expit(logits[rows, prediction, None] - logits)
-    dominance = (coins.sum(-1) - 0.5) / (logits.shape[-1] - 1)  # the top against itself is a fair coin
-    gap, correct = dominance - confidence, prediction == target
+    """The means over a data set, as a user would take them from float64 probabilities."""
+    found = obvious_probe(torch.from_numpy(logits).double(), trials).values()
+    prediction, confidence, dominance, gap, p_value = (x.numpy() for x in found)
+    correct = prediction == target
     bounds = [dominance_bounds((1 - p) / p, logits.shape[-1]) for p in confidence.tolist()]
     forced = np.array([float(lower) for lower, _ in bounds]) - confidence
-    p_value = scipy.stats.binom.sf(np.round(trials * dominance) - 1, trials, confidence)
     return {
         "samples": len(logits),
         "confidence": confidence.mean(),
@@ -173,7 +146,7 @@ def summary(logits: np.ndarray, target: np.ndarray, *, trials: int = 100, bins: 
         "structural_score": 1 - p_value.mean(),
         "rejection_rate": (p_value <= 0.05).mean(),
         "accuracy": correct.mean(),
-        "nll": -np.log(probabilities[rows, target]).mean(),
+        "nll": -scipy.special.log_softmax(logits, axis=-1)[np.arange(len(target)), target].mean(),
         "brier_confidence": ((confidence - correct) ** 2).mean(),
         "brier_dominance": ((dominance - correct) ** 2).mean(),
         "ece_confidence": calibration_error(confidence, correct, bins),

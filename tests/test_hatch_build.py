@@ -1,12 +1,12 @@
 """The build of the native libraries: nothing is compiled twice, and without a compiler the package is pure Python."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+import hatch_build
+
 # A compiler that writes its arguments where its result belongs: the digest, which every library carries, is among them.
 WRITES = "pathlib.Path(arguments[arguments.index('-o') + 1]).write_text(' '.join(arguments))"
 
@@ -16,12 +16,9 @@ def hook(monkeypatch):
     """The module, and an environment that says nothing about compilers."""
     for name in ("CXX", "TORCH_BOC_NATIVE"):
         monkeypatch.delenv(name, raising=False)
-    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not module.load_plan().variants():
+    if not hatch_build.load_plan().variants():
         pytest.skip("there is no native library for this kind of computer")
-    return module
+    return hatch_build
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import pyarrow.parquet as parquet
 import torch
 from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 
 from tests.nn.models import linear
 from torch_boc import BoCPredictor
@@ -75,6 +76,13 @@ def assert_same(table: dict[str, Tensor], other: dict[str, Tensor], *, rtol: flo
     assert list(table) == list(other)
     for name, value in table.items():
         torch.testing.assert_close(value, other[name], rtol=rtol, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+
+
+class Stream(IterableDataset):
+    """All samples, one after the other."""
+
+    def __iter__(self):
+        yield from zip(*data(), strict=True)
 
 
 class Loader:

@@ -8,19 +8,14 @@ import time
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset
 
+from tests.nn.models import linear
 from torch_boc import BoCPredictor
 from torch_boc.inference import part_files
 
 SAMPLES, BATCH = 1001, 10
-
-
-def model() -> nn.Module:
-    """The same in every process."""
-    torch.manual_seed(0)
-    return nn.Linear(3, 5)
 
 
 class Images(Dataset):
@@ -41,7 +36,7 @@ class Images(Dataset):
 
 def predictor(shard: str | tuple[int, int] | None = "auto", **options) -> BoCPredictor:
     """The predictor of one process."""
-    return BoCPredictor(model(), progress=False, batch_size=BATCH, id="path", shard=shard, **options)
+    return BoCPredictor(linear(), progress=False, batch_size=BATCH, id="path", shard=shard, **options)
 
 
 if __name__ == "__main__":

@@ -104,18 +104,14 @@ KEEP = "expected keep as a list of different names"
 ERRORS = [
     ({"inputs": "image"}, ValueError, "expected a column 'image' in the data, got x, y, path, site"),
     ({"target": "label"}, ValueError, "expected a column 'label'"),
-    ({"id": "name"}, ValueError, "expected a column 'name'"),
     ({"inputs": "path"}, TypeError, "expected numbers in column 'path', got <U6; give preprocess="),
     ({"preprocess": lambda columns: torch.zeros(3, WIDTH)}, ValueError, "to return 12 samples.*got 3"),
-    ({"factory": lambda: nn.Softmax(-1)}, ValueError, "got probabilities"),
-    ({"factory": lambda: 3}, TypeError, "expected model as a torch.nn.Module, got int"),
     ({"factory": nn.Linear(2, 2)}, TypeError, "expected factory as a function that returns the model, got Linear"),
     ({"id": "gap"}, ValueError, "expected id as the name of a new column"),
     ({"keep": "site"}, ValueError, KEEP),
     ({"keep": ["path"], "id": "path"}, ValueError, KEEP),
     ({"keep": ["a", "a"]}, ValueError, KEEP),
     ({"dtype": torch.float64}, ValueError, "expected dtype as torch.bfloat16"),
-    ({"columns": ["logits"]}, ValueError, "expected columns as a list of names among"),
 ]
 
 

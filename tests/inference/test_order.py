@@ -8,16 +8,13 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     DistributedSampler,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
-    Subset,
-    SubsetRandomSampler,
     TensorDataset,
     default_collate,
 )
 
-from tests.inference.cases import SAMPLES, Counting, assert_same, data, expected, joined, predictor, read
+from tests.inference.cases import SAMPLES, Counting, Stream, assert_same, data, expected, joined, predictor, read
 from torch_boc.inference.order import count_samples
 
 DATA, KEYED = TensorDataset(*data()), TensorDataset(*data(), torch.arange(SAMPLES))
@@ -68,9 +65,7 @@ def in_batches(sampler):
 
 
 KNOWN = {
-    "sequential": (lambda: DataLoader(DATA, 4), range(SAMPLES)),
     "drop_last": (lambda: DataLoader(DATA, 4, drop_last=True), range(20)),
-    "workers": (lambda: DataLoader(DATA, 4, num_workers=2), range(SAMPLES)),
     "batch sampler": (lambda: DataLoader(DATA, batch_sampler=in_batches(SequentialSampler(DATA))), range(SAMPLES)),
     "distributed": (lambda: DataLoader(DATA, batch_sampler=in_batches(distributed(1, 2))), range(1, SAMPLES, 2)),
     "lists": (lambda: DataLoader(DATA, sampler=in_batches(SequentialSampler(DATA)), batch_size=None), range(SAMPLES)),
@@ -102,14 +97,7 @@ class Reversed(DataLoader):
         return reversed(list(super().__iter__()))
 
 
-def test_positions_in_a_subset():
-    table = joined(predictor().predict(DataLoader(Subset(DATA, [7, 2, 9]), 2)))
-    assert table["index"].tolist() == [0, 1, 2]
-    assert table["target"].tolist() == data()[1][[7, 2, 9]].tolist()
-
-
 WITH_IDS = {
-    "shuffled": (lambda: DataLoader(KEYED, 4, shuffle=True), range(SAMPLES)),
     "drop_last": (lambda: DataLoader(KEYED, 4, sampler=Backwards(KEYED), drop_last=True), range(3, SAMPLES)),
     "own iteration": (lambda: Reversed(KEYED, 12), range(SAMPLES)),
 }
@@ -124,7 +112,6 @@ def test_orders_that_are_not_known_with_ids(loader, keys):
 
 UNKNOWN = {
     "shuffled": (lambda: DataLoader(DATA, 4, shuffle=True), "RandomSampler"),
-    "subset": (lambda: DataLoader(DATA, 4, sampler=SubsetRandomSampler(range(9))), "SubsetRandomSampler"),
     "custom sampler": (lambda: DataLoader(DATA, 4, sampler=Backwards(DATA)), "Backwards"),
     "in batches": (lambda: DataLoader(DATA, batch_sampler=in_batches(RandomSampler(DATA))), "RandomSampler"),
     "custom batches": (lambda: DataLoader(DATA, batch_sampler=Custom(SequentialSampler(DATA), 4, False)), "Custom"),
@@ -146,12 +133,8 @@ def test_orders_that_are_not_known_are_refused(loader, name, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def without_first(samples):
-    return default_collate(samples[1:])
-
-
 def test_a_collate_fn_that_leaves_samples_out_is_refused():
-    loader = DataLoader(DATA, 4, collate_fn=without_first)
+    loader = DataLoader(DATA, 4, collate_fn=lambda samples: default_collate(samples[1:]))
     with pytest.raises(ValueError, match=r"expected 4 samples in a batch .*, got 3; .*iter\(loader\), whose rows are"):
         list(predictor().predict(loader))
     assert joined(predictor().predict(iter(loader)))["index"].tolist() == list(range(17))
@@ -166,24 +149,17 @@ def test_a_file_of_one_rank_alone_is_said(tmp_path):
 
 
 class Ending(TensorDataset):
-    """A data set whose error ends the loop over it; an item is a batch of one sample."""
+    """A data set whose error ends the loop over it."""
 
     def __getitem__(self, i):
         if i == 12:
             raise StopIteration
-        return tuple(x[None] for x in super().__getitem__(i))
+        return super().__getitem__(i)
 
 
-def joining(samples):
-    return [torch.cat(parts) for parts in zip(*samples, strict=True)]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"sampler": distributed(0, 2)}, {"shuffle": True}, {"batch_size": None, "collate_fn": None}],
-)
+@pytest.mark.parametrize("options", [{}, {"sampler": distributed(0, 2)}, {"shuffle": True}])
 def test_a_stop_iteration_in_the_data_set_is_an_error(options):
-    loader = DataLoader(Ending(*KEYED.tensors), **{"batch_size": 4, "collate_fn": joining, **options})
+    loader = DataLoader(Ending(*KEYED.tensors), 4, **options)
     with pytest.raises(ValueError, match="expected a batch for all indices of the sampler, got fewer; a StopIteration"):
         list(predictor(id="key").predict(loader))
 
@@ -199,7 +175,6 @@ def padded(kind=DistributedSampler, **options):
 PADDED = {
     "own sampler": lambda sampler: DataLoader(KEYED, 4, sampler=sampler(Own)),
     "own batch sampler": lambda sampler: DataLoader(KEYED, batch_sampler=Custom(sampler(), 4, False)),
-    "items": lambda sampler: DataLoader(KEYED, batch_size=None, sampler=Custom(sampler(), 4, False)),
 }
 
 
@@ -211,16 +186,8 @@ def test_padding_in_an_unknown_place_is_refused_also_with_an_id(loader):
     assert sorted(table["key"].tolist()) == list(range(1, SAMPLES - 1, 2))
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter([torch.zeros(3)])
-
-
 class Unrelated:
     """A data set that does not say that it is one."""
-
-    def __len__(self):
-        return 3
 
     def __getitem__(self, i):
         return torch.zeros(3)
@@ -232,8 +199,6 @@ UNSHARED = {
     "unrelated": (Unrelated, r"got Unrelated; let it inherit from torch\.utils\.data\.Dataset"),
     "shuffled": (lambda: DataLoader(DATA, 4, shuffle=True), "with RandomSampler; give the data set itself"),
     "drop_last": (lambda: DataLoader(DATA, 4, drop_last=True), "drop_last=False"),
-    "no batches": (lambda: DataLoader(DATA, batch_size=None), "batch_size=.* with NoneType"),
-    "batch sampler": (lambda: DataLoader(DATA, batch_sampler=Custom(range(9), 4, False)), "got DataLoader"),
     "distributed": (lambda: DataLoader(DATA, 4, sampler=distributed(0, 2, drop_last=True)), "drop_last=False"),
     "own iteration": (lambda: Reversed(DATA, 4), "got Reversed over TensorDataset"),
 }

@@ -61,21 +61,14 @@ def test_the_file_holds_every_sample(tmp_path, resume):
     assert predictor(model).to_parquet(Loader(), str(path), resume=resume) == path
     assert_all_samples(path, model)
     assert files(path.parent) == ["samples.parquet"]
-    schema = parquet.read_schema(path)
-    assert schema.names == ["index", "target", *COLUMNS]
-    assert {str(schema.field(name).type) for name in ("index", "target", "prediction")} == {"int64"}
     none = parquet.read_table(predictor(id="path").to_parquet([], tmp_path / "none.parquet", resume=resume))
     assert (none.num_rows, none.column_names) == (0, ["index", "path", *COLUMNS])
     assert str(none.schema.field("path").type) == "string"
 
 
-def test_an_interrupted_run_leaves_what_was_there(tmp_path):
+def test_a_file_of_no_run_is_replaced_and_never_resumed(tmp_path):
     path = tmp_path / "samples.parquet"
     path.write_text("from before")
-    with pytest.raises(KeyboardInterrupt):
-        predictor().to_parquet(Loader(healthy=3), path)
-    assert path.read_text() == "from before"
-    assert files(tmp_path) == ["samples.parquet"]
     with pytest.raises(ValueError, match=r"expected a whole Parquet file, got .*samples.parquet .*leave resume=True"):
         predictor().to_parquet(Loader(), path, resume=True)
     parquet.write_table(arrow.table({"index": [1, 2]}), path)
@@ -127,15 +120,11 @@ def test_resuming_with_another_batch_size_and_a_shorter_loader(tmp_path):
     assert_all_samples(path, model)
 
 
-class Shifted(Counting):
-    def __init__(self, weight=0.0, shift=0.0):
-        super().__init__()
-        self.register_buffer("shift", torch.full((5,), shift), persistent=False)
-        with torch.no_grad():
-            self.layer.weight[-1, -1] += weight
-
-    def forward(self, x):
-        return super().forward(x) + self.shift
+def shifted(weight=0.0, buffer=0.0):
+    model = Counting()
+    model.layer.weight.data[-1, -1] += weight
+    model.register_buffer("shift", torch.tensor(buffer), persistent=False)
+    return model
 
 
 def calibrated(seed=1):
@@ -146,14 +135,13 @@ def calibrated(seed=1):
 
 
 OTHERS = {
-    "weight": (lambda: Shifted(weight=1.0), {}, "checksum of the parameters='.*, got .*checksum"),
-    "buffer": (lambda: Shifted(shift=1.0), {}, "checksum of the parameters='"),
-    "trials": (Shifted, {"trials": 50}, "with trials=100, got one with trials=50"),
-    "dtype": (Shifted, {"dtype": torch.bfloat16}, "dtype='None'.*bfloat16"),
-    "id": (Shifted, {"id": "path"}, r"columns=\['index', 'pred.*columns=\['index', 'path'"),
-    "test": (Shifted, {"test": calibrated(2)}, "test="),
-    "no test": (Shifted, {"test": None}, "alpha=0.2.* alpha=None"),
-    "alpha": (Shifted, {"alpha": 0.3}, "alpha=0.2, got one with alpha=0.3"),
+    "weight": (lambda: shifted(weight=1.0), {}, "checksum of the parameters='.*, got .*checksum"),
+    "buffer": (lambda: shifted(buffer=1.0), {}, "checksum of the parameters='"),
+    "trials": (shifted, {"trials": 50}, "with trials=100, got one with trials=50"),
+    "dtype": (shifted, {"dtype": torch.bfloat16}, "dtype='None'.*bfloat16"),
+    "id": (shifted, {"id": "path"}, r"columns=\['index', 'pred.*columns=\['index', 'path'"),
+    "test": (shifted, {"test": calibrated(2)}, "test="),
+    "alpha": (shifted, {"alpha": 0.3}, "alpha=0.2, got one with alpha=0.3"),
 }
 
 
@@ -161,24 +149,24 @@ OTHERS = {
 @pytest.mark.parametrize(("model", "options", "message"), OTHERS.values(), ids=OTHERS.keys())
 def test_another_run_is_refused_by_what_differs(finished, model, options, message, tmp_path):
     path, first = tmp_path / "samples.parquet", {"test": calibrated(), "alpha": 0.2}
-    stop(path, model=Shifted(), **first)
+    stop(path, model=shifted(), **first)
     if finished:
-        predictor(Shifted(), **first).to_parquet(Loader(), path, resume=True)
+        predictor(shifted(), **first).to_parquet(Loader(), path, resume=True)
     before = files(tmp_path)
     with pytest.raises(ValueError, match=f"expected the run that wrote .*samples.parquet, .*{message}.*delete"):
         predictor(model(), **first | options).to_parquet(Loader(), path, resume=True)
     with pytest.raises(ValueError, match="batches=6, got one with batches=5"):
-        predictor(Shifted(), **first).to_parquet(Loader(samples=19), path, resume=True)
+        predictor(shifted(), **first).to_parquet(Loader(samples=19), path, resume=True)
     assert files(tmp_path) == before
-    again = Shifted()
+    again = shifted()
     predictor(again, **first).to_parquet(Loader(), path, resume=True)
     assert again.calls == ([] if finished else [4, 4, 3])
 
 
 def test_a_run_id_replaces_the_checksum(tmp_path):
-    path, model = tmp_path / "samples.parquet", Shifted(weight=1.0)
+    path, model = tmp_path / "samples.parquet", shifted(weight=1.0)
     with pytest.raises(KeyboardInterrupt):
-        predictor(Shifted()).to_parquet(Loader(healthy=3), path, resume=True, run_id="v1")
+        predictor(shifted()).to_parquet(Loader(healthy=3), path, resume=True, run_id="v1")
     predictor(model).to_parquet(Loader(), path, resume=True, run_id="v1")
     assert model.calls == [4, 4, 3]
     for run_id, message in (("v2", "run_id='v1', got one with run_id='v2'"), (None, "run_id='v1'.*run_id=None")):
@@ -188,8 +176,6 @@ def test_a_run_id_replaces_the_checksum(tmp_path):
 
 URI = "a path of this machine, got the URI .*:/.*; wr"
 PATHS = {
-    "folder": ({}, "folder", IsADirectoryError, "folder"),
-    "file": ({}, "file/samples.parquet", NotADirectoryError, "file"),
     "run": ({"resume": True}, "taken.parquet", NotADirectoryError, "taken"),
     "URI": ({}, Path("gs://bucket/rows"), ValueError, URI),
     "URI of a folder": ({"shard": (0, 1)}, "s3://bucket/rows", ValueError, URI),
@@ -200,18 +186,12 @@ PATHS = {
 def test_a_path_that_cannot_be_a_file_is_refused_before_the_work(options, path, error, message, tmp_path, monkeypatch):
     """A URI was a folder of this machine, called `s3:`."""
     monkeypatch.chdir(tmp_path)
-    Path("folder").mkdir()
-    Path("file").touch()
     Path("taken.parquet.run").touch()
     before, model, shard = files(tmp_path), Counting(), options.pop("shard", None)
     with pytest.raises(error, match=message):
         predictor(model, shard=shard).to_parquet(data()[0], path, **options)
     assert model.calls == []
     assert files(tmp_path) == before
-
-
-def truncate(path):
-    path.write_bytes(path.read_bytes()[:-40])
 
 
 def flip(path):
@@ -234,8 +214,7 @@ DAMAGES = {
     "empty manifest": ("manifest.json", lambda path: path.write_bytes(b""), r"got .*manifest.json, damaged. To start"),
     "no manifest": ("manifest.json", Path.unlink, r"expected .*manifest.json beside the parts in .*, got none"),
     "no part": (PART, Path.unlink, r"expected a part from row 4 on in .*, got range\(8, 12\)"),
-    "truncated": (PART, truncate, rf"a whole Parquet file, got .*{PART} .*To start over, delete .*parquet.run"),
-    "bit": (PART, flip, rf"a whole Parquet file, got .*{PART}"),
+    "bit": (PART, flip, rf"a whole Parquet file, got .*{PART} .*To start over, delete .*parquet.run"),
     "fewer rows": (PART, shorten, rf"expected 4 rows in .*{PART}, got 1"),
 }
 
@@ -286,8 +265,11 @@ def run(folder, ranks, world, data=None, **options):
         assert sharded.predictor((rank, world), **options).to_parquet(given, folder) == Path(folder)
 
 
-def fail(error):
-    raise error
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """What a single process writes."""
+    path = tmp_path_factory.mktemp("whole") / "samples.parquet"
+    return parquet.read_table(sharded.predictor(None).to_parquet(Images(), path))
 
 
 def assert_whole(folder, whole):
@@ -342,8 +324,8 @@ def test_a_process_is_killed_and_its_single_file_is_completed(tmp_path, whole, m
     kill(path, 0, 1, "single")
     assert files(tmp_path) == ["samples.parquet.lock", "samples.parquet.run"]
     assert [name[:5] for name in files(folder)] == [".part", "manif", *["part-"] * 5], "the first was not finished"
-    with pytest.raises(OSError, match="broken"):
-        sharded.predictor(None).to_parquet(Images(at=915, action=lambda: fail(OSError("broken"))), path, resume=True)
+    with pytest.raises(ZeroDivisionError):
+        sharded.predictor(None).to_parquet(Images(at=915, action=lambda: 1 / 0), path, resume=True)
     assert not any(name.startswith(".") for name in files(folder))
     sharded.predictor(None).to_parquet(Images(), path, resume=True)
     assert parquet.read_table(path).equals(whole)
@@ -373,13 +355,9 @@ def test_fewer_samples_than_ranks_and_parts_of_data_sets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "subset")
     run(".", range(2), 2, Subset(Images(), range(100, 200)))
     assert parquet.read_table(tmp_path / "subset")["path"].to_pylist() == [f"image {i}" for i in range(100, 200)]
-    predictor(shard=(0, 1)).to_parquet(Images().x, tmp_path / "tensor")
-    assert parquet.read_table(tmp_path / "tensor")["index"].to_pylist() == list(range(SAMPLES))
 
 
-def test_blocks_are_whole_batches_of_bounded_size():
-    for size, block in ((1, 11), (10, 20), (64, 64), (5000, 5000)):
-        assert SharedData(DataLoader(Images(), size), 64).block_size(3) == block
+def test_blocks_are_of_bounded_size():
     many = type("Many", (torch.utils.data.Dataset,), {"__len__": lambda self: 10**9})()
     assert SharedData(many, 64).block_size(8) == 2**17
 
@@ -410,14 +388,10 @@ def test_two_processes_on_the_same_block_write_equal_parts(tmp_path, whole):
     assert_whole(folder, whole)
 
 
-STOP = [(OSError("no such image"), OSError, "no such image"), (StopIteration(), ValueError, "StopIteration inside of")]
-
-
-@pytest.mark.parametrize(("error", "kind", "message"), STOP, ids=["error", "stop"])
-def test_an_error_leaves_the_finished_blocks(error, kind, message, tmp_path, whole):
+def test_an_error_leaves_the_finished_blocks(tmp_path, whole):
     folder = tmp_path / "out"
-    with pytest.raises(kind, match=message):
-        run(folder, [0], 1, Images(action=lambda: fail(error)))
+    with pytest.raises(ZeroDivisionError):
+        run(folder, [0], 1, Images(action=lambda: 1 / 0))
     assert not files(folder) or max(files(folder)) < part_name(range(35, 36))
     assert files(tmp_path / "out.run") == ["manifest.json"]
     run(folder, range(3), 3)
@@ -429,14 +403,11 @@ def test_check_complete_names_what_is_wrong(complete, tmp_path):
     with pytest.raises(ValueError, match=r"expected parts of a run in .*nothing, got none"):
         check_complete(tmp_path / "nothing")
     content = first.read_bytes()
-    for damage, message in ((truncate, "a whole .*part-0"), (flip, "CRC checksum"), (shorten, "expected 20 rows in")):
-        damage(first)
-        with pytest.raises(ValueError, match=message):
-            check_complete(complete)
-        if damage is flip:
-            with pytest.raises(ValueError, match=r"part-000000000000.*CRC checksum"):  # as a report reads it
-                single_set(complete, "id")
-        first.write_bytes(content)
+    flip(first)
+    for read_all in (check_complete, lambda folder: single_set(folder, "id")):  # the second as a report reads it
+        with pytest.raises(ValueError, match=r"part-000000000000.*CRC checksum"):
+            read_all(complete)
+    first.write_bytes(content)
     second.rename(tmp_path / "other.parquet")
     first.unlink()
     (complete / part_name(range(1000, 1001))).unlink()

@@ -6,37 +6,27 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from tests.dispatch import NoHostSync
-from tests.inference.cases import Counting, assert_same, data, expected, joined, predictor, read
-from tests.nn.models import images, linear, roberta, tokens, vit
+from tests.inference.cases import Counting, Loader, Stream, assert_same, data, expected, joined, predictor, read
+from tests.nn.models import linear, roberta, tokens
 from torch_boc import BoCClassifier, BoCPredictor, ConformalTest
 from torch_boc.functional.checks import FirstBatch
 from torch_boc.functional.columns import COLUMNS
 
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        yield from zip(*data(), strict=True)
-
-
-def batches(size=5):
-    x, y = data()
-    return list(zip(x.split(size), y.split(size), strict=True))
-
-
+BATCHES = Loader(size=5).batches
 LOADERS = {
     "DataLoader": lambda: DataLoader(TensorDataset(*data()), 5),
     "with workers": lambda: DataLoader(TensorDataset(*data()), 5, num_workers=2),
     "data set": lambda: TensorDataset(*data()),
     "iterable data set": Stream,
-    "list of lists": lambda: [[x, y.tolist()] for x, y in batches()],
-    "generator": lambda: (batch for batch in batches()),
-    "mappings": lambda: [{"x": x, "labels": y} for x, y in batches()],
-    "narrow integers": lambda: [(x, y.to(torch.uint8)) for x, y in batches()],
-    "mapping and target": lambda: [({"x": x}, y) for x, y in batches()],
-    "an empty batch": lambda: [*batches(), (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))],
+    "list of lists": lambda: [[x, y.tolist()] for x, y in BATCHES],
+    "generator": lambda: iter(BATCHES),
+    "mappings": lambda: [{"x": x, "labels": y} for x, y in BATCHES],
+    "narrow integers": lambda: [(x, y.to(torch.uint8)) for x, y in BATCHES],
+    "mapping and target": lambda: [({"x": x}, y) for x, y in BATCHES],
+    "an empty batch": lambda: [*BATCHES, (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))],
 }
 UNLABELLED = {
     "one tensor": lambda: data()[0],
@@ -86,7 +76,7 @@ class LikeHuggingFace:
 
 
 def test_what_hugging_face_gives():
-    from transformers import BatchEncoding, BatchFeature
+    from transformers import BatchEncoding
 
     model = roberta()
     logits = model(**tokens(11)).logits
@@ -94,9 +84,6 @@ def test_what_hugging_face_gives():
         table = joined(predictor(model, batch_size=4).predict(loader))
         assert_same(table, expected(logits, torch.arange(11) % 4))
     assert_same(joined(predictor(model).predict([BatchEncoding(tokens(11))])), expected(logits))
-    model, x = vit(), images(7)
-    loader = [BatchFeature({"pixel_values": part, "labels": torch.ones(len(part)).long()}) for part in x.split(3)]
-    assert_same(joined(predictor(model).predict(loader)), expected(model(pixel_values=x).logits, torch.ones(7).long()))
 
 
 def test_autocast():
@@ -119,22 +106,13 @@ def test_compiled(monkeypatch):
     torch.compiler.reset()
 
 
-def test_tables_are_ordinary_tensors():
-    for table in predictor().predict(data()[0].split(5)):
-        for value in table.values():
-            assert not value.is_inference()
-            value += 1
+def calibrated(**options):
+    inputs = torch.randn(200, 3, generator=torch.Generator().manual_seed(1))
+    return ConformalTest(**options).calibrate(linear()(inputs).detach())
 
 
-def calibrated(seed=1, samples=200, **options):
-    with torch.no_grad():
-        logits = linear()(torch.randn(samples, 3, generator=torch.Generator().manual_seed(seed)))
-    return ConformalTest(**options).calibrate(logits)
-
-
-@pytest.mark.parametrize("options", [{}, {"temperature": 3.0}])
-def test_the_table_has_the_columns_of_a_test(options, tmp_path):
-    model, test = Counting(), calibrated(**options)
+def test_the_table_has_the_columns_of_a_test(tmp_path):
+    model, test = Counting(), calibrated(temperature=3.0)
     ours = predictor(model, test=test, alpha=0.3, batch_size=23)
     logits = model.layer(data()[0]).detach()
     want = {**expected(logits, data()[1]), "p_in_distribution": test(logits), "review": test.flag(logits, 0.3)}
@@ -159,13 +137,12 @@ def test_arguments_are_checked():
         list(predictor(test=ConformalTest().calibrate(torch.randn(50, 7))).predict(data()[0]))
 
 
-@pytest.mark.parametrize("test", [None, calibrated()])
-def test_the_computation_reads_nothing_back_and_stays_on_a_gpu(test):
-    ours = predictor(Counting(), test=test)
+def test_the_computation_reads_nothing_back_and_stays_on_a_gpu():
+    ours = predictor(test=calibrated())
     ours._first = FirstBatch()
     with FakeTensorMode(allow_non_fake_inputs=True):
         ours._forward = nn.Linear(3, 5, device="cuda")
-        for name in ("counts", "invalid") if test else ():
+        for name in ("counts", "invalid"):
             value = getattr(ours.test, name)
             setattr(ours.test, name, torch.zeros(value.shape, dtype=torch.int64, device="cuda"))
         with NoHostSync():
@@ -189,7 +166,8 @@ def test_eval_mode_during_and_the_old_modes_after():
     model[1].eval()
     before, buffers, during = modes(model), [x.clone() for x in model.buffers()], []
     model.register_forward_hook(lambda *_: during.append((modes(model), torch.is_inference_mode_enabled())))
-    for _ in predictor(model).predict(data()[0].split(5)):
+    for table in predictor(model).predict(data()[0].split(5)):
+        assert not any(value.is_inference() for value in table.values())
         assert not torch.is_inference_mode_enabled()
         assert torch.is_grad_enabled()
     assert during == [([False] * 5, True)] * 5
@@ -204,28 +182,17 @@ def test_eval_mode_during_and_the_old_modes_after():
     assert modes(model) == before
 
 
-class Constant(nn.Module):
-    def __init__(self, *shape):
-        super().__init__()
-        self.shape = shape
-
-    def forward(self, x):
-        return torch.zeros(self.shape)
-
-
 X = torch.ones(2, 3)
+TOKENS, ONE_ROW = nn.Unflatten(1, (3, 1)), nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (1, 6)))
 PROBABILITIES = nn.Sequential(linear(), nn.Softmax(-1))
 REFUSED = {
     "three parts": ([(X, X, X)], ValueError, r"got a tuple of 3; with several inputs .*\(\(x1, x2\), target\)"),
-    "numbers": ([[1.0, None]], TypeError, r"expected a batch with tensors of shape \(N, ...\), got a float"),
-    "lists": ([{"x": [1, 2], "labels": [0, 1]}], TypeError, "got a dict with 'x': list; give the DataLoader a"),
+    "lists": ([{"x": [1, 2]}], TypeError, r"a batch with tensors of shape \(N, ...\), got a dict with 'x': list; give"),
     "text": ([(X, ["cat", "dog"])], TypeError, "expected targets as integer class indices, got a list of str"),
-    "soft targets": ([(X, torch.ones(2, 5))], TypeError, "expected target as integer class indices, got shape"),
     "too many": ([(X, torch.ones(3).long())], ValueError, r"expected target of shape \(2,\)"),
     "no loader": (7, TypeError, "expected a loader, a data set or a tensor, got int"),
-    "the model's own error": ([torch.ones(2, 7)], RuntimeError, "mat1 and mat2"),
-    "tokens": ([X], ValueError, r"expected logits of shape \(2, C\) for 2 samples, got .*one row", Constant(2, 4, 5)),
-    "pooled": ([X], ValueError, r"expected logits of shape \(2, C\) for 2 samples, got .*one row", Constant(1, 5)),
+    "tokens": ([X], ValueError, r"expected logits of shape \(2, C\) for 2 samples, got .*one row", TOKENS),
+    "pooled": ([X], ValueError, r"expected logits of shape \(2, C\) for 2 samples, got .*one row", ONE_ROW),
     "softmax": ([X], ValueError, r"got probabilities .*; remove the softmax from the model", PROBABILITIES),
 }
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.kernels.cases import needs_native
+from tests.kernels.test_dispatch import operators_compiled
 from torch_boc.core import columns as by_torch
 from torch_boc.core import contract, extras
-from torch_boc.core.tally import empty_tally
 from torch_boc.functional import gather
 from torch_boc.kernels import dispatch, use
 from torch_boc.kernels.cpu import library, variants
@@ -48,11 +48,6 @@ def test_a_library_of_another_table_is_refused(name, value, message, monkeypatch
         library._load(library.LIBRARIES / variants.file_name(library.variant()))
 
 
-def test_a_tally_has_the_shapes_of_the_table():
-    shapes = [tuple(x.shape) for x in empty_tally(4)]
-    assert shapes == [(6,), (13,), (601,), (5, 4), (4, 4)]
-
-
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
     """Another folder of libraries, empty."""
@@ -77,6 +72,7 @@ def test_without_a_library_torch_computes_and_says_why(folder, change, reason):
         (folder / name).write_bytes(change((variants.FOLDER / "lib" / name).read_bytes()))
     logits = torch.tensor([[0.0, 1.0, 2.0]])
     assert gather(logits).coins.prediction.item() == 2
+    assert operators_compiled("auto")[0] == []
     with use("native"), pytest.raises(RuntimeError, match=f"the native path is not available: .*{reason}"):
         gather(logits)
 

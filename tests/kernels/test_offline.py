@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -18,14 +17,6 @@ A100, H100, MI300 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
 FLOATS, BRAIN, WIDE = torch.float32, torch.bfloat16, torch.float64
 
 
-class Launch(NamedTuple):
-    """A kernel, its arguments in order, and its constants and options by name."""
-
-    kernel: object
-    arguments: tuple
-    options: dict
-
-
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
     """compiled(start, target): the code of every kernel that `start` would launch, for a GPU that is not here."""
@@ -34,27 +25,27 @@ def compiled(monkeypatch, tmp_path):
         pytest.skip("what is interpreted is not compiled, and Triton is for Linux")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     launches = []
-    monkeypatch.setattr(launch, "launch", lambda kernel, grid, like, *x, **how: launches.append(Launch(kernel, x, how)))
+    monkeypatch.setattr(launch, "launch", lambda kernel, grid, like, *x, **how: launches.append((kernel, x, how)))
 
     def compile_all(start, target=A100):
         monkeypatch.setattr(launch, "has_ptx", lambda device: target[0] == "cuda")
         launches.clear()
         start()
-        return {found.kernel.__name__: _compile(found, target) for found in launches}
+        return {found[0].__name__: _compile(*found, target) for found in launches}
 
     return compile_all
 
 
-def _compile(found, target):
+def _compile(kernel, arguments, options, target):
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
     from triton.runtime.jit import create_function_from_signature
 
-    kernel, gpu = found.kernel, GPUTarget(*target)
-    backend, options = make_backend(gpu), {**found.options, "debug": False}
+    gpu = GPUTarget(*target)
+    backend, options = make_backend(gpu), {**options, "debug": False}
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
-    bound, specialization, rest = bind(*found.arguments, **options)
+    bound, specialization, rest = bind(*arguments, **options)
     parsed, signature, constants, attributes = kernel._pack_args(backend, options, bound, specialization, rest)
     source = ASTSource(kernel, signature, constants, attributes)
     return triton.compile(source, target=gpu, options=parsed.__dict__).asm
@@ -75,12 +66,6 @@ def assembled(ptx, path):
             assert len(local) == 3, run.stderr
             return sum(map(int, local))
     raise AssertionError(run.stderr)
-
-
-def longest_load(ptx):
-    """Bytes of the longest load from global memory."""
-    found = re.findall(r"\bld\.global[\w:.]*?(?:\.v(\d))?\.b(\d+)\b", ptx)
-    return max(int(count or 1) * int(bits) // 8 for count, bits in found)
 
 
 def everything(logits, *, extras=True):
@@ -122,29 +107,20 @@ def test_amd_has_no_ptx_and_does_not_spill(compiled):
         assert ".vgpr_spill_count: 0" in code, name
 
 
-def images(classes, dtype):
-    """As of a segmentation network, with the classes moved to the end."""
-    return torch.empty(2, classes, 16, 8, dtype=dtype).movedim(1, -1)
-
-
-def shifted(classes, dtype):
-    """As of a language model whose last token predicts nothing."""
-    return torch.empty(2, 9, classes, dtype=dtype)[:, :-1]
-
-
 @pytest.mark.parametrize(
     ("logits", "size"),
     [
         (torch.empty(3, 1000), 16),  # 8 divides the classes
         (torch.empty(3, 50257, dtype=BRAIN), 16),  # from an aligned address on
-        (images(21, FLOATS), 16),  # pixels
-        (shifted(50257, FLOATS), 16),
+        (torch.empty(2, 21, 16, 8).movedim(1, -1), 16),  # pixels, with the classes moved to the end
+        (torch.empty(2, 9, 50257)[:, :-1], 16),  # of a language model whose last token predicts nothing
         (torch.empty(3, 1001), 4),
     ],
 )
 def test_logits_are_loaded_in_vectors(logits, size, compiled):
     found = compiled(lambda: launch.columns(logits, ["prediction", "odds"], None, True))
     (ptx,) = [asm["ptx"] for asm in found.values()]
-    assert longest_load(ptx) == size
+    loads = re.findall(r"\bld\.global[\w:.]*?(?:\.v(\d))?\.b(\d+)\b", ptx)
+    assert max(int(count or 1) * int(bits) // 8 for count, bits in loads) == size
     assert "div.full" not in ptx
     assert "rcp.approx.ftz.f32" in ptx

@@ -10,7 +10,6 @@ from tests.kernels.cases import needs_native
 from torch_boc.kernels.cpu import library, variants
 
 pytestmark = [pytest.mark.slow, needs_native]
-HERE = Path(__file__).parent
 SANITIZERS = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
 
 
@@ -20,7 +19,7 @@ def test_sanitizers_find_nothing(variant, tmp_path):
     program = tmp_path / "driver"
     flags = [flag for flag in variants.FLAGS if flag not in ("-shared", "-O3")]
     flags += ["-O1", "-g", '-DBOC_SOURCES=""', f"-I{variants.FOLDER}", *SANITIZERS, *variants.variants()[variant]]
-    code = [*(x for x in variants.sources() if x.suffix == ".cpp"), HERE / "native_driver.cpp"]
+    code = [*(x for x in variants.sources() if x.suffix == ".cpp"), Path(__file__).parent / "native_driver.cpp"]
     command = [*find_compiler(), *flags, *map(str, code), "-o", str(program)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if "cannot find" in built.stderr:
