@@ -72,6 +72,15 @@ def test_paired_difference_is_delong_s(digits):
     torch.testing.assert_close(one.ood_placement, columns[0])
 
 
+@pytest.mark.parametrize(("samples", "known"), [(1, False), (2, True)])
+def test_an_interval_of_a_difference_needs_two_samples(samples, known):
+    one, other = (
+        separate(*(rank_scores(torch.tensor(x[:samples])) for x in sides))
+        for sides in (([3.0, 1.0], [2.0, 0.0]), ([1.0, 3.0], [2.0, 5.0]))
+    )
+    assert np.isfinite(paired_difference(one, other)[1]) == known
+
+
 def distance_to_polyline(points, line):
     """The distance of each point to the nearest segment."""
     start, step = line[:-1], np.diff(line, axis=0)
