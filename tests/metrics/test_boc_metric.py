@@ -10,6 +10,7 @@ from tests.metrics.tester import assert_same, check_metric
 from torch_boc import BoCMetric
 from torch_boc.functional import bag_of_coins, boc_summary
 from torch_boc.functional.acceptance import RISK_KEYS
+from torch_boc.functional.evidence import gather
 from torch_boc.functional.summary import QUANTILES
 
 LABELLED = ["accuracy", "ece_confidence", "ece_dominance", "nll", "brier_confidence", "brier_dominance"]
@@ -137,3 +138,11 @@ def test_a_confidence_of_one_is_in_the_last_bin():
     logits, target = torch.stack([sure] * 4 + [nearly] * 4), torch.tensor([0, 0, 0, 1, 0, 0, 0, 0])
     error = boc_summary(logits, target)["ece_confidence"].item()
     assert error == pytest.approx(abs(7 / 8 - (1 + 0.99) / 2), abs=1e-6)
+
+
+def test_evidence_is_counted_with_the_flips_of_the_metric():
+    logits = 3 * torch.randn(200, 10, generator=torch.Generator().manual_seed(0))
+    one, other = BoCMetric(trials=5), BoCMetric(trials=5)
+    one.update(gather(logits))
+    other.update(logits)
+    torch.testing.assert_close(one.compute()["p_value"], other.compute()["p_value"])
