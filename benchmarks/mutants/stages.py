@@ -7,6 +7,8 @@ from pathlib import Path
 NEAREST, MOST = 3, 10  # files of tests in the first stage, and in the last
 # Slow tests, which are seldom the only ones that find a fault.
 FAR = ("tests/benchmarks", "tests/examples", "tests/gpu", "tests/ray")
+# These run all public functions, and mention few names.
+WIDE = [Path("tests/functional", f"test_{name}.py") for name in ("laws", "references", "graphs")]
 
 
 def stages(root: Path, path: Path) -> list[list[str]]:
@@ -27,7 +29,7 @@ def stages(root: Path, path: Path) -> list[list[str]]:
     rest = [file for file in own if file not in nearest]
     other = [file for file in mentions if mentions[file] and file not in (*own, *nearest)]
     other = sorted((file for file in other if not file.as_posix().startswith(FAR)), key=lambda file: -mentions[file])
-    found = [[path, *nearest], rest, other[:MOST]]
+    found = [[path, *nearest], rest, [*dict.fromkeys([*other[:MOST], *WIDE])]]
     return [[file.as_posix() for file in stage] for stage in found if stage]
 
 

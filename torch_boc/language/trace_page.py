@@ -37,7 +37,7 @@ class Scale(NamedTuple):
         >>> SCALES["rank"].level(1), SCALES["rank"].level(4), SCALES["confidence"].level(0.01)
         (0, 2, 7)
         """
-        sign = 1 if self.edges[0] < self.edges[-1] else -1
+        sign = 1 if self.edges[0] < self.edges[1] else -1
         return -1 if math.isnan(value) else bisect_right([sign * edge for edge in self.edges], sign * value)
 
     def legend(self) -> list[str]:
@@ -46,7 +46,7 @@ class Scale(NamedTuple):
         >>> SCALES["confidence"].legend()[:2], SCALES["rank"].legend()[:2]
         (['>.98', '≤.98'], ['<2', '≥2'])
         """
-        below, above = ("<", "≥") if self.edges[0] < self.edges[-1] else (">", "≤")
+        below, above = ("<", "≥") if self.edges[0] < self.edges[1] else (">", "≤")
         values = [re.sub(r"^(-?)0\.", r"\1.", written(edge)) for edge in self.edges]
         return [below + values[0], *(above + value for value in values)]
 
