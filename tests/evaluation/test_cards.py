@@ -8,7 +8,7 @@ import torch
 
 from torch_boc import Acceptance, ConformalTest, DriftMonitor, zoo
 from torch_boc.evaluation import evaluate
-from torch_boc.functional import bag_of_coins, forced_gap
+from torch_boc.functional import bag_of_coins, boc_summary, forced_gap
 from torch_boc.report.comparison import Comparison, cards
 
 NAMES = ("minilm-clinc150", "resnet20-cifar10")
@@ -34,6 +34,7 @@ def recomputed(entry):
         forced.append(float(forced_gap(each.odds, data.num_classes).mean() / each.gap.mean()))
     return {
         "off": f"{100 * (coins.confidence.mean() - right.mean()):+.1f}".replace("-", "−"),
+        "ece": f"{100 * boc_summary(test.logits, test.target)['ece_confidence']:.1f}",
         "right": share(right),
         "flagged": [share(screen.flag(x.logits, 0.05)) for x in (test, ood)],
         "alarm": int(monitor.alarm_at) - 300,
@@ -66,7 +67,7 @@ def test_each_number_on_a_card_is_that_of_the_logits(found):
     (_, honest, gaps), (_, looks, flags), (_, alarms, delays), (_, agrees, picture) = cards(comparison.reports)
     both = [expected[name] for name in NAMES]
     assert drawn(gaps) == {name: expected[name]["off"] for name in NAMES}
-    assert honest.endswith(f"{both[0]['off']} to {both[1]['off']} points.")
+    assert honest == f"Off by {' to '.join(x['ece'] for x in both)} points."  # one of them is not shown to be repaired
     assert drawn(flags) == {name: ", ".join(expected[name]["flagged"]) for name in NAMES}
     known, other = (sorted((x["flagged"][i] for x in both), key=lambda text: float(text[:-2])) for i in (0, 1))
     assert f"flags {' to '.join(known)} of the familiar samples, and {' to '.join(other)} of the unf" in looks

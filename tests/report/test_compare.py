@@ -43,12 +43,8 @@ def test_calibrators_of_an_honest_split_and_of_one_that_leaks(comparison):
     assert errors == [("", "0.0112"), (LEAKING, "0.0644")]
 
 
-def test_cards_begin_with_the_answer(comparison):
-    said = {title: text for title, text, _ in cards(comparison.reports)}
-    assert said["Is its confidence honest?"] == "Off by 5.3 points, and by 1.1 once calibrated."
-    assert said["Which need a second look?"].endswith("of the familiar samples, and 27.0 % of the unfamiliar.")
-    assert said["Has the input changed?"].startswith("An alarm after 31 unfamiliar samples. The chance of a false one")
-    assert said["Does the confidence agree with the logits?"].startswith("Confidence alone forces at least 95.4 %")
+def test_the_first_card_says_what_calibration_does(comparison):
+    assert cards(comparison.reports)[0][1] == "Off by 5.3 points, and by 1.1 once calibrated."
 
 
 def test_differences_belong_to_a_report():

@@ -227,7 +227,7 @@ def cards(reports: Mapping[str, Report]) -> list[tuple[str, str, Markup]]:
         low = min(min(bar.start, bar.end) for bar in honest) - 0.02
         drawn = bars("share", honest, {"is right": BLUE, "says it is right": ORANGE}, (low, 1))
         said = f"Off by {between(off, '{:.1f}'.format)} points"
-        said += f", and by {between(repaired, '{:.1f}'.format)} once calibrated." if repaired else "."
+        said += f", and by {between(repaired, '{:.1f}'.format)} once calibrated." if len(repaired) == len(off) else "."
         made.append(("Is its confidence honest?", said, drawn))
     if tested:
         known, others = ([bar.end for bar in tested if bar.colour == colour] for colour in (BLUE, ORANGE))
