@@ -124,5 +124,5 @@ def test_sets_of_both_kinds_do_not_go_together(pairs):
 
 def test_what_may_be_probabilities_is_said_aloud():
     """All of [0, 1], as after a sigmoid, but no sums of 1."""
-    with pytest.warns(UserWarning, match=r"test: every value lies in \[0, 1\]; expected logits"):
+    with pytest.warns(UserWarning, match=r"test: every value lies in \[0, 1\], as probabilities do"):
         read_logits(torch.rand(40, 5, generator=torch.Generator().manual_seed(0)), "test")

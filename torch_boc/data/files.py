@@ -213,7 +213,8 @@ class LogitReader:
             data = LogitBlock(*(some_rows(part, (~bad).nonzero().flatten()) for part in data))
         index, logits, target, columns, notes = data
         if len(logits) and 0 <= logits.min() < logits.max() <= 1:  # as after a sigmoid; logits hardly ever do so
-            warnings.warn(f"{self.name}: every value lies in [0, 1]; expected logits, are these?", stacklevel=2)
+            words = "every value lies in [0, 1], as probabilities do, but they do not sum to 1: they are used as logits"
+            warnings.warn(f"{self.name}: {words}", stacklevel=2)
         kept = None if len(index) == self.rows else index
         kind = self.from_probabilities
         return LogitSet(logits, target, columns, self.name, kind, total, kept, notes, self.classes)
