@@ -165,6 +165,9 @@ def test_the_operators_keep_the_rules_of_torch():
     torch.library.opcheck(operators.columns, (logits.detach(), ["odds", "gen", "lost"], index, True))
     torch.library.opcheck(operators.row_sums, (logits, True), test_utils=some)
     torch.library.opcheck(operators.log_tails, (wins.round(), 100, odds.clone().requires_grad_()), test_utils=some)
+    rows = wins.expand(3, 4), odds.expand(3, 4).contiguous()
+    mapped = vmap(lambda wins, odds: operators.log_tails(wins, 100, odds))(*rows)
+    torch.testing.assert_close(mapped, operators.log_tails(rows[0], 100, rows[1]))
     torch.autograd.gradcheck(lambda z: operators.row_sums(z, True)[1:], logits)
     torch.autograd.gradgradcheck(lambda z: operators.row_sums(z, False)[2:4], logits)
     with pytest.raises(ValueError, match="expected a tensor of shape"):

@@ -103,3 +103,12 @@ def test_separation(thresholds):
     with pytest.raises(ValueError, match="msp, gap"):
         metric.plot(score="energy")
     assert metric.plot([metric.compute()] * 2)[1].lines
+
+
+def test_the_dots_are_the_means_of_bins():
+    logits = torch.tensor([[2.0, 1.0, 0.0]]).repeat(3, 1)
+    metric = BoCMetric()
+    metric.update(logits)
+    (dots,) = (line for line in metric.plot(kind="coherence")[1].lines if line.get_marker() == "o")
+    coins = bag_of_coins(logits[0].double())
+    assert dots.get_xydata().tolist() == [pytest.approx([float(coins.confidence), float(coins.gap)], rel=1e-6)]
