@@ -6,10 +6,10 @@ import torch
 from tests.functional.cases import INF, NAN, random_logits
 from torch_boc.core.contract import Counts
 from torch_boc.core.tally import empty_tally, equal_bin
-from torch_boc.functional import Coins, bag_of_coins
+from torch_boc.functional import Coins, bag_of_coins, forced_gap
 from torch_boc.functional.evidence import Evidence
 from torch_boc.functional.summary import summarize
-from torch_boc.functional.tally import add_evidence
+from torch_boc.functional.tally import add_evidence, add_gaps
 
 
 def tally(evidence):
@@ -61,3 +61,14 @@ def test_no_number_makes_an_index_outside_of_the_bins():
     counts = Counts(*total.counts.tolist())
     assert (counts.samples, counts.invalid) == (6**4, 9**4 - 6**4)
     assert total.gap_histogram.sum() == total.bin_counts[0].sum() == counts.samples
+
+
+@pytest.mark.parametrize("part", ["forced", "free"])
+def test_parts_of_the_gap_with_more_axes(part):
+    logits = random_logits(2, 3, 5)
+    states = [torch.zeros(1, dtype=torch.float64), *torch.zeros(2, 1, dtype=torch.int64)]
+    add_gaps(states, logits, part=part)
+    coins = bag_of_coins(logits)
+    expected = coins.free_gap if part == "free" else forced_gap(coins.odds, 5)
+    torch.testing.assert_close(states[0], expected.sum().view(1))
+    assert int(states[1]) == 6
