@@ -36,7 +36,7 @@ ARITHMETIC = {
 }
 # Calls that stay as they are: texts, and signals, of which another number would end processes that are not ours.
 UNTOUCHED = ("warnings.warn", "os.kill")
-DRAWING = ("plots", "figures", "axes", "curves", "layout", "page")
+DRAWING = ("plots", "figures", "axes", "curves", "layout", "page", "svg")
 
 
 class Mutant(NamedTuple):

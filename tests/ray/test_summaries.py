@@ -104,7 +104,7 @@ def test_a_calibration(options, make):
     assert not blank.calibrated
 
 
-def test_rows_that_are_refused():
+def test_rows_that_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="expected a column 'logits', or those of a predictor: expected columns pre"):
         summarize(Blocks({"a": np.ones(1)}))
     with pytest.raises(TypeError, match="expected numbers in column 'logits'"):
@@ -115,6 +115,9 @@ def test_rows_that_are_refused():
         predict([1], torch.nn.Identity, "out")
     with pytest.raises(TypeError, match=r"expected test as a torch_boc.ConformalTest, got str"):
         calibrate(Blocks(with_logits(LOGITS)), "energy")
+    monkeypatch.undo()
+    with pytest.raises(TypeError, match=r"expected dataset as a ray.data.Dataset, got list"):
+        summarize([1])
 
 
 SETTINGS = {"columns": ["path", "gap"], "trials": 100}

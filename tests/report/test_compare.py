@@ -51,6 +51,8 @@ def test_differences_belong_to_a_report():
     rows = frame("differences", [("b", "a", "accuracy", "", 0.1, 0.0, 0.2)])
     with pytest.raises(ValueError, match="expected differences of models among a, got 'b'"):
         Comparison({"a": Report(make_results())}, differences=rows)
+    both = {name: Report(make_results()) for name in "ab"}
+    assert Comparison(both, differences=rows).tables()[0].rows[0][1].text == "+0.1000"
 
 
 def test_json_has_every_report(comparison):
