@@ -318,7 +318,7 @@ def test_what_vector_scaling_says(monkeypatch):
     for options in ({"strength": 0.0}, {"strength": math.nan}, {"max_samples": 1}):
         with pytest.raises(ValueError, match=f"expected {next(iter(options))}"):
             VectorScaling(**options)
-    with pytest.warns(UserWarning, match="20 classes and 300 samples: these are fewer than the weights, 400; struct"):
+    with pytest.warns(UserWarning, match="20 classes and 300 samples for 400 weights: predictions may become worse"):
         VectorScaling().fit(*drawn_split(300, 20))
     monkeypatch.setattr(vector, "MAX_ITERATIONS", 2)
     monkeypatch.setattr(vector, "SLOW", 1)

@@ -69,7 +69,9 @@ class VectorScaling(Calibrator):
         logits, target = draw_samples(logits, target, self.max_samples)
         size, weights = f"{self.name}: {logits.shape[1]:,} classes and {len(logits):,} samples", logits.shape[1] ** 2
         if weights > len(logits):
-            words = f"{size}: these are fewer than the weights, {weights:,}; structured scaling needs fewer samples"
+            words = (
+                f"{size} for {weights:,} weights: predictions may become worse; structured scaling needs fewer samples"
+            )
             warnings.warn(words, stacklevel=3)
         if len(logits) * weights > SLOW:
             warnings.warn(f"{size} may take many minutes; fewer samples take less time", stacklevel=3)
