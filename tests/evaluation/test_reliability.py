@@ -115,9 +115,10 @@ def test_the_loss_on_halves_chooses_what_cures_the_samples():
     assert math.isnan(fold_loss(ADVISED[0], plain[:1], target[:1], seed=0))
 
 
-def test_the_interval_of_the_error_is_about_the_error():
-    """Confidences that are 10 points too high; 2,000 samples tell that within a few points."""
+def test_the_interval_of_the_error_is_that_of_right_minus_confidence():
+    """In one bin, the sure half is right and the other half wrong, so that both vary together."""
     confidence = torch.linspace(0.5, 0.95, 2000, dtype=torch.float64)
-    right = torch.rand(2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64) < confidence - 0.1
-    found, _ = judge(Judged(confidence, right, confidence), 15, 200, np.random.default_rng(0))
-    assert 0.05 < found["ece_low"] < found["ece"] < found["ece_high"] < 0.16
+    right = confidence > 0.725
+    found, _ = judge(Judged(confidence, right, confidence), 1, 1000, np.random.default_rng(0))
+    reach = 1.96 * float((right.double() - confidence).std()) / 2000**0.5
+    assert found["ece_high"] - found["ece"] == pytest.approx(reach, rel=0.15)
