@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.data.cases import labelled, logit_sets, unfamiliar
+from tests.golden import assert_golden
 from tests.report.cases import LEAK, SCORES, calibration
 from torch_boc import zoo
 from torch_boc.calibration import LeakWarning
@@ -41,6 +42,14 @@ def test_same_seed_same_result_and_no_global_random_numbers():
     assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
     torch.manual_seed(4)
     assert_same(one, full())
+
+
+def test_golden_numbers():
+    """Some rows of every table, in four digits."""
+    told = []
+    for name, table in tables(full()).items():
+        told.append(f"{name}\n{table[:: len(table) // 16 + 1].to_csv(index=False, float_format='%.4g')}")
+    assert_golden(__file__, "numbers.csv", "\n".join(told))
 
 
 def test_the_order_of_samples_does_not_matter():

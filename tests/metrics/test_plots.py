@@ -5,8 +5,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from tests.golden import assert_golden
 from tests.metrics.cases import labelled_batches, ood_batches
-from torch_boc import BoCMetric, BoCSeparation
+from torch_boc import BoCMetric, BoCSeparation, CoherenceGap
 from torch_boc.functional import bag_of_coins
 
 
@@ -112,3 +113,47 @@ def test_the_dots_are_the_means_of_bins():
     (dots,) = (line for line in metric.plot(kind="coherence")[1].lines if line.get_marker() == "o")
     coins = bag_of_coins(logits[0].double())
     assert dots.get_xydata().tolist() == [pytest.approx([float(coins.confidence), float(coins.gap)], rel=1e-6)]
+
+
+def described(figure):
+    """What a figure shows, in lines: of each axis its words, its ends, and some points of what is drawn in it."""
+
+    def points(values):
+        some = values[:: len(values) // 12 + 1]
+        return " ".join(",".join(f"{x:.3g}" for x in point) for point in some)
+
+    lines = [f"figure {points([figure.get_size_inches()])}"]
+    for axis in figure.axes:
+        lines += [f"axis {axis.get_title()!r} {axis.get_xlabel()!r} {axis.get_ylabel()!r} {axis.get_xscale()}"]
+        ends, grid = points([axis.get_xlim(), axis.get_ylim()]), axis.xaxis.get_gridlines()[0]
+        lines += [f"  ends {ends} grid {grid.get_visible()} {grid.get_alpha()}"]
+        for line in axis.lines:
+            style = f"{line.get_color()} {line.get_linestyle()!r} {line.get_marker()} {line.get_markersize():g}"
+            lines += [f"  line {line.get_label()} {style} {line.get_linewidth():g}: {points(line.get_xydata())}"]
+        for band in axis.collections:
+            corners = band.get_paths()[0].vertices
+            lines += [f"  band {band.get_label()} {points(band.get_facecolor())}: {points(corners)}"]
+        for patch in axis.patches:
+            corners = patch.get_patch_transform().transform(patch.get_path().vertices)
+            if corners[:, 1].any():  # no empty bars
+                lines += [f"  patch {patch.get_label()} {points([patch.get_facecolor()])}: {points(corners)}"]
+        lines += [f"  text {text.get_text()!r} {points([text.get_position()])}" for text in axis.texts]
+        if (legend := axis.get_legend()) is not None:
+            names = [text.get_text() for text in legend.get_texts()]
+            lines += [f"  legend {legend.get_title().get_text()!r} {legend._loc} {names}"]
+    return "\n".join(lines) + "\n"
+
+
+def test_golden_plots():
+    drawn = []
+    for case in ("many classes", "confident", "tiny"):
+        metric = BoCMetric()
+        metric.update(*CASES[case])
+        drawn.append(metric.plot()[0])
+    drawn += [BoCMetric().plot()[0], CoherenceGap().plot([torch.tensor(0.1), torch.tensor(0.2)])[0]]
+    drawn += [CoherenceGap().plot([torch.tensor([0.1, 0.3]), torch.tensor([0.2, 0.5])])[0]]
+    for thresholds in (None, 128):
+        metric = BoCSeparation(("msp", "gap"), thresholds)
+        metric.update(*ood_batches(30)[0])
+        drawn.append(metric.plot()[0])
+    assert_golden(__file__, "plots.txt", "".join(map(described, drawn)))

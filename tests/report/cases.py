@@ -176,7 +176,7 @@ def roc(ood: tuple[str, ...]) -> list[tuple[Any, ...]]:
         (name, score, fpr, fpr ** ((1 - area) / area))
         for name in ood
         for score, area in areas.items()
-        for fpr in [i / 100 for i in range(101)]
+        for fpr in [i / 20 for i in range(21)]
     ]
 
 

@@ -3,13 +3,13 @@
 import dataclasses
 import json
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 import torch
 
+from tests.golden import assert_golden
 from tests.report.cases import LEAK, NAN, Outline, make_results
 from torch_boc.report import Report
 from torch_boc.report.comparison import Comparison
@@ -148,14 +148,17 @@ def test_short_forms(report):
     assert len(fragment.all("svg")) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "made"),
-    [
-        ("full", lambda: make_results(("held out", LEAK), ("svhn", "far"))),
-        ("bare", lambda: make_results((), (), targets=False)),
-    ],
-)
-def test_markdown_is_the_golden_file(name, made):
-    """After a wanted change: write `Report(made()).to_markdown()` into the file, and read the difference."""
-    golden = Path(__file__).with_name("golden") / f"{name}.md"
-    assert Report(made()).to_markdown() == golden.read_text(encoding="utf-8")
+def bare(page):
+    """A page without its style and script, in lines."""
+    return re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL).replace("><", ">\n<")
+
+
+def test_golden_files(tmp_path):
+    full = Report(make_results(("held out", LEAK), ("svhn", "far")))
+    assert_golden(__file__, "full.md", full.to_markdown())
+    assert_golden(__file__, "full.html", bare(full.to_html(tmp_path / "full.html").read_text(encoding="utf-8")))
+    assert_golden(__file__, "bare.md", Report(make_results((), (), targets=False)).to_markdown())
+    differences = [("b", "a", "accuracy", "", 0.012, 0.004, 0.02), ("b", "a", "ECE", "", 0.001, -0.002, 0.004)]
+    differences += [("b", "a", "energy", "svhn", -0.02, -0.03, -0.01)]
+    both = Comparison({"a": full, "b": Report(make_results())}, differences=frame("differences", differences))
+    assert_golden(__file__, "index.html", bare(both.save(tmp_path)[0].read_text(encoding="utf-8")))
