@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.mutants import trace
 from benchmarks.mutants.changes import Mutant, mutants
-from benchmarks.mutants.stages import stages
 
 ROOT = Path(__file__).parents[2]
 KNOWN = Path(__file__).with_name("equivalent.txt")
@@ -42,13 +42,14 @@ def identity(mutant: Mutant) -> str:
     return f"{mutant.path.as_posix()}: {mutant.before}  ->  {mutant.after}"
 
 
-def pytest(root: Path, arguments: Sequence[str], seconds: float) -> str:
+def pytest(root: Path, arguments: Sequence[str], seconds: float | None) -> str:
     """The name of the first test that fails in the copy at `root`; "" if all pass, "time" if `seconds` are over."""
     killer = root / ".killer"
     killer.unlink(missing_ok=True)
     path = os.pathsep.join([str(root), str(Path(__file__).parents[2])])  # the second for the recorder alone
-    environment = os.environ | {"PYTHONPATH": path, "KILLER": str(killer), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    files = {"KILLER": str(killer), "SECONDS": str(root / trace.SECONDS)}
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | files
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-p", "benchmarks.mutants.recorder"]
     try:
         done = subprocess.run(
@@ -61,17 +62,18 @@ def pytest(root: Path, arguments: Sequence[str], seconds: float) -> str:
     return "" if done.returncode in (0, 5) else f"exit {done.returncode}"
 
 
-def judge(root: Path, mutant: Mutant, seconds: float) -> Outcome:
+def judge(root: Path, mutant: Mutant, tests: trace.Trace, seconds: float) -> Outcome:
     """Write the fault into the copy at `root`, run the tests stage by stage, and take the fault out again.
 
-    Only the nearest tests find a fault by taking too long: for the others there may not have been enough time.
+    Only tests that execute the line find a fault by taking too long: for others there may not have been enough time.
     """
     file = root / mutant.path
     whole, end = file.read_bytes(), time.monotonic() + seconds
+    stages = tests.stages(root, mutant)
     mutant.apply(root)
     try:
-        for number, stage in enumerate(stages(root, mutant.path)):
-            killer = pytest(root, stage, max(1.0, end - time.monotonic()))
+        for number, stage in enumerate(stages):
+            killer = pytest(root, ["-x", *stage], max(1.0, end - time.monotonic()))
             if killer == "time" and number:
                 break
             if killer:
@@ -99,11 +101,14 @@ def judge_all(chosen: Sequence[Mutant], folder: Path, workers: int, seconds: flo
     copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
     for number in range(workers):
         copies.put(copy_project(folder / str(number)))
+    traced = copy_project(folder / "traced")
+    pytest(traced, trace.ARGUMENTS, None)
+    tests = trace.Trace(traced)
 
     def work(mutant: Mutant) -> Outcome:
         root = copies.get()
         try:
-            outcome = judge(root, mutant, seconds)
+            outcome = judge(root, mutant, tests, seconds)
         finally:
             copies.put(root)
         print(f"found by {outcome.killer}:  {mutant}" if outcome.killer else f"SURVIVED:  {mutant}", flush=True)

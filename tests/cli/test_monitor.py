@@ -85,15 +85,14 @@ def last(out):
 def test_files_in_order(run, files, reference):
     code, out, err = run("monitor", "test.npz", "noise.npz", *VAL)
     assert (code, err) == (4, "")
-    first, alarm, second, end = out.splitlines()
+    first, alarm, second = out.splitlines()
     at = int(reference.alarm_at)
     assert first.startswith("test: 200 samples, no alarm, which takes evidence 100; evidence 0.")
     assert alarm.startswith(f"ALARM at sample {at}: evidence ")
     assert "has reached 100; the change probably began between sample " in alarm
-    assert second == f"noise: {end}"
-    assert end.startswith(f"400 samples, alarm at sample {at}; evidence 10^")
+    assert second.startswith(f"noise: 400 samples, alarm at sample {at}; evidence 10^")
     assert 200 < at < 300
-    assert run("monitor", "test.npz", *VAL) == (0, f"{first}\n{first.removeprefix('test: ')}\n", "")
+    assert run("monitor", "test.npz", *VAL) == (0, f"{first}\n", "")
 
 
 @pytest.mark.parametrize("write", [csv_lines, json_lines])
@@ -236,7 +235,7 @@ class TestBadLines:
         bad = torch.cat([turned[:100], torch.full((2, 4), torch.nan), turned[100:]])
         np.savez(files / "bad.npz", logits=bad.numpy(), target=np.full(len(bad), 17))  # labels of other classes
         code, found, err = run("monitor", "bad.npz", *VAL)
-        assert (code, err, found.splitlines()[-1]) == (4, "", out.splitlines()[-1])
+        assert (code, err, found.splitlines()[-1]) == (4, "", f"bad: {out.splitlines()[-1]}")
 
     def test_probabilities(self, run, files, feed, turned, reference):
         feed(csv_lines(turned.softmax(1)).encode())

@@ -27,6 +27,7 @@ def test_triton(case):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @over_cases
 def test_gpu(case):
     agree("triton", case, "cuda")

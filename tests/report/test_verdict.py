@@ -161,6 +161,8 @@ def test_the_title_is_the_finding_and_the_first_step_follows(arguments, changes,
     story = tell(results)
     assert story.finding.startswith(finding)
     assert story.actions[0][0].startswith(first)
+    if "structured scaling" in story.finding:  # what is advised is drawn
+        assert "structured scaling, held out: ECE" in story.figures["reliability"]
 
 
 def test_without_numbers_of_screening():

@@ -40,13 +40,11 @@ class Calibrator:
         name: the name of the method in tables and messages.
         needs_fit: whether it learns from a calibration split.
         gives_logits: whether it calibrates the logits of all classes; if not, it gives a confidence only.
-        in_diagram: whether the reliability diagram of a report has a curve for it.
     """
 
     name: str
     needs_fit: ClassVar[bool] = True
     gives_logits: ClassVar[bool] = True
-    in_diagram: ClassVar[bool] = False
     num_classes: int | None = None  # None before it is fitted
     progress: Callable[[str], object] | None = None  # called with a few words during a long fit
 

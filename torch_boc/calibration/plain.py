@@ -19,7 +19,6 @@ class Uncalibrated(Calibrator):
 
     name = "MSP"
     needs_fit = False
-    in_diagram = True
 
     def of_coins(self, coins: Coins) -> Tensor:
         """The confidence of the coins."""
@@ -38,7 +37,6 @@ class DominanceConfidence(Calibrator):
     name = "BoC"
     needs_fit = False
     gives_logits = False
-    in_diagram = True
 
     def of_coins(self, coins: Coins) -> Tensor:
         """The dominance of the coins."""

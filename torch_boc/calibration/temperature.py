@@ -37,7 +37,6 @@ class TemperatureScaling(nn.Module, Calibrator):
     """
 
     name = "temperature"
-    in_diagram = True
     log_temperature: Tensor
 
     def __init__(self) -> None:

@@ -68,9 +68,11 @@ def monitor(
             ready = None if known and {*how.values()} == {None} else ready_test(files, **how)
         stream = Stream(files._replace(tell=lambda message: None), state, every, until_alarm, json)
         stream.begin(ready, alpha=alpha, run_length=run_length)
+        told = False
         for path in paths or ["-"]:
             if not stream.ended:
-                stream.take(path)
-        stream.say("end", stream.now())
+                told = stream.take(path)
+        if json or not told:
+            stream.say("end", stream.now())
     if bool(stream.monitor.alarm):
         raise typer.Exit(ALARM)

@@ -85,13 +85,13 @@ class Stream:
         """Whether no further sample is wanted."""
         return self.stop and bool(self.monitor.alarm)
 
-    def take(self, value: str) -> None:
-        """Add the samples of a file, or of standard input for "-", in batches."""
+    def take(self, value: str) -> bool:
+        """Add the samples of a file, or of standard input for "-", in batches; whether the last line told the state."""
         if value == "-":
             if sys.stdin.isatty():
                 say("reading standard input: one sample in each line; Ctrl-D ends it")
             self._add(read_lines(sys.stdin.buffer, self.ready.test.num_classes or 0, self.files.probabilities))
-            return
+            return False
         reader, digest = self.ready.open(self.files, value), hashlib.sha256()
         for block in reader if self.path is not None else ():
             digest.update(block.logits.contiguous().view(torch.uint8).numpy().data)
@@ -102,6 +102,7 @@ class Stream:
         self._add((block.logits[max(0, known - int(block.row_numbers[0])) :] for block in reader), source)
         if known < reader.rows:
             self.say("progress", f"{name}: {self.now()}", file=name)
+        return known < reader.rows
 
     def _add(self, blocks: Iterable[Tensor], source: str = "") -> None:
         """Add samples; `source` is the digest of their file, or "". The state is saved after each batch."""
@@ -199,9 +200,8 @@ def parse_line(text: str, classes: int, probabilities: bool = False) -> Tensor:
     try:
         row = torch.tensor([[float(x) for x in text.strip("[]").split(",")]], dtype=torch.float64)
     except ValueError:
-        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
         raise ValueError(
-            f"expected numbers with commas between them, or an array of JSON, got {shown!r}; a file with a header can "
+            f"expected numbers with commas between them, or an array of JSON, got {text[:SHOWN]!r}; a file with a header can "
             "be given as PATH"
         ) from None
     if row.shape[1] != classes:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from .._optional import require
-from ..calibration import CALIBRATORS
+from ..calibration import CALIBRATORS, TemperatureScaling
 from ..data.atomic import check_folder, printable
 from .coherence import forced_share
 from .confidence import CALLED, LEAKING, repair, split_marks
@@ -291,7 +291,7 @@ def contrast(results: Results) -> dict[Cell, Cell]:
     for method in CALIBRATORS:
         rows = where(results.calibration, method=method.name)
         add(f"ECE, {CALLED.get(method.name, method.name)}", where(rows, split=good if method.needs_fit else ""), "ece")
-        if method.needs_fit and method.in_diagram and bad:
+        if method is TemperatureScaling and bad:
             add(f"ECE, {method.name}", where(rows, split=bad), "ece", LEAKING)
     for score in COMPARED_SCORES:
         rows = where(results.ood, score=score)

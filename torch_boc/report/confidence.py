@@ -2,18 +2,17 @@
 
 from typing import Any, NamedTuple
 
-from ..calibration import CALIBRATORS, DominanceConfidence, Uncalibrated
+from ..calibration import CALIBRATORS, DominanceConfidence, TemperatureScaling, Uncalibrated
 from ..plots import FEW_SAMPLES
 from .parts import Cell, Section, Table, cells, make_table
-from .svg import BLUE, COLOURS, GREEN, GREY, ORANGE, Chart
+from .svg import BLUE, GREEN, GREY, ORANGE, Chart
 from .tables import Results, where
 from .words import listed, number, off_by, over, p_text, percent, shown, small_number
 
 MSP = Uncalibrated.name
 LEAKING, SHARING = "easier than the test set", "has test samples"
 CALLED = {MSP: "as it is", DominanceConfidence.name: "dominance q̄ (BoC)"}
-# The methods with a curve in the diagram, and those that give a confidence only.
-IN_DIAGRAM = [method.name for method in CALIBRATORS if method.in_diagram]
+# The methods that give a confidence only.
 WITHOUT_LOGITS = [method.name for method in CALIBRATORS if not method.gives_logits]
 
 
@@ -106,15 +105,16 @@ def honest(results: Results) -> Section:
     dots = f"Dots: how often predictions of a given confidence are right, in bins with {FEW_SAMPLES} samples or more"
     note = f"{dots}, with 95 % intervals. On the dotted line it is honest."
     more = {"All calibration methods": [error_table(results), split_table(results)]}
-    return Section(title, sentences, reliability_chart(results), more=more, note=note)
+    return Section(title, sentences, reliability_chart(results, best), more=more, note=note)
 
 
-def reliability_chart(results: Results) -> dict[str, tuple[Chart, str]]:
-    """Accuracy against confidence: as it is, calibrated by the first temperature, and dominance."""
+def reliability_chart(results: Results, best: Any) -> dict[str, tuple[Chart, str]]:
+    """Accuracy against confidence: as it is, calibrated by the method to use or else a temperature, and dominance."""
     chart = Chart("its confidence", "right")
     chart.rule((0, 1), (0, 1))
     table, parts = results.reliability[results.reliability["samples"] >= FEW_SAMPLES], []
-    drawn = dict(zip(IN_DIAGRAM, (ORANGE, BLUE, GREEN, *COLOURS[3:]), strict=False))
+    fitted = TemperatureScaling.name if best is None else best["method"]
+    drawn = {MSP: ORANGE, fitted: BLUE, DominanceConfidence.name: GREEN}
     for (method, split), rows in table.groupby(["method", "split"], sort=False):
         if method not in drawn:
             continue

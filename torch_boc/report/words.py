@@ -171,7 +171,7 @@ def shown(table: Any, column: str, null: float = 0.0) -> Any:
     value, above = table[column], table[column] > null
     end = table[f"{column}_low"].where(above, table[f"{column}_high"])
     errors = (value - null).abs() / (value - end).abs()  # 0 / 0 is NaN: a value of exactly `null` shows nothing
-    p_values = (NORMAL_QUANTILE / math.sqrt(2) * errors.fillna(0.0)).map(math.erfc).sort_values(kind="stable")
+    p_values = (NORMAL_QUANTILE / math.sqrt(2) * errors.fillna(0.0)).map(math.erfc).sort_values()
     left = range(len(table), 0, -1)
     passed = (p_values <= [LEVEL / rows for rows in left]).cummin()
     return (passed.reindex(table.index) & (end.round(DIGITS) != null)) * (2 * above - 1)
