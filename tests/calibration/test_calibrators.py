@@ -177,6 +177,9 @@ def test_temperature_as_a_module():
     torch.save(scaling.state_dict(), file)
     file.seek(0)
     other = TemperatureScaling()
+    for use in (lambda: other.temperature, lambda: other(logits)):
+        with pytest.raises(RuntimeError, match="fit"):
+            use()
     other.load_state_dict(torch.load(file, weights_only=True))
     assert (other.temperature, other.num_classes) == (scaling.temperature, 5)
     narrow = nn.Sequential(copy.deepcopy(scaling)).half()[0]

@@ -36,6 +36,7 @@ def test_one_screen_and_json(run):
     assert [(x["rows"], x["classes"]) for x in found["speed"] if x["device"] == "cpu"] == list(diagnosis.SHAPES)
     for row in found["speed"]:
         assert row["ratio"] == pytest.approx(row["coins_us"] / row["softmax_us"], rel=0.1)
+        assert 0.1 < row["softmax_us"] < 1e6
     assert found["healthy"] is True
 
 

@@ -29,6 +29,9 @@ def test_the_columns_are_those_of_the_library(run, files, monkeypatch, kind):
     for name, values in expected.items():
         assert table[name].to_pylist() == pytest.approx(values.tolist(), rel=1e-12)  # from evidence, not by one kernel
     assert [path.name for path in (files / "new").iterdir()] == [f"out{kind}"]
+    out, err = run("probe", "test.npz", "-o", "-")[1:]
+    assert (out.count("\n"), out.split(",")[:2]) == (201, ['"index"', '"target"'])
+    assert err.startswith("test: 200 samples, 4 classes\n")
 
 
 @pytest.mark.parametrize("output", [[], ["-o", "out.parquet"]])

@@ -115,6 +115,12 @@ ERRORS = [
 ]
 
 
+def test_arrays_of_several_shapes_are_no_column():
+    ragged = batch() | {"x": np.array([np.zeros(i % 2 + 1) for i in range(12)], dtype=object)}
+    with pytest.raises(ValueError, match="expected arrays of one shape in column 'x'"):
+        BoCBatchPredictor(make, inputs="x")(ragged)
+
+
 @pytest.mark.parametrize(("options", "error", "message"), ERRORS)
 def test_errors(options, error, message):
     with pytest.raises(error, match=message):

@@ -49,6 +49,7 @@ def test_a_frame_of_chosen_columns():
     pandas = pytest.importorskip("pandas")
     model, names = Counting(), ["free_gap", "prediction"]
     frame = predictor(model, batch_size=4, trials=7, columns=names).to_frame(TensorDataset(*data()))
+    assert frame.index.tolist() == list(range(len(frame)))
     assert isinstance(frame, pandas.DataFrame)
     assert model.calls == [4] * 5 + [3]
     assert list(frame) == ["index", "target", *names]

@@ -112,11 +112,12 @@ def agree(path: str, case: Case, device: str = "cpu") -> None:
     _agree_on_gradients(logits, rtol)
     wide = columns_by_torch(logits, (*COINS, "distance"), index)
     coins = Coins(*(wide[name] for name in COINS))
-    for trials in (1, 100):
-        wins = expected_wins(coins.loss, trials)
-        tails = tails_by_torch(wins, trials, coins.odds)
-        for name, x, y in zip(("tail", "slope"), operators.log_tails(wins, trials, coins.odds), tails, strict=True):
-            assert_near(x, y, 1e-10, name)
+    for trials in (1, 2000, 100):
+        every = torch.linspace(-1, trials + 1, rows.numel(), dtype=torch.float64, device=device).round().reshape(rows)
+        for wins in (every, expected_wins(coins.loss, trials)):
+            tails = tails_by_torch(wins, trials, coins.odds)
+            for name, x, y in zip(("tail", "slope"), operators.log_tails(wins, trials, coins.odds), tails, strict=True):
+                assert_near(x, y, 1e-10, name)
     _agree_on_tally([*coins[:5]], coins, index, wide["distance"], tails[0], case.classes)
     if path == "native":  # the rows in one pass give what their columns give
         *own, distance = operators.columns(logits, [*COINS, "distance"], index, False)

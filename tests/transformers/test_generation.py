@@ -206,7 +206,7 @@ def test_nothing_is_read_back(stop):
         steps(BoCGeneration(eos_token_id=[], stop=stop), 3, device="cuda")
 
 
-@pytest.mark.parametrize(("rivals", "size"), [(5, 80), (10, 120)])
+@pytest.mark.parametrize(("rivals", "size"), [(1, 48), (5, 80), (10, 120)])
 def test_bytes_of_a_token(rivals, size, monkeypatch):
     """They do not depend on the vocabulary. The ids that `generate` returns take 8 bytes more."""
     monkeypatch.setattr(generation, "STEPS", 8)

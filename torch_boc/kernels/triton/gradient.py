@@ -68,32 +68,35 @@ def short_gradient(
     rows, classes, inner, jump, stride, step,
     bits: tl.constexpr, dtype: tl.constexpr, fast: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):  # fmt: skip
-    """The gradient of `height` whole rows per program; what pulls on the rivals pushes the top."""
+    """The gradient of `height` whole rows per program; what pulls on the rivals pushes the top.
+
+    What is loaded for rows beyond the last is any number: nothing of it is stored.
+    """
     row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
     column = tl.arange(0, width)[None, :]
     real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
     start = start_of(row, rows, inner, jump, stride, bits)[:, None]
     inside = real[:, None] & (column < classes)
-    place = tl.load(prediction + row, mask=real, other=0).to(tl.int32)[:, None]
-    best = tl.load(top + row, mask=real, other=0.0)[:, None]
-    pull_odds = tl.load(on_odds + row, mask=real, other=0.0)[:, None] + (best - best)  # NaN for an undefined row
-    pull_squares = (tl.load(on_squares + row, mask=real, other=0.0)[:, None] * DOWN).to(dtype)
+    place = tl.load(prediction + row, mask=real).to(tl.int32)[:, None]
+    best = tl.load(top + row, mask=real)[:, None]
+    pull_odds = tl.load(on_odds + row, mask=real)[:, None] + (best - best)  # NaN for an undefined row
+    pull_squares = (tl.load(on_squares + row, mask=real)[:, None] * DOWN).to(dtype)
     pull_surprise, pull_margin = pull_odds, pull_odds
     if on_surprise is not None:
-        pull_surprise = tl.load(on_surprise + row, mask=real, other=0.0)[:, None]
-        pull_margin = tl.load(on_margin + row, mask=real, other=0.0)[:, None]
+        pull_surprise = tl.load(on_surprise + row, mask=real)[:, None]
+        pull_margin = tl.load(on_margin + row, mask=real)[:, None]
     spread = None
     if on_mass is not None:
-        weight = tl.load(odds + row, mask=real, other=0.0)[:, None]
-        sum_of_row = tl.load(mass + row, mask=real, other=0.0)[:, None]
-        first = tl.load(on_mass + row, mask=real, other=0.0)[:, None]
-        second = tl.load(on_mass_squares + row, mask=real, other=0.0)[:, None]
+        weight = tl.load(odds + row, mask=real)[:, None]
+        sum_of_row = tl.load(mass + row, mask=real)[:, None]
+        first = tl.load(on_mass + row, mask=real)[:, None]
+        second = tl.load(on_mass_squares + row, mask=real)[:, None]
         spread = _spread(weight, sum_of_row, first, second, classes, dtype)
     z = tl.load(logits + start + along(column, step, bits), mask=inside, other=-float("inf")).to(dtype)
     below, rival = z - best, inside & (column != place)
     extras: tl.constexpr = on_surprise is not None
     pull = _pull(below, rival, pull_odds, pull_squares, pull_surprise, pull_margin, spread, extras, fast)
-    push = tl.load(on_top + row, mask=real, other=0.0) - tl.sum(pull, 1)
+    push = tl.load(on_top + row, mask=real) - tl.sum(pull, 1)
     tl.store(gradient + row[:, None] * classes + column, tl.where(column == place, push[:, None], pull), mask=inside)
 
 

@@ -178,8 +178,8 @@ def masses(
     """
     row = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)
     real, classes = is_row(row, rows, stride, bits), count_of(classes, stride, bits)
-    weight = tl.load(odds + row, mask=real, other=1.0).to(tl.float64)
-    product = tl.load(squares + row, mask=real, other=1.0)
+    weight = tl.load(odds + row, mask=real).to(tl.float64)
+    product = tl.load(squares + row, mask=real)
     flat, sharp = real & (weight > (classes - 1) * 0.5), real & (weight < DOWN)
     needed, rest = flat | sharp, tl.log(weight)
     if tl.max(needed.to(tl.int32), 0) > 0:
