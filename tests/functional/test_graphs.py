@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from tests.dispatch import NoHostSync, needs_fake_gpu
 from tests.functional.cases import FLOAT_FIELDS, as_dict, everything, over_paths, random_logits
@@ -17,6 +17,7 @@ from torch_boc.functional import (
     choose_temperature,
     coins_from_top_k,
     compute_scores,
+    flip_coins,
     p_value,
     place_bets,
     scores,
@@ -133,6 +134,16 @@ def test_gradients_are_those_of_finite_differences(classes, path):
         assert gradcheck(lambda x: coins_from_top_k(x.log_softmax(-1), num_classes=12, cap=x[:, 0] * 0).upper.loss, z)
 
 
+@over_paths
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # by torch itself
+def test_forward_mode_is_refused_and_loses_nothing_in_silence(path):
+    with kernels.use(path), forward_ad.dual_level():
+        z = forward_ad.make_dual(random_logits(3, 5), random_logits(3, 5, seed=1))
+        for function in (bag_of_coins, compute_scores):
+            with pytest.raises(NotImplementedError, match="jvp"):
+                function(z)
+
+
 ROWS = {
     "flat": [0.0] * 4,
     "nearly flat": [5.0, 5.0, 5.0, 4.0],
@@ -175,3 +186,6 @@ def test_everything_stays_on_the_device(shape, dim, dtype):
     narrow = torch.float64 if dtype == torch.float64 else torch.float32
     assert {found[name].dtype for name in FLOAT_FIELDS if name not in scores} == {narrow}
     assert {found[name].dtype for name in scores} == {torch.float64}
+    z = torch.empty(shape, device="meta", dtype=dtype)  # the random numbers of a GPU need one
+    flips = flip_coins(z, 3, dim=dim)
+    assert (flips.device.type, flips.shape) == ("meta", lead)
