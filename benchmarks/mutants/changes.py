@@ -1,8 +1,9 @@
 """Small faults that a source file could have: each is one replaced piece of its text.
 
 Left out are pieces whose change no test should see: annotations, docstrings and other texts, decorators, the arguments
-of `raise`, of warnings and of signals, numbers at the top level of a module (sizes of blocks, tables of names), and the
-numbers in files that draw. So is `strict` of `zip`, which checks what cannot differ.
+of `raise`, of warnings and of signals, the words of a progress bar and those about a missing package, numbers at the
+top level of a module (sizes of blocks, tables of names), the numbers in files that draw, slacks for rounding below a
+millionth, and keywords that change nothing on this machine (`encoding`), only speed, or what cannot differ (`strict`).
 """
 
 import ast
@@ -35,7 +36,9 @@ ARITHMETIC = {
     ast.BitOr: ast.BitAnd,
 }
 # Calls that stay as they are: texts, and signals, of which another number would end processes that are not ours.
-UNTOUCHED = ("warnings.warn", "os.kill")
+UNTOUCHED = ("warnings.warn", "os.kill", "progress", "tell", "require")
+KEYWORDS = ("encoding", "non_blocking", "sem", "strict")
+SLACK = 1e-6
 DRAWING = ("plots", "figures", "axes", "curves", "layout", "page", "svg")
 
 
@@ -110,7 +113,7 @@ def _hidden(node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return True
-    if isinstance(node, ast.keyword) and node.arg == "strict":
+    if isinstance(node, ast.keyword) and node.arg in KEYWORDS:
         return True
     return isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom)
 
@@ -129,9 +132,9 @@ def _faults(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.Constant(not value)
         case ast.Constant(value=int(value)):
             yield ast.Constant(value + 1)
-        case ast.Constant(value=float(value)):
+        case ast.Constant(value=float(value)) if value == 0 or value >= SLACK:
             yield ast.Constant(2 * value if value else 1.0)
-        case ast.Call(keywords=[*_, ast.keyword(arg=str(name))]) if name != "strict":
+        case ast.Call(keywords=[*_, ast.keyword(arg=str(name))]) if name not in KEYWORDS:
             yield _with(node, keywords=node.keywords[:-1])
         case ast.AugAssign() | ast.Raise() | ast.Expr(value=ast.Call()):
             yield ast.Pass()

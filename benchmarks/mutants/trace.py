@@ -18,7 +18,7 @@ ARGUMENTS = [
     "--dist",
     "loadfile",
 ]
-MOST = 60.0  # so many seconds of tests that execute a line are run for a fault in it
+MOST = 100.0  # so many seconds of tests that execute a line are run for a fault in it
 
 
 class Trace:
@@ -28,6 +28,7 @@ class Trace:
         self.data = CoverageData(str(root / DATA))
         self.data.read()
         self.files = {Path(file).relative_to(root.resolve()).as_posix(): file for file in self.data.measured_files()}
+        self.traced = {context.rpartition("|")[0] for context in self.data.measured_contexts()}
         self.seconds: dict[str, float] = json.loads((root / SECONDS).read_text(encoding="utf-8"))
 
     def stages(self, root: Path, mutant: Mutant) -> list[list[str]]:
@@ -35,7 +36,7 @@ class Trace:
 
         First the tests that execute its lines, the fastest first. For lines that are executed at import, and for the
         kernels, which Triton's interpreter compiles again, these are the tests that execute any line of the file. Then
-        the tests of its part of the package: some run it in another process.
+        the tests of its part of the package that run it in another process, and those of all public signatures.
         """
         contexts = self.data.contexts_by_lineno(self.files.get(mutant.path.as_posix(), ""))
         last = (root / mutant.path).read_bytes()[: mutant.end].count(b"\n") + 1
@@ -48,6 +49,6 @@ class Trace:
         ):
             left -= self.seconds.get(test, 0.0)
             first += [test] if left > 0 and test not in first else []
-        part = Path("tests", mutant.path.parts[1])
-        rest = ["tests/test_api.py", mutant.path.as_posix(), *([part.as_posix()] if (root / part).is_dir() else [])]
-        return [stage for stage in (first, rest) if stage]
+        part = Path("tests", mutant.path.parts[1]).as_posix()
+        elsewhere = [test for test in self.seconds if test.startswith(f"{part}/") and test not in self.traced]
+        return [stage for stage in (first, ["tests/test_api.py", *elsewhere]) if stage]

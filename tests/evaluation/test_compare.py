@@ -107,6 +107,9 @@ def test_names_are_printable_everywhere(tmp_path):
     assert not any("\x1b" in text for text in (page, repr(found), found._repr_html_()))
 
 
+BAD = '{"ood": ["a"], "score": ["b"], "fpr": ["c"], "tpr": [1]}'
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -114,6 +117,7 @@ def test_names_are_printable_everywhere(tmp_path):
         ("[1, 2]", "expected the JSON of one report"),
         ('{"a": {"settings": {}, "tables": {}}}', "expected the JSON of one report"),
         ('{"settings": {"samples": {}, "classes": 2}, "tables": {"roc": {"ood": []}}}', "expected a column 'score'"),
+        (f'{{"settings": {{"samples": 1, "classes": 2}}, "tables": {{"roc": {BAD}}}}}', "'roc': expected numbers, got"),
         ('{"settings": {"samples": {}, "classes": 2}, "tables": {}}', "table 'gaps': expected a row for each set"),
     ],
 )

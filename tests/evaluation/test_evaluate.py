@@ -171,6 +171,8 @@ def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
         ({"train": unfamiliar(9)}, "train: expected logits with targets, got none"),
         ({"ood": {"id": unfamiliar(9)}}, "a different name for each set, got 'id' twice"),
         ({"ood": {"": unfamiliar(9)}}, "ood: expected names of sets as strings, got ''"),
+        ({"ood": {"a\x1b": unfamiliar(9), r"a\x1b": unfamiliar(9)}}, "names that differ when they are printed"),
+        ({"detectors": [max]}, "expected detectors as a mapping from names to callables, got list"),
         ({"trials": 0}, "trials as a positive integer, got 0"),
         ({"trial_counts": [10, 10**8]}, "expected at most 1,000,000 trials, got 100,000,000"),
         ({"bins": 1.5}, "bins as an integer of at least 1, got 1.5"),
@@ -180,7 +182,7 @@ def test_a_masked_target_has_an_infinite_likelihood_and_the_rest_stands():
     ],
 )
 def test_errors_name_what_came(arguments, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises((TypeError, ValueError), match=message) as error:
         evaluate(labelled(20), **arguments)
     assert "\n" not in str(error.value)
 

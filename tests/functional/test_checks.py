@@ -29,7 +29,7 @@ from torch_boc.functional import (
     scores,
     tempered_dominance,
 )
-from torch_boc.functional.checks import as_indices
+from torch_boc.functional.checks import as_binary, as_indices
 
 LOGITS, HALF, NONE = random_logits(3, 4), torch.tensor(0.5), torch.zeros(0)
 COINS = bag_of_coins(LOGITS)
@@ -96,6 +96,15 @@ WRONG = {
     "no rate": (lambda: fpr_at_tpr(LOGITS[0], LOGITS[1], 0.0), "tpr in"),
     "dice": (lambda: bag_of_dice(LOGITS, [2, 0]), "expected faces as a positive integer"),
     "no dice": (lambda: bag_of_dice(LOGITS, []), "expected faces as a positive integer"),
+    "no tensor": (
+        lambda: coins_from_top_k([-0.1], num_classes=3),
+        "expected logprobs as a floating-point tensor, got l",
+    ),
+    "whole numbers": (lambda: as_binary(torch.tensor([1, 0])), "expected single logits as a floating-point tensor of"),
+    "no single logit": (lambda: as_binary(torch.tensor(1.0)), "expected single logits as a floating-point tensor of"),
+    "a list": (lambda: as_binary([1.0]), "expected single logits as a floating-point tensor of .*, got list"),
+    "two logits": (lambda: as_binary(LOGITS), "expected a single logit of each sample, as binary=True says, got"),
+    "another axis": (lambda: as_binary(LOGITS[:, :1], dim=2), "expected a single logit of each sample"),
     "top k": (lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=3), r"expected 1 to 3 .*, got shape \(2, 4\)"),
     "index": (
         lambda: coins_from_top_k(torch.zeros(2, 4), num_classes=5, index=torch.zeros(3, dtype=torch.int64)),
@@ -112,7 +121,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG.keys())
 def test_what_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         call()
 
 

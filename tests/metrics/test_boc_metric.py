@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests import reference
 from tests.metrics.cases import joined, labelled_batches
 from tests.metrics.tester import assert_same, check_metric
-from torch_boc import BoCMetric
+from torch_boc import BoCMetric, kernels
 from torch_boc.functional import bag_of_coins, boc_summary
 from torch_boc.functional.acceptance import RISK_KEYS
 from torch_boc.functional.evidence import gather
@@ -20,7 +20,10 @@ LABELLED += ["gap_correct", "gap_wrong"]
 @pytest.mark.parametrize("options", [{}, {"trials": 20, "bins": 10, "alpha": 0.2}, {"ignore_index": 3}], ids=str)
 def test_class_is_function_however_the_data_come(options):
     batches = labelled_batches(50, 8, 31)
-    check_metric(lambda: BoCMetric(**options), batches, boc_summary(*joined(batches), **options))
+    expected = boc_summary(*joined(batches), **options)
+    check_metric(lambda: BoCMetric(**options), batches, expected)
+    with kernels.use("torch"):
+        check_metric(lambda: BoCMetric(**options), batches, expected)
 
 
 def test_agrees_with_numpy():
