@@ -3,7 +3,6 @@
 import argparse
 import os
 import queue
-import random
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,11 +29,14 @@ class Outcome(NamedTuple):
 
 
 def sample(root: Path, count: int, seed: int, only: str) -> list[Mutant]:
-    """`count` faults drawn evenly from all that the package can be given, without those known to change nothing."""
+    """`count` faults drawn evenly from all that the package can be given, without those known to change nothing.
+
+    The draw is by the text of a fault, so that changes elsewhere in the package leave it as it is.
+    """
     known = {line.split("  #")[0].strip() for line in KNOWN.read_text(encoding="utf-8").splitlines()}
     files = sorted(file.relative_to(root) for file in (root / "torch_boc").rglob("*.py"))
     every = [mutant for file in files if only in file.as_posix() for mutant in mutants(root, file)]
-    drawn = random.Random(seed).sample(every, min(count, len(every)))
+    drawn = sorted(every, key=lambda mutant: sha256(f"{seed} {identity(mutant)}".encode()).digest())[:count]
     return [mutant for mutant in drawn if identity(mutant) not in known]
 
 
