@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -36,7 +37,12 @@ def sample(root: Path, count: int, seed: int, only: str) -> list[Mutant]:
     known = {line.split("  #")[0].strip() for line in KNOWN.read_text(encoding="utf-8").splitlines()}
     files = sorted(file.relative_to(root) for file in (root / "torch_boc").rglob("*.py"))
     every = [mutant for file in files if only in file.as_posix() for mutant in mutants(root, file)]
-    drawn = sorted(every, key=lambda mutant: sha256(f"{seed} {identity(mutant)}".encode()).digest())[:count]
+    alike: Counter[str] = Counter()
+    lots = {}
+    for mutant in every:
+        alike[identity(mutant)] += 1
+        lots[mutant] = sha256(f"{seed} {identity(mutant)} {alike[identity(mutant)]}".encode()).digest()
+    drawn = sorted(every, key=lots.__getitem__)[:count]
     return [mutant for mutant in drawn if identity(mutant) not in known]
 
 
