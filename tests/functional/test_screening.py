@@ -8,6 +8,7 @@ from torch_boc import ConformalTest
 from torch_boc.functional import gather
 from torch_boc.functional.conformal import flagged_share, place_starts, score_place
 from torch_boc.functional.evidence import every
+from torch_boc.functional.screening import Scoring, place_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:nothing can be flagged")
 
@@ -34,6 +35,13 @@ def test_every_other_sample(shape):
         assert found._fields == want._fields
         torch.testing.assert_close(found.coins, want.coins, rtol=1e-12, atol=0)
         torch.testing.assert_close(found[1:], want[1:], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_the_first_group_that_a_sample_can_be_in_is_that_of_equal_logits(classes):
+    scoring = Scoring("energy", groups="confidence")
+    lowest = place_samples(torch.zeros(1, classes, dtype=torch.float64), scoring).group
+    assert lowest.tolist() == [scoring.impossible_groups(classes)]
 
 
 @pytest.mark.parametrize("resolution", [1, 64, 2**14])

@@ -129,6 +129,7 @@ def test_arguments_are_checked():
         ({"columns": ["gap"], "test": calibrated()}, "'p_in_distribution' or 'review' among the columns"),
         ({"dtype": torch.float32}, r"expected dtype as .*bfloat16.* or None, got .*float32"),
         ({"trials": 0}, "positive integer"),
+        ({"test": ConformalTest()}, "expected held-out samples"),
     ):
         with pytest.raises(ValueError, match=message):
             predictor(**options)

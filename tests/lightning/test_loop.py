@@ -123,6 +123,9 @@ class TestConformalTest:
         assert run.callback_metrics["val/boc/accepted"].item() == pytest.approx(expected)
         assert expected > 0
         assert "val/boc/near/accepted" not in run.callback_metrics
+        alone = trainer(lightning, tmp_path, BoCCallback(accept=0.4))
+        alone.validate(module, loader(labelled, batch), verbose=False)
+        assert alone.callback_metrics["val/boc/accepted"].item() == pytest.approx(expected)
         whole = Acceptance().calibrate(known, target)
         assert torch.equal(callback.acceptance.counts, whole.counts)
         loaded = BoCCallback(accept=0.4)

@@ -170,6 +170,7 @@ def test_single_logits_become_two_classes(shape, convert):
         logits, classes = source.take({"logits": single}, (LOGITS, target), None)
         torch.testing.assert_close(logits.softmax(1)[:, 1], single.flatten().sigmoid(), rtol=1e-6, atol=0)
         assert torch.equal(classes, TARGET % 2)
+        assert torch.equal(source.take(single[:2], (LOGITS[:2], target[:2]), None)[1][:2], TARGET[:2] % 2)
     with pytest.raises(ValueError, match="expected targets of shape"):
         LogitSource(binary=True).take(single, (LOGITS, target[:3]), None)
 

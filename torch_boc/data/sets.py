@@ -168,7 +168,8 @@ def refuse_probabilities(logits: Tensor) -> None:
     high = float(rows.amax())
     if high <= 1 + SUM_TOLERANCE and bool(are_probabilities(rows, 1, slack=_slack(rows))):
         raise ValueError(probabilities_message("every row", REMEDY))
-    if 1 < high <= 101 and bool(are_probabilities(rows / 100, 1, slack=_slack(rows / 100))):
+    shares = rows / 100
+    if 1 < high <= 101 and bool(are_probabilities(shares, 1, slack=_slack(shares))):
         raise ValueError(
             "expected logits or log-probabilities, got percentages (every row is non-negative and sums to 100); "
             "divide them by 100 and say that they are probabilities: from_probabilities=True (--probabilities)"
