@@ -80,6 +80,7 @@ def test_copies(duplicate):
 BAD = [
     (lambda: BoCClassifier(linear(), test=linear()), "expected test as a torch_boc.ConformalTest, got Linear"),
     (lambda: BoCClassifier(linear(), test=calibrated(), alpha=0), r"expected alpha in \(0, 1\), got 0"),
+    (lambda: BoCClassifier(linear(), error=1), r"expected error in \(0, 1\), got 1"),
     (lambda: BoCClassifier(linear(), columns=["review"]), "a test for the column 'review', got none; give test="),
     (lambda: BoCClassifier(linear(), columns=["gap"], test=calibrated()), r"distribution' or 'review' .* \['gap'"),
     (lambda: BoCClassifier(linear(), columns=["gip"], test=calibrated()), r"review, accepted, got \['gip'\]"),

@@ -79,6 +79,7 @@ def test_json_is_strict_and_gives_the_tables_back(report, tmp_path):
     assert (tmp_path / "report.json").read_text(encoding="utf-8") == text
     content = json.loads(text, parse_constant=refuse)
     assert content["verdict"] == report.verdict
+    assert report.verdict[0] in text  # no escapes for letters of other languages
     assert content["finding"] == report.story.finding == "Too sure by 5 points; one number repairs it"
     assert content["settings"] == {**report.results.settings}
     for written in (report, Report(make_results((), (), targets=False))):
