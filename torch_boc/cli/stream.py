@@ -201,8 +201,8 @@ def parse_line(text: str, classes: int, probabilities: bool = False) -> Tensor:
         row = torch.tensor([[float(x) for x in text.strip("[]").split(",")]], dtype=torch.float64)
     except ValueError:
         raise ValueError(
-            f"expected numbers with commas between them, or an array of JSON, got {text[:SHOWN]!r}; a file with a header can "
-            "be given as PATH"
+            f"expected numbers with commas between them, or an array of JSON, got {text[:SHOWN]!r}; a file with a "
+            "header can be given as PATH"
         ) from None
     if row.shape[1] != classes:
         raise ValueError(f"expected {classes} numbers, one for each class, got {row.shape[1]}")
