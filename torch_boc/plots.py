@@ -118,7 +118,7 @@ def draw_coherence(axis: Any, total: Tally, num_classes: int | None) -> None:
     means, gaps = (x[some] / counts.samples[some] for x in (sums.confidence, sums.gap))
     lowest = max(0.0, min(0.95, float(means.min())) - 0.03) if len(means) else 1 / (num_classes or 2)
     if num_classes is not None:
-        confidence = torch.linspace(max(lowest, 1 / num_classes), 1, 300, dtype=torch.float64)
+        confidence = torch.linspace(max(lowest, 1 / num_classes), 1, 300)
         odds = (1 - confidence) / confidence
         least, most = forced_gap(odds, num_classes), dominance_bounds(odds, num_classes)[1] - confidence
         axis.fill_between(confidence, least, most.maximum(least), color=SKY, alpha=0.4, label="possible")

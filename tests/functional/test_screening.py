@@ -42,6 +42,7 @@ def test_the_first_group_that_a_sample_can_be_in_is_that_of_equal_logits(classes
     scoring = Scoring("energy", groups="confidence")
     lowest = place_samples(torch.zeros(1, classes, dtype=torch.float64), scoring).group
     assert lowest.tolist() == [scoring.impossible_groups(classes)]
+    assert [Scoring("energy", groups="prediction").num_groups(x) for x in (None, classes)] == [0, classes]
 
 
 @pytest.mark.parametrize("resolution", [1, 64, 2**14])
