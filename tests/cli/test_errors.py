@@ -18,6 +18,7 @@ prob                               | No such command 'prob'. Did you mean 'probe
 probe a.npz --trials 100000000     | Invalid value for '--trials'
 probe a.npz --probability          | No such option: --probability (Possible options: --probabilities) (see
 trace --response a --num-classes 9 | Invalid value for '--response'
+trace --response . --num-classes 9 | Invalid value for '--response'
 """
 BAD = """
 probe none.npz                   | none.npz: no such file

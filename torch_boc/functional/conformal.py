@@ -244,9 +244,9 @@ def seeded_uniforms(seed: int, index: Tensor) -> Tensor:
     """
     start = (seed * 0x9E3779B97F4A7C15 ^ seed) + 2**63
     state = (index + 1) * -0x61C8864680B583EB + (start % 2**64 - 2**63)  # the signed number with the same 64 bits
-    for bits, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+    for bits, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):  # a third step changes low bits only
         state = (state ^ ((state >> bits) & (2 ** (64 - bits) - 1))) * factor  # a shift of the unsigned number
-    # 23 bits and a half: every number is exact in float32 too, and neither 0 nor 1 occurs.
+    # 23 high bits and a half: every number is exact in float32 too, and neither 0 nor 1 occurs.
     return (widen((state >> 41) & (2**23 - 1)) + 0.5) * 2.0**-23
 
 
