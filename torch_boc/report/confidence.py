@@ -96,6 +96,7 @@ def honest(results: Results) -> Section:
         verb = "are" if len(close) > 1 else "is"
         rank = f"as good, as far as {results.settings['samples'][results.known]:,} samples can tell"
         doubt = ", though that split is easier than the test set" if split_marks(results).get(best["split"]) else ""
+        close = [close[0][0].upper() + close[0][1:], *close[1:]] if close else []
         also = f" {listed(close)} {verb} {rank if found.tied else 'better here'}." if close else ""
         lead = f"It is repaired by {method_text(best)}{doubt}: off by {off_by(best)}"
         sentences.append(f"{lead}{over(found.comparisons)}.{also}")

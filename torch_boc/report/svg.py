@@ -15,6 +15,7 @@ BLUE, ORANGE, GREEN, GREY, SKY = *COLOURS[:3], COLOURS[-1], "#56B4E9"
 SETS = len(COLOURS) - 1
 WIDTH, LEFT, RIGHT, BELOW, LINE = 470, 52, 18, 46, 18
 CHARACTER = 6.6  # the mean width of a letter
+OVERHANG = 6  # of the last number below the horizontal axis, which may be "100 %"
 LONGEST = 32
 FAINT = 'stroke="currentColor" stroke-opacity=".14"'
 
@@ -28,7 +29,7 @@ class Chart:
         x: the ends of the horizontal axis.
         y: the ends of the vertical axis. If the first is the larger one, it has no numbers.
         percent: the axes, among "x" and "y", that show shares as percentages.
-        height: in units of which the width has 470.
+        height: in units of which the width has 476.
     """
 
     def __init__(
@@ -110,8 +111,9 @@ class Chart:
         drawn.append(text(self.labels[0], (LEFT + WIDTH - RIGHT) / 2, self.height - 10, "middle"))
         above = self._room[1] + 2 * LINE + 12 if self._legend else LINE + 6
         names = "".join([*self._legend, text(self.labels[1], 0, above - 10)])
+        box = f"0 0 {WIDTH + OVERHANG} {above + self.height:.0f}"
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {above + self.height:.0f}" role="img" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" '
             f'aria-label="{escape(alt)}" font-size="12" font-family="system-ui, sans-serif">{names}'
             f'<g transform="translate(0 {above:.0f})">{"".join(drawn + self._drawn)}</g></svg>'
         )
